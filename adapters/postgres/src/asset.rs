@@ -9,14 +9,16 @@ mod versions;
 
 use crate::{
     batch_load::BatchLoader,
-    commit_tail::{CommitParams, commit_tail},
-    database::{Database, Param, STATEMENT_BYTES, read},
+    database::{Database, STATEMENT_BYTES, read},
     group_commit::BatchCommitter as _,
+    guarded::{Guarded, Input, Query},
     list_permits::PAGE_BYTES,
     row::{RowExt, decode},
+    schema,
 };
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
+use diesel::{BoolExpressionMethods as _, ExpressionMethods as _, QueryDsl as _};
 use fairway_domain::{
     asset::{
         Asset, AssetRecord, AssetVersion, Lifecycle, NewVersion, OwnershipTier, VersionLabel,
@@ -36,8 +38,7 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 pub(crate) use versions::VersionCommitter;
 use versions::{
-    COUNTED_LABEL, NOTE_JOIN, PendingVersion, VersionRow, single_version, single_version_columns, stored_version,
-    version,
+    CREATE_WITH_VERSION, NOTE_JOIN, PendingVersion, SINGLE_VERSION_COLUMNS, single_version, stored_version, version,
 };
 
 /// Loads assets by tenant and identifier.
@@ -50,12 +51,14 @@ impl BatchLoader for AssetLoader {
     const LABEL: &'static str = "assets";
 
     async fn load_batch(&self, keys: &[(Uuid, Uuid)]) -> Result<HashMap<(Uuid, Uuid), Asset>, StoreError> {
-        let sql = format!(
-            "SELECT tenant_id, {ASSET_COLUMNS} FROM unnest($1::uuid[], $2::uuid[]) AS asked (tenant_id, asset_id)
-             JOIN asset USING (tenant_id, asset_id)"
-        );
+        static LOAD: Query = Query::of_parts(&[
+            "SELECT tenant_id, ",
+            ASSET_COLUMNS,
+            " FROM input JOIN asset USING (tenant_id, asset_id)",
+        ]);
         let (tenants, ids): (Vec<Uuid>, Vec<Uuid>) = keys.iter().copied().unzip();
-        let rows = read(&self.0, &sql, &[&tenants, &ids]).await?;
+        let input = Input::many().with_all("tenant_id", tenants).with_all("asset_id", ids);
+        let rows = read(&self.0, LOAD.text(&input)?, &input.params()).await?;
         rows.iter()
             .map(|row| {
                 let found = asset(row)?;
@@ -84,8 +87,21 @@ fn asset(row: &Row) -> Result<Asset, StoreError> {
     }))
 }
 
-const INSERT_ASSET: &str = "INSERT INTO asset (tenant_id, asset_id, slug, asset_kind, owner_ref, lifecycle_state, \
-    ownership_tier, workspace_id, namespace_id, last_ordinal, last_label, revision, created_at, created_by)";
+/// Adds the columns of a new asset.
+fn with_asset<'v>(input: Input<'v>, asset: &'v Asset) -> Input<'v> {
+    input
+        .with("asset_id", asset.asset_id.uuid())
+        .with("slug", asset.slug.as_str())
+        .with("asset_kind", asset.kind.as_str())
+        .with("owner_ref", asset.owner_ref.as_str())
+        .with("lifecycle_state", asset.lifecycle.as_str())
+        .with("ownership_tier", asset.ownership_tier.as_str())
+        .with("workspace_id", asset.workspace_id.uuid())
+        .with("namespace_id", asset.namespace_id.uuid())
+        .with("revision", asset.revision.get())
+        .with("created_at", asset.created_at.to_datetime())
+        .with("created_by", asset.created_by.to_string())
+}
 
 /// Loads whether versions contain references, by tenant and version.
 pub(crate) struct ReferenceLoader(pub(crate) Pool);
@@ -98,11 +114,13 @@ impl BatchLoader for ReferenceLoader {
 
     async fn load_batch(&self, keys: &[(Uuid, Uuid)]) -> Result<HashMap<(Uuid, Uuid), ()>, StoreError> {
         // A version with references has one at position 0.
-        const SQL: &str = "SELECT tenant_id, asset_version_id
-            FROM unnest($1::uuid[], $2::uuid[]) AS asked (tenant_id, asset_version_id)
-            JOIN asset_reference USING (tenant_id, asset_version_id) WHERE position = 0";
+        static LOAD: Query = Query::new(
+            "SELECT tenant_id, asset_version_id
+            FROM input JOIN asset_reference USING (tenant_id, asset_version_id) WHERE position = 0",
+        );
         let (tenants, versions): (Vec<Uuid>, Vec<Uuid>) = keys.iter().copied().unzip();
-        let rows = read(&self.0, SQL, &[&tenants, &versions]).await?;
+        let input = Input::many().with_all("tenant_id", tenants).with_all("asset_version_id", versions);
+        let rows = read(&self.0, LOAD.text(&input)?, &input.params()).await?;
         rows.iter().map(|row| Ok(((row.column("tenant_id")?, row.column("asset_version_id")?), ()))).collect()
     }
 }
@@ -128,17 +146,19 @@ impl AssetStore for Database {
         change: Change<Asset>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
-        let sql = format!(
-            "WITH made AS (
-                {INSERT_ASSET} VALUES ($1, $13, $14, $15, $16, $17, $18, $19, $20, 0, 0, $21, $22, $23) RETURNING 1
-             )
-             SELECT fairway_commit((SELECT count(*) = 1 FROM made), {})",
-            commit_tail!()
+        static CREATE: Guarded = Guarded::new(
+            "made AS (
+                INSERT INTO asset (tenant_id, asset_id, slug, asset_kind, owner_ref, lifecycle_state, ownership_tier,
+                    workspace_id, namespace_id, last_ordinal, last_label, revision, created_at, created_by)
+                SELECT tenant_id, asset_id, slug, asset_kind, owner_ref, lifecycle_state, ownership_tier, workspace_id,
+                    namespace_id, 0, 0, revision, created_at, created_by
+                FROM input
+                RETURNING 1
+             )",
+            "(SELECT count(*) = 1 FROM made)",
         );
         let ChangeRecord { next, decided_on: _, fact } = change.into_record();
-        let tail = CommitParams::new(scope, &fact, key);
-        let row = AssetRow::of(&next);
-        self.commit(&sql, &tail.with(&row.params())).await.map(|_| ())
+        self.commit_guarded(&CREATE, scope, &fact, key, with_asset(Input::new(scope), &next)).await.map(|_| ())
     }
 
     async fn commit_lifecycle(
@@ -147,29 +167,28 @@ impl AssetStore for Database {
         change: Change<Asset>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
-        const MOVE: &str = concat!(
-            "WITH moved AS (
-                UPDATE asset SET lifecycle_state = $16, revision = $15
-                WHERE tenant_id = $1 AND asset_id = $13 AND revision = $14
+        static MOVE: Guarded = Guarded::new(
+            "moved AS (
+                UPDATE asset SET lifecycle_state = input.lifecycle_state, revision = input.revision
+                FROM input
+                WHERE asset.tenant_id = input.tenant_id AND asset.asset_id = input.asset_id
+                    AND asset.revision = decided_on
                 RETURNING 1
-             )
-             SELECT fairway_commit((SELECT count(*) = 1 FROM moved), ",
-            commit_tail!(),
-            ")"
+             )",
+            "(SELECT count(*) = 1 FROM moved)",
         );
-        const ARCHIVE: &str =
-            concat!("SELECT fairway_commit(fairway_archive_asset($1, $13, $14, $15), ", commit_tail!(), ")");
+        static ARCHIVE: Guarded = Guarded::new("", "fairway_archive_asset(tenant_id, asset_id, decided_on, revision)");
         let ChangeRecord { next, decided_on, fact } = change.into_record();
-        let tail = CommitParams::new(scope, &fact, key);
-        let (id, seen) = (next.asset_id.uuid(), decided_on.unwrap_or(next.revision).get());
-        let (revision, state) = (next.revision.get(), next.lifecycle.as_str());
-        match next.lifecycle {
-            Lifecycle::Archived => self.commit(ARCHIVE, &tail.with(&[&id, &seen, &revision])).await,
-            Lifecycle::Draft | Lifecycle::Active | Lifecycle::Retired => {
-                self.commit(MOVE, &tail.with(&[&id, &seen, &revision, &state])).await
-            }
-        }
-        .map(|_| ())
+        let statement = match next.lifecycle {
+            Lifecycle::Archived => &ARCHIVE,
+            Lifecycle::Draft | Lifecycle::Active | Lifecycle::Retired => &MOVE,
+        };
+        let input = Input::new(scope)
+            .with("asset_id", next.asset_id.uuid())
+            .with("decided_on", decided_on.unwrap_or(next.revision).get())
+            .with("revision", next.revision.get())
+            .with("lifecycle_state", next.lifecycle.as_str());
+        self.commit_guarded(statement, scope, &fact, key, input).await.map(|_| ())
     }
 
     async fn blocking_releases(
@@ -178,12 +197,16 @@ impl AssetStore for Database {
         id: AssetId,
         limit: u32,
     ) -> Result<Vec<BlockingRelease>, StoreError> {
-        const SQL: &str = "SELECT DISTINCT release_id, state, workload_id, workspace_id, namespace_id, environment
-            FROM asset_version JOIN release_binding USING (tenant_id, asset_version_id)
+        static READ: Query = Query::new(
+            "SELECT DISTINCT release_id, state, workload_id, workspace_id, namespace_id, environment
+            FROM input JOIN asset_version USING (tenant_id, asset_id)
+            JOIN release_binding USING (tenant_id, asset_version_id)
             JOIN release USING (tenant_id, release_id) JOIN workspace USING (tenant_id, workspace_id)
-            WHERE tenant_id = $1 AND asset_id = $2 AND state IN ('draft', 'review_ready', 'approved', 'active')
-            ORDER BY release_id DESC LIMIT $3";
-        let rows = self.read_list(PAGE_BYTES, SQL, &[&scope.tenant().uuid(), &id.uuid(), &i64::from(limit)]).await?;
+            WHERE state IN ('draft', 'review_ready', 'approved', 'active')
+            ORDER BY release_id DESC LIMIT (SELECT max_rows FROM input)",
+        );
+        let input = Input::new(scope).with("asset_id", id.uuid()).with("max_rows", i64::from(limit));
+        let rows = self.read_list(PAGE_BYTES, READ.text(&input)?, &input.params()).await?;
         let blocking = |row: &Row| {
             Ok(BlockingRelease {
                 release_id: row.id("release_id")?,
@@ -198,9 +221,14 @@ impl AssetStore for Database {
     }
 
     async fn find_id(&self, scope: TenantScope, slug: &Slug) -> Result<Option<AssetId>, StoreError> {
-        const SQL: &str = "SELECT asset_id FROM asset WHERE tenant_id = $1 AND slug = $2";
-        let found = self.read_one(SQL, &[&scope.tenant().uuid(), &slug.as_str()]).await?;
-        found.map(|row| row.id("asset_id")).transpose()
+        let (tenant, slug) = (scope.tenant().uuid(), slug.to_string());
+        let find = || {
+            schema::asset::table
+                .filter(schema::asset::tenant_id.eq(tenant).and(schema::asset::slug.eq(slug.clone())))
+                .select(schema::asset::asset_id)
+        };
+        let found: Option<Uuid> = self.first("asset by slug", find).await?;
+        Ok(found.map(Into::into))
     }
 
     async fn find_by_slug(
@@ -209,27 +237,30 @@ impl AssetStore for Database {
         slug: &Slug,
         label: Option<&VersionLabel>,
     ) -> Result<Option<(Asset, Option<AssetVersion>)>, StoreError> {
-        let find = format!("SELECT {ASSET_COLUMNS} FROM asset WHERE tenant_id = $1 AND slug = $2");
-        let tenant = scope.tenant().uuid();
-        let Some(found) = self.read_one(&find, &[&tenant, &slug.as_str()]).await? else { return Ok(None) };
+        static FIND: Query =
+            Query::of_parts(&["SELECT ", ASSET_COLUMNS, " FROM input JOIN asset USING (tenant_id, slug)"]);
+        static LABELLED: Query = Query::of_parts(&[
+            "SELECT ",
+            SINGLE_VERSION_COLUMNS,
+            " FROM input JOIN asset_version AS version USING (tenant_id, asset_id, version_label) ",
+            NOTE_JOIN,
+        ]);
+        static NEWEST: Query = Query::of_parts(&[
+            "SELECT ",
+            SINGLE_VERSION_COLUMNS,
+            " FROM asset_version AS version ",
+            NOTE_JOIN,
+            " WHERE tenant_id = (SELECT tenant_id FROM input) AND asset_id = (SELECT asset_id FROM input)
+             ORDER BY ordinal DESC LIMIT 1",
+        ]);
+        let Some(found) = self.fetch_one(&FIND, Input::new(scope).with("slug", slug.as_str())).await? else {
+            return Ok(None);
+        };
         let found = asset(&found)?;
-        let id = found.asset_id.uuid();
-        let columns = single_version_columns();
+        let input = Input::new(scope).with("asset_id", found.asset_id.uuid());
         let row = match label {
-            Some(label) => {
-                let sql = format!(
-                    "SELECT {columns} FROM asset_version AS version {NOTE_JOIN}
-                     WHERE tenant_id = $1 AND asset_id = $2 AND version_label = $3"
-                );
-                self.read_one(&sql, &[&tenant, &id, &label.as_str()]).await?
-            }
-            None => {
-                let sql = format!(
-                    "SELECT {columns} FROM asset_version AS version {NOTE_JOIN} WHERE tenant_id = $1 AND asset_id = $2
-                     ORDER BY ordinal DESC LIMIT 1"
-                );
-                self.read_one(&sql, &[&tenant, &id]).await?
-            }
+            Some(label) => self.fetch_one(&LABELLED, input.with("version_label", label.as_str())).await?,
+            None => self.fetch_one(&NEWEST, input).await?,
         };
         let version = match row {
             Some(row) => Some(single_version(self, scope, &row).await?),
@@ -266,33 +297,9 @@ impl VersionStore for Database {
         let ChangeRecord { next: (new_asset, new_version), decided_on: _, fact } = change.into_record();
         let bytes = versions::payload_bytes(&new_version);
         let _turn = self.new_versions.acquire_large_permit(bytes).await?;
-        let tail = CommitParams::new(scope, &fact, key);
-        let parent = AssetRow::of(&new_asset);
-        let child = VersionRow::of(&new_version);
-        let (beside, more) = child.attachment_ctes("$24", 32);
-        let sql = format!(
-            "WITH parent AS (
-                {INSERT_ASSET} VALUES ($1, $13, $14, $15, $16, $17, $18, $19, $20, 1,
-                    CASE WHEN $26::text IS NULL THEN 1
-                         WHEN $26 ~ '{COUNTED_LABEL}' THEN substr($26, 2)::bigint ELSE 0 END,
-                    $21, $22, $23)
-                RETURNING coalesce($26, 'v1') AS label
-             ),
-             made AS (
-                INSERT INTO asset_version (tenant_id, asset_version_id, asset_id, version_label, ordinal, content,
-                    artifact_ref, checksum, created_at, created_by)
-                SELECT $1, $24, $25, label, 1, $27, $28, $29, $30, $31 FROM parent
-                RETURNING version_label
-             ),
-             {beside}
-             done AS (SELECT fairway_commit((SELECT count(*) = 1 FROM made), {}))
-             SELECT version_label FROM done LEFT JOIN made ON true",
-            commit_tail!()
-        );
-        let mut own = parent.params();
-        own.extend(child.params());
-        own.extend(more);
-        let rows = STATEMENT_BYTES.scope(bytes, self.commit(&sql, &tail.with(&own))).await?;
+        let input = versions::with_version(with_asset(Input::new(scope), &new_asset), &new_version);
+        let committed = self.commit_guarded(&CREATE_WITH_VERSION, scope, &fact, key, input);
+        let rows = STATEMENT_BYTES.scope(bytes, committed).await?;
         stored_version(&new_version, decode("version_label", rows.first())?)
     }
 
@@ -301,12 +308,16 @@ impl VersionStore for Database {
         scope: TenantScope,
         id: AssetVersionId,
     ) -> Result<Option<(Asset, AssetVersion)>, StoreError> {
-        let sql = format!(
-            "SELECT {}, {ASSET_COLUMNS} FROM asset_version AS version {NOTE_JOIN} JOIN asset USING (tenant_id, asset_id)
-             WHERE tenant_id = $1 AND asset_version_id = $2",
-            single_version_columns(),
-        );
-        let row = self.read_one(&sql, &[&scope.tenant().uuid(), &id.uuid()]).await?;
+        static FIND: Query = Query::of_parts(&[
+            "SELECT ",
+            SINGLE_VERSION_COLUMNS,
+            ", ",
+            ASSET_COLUMNS,
+            " FROM input JOIN asset_version AS version USING (tenant_id, asset_version_id) ",
+            NOTE_JOIN,
+            " JOIN asset USING (tenant_id, asset_id)",
+        ]);
+        let row = self.fetch_one(&FIND, Input::new(scope).with("asset_version_id", id.uuid())).await?;
         let Some(row) = row else { return Ok(None) };
         Ok(Some((asset(&row)?, single_version(self, scope, &row).await?)))
     }
@@ -337,54 +348,5 @@ impl VersionStore for Database {
 
     async fn source_text(&self, scope: TenantScope, version: AssetVersionId) -> Result<Option<String>, StoreError> {
         versions::source_text(self, scope, version).await
-    }
-}
-
-/// The values of `INSERT_ASSET` after the tenant, without the label counters, alive while the statement runs.
-struct AssetRow<'a> {
-    id: Uuid,
-    slug: &'a str,
-    kind: &'static str,
-    owner: &'a str,
-    state: &'static str,
-    tier: &'static str,
-    workspace: Uuid,
-    namespace: Uuid,
-    revision: i64,
-    at: time::OffsetDateTime,
-    by: String,
-}
-
-impl<'a> AssetRow<'a> {
-    fn of(asset: &'a Asset) -> Self {
-        Self {
-            id: asset.asset_id.uuid(),
-            slug: asset.slug.as_str(),
-            kind: asset.kind.as_str(),
-            owner: asset.owner_ref.as_str(),
-            state: asset.lifecycle.as_str(),
-            tier: asset.ownership_tier.as_str(),
-            workspace: asset.workspace_id.uuid(),
-            namespace: asset.namespace_id.uuid(),
-            revision: asset.revision.get(),
-            at: asset.created_at.to_datetime(),
-            by: asset.created_by.to_string(),
-        }
-    }
-
-    fn params(&self) -> Vec<Param<'_>> {
-        vec![
-            &self.id,
-            &self.slug,
-            &self.kind,
-            &self.owner,
-            &self.state,
-            &self.tier,
-            &self.workspace,
-            &self.namespace,
-            &self.revision,
-            &self.at,
-            &self.by,
-        ]
     }
 }

@@ -1,7 +1,12 @@
 //! Reverse look-ups: the versions that refer to an asset, and the releases that bind it.
 
 use super::{ASSET_COLUMNS, asset};
-use crate::{database::Database, list_permits::PAGE_BYTES, row::RowExt};
+use crate::{
+    database::Database,
+    guarded::{Input, Query},
+    list_permits::PAGE_BYTES,
+    row::RowExt,
+};
 use async_trait::async_trait;
 use fairway_domain::{
     asset::{
@@ -46,6 +51,24 @@ fn bound_release(row: &Row) -> Result<BoundRelease, StoreError> {
     })
 }
 
+/// The releases that bind versions, before the condition on the versions. They are limited before the joins, so that
+/// these run for the returned rows only.
+const BINDING_RELEASES: &str = "SELECT release_id, release.state, release.environment, release.workload_id,
+        workload.slug AS workload_slug, release.workspace_id, namespace_id, asset_version_id, version_label
+     FROM (
+        SELECT tenant_id, release_id, asset_version_id, version_label
+        FROM asset_version JOIN release_binding USING (tenant_id, asset_version_id)
+        WHERE tenant_id = (SELECT tenant_id FROM input) AND ";
+
+/// The places of these releases, after the condition.
+const BINDING_RELEASES_PLACES: &str = "
+        ORDER BY release_id DESC, asset_version_id DESC LIMIT (SELECT max_rows FROM input)
+     ) AS bound
+     JOIN release USING (tenant_id, release_id)
+     JOIN workload USING (tenant_id, workload_id)
+     JOIN workspace ON workspace.tenant_id = release.tenant_id AND workspace.workspace_id = release.workspace_id
+     ORDER BY release_id DESC, asset_version_id DESC";
+
 #[async_trait]
 impl ImpactStore for Database {
     async fn referrers(
@@ -66,26 +89,31 @@ impl ImpactStore for Database {
             })
             .collect();
         let (slugs, labels): (Vec<&str>, Vec<&str>) = labelled.into_iter().unzip();
-        let sql = format!(
-            "SELECT {ASSET_COLUMNS}, asset_version_id, version_label, target_slug, target_label, pointer
+        static READ: Query = Query::of_parts(&[
+            "SELECT ",
+            ASSET_COLUMNS,
+            ", asset_version_id, version_label, target_slug, target_label, pointer
              FROM (
-                SELECT DISTINCT ON (asset_version_id) tenant_id, asset_version_id, target_slug, target_label, pointer
-                FROM asset_reference AS named
-                WHERE tenant_id = $1 AND asset_version_id <> ALL($6) AND (
-                    target_slug = ANY($2)
-                    OR target_slug = ANY($3) AND (target_label IS NULL OR EXISTS (
-                        SELECT FROM unnest($3::text[], $4::text[]) AS pinned (slug, label)
-                        WHERE slug = target_slug AND label = target_label)))
+                SELECT DISTINCT ON (asset_version_id) named.tenant_id, asset_version_id, target_slug, target_label, pointer
+                FROM input JOIN asset_reference AS named ON named.tenant_id = input.tenant_id
+                    AND asset_version_id <> ALL(known_versions) AND (
+                        target_slug = ANY(any_slugs)
+                        OR target_slug = ANY(slugs) AND (target_label IS NULL OR EXISTS (
+                            SELECT FROM unnest(slugs, labels) AS pinned (slug, label)
+                            WHERE slug = target_slug AND label = target_label)))
                 ORDER BY asset_version_id DESC, position
-                LIMIT $5
+                LIMIT (SELECT max_rows FROM input)
              ) AS found
              JOIN asset_version USING (tenant_id, asset_version_id) JOIN asset USING (tenant_id, asset_id)
-             ORDER BY asset_version_id DESC"
-        );
-        let tenant = scope.tenant().uuid();
-        let known: Vec<Uuid> = known.iter().copied().map(AssetVersionId::uuid).collect();
-        let rows =
-            self.read_list(PAGE_BYTES, &sql, &[&tenant, &any, &slugs, &labels, &i64::from(most), &known]).await?;
+             ORDER BY asset_version_id DESC",
+        ]);
+        let input = Input::new(scope)
+            .with_all("any_slugs", any)
+            .with_all("slugs", slugs)
+            .with_all("labels", labels)
+            .with_all("known_versions", known.iter().copied().map(AssetVersionId::uuid).collect())
+            .with("max_rows", i64::from(most));
+        let rows = self.read_list(PAGE_BYTES, READ.text(&input)?, &input.params()).await?;
         rows.iter().map(referrer).collect()
     }
 
@@ -95,29 +123,22 @@ impl ImpactStore for Database {
         bound: BindingTarget<'_>,
         most: u32,
     ) -> Result<Vec<BoundRelease>, StoreError> {
-        let (condition, ids): (&str, Vec<Uuid>) = match bound {
-            BindingTarget::Asset(id) => ("asset_id = ANY($2)", vec![id.uuid()]),
-            BindingTarget::Versions(ids) => {
-                ("asset_version_id = ANY($2)", ids.iter().copied().map(AssetVersionId::uuid).collect())
-            }
+        static OF_ASSET: Query = Query::of_parts(&[
+            BINDING_RELEASES,
+            "asset_id = ANY((SELECT bound_ids FROM input)::uuid[])",
+            BINDING_RELEASES_PLACES,
+        ]);
+        static OF_VERSIONS: Query = Query::of_parts(&[
+            BINDING_RELEASES,
+            "asset_version_id = ANY((SELECT bound_ids FROM input)::uuid[])",
+            BINDING_RELEASES_PLACES,
+        ]);
+        let (statement, ids): (&Query, Vec<Uuid>) = match bound {
+            BindingTarget::Asset(id) => (&OF_ASSET, vec![id.uuid()]),
+            BindingTarget::Versions(ids) => (&OF_VERSIONS, ids.iter().copied().map(AssetVersionId::uuid).collect()),
         };
-        // Limited before the joins, so that they run for the returned rows only.
-        let sql = format!(
-            "SELECT release_id, release.state, release.environment, release.workload_id,
-                workload.slug AS workload_slug, release.workspace_id, namespace_id, asset_version_id, version_label
-             FROM (
-                SELECT release_id, asset_version_id, version_label
-                FROM asset_version JOIN release_binding USING (tenant_id, asset_version_id)
-                WHERE tenant_id = $1 AND {condition}
-                ORDER BY release_id DESC, asset_version_id DESC LIMIT $3
-             ) AS bound
-             JOIN release USING (release_id)
-             JOIN workload ON workload.tenant_id = $1 AND workload.workload_id = release.workload_id
-             JOIN workspace ON workspace.tenant_id = $1 AND workspace.workspace_id = release.workspace_id
-             WHERE release.tenant_id = $1
-             ORDER BY release_id DESC, asset_version_id DESC"
-        );
-        let rows = self.read(&sql, &[&scope.tenant().uuid(), &ids, &i64::from(most)]).await?;
+        let input = Input::new(scope).with_all("bound_ids", ids).with("max_rows", i64::from(most));
+        let rows = self.fetch(statement, input).await?;
         rows.iter().map(bound_release).collect()
     }
 }

@@ -1,6 +1,11 @@
 //! Status of model policy routes.
 
-use crate::{batch_load::BatchLoader, database::read, row::RowExt};
+use crate::{
+    batch_load::BatchLoader,
+    database::read,
+    guarded::{Input, Query},
+    row::RowExt,
+};
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
 use fairway_domain::store::StoreError;
@@ -21,21 +26,23 @@ impl BatchLoader for RouteStatusLoader {
 
     async fn load_batch(&self, routes: &[RouteKey]) -> Result<HashMap<RouteKey, bool>, StoreError> {
         // A missing version sorts before all others.
-        const SQL: &str = "SELECT tenant_id, asset_id, asked.version_id, asked.route_id,
+        static LOAD: Query = Query::new(
+            "SELECT tenant_id, asset_id, input.version_id, input.route_id,
                 asset.lifecycle_state = 'active' AND NOT EXISTS (
                     SELECT FROM withdrawn_route AS withdrawn
-                    WHERE withdrawn.tenant_id = asked.tenant_id AND withdrawn.asset_id = asked.asset_id
-                        AND withdrawn.route_id = asked.route_id AND withdrawn.ordinal > coalesce((
+                    WHERE withdrawn.tenant_id = input.tenant_id AND withdrawn.asset_id = input.asset_id
+                        AND withdrawn.route_id = input.route_id AND withdrawn.ordinal > coalesce((
                             SELECT ordinal FROM asset_version AS bound
-                            WHERE bound.tenant_id = asked.tenant_id AND bound.asset_version_id = asked.version_id), 0)
+                            WHERE bound.tenant_id = input.tenant_id AND bound.asset_version_id = input.version_id), 0)
                 ) AS stands
-            FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[]) AS asked (tenant_id, asset_id, version_id, route_id)
-            JOIN asset USING (tenant_id, asset_id)";
-        let tenants: Vec<Uuid> = routes.iter().map(|(tenant, ..)| *tenant).collect();
-        let assets: Vec<Uuid> = routes.iter().map(|(_, asset, ..)| *asset).collect();
-        let versions: Vec<Uuid> = routes.iter().map(|(_, _, version, _)| *version).collect();
-        let names: Vec<&str> = routes.iter().map(|(.., name)| name.as_str()).collect();
-        let rows = read(&self.0, SQL, &[&tenants, &assets, &versions, &names]).await?;
+            FROM input JOIN asset USING (tenant_id, asset_id)",
+        );
+        let input = Input::many()
+            .with_all("tenant_id", routes.iter().map(|(tenant, ..)| *tenant).collect())
+            .with_all("asset_id", routes.iter().map(|(_, asset, ..)| *asset).collect())
+            .with_all("version_id", routes.iter().map(|(_, _, version, _)| *version).collect())
+            .with_all("route_id", routes.iter().map(|(.., name)| name.as_str()).collect());
+        let rows = read(&self.0, LOAD.text(&input)?, &input.params()).await?;
         rows.iter()
             .map(|row| {
                 let key = (
