@@ -1,10 +1,13 @@
 //! Idempotency keys: look-up, reservation and expiry. `fairway_commit` stores outcomes.
 
 use crate::{
-    database::{Database, Param},
-    row::RowExt,
+    database::Database,
+    guarded::{Input, Query},
+    row::{RowExt as _, read_count},
+    schema::idempotency_key,
 };
 use async_trait::async_trait;
+use diesel::{BoolExpressionMethods as _, ExpressionMethods as _, QueryDsl as _};
 use fairway_domain::{
     idempotency::{IdempotencyStore, KeyState, RequestKey, StoredOutcome},
     store::StoreError,
@@ -13,16 +16,27 @@ use fairway_domain::{
 use std::time::Duration;
 use uuid::Uuid;
 
+/// Maximum number of expired keys that one statement deletes.
+const MAX_DELETED_KEYS: i64 = 2_000;
+
+/// The columns that identify a key.
+fn with_key(scope: TenantScope, key: &RequestKey) -> Input<'_> {
+    Input::new(scope)
+        .with("caller", key.caller.to_string())
+        .with("route", key.route.as_str())
+        .with("key", key.key.as_str())
+}
+
 #[async_trait]
 impl IdempotencyStore for Database {
     async fn key_state(&self, scope: TenantScope, key: &RequestKey) -> Result<KeyState, StoreError> {
-        const SQL: &str = "SELECT body_digest, status, resource, leased_until IS NOT NULL AS reserved
-            FROM idempotency_key
-            WHERE tenant_id = $1 AND caller = $2 AND route = $3 AND key = $4
-                AND created_at >= fairway_now() - fairway_key_lifetime()
-                AND (leased_until IS NULL OR leased_until > fairway_now())";
-        let caller = key.caller.to_string();
-        let row = self.read_one(SQL, &[&scope.tenant().uuid(), &caller, &key.route, &key.key]).await?;
+        static FIND: Query = Query::new(
+            "SELECT body_digest, status, resource, leased_until IS NOT NULL AS reserved
+            FROM input JOIN idempotency_key USING (tenant_id, caller, route, key)
+            WHERE created_at >= fairway_now() - fairway_key_lifetime()
+                AND (leased_until IS NULL OR leased_until > fairway_now())",
+        );
+        let row = self.fetch_one(&FIND, with_key(scope, key)).await?;
         let Some(row) = row else {
             return Ok(KeyState::Unknown);
         };
@@ -46,11 +60,16 @@ impl IdempotencyStore for Database {
         resource: Uuid,
         lease: Duration,
     ) -> Result<bool, StoreError> {
-        const SQL: &str = "SELECT fairway_reserve_key($1, $2, $3, $4, $5, $6, make_interval(secs => $7)) AS reserved";
-        let (caller, digest, lease) = (key.caller.to_string(), key.body_digest.as_slice(), lease.as_secs_f64());
-        let rows = self
-            .write_idempotent(SQL, &[&scope.tenant().uuid(), &caller, &key.route, &key.key, &digest, &resource, &lease])
-            .await?;
+        static RESERVE: Query = Query::new(
+            "SELECT fairway_reserve_key(tenant_id, caller, route, key, body_digest, resource,
+                make_interval(secs => lease_seconds)) AS reserved
+            FROM input",
+        );
+        let input = with_key(scope, key)
+            .with("body_digest", key.body_digest.as_slice())
+            .with("resource", resource)
+            .with("lease_seconds", lease.as_secs_f64());
+        let rows = self.write_idempotent(RESERVE.text(&input)?, &input.params()).await?;
         rows.first().map_or(Ok(false), |row| row.column("reserved"))
     }
 
@@ -63,12 +82,17 @@ impl IdempotencyStore for Database {
     ) -> Result<(), StoreError> {
         // Updates an existing reservation only: a renewal that arrives after the release must not reserve the key
         // again.
-        const SQL: &str = "UPDATE idempotency_key SET leased_until = fairway_now() + make_interval(secs => $6)
-            WHERE tenant_id = $1 AND caller = $2 AND route = $3 AND key = $4 AND resource = $5
-                AND leased_until IS NOT NULL";
-        let (caller, lease) = (key.caller.to_string(), lease.as_secs_f64());
-        let params: [Param<'_>; 6] = [&scope.tenant().uuid(), &caller, &key.route, &key.key, &resource, &lease];
-        self.write_idempotent(SQL, &params).await.map(drop)
+        static RENEW: Query = Query::new(
+            "renewed AS (
+                UPDATE idempotency_key AS held SET leased_until = fairway_now() + make_interval(secs => lease_seconds)
+                FROM input
+                WHERE held.tenant_id = input.tenant_id AND held.caller = input.caller AND held.route = input.route
+                    AND held.key = input.key AND held.resource = input.resource AND leased_until IS NOT NULL
+            )
+            SELECT FROM input",
+        );
+        let input = with_key(scope, key).with("resource", resource).with("lease_seconds", lease.as_secs_f64());
+        self.write_idempotent(RENEW.text(&input)?, &input.params()).await.map(drop)
     }
 
     async fn release_reservation(
@@ -77,19 +101,23 @@ impl IdempotencyStore for Database {
         key: &RequestKey,
         resource: Uuid,
     ) -> Result<(), StoreError> {
-        const SQL: &str = "DELETE FROM idempotency_key
-            WHERE tenant_id = $1 AND caller = $2 AND route = $3 AND key = $4 AND resource = $5
-                AND leased_until IS NOT NULL";
-        let caller = key.caller.to_string();
-        let params: [Param<'_>; 5] = [&scope.tenant().uuid(), &caller, &key.route, &key.key, &resource];
-        self.write_idempotent(SQL, &params).await.map(drop)
+        let (tenant, caller) = (scope.tenant().uuid(), key.caller.to_string());
+        let release = || {
+            let of_key = idempotency_key::table
+                .find((tenant, caller.clone(), key.route.clone(), key.key.clone()))
+                .filter(idempotency_key::resource.eq(resource).and(idempotency_key::leased_until.is_not_null()));
+            diesel::delete(of_key)
+        };
+        self.execute("release of a key", release).await.map(drop)
     }
 
     async fn delete_expired(&self) -> Result<u64, StoreError> {
         // Deletes in batches: one statement over all expired keys could exceed the statement time-out on every sweep.
-        const SQL: &str = "WITH old AS (
+        static DELETE: Query = Query::new(
+            "old AS (
                 SELECT tenant_id, caller, route, key FROM idempotency_key
-                WHERE created_at < fairway_now() - fairway_key_lifetime() ORDER BY created_at LIMIT 2000
+                WHERE created_at < fairway_now() - fairway_key_lifetime()
+                ORDER BY created_at LIMIT (SELECT max_keys FROM input)
             ),
             gone AS (
                 DELETE FROM idempotency_key USING old
@@ -98,10 +126,12 @@ impl IdempotencyStore for Database {
                     AND idempotency_key.created_at < fairway_now() - fairway_key_lifetime()
                 RETURNING 1
             )
-            SELECT count(*) FROM gone";
+            SELECT count(*) FROM gone",
+        );
         let mut deleted = 0;
         loop {
-            match crate::row::read_count(&self.write_idempotent(SQL, &[]).await?)? {
+            let input = Input::one().with("max_keys", MAX_DELETED_KEYS);
+            match read_count(&self.write_idempotent(DELETE.text(&input)?, &input.params()).await?)? {
                 0 => return Ok(deleted),
                 batch => deleted += batch,
             }

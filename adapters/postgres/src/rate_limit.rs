@@ -2,7 +2,8 @@
 
 use crate::{
     database::Database,
-    row::{RowExt, decode},
+    guarded::{Input, Query},
+    row::{RowExt as _, decode, read_count},
     store_error,
 };
 use async_trait::async_trait;
@@ -26,21 +27,29 @@ impl RateLimitStore for Database {
     ) -> Result<RateLimitDecision, StoreError> {
         // A concurrent request of the same client waits for the row and then sees its new value. The wait time is read
         // outside of the upsert, so concurrent requests of the client may make it inexact.
-        const SQL: &str = "WITH taken AS (
+        static ACQUIRE: Query = Query::new(
+            "taken AS (
                 INSERT INTO throttle AS known (tenant_id, bucket, paid_until)
-                VALUES ($1, $2, fairway_now() + make_interval(secs => $3))
+                SELECT tenant_id, bucket, fairway_now() + make_interval(secs => interval_seconds) FROM input
                 ON CONFLICT (tenant_id, bucket) DO UPDATE
-                SET paid_until = greatest(known.paid_until, fairway_now()) + make_interval(secs => $3)
-                WHERE known.paid_until + make_interval(secs => $3) <= fairway_now() + make_interval(secs => $4)
+                SET paid_until = greatest(known.paid_until, fairway_now())
+                    + make_interval(secs => (SELECT interval_seconds FROM input))
+                WHERE known.paid_until + make_interval(secs => (SELECT interval_seconds FROM input))
+                    <= fairway_now() + make_interval(secs => (SELECT burst_seconds FROM input))
                 RETURNING 1
             )
             SELECT EXISTS (SELECT FROM taken) AS counted, coalesce((
-                SELECT extract(epoch FROM paid_until - fairway_now())::float8 + $3 - $4 FROM throttle
-                WHERE tenant_id = $1 AND bucket = $2
-            ), $3)::float8 AS wait";
-        let (bucket, interval) = (counted.storage_key(), quota.interval().as_secs_f64());
-        let (bucket, span) = (bucket.as_slice(), quota.burst_duration().as_secs_f64());
-        let rows = match self.commit(SQL, &[&scope.tenant().uuid(), &bucket, &interval, &span]).await {
+                SELECT extract(epoch FROM paid_until - fairway_now())::float8 + interval_seconds - burst_seconds
+                FROM throttle WHERE throttle.tenant_id = input.tenant_id AND throttle.bucket = input.bucket
+            ), interval_seconds)::float8 AS wait
+            FROM input",
+        );
+        let (bucket, span) = (counted.storage_key(), quota.burst_duration().as_secs_f64());
+        let input = Input::new(scope)
+            .with("bucket", bucket.as_slice())
+            .with("interval_seconds", quota.interval().as_secs_f64())
+            .with("burst_seconds", span);
+        let rows = match self.commit(ACQUIRE.text(&input)?, &input.params()).await {
             Ok(rows) => rows,
             // The caller did not ask for the counter.
             Err(CommitError::Store(error)) => return Err(error.of_internal_write()),
@@ -61,19 +70,21 @@ impl RateLimitStore for Database {
         // `paid_until` has no index, because each request would have to update it. The sweep scans the table once, in
         // ranges of pages, so that row locks are held for a short time only.
         const LENGTH: &str = "SELECT pg_relation_size('throttle') / current_setting('block_size')::bigint AS count";
-        const SQL: &str = "WITH gone AS (
+        static DELETE: Query = Query::new(
+            "gone AS (
                 DELETE FROM throttle
-                WHERE ctid >= ('(' || $1::text || ',0)')::tid AND ctid < ('(' || $2::text || ',0)')::tid
+                WHERE ctid >= (SELECT first_row FROM input)::tid AND ctid < (SELECT end_row FROM input)::tid
                     AND paid_until < fairway_now()
                 RETURNING 1
             )
-            SELECT count(*) FROM gone";
+            SELECT count(*) FROM gone",
+        );
         let pages = decode("count", self.read_one(LENGTH, &[]).await?)?.column::<i64>("count")?;
         let (mut deleted, mut from) = (0, 0);
         while from < pages {
             let to = from.saturating_add(PAGES_PER_STATEMENT);
-            deleted +=
-                crate::row::read_count(&self.write_idempotent(SQL, &[&from.to_string(), &to.to_string()]).await?)?;
+            let input = Input::one().with("first_row", format!("({from},0)")).with("end_row", format!("({to},0)"));
+            deleted += read_count(&self.write_idempotent(DELETE.text(&input)?, &input.params()).await?)?;
             from = to;
         }
         Ok(deleted)

@@ -2,7 +2,8 @@
 
 use crate::{
     batch_load::BatchLoader,
-    database::{Param, read},
+    database::read,
+    guarded::{Input, Query},
     row::RowExt,
 };
 use async_trait::async_trait;
@@ -25,9 +26,9 @@ impl BatchLoader for AccessRevisionLoader {
     const LABEL: &'static str = "access revisions";
 
     async fn load_batch(&self, tenants: &[TenantId]) -> Result<HashMap<TenantId, Revision>, StoreError> {
-        const SQL: &str = "SELECT tenant_id, access_revision FROM tenant WHERE tenant_id = ANY($1)";
-        let asked: Vec<Uuid> = tenants.iter().map(|tenant| tenant.uuid()).collect();
-        let rows = read(&self.0, SQL, &[&asked]).await?;
+        static LOAD: Query = Query::new("SELECT tenant_id, access_revision FROM input JOIN tenant USING (tenant_id)");
+        let input = Input::many().with_all("tenant_id", tenants.iter().map(|tenant| tenant.uuid()).collect());
+        let rows = read(&self.0, LOAD.text(&input)?, &input.params()).await?;
         rows.iter().map(|row| Ok((row.id("tenant_id")?, row.revision("access_revision")?))).collect()
     }
 }
@@ -45,21 +46,15 @@ impl BatchLoader for DeploymentRevisionLoader {
     const LABEL: &'static str = "revisions of deployments";
 
     async fn load_batch(&self, places: &[DeploymentKey]) -> Result<HashMap<DeploymentKey, Revisions>, StoreError> {
-        const SQL: &str = "SELECT tenant_id, workload_id, environment, deployment.revision, tenant.access_revision
-            FROM unnest($1::uuid[], $2::uuid[], $3::text[]) AS asked (tenant_id, workload_id, environment)
-            JOIN deployment USING (tenant_id, workload_id, environment) JOIN tenant USING (tenant_id)";
-        const ONE: &str = "SELECT tenant_id, workload_id, environment, deployment.revision, tenant.access_revision
-            FROM deployment JOIN tenant USING (tenant_id)
-            WHERE tenant_id = $1 AND workload_id = $2 AND environment = $3";
-        let rows = if let [(tenant, workload, environment)] = places {
-            let params: [Param<'_>; 3] = [tenant, workload, environment];
-            read(&self.0, ONE, &params).await?
-        } else {
-            let tenants: Vec<Uuid> = places.iter().map(|(tenant, _, _)| *tenant).collect();
-            let workloads: Vec<Uuid> = places.iter().map(|(_, workload, _)| *workload).collect();
-            let environments: Vec<&str> = places.iter().map(|(_, _, environment)| environment.as_str()).collect();
-            read(&self.0, SQL, &[&tenants, &workloads, &environments]).await?
-        };
+        static LOAD: Query = Query::new(
+            "SELECT tenant_id, workload_id, environment, deployment.revision, tenant.access_revision
+            FROM input JOIN deployment USING (tenant_id, workload_id, environment) JOIN tenant USING (tenant_id)",
+        );
+        let input = Input::many()
+            .with_all("tenant_id", places.iter().map(|(tenant, _, _)| *tenant).collect())
+            .with_all("workload_id", places.iter().map(|(_, workload, _)| *workload).collect())
+            .with_all("environment", places.iter().map(|(_, _, environment)| environment.as_str()).collect());
+        let rows = read(&self.0, LOAD.text(&input)?, &input.params()).await?;
         rows.iter()
             .map(|row| {
                 let place = (row.column("tenant_id")?, row.column("workload_id")?, row.column("environment")?);

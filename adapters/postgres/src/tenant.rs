@@ -1,14 +1,15 @@
 //! Tenants and workspaces.
 
 use crate::{
-    commit_tail::{CommitParams, commit_tail},
     database::Database,
-    guarded::{Guarded, Input},
+    guarded::{Guarded, Input, Query},
     pagination::{ListQuery, RowBytes, SortKey, Values},
     row::{RowExt, decode},
+    schema::tenant_public_host,
     workload::with_workload,
 };
 use async_trait::async_trait;
+use diesel::QueryDsl as _;
 use fairway_domain::{
     id::{TenantId, WorkspaceId},
     idempotency::KeyedOutcome,
@@ -19,6 +20,7 @@ use fairway_domain::{
     },
 };
 use tokio_postgres::Row;
+use uuid::Uuid;
 
 const TENANT_COLUMNS: &str = "tenant_id, slug, name, notifications_enabled, advanced_notifications_enabled, \
     public_hosts, revision, created_at, created_by";
@@ -42,8 +44,8 @@ fn tenant(row: &Row) -> Result<Tenant, StoreError> {
 #[async_trait]
 impl TenantStore for Database {
     async fn find(&self, scope: TenantScope) -> Result<Option<Tenant>, StoreError> {
-        let sql = format!("SELECT {TENANT_COLUMNS} FROM tenant WHERE tenant_id = $1");
-        self.read_one(&sql, &[&scope.tenant().uuid()]).await?.as_ref().map(tenant).transpose()
+        static FIND: Query = Query::of_parts(&["SELECT ", TENANT_COLUMNS, " FROM input JOIN tenant USING (tenant_id)"]);
+        self.fetch_one(&FIND, Input::new(scope)).await?.as_ref().map(tenant).transpose()
     }
 
     async fn list(&self, page: PageRequest) -> Result<Page<Tenant>, StoreError> {
@@ -70,87 +72,70 @@ impl TenantStore for Database {
         change: Change<Tenant>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
-        const SQL: &str = concat!(
-            "WITH log AS (INSERT INTO fact_log (tenant_id, size) VALUES ($20, 0)),
+        // The fact belongs to the log of the creator's tenant.
+        static CREATE: Guarded = Guarded::new(
+            "log AS (INSERT INTO fact_log (tenant_id, size) SELECT new_tenant_id, 0 FROM input),
              made AS (
                 INSERT INTO tenant (tenant_id, slug, name, notifications_enabled, advanced_notifications_enabled,
                     public_hosts, revision, created_at, created_by)
-                VALUES ($20, $13, $14, $15, $16, '{}', $17, $18, $19)
+                SELECT new_tenant_id, slug, name, notifications_enabled, advanced_notifications_enabled, '{}', revision,
+                    created_at, created_by
+                FROM input
                 RETURNING 1
-             )
-             SELECT fairway_commit((SELECT count(*) = 1 FROM made), ",
-            commit_tail!(),
-            ")"
+             )",
+            "(SELECT count(*) = 1 FROM made)",
         );
         let ChangeRecord { next, decided_on: _, fact } = change.into_record();
-        let tail = CommitParams::new(scope, &fact, key);
-        let id = next.tenant_id.uuid();
-        let slug = next.slug.as_str();
-        let (revision, at, by) = (next.revision.get(), next.created_at.to_datetime(), next.created_by.to_string());
-        let settings = &next.settings;
-        self.commit(
-            SQL,
-            &tail.with(&[
-                &slug,
-                &next.name,
-                &settings.notifications_enabled,
-                &settings.advanced_notifications_enabled,
-                &revision,
-                &at,
-                &by,
-                &id,
-            ]),
-        )
-        .await
-        .map(|_| ())
+        let input = Input::new(scope)
+            .with("new_tenant_id", next.tenant_id.uuid())
+            .with("slug", next.slug.as_str())
+            .with("name", next.name.as_str())
+            .with("notifications_enabled", next.settings.notifications_enabled)
+            .with("advanced_notifications_enabled", next.settings.advanced_notifications_enabled)
+            .with("revision", next.revision.get())
+            .with("created_at", next.created_at.to_datetime())
+            .with("created_by", next.created_by.to_string());
+        self.commit_guarded(&CREATE, scope, &fact, key, input).await.map(|_| ())
     }
 
     async fn find_by_host(&self, host: &str) -> Result<Option<TenantId>, StoreError> {
-        const SQL: &str = "SELECT tenant_id FROM tenant_public_host WHERE host = $1";
-        self.read_one(SQL, &[&host]).await?.map(|row| row.id("tenant_id")).transpose()
+        let host = host.to_owned();
+        let find = || tenant_public_host::table.find(host.clone()).select(tenant_public_host::tenant_id);
+        let found: Option<Uuid> = self.first("tenant by host", find).await?;
+        Ok(found.map(Into::into))
     }
 
     async fn commit_settings(&self, scope: TenantScope, change: Change<Tenant>) -> Result<(), CommitError> {
-        const SQL: &str = concat!(
-            "WITH seen AS (
-                SELECT public_hosts FROM tenant WHERE tenant_id = $1 AND revision = $13 FOR UPDATE
+        static CHANGE: Guarded = Guarded::new(
+            "seen AS (
+                SELECT tenant.public_hosts FROM tenant JOIN input USING (tenant_id) WHERE revision = decided_on
+                FOR UPDATE OF tenant
              ),
              left_behind AS (
-                DELETE FROM tenant_public_host USING seen
-                WHERE tenant_id = $1 AND NOT host = ANY($17)
+                DELETE FROM tenant_public_host AS held USING seen, input
+                WHERE held.tenant_id = input.tenant_id AND NOT held.host = ANY(input.hosts)
              ),
              taken AS (
                 INSERT INTO tenant_public_host (host, tenant_id)
-                SELECT DISTINCT host, $1::uuid FROM seen, unnest($17::text[]) AS host
+                SELECT DISTINCT host, tenant_id FROM seen, input, unnest(hosts) AS host
                 WHERE NOT host = ANY(seen.public_hosts)
              ),
              changed AS (
-                UPDATE tenant SET revision = $14, notifications_enabled = $15, advanced_notifications_enabled = $16,
-                    public_hosts = $17
-                FROM seen WHERE tenant_id = $1
+                UPDATE tenant SET revision = input.next_revision, notifications_enabled = input.are_enabled,
+                    advanced_notifications_enabled = input.advanced_are_enabled, public_hosts = input.hosts
+                FROM seen, input WHERE tenant.tenant_id = input.tenant_id
                 RETURNING 1
-             )
-             SELECT fairway_commit((SELECT count(*) = 1 FROM changed), ",
-            commit_tail!(),
-            ")"
+             )",
+            "(SELECT count(*) = 1 FROM changed)",
         );
         let ChangeRecord { next, decided_on, fact } = change.into_record();
-        let tail = CommitParams::new(scope, &fact, None);
-        let seen = decided_on.unwrap_or(next.revision).get();
-        let settings = &next.settings;
-        let revision = next.revision.get();
-        self.commit(
-            SQL,
-            &tail.with(&[
-                &seen,
-                &revision,
-                &settings.notifications_enabled,
-                &settings.advanced_notifications_enabled,
-                &settings.public_hosts,
-            ]),
-        )
-        .await
-        .map(|_| ())
+        let input = Input::new(scope)
+            .with("decided_on", decided_on.unwrap_or(next.revision).get())
+            .with("next_revision", next.revision.get())
+            .with("are_enabled", next.settings.notifications_enabled)
+            .with("advanced_are_enabled", next.settings.advanced_notifications_enabled)
+            .with_all("hosts", next.settings.public_hosts.iter().map(String::as_str).collect());
+        self.commit_guarded(&CHANGE, scope, &fact, None, input).await.map(|_| ())
     }
 }
 
@@ -172,12 +157,13 @@ fn workspace(row: &Row) -> Result<Workspace, StoreError> {
 #[async_trait]
 impl WorkspaceStore for Database {
     async fn find(&self, scope: TenantScope, id: WorkspaceId) -> Result<Option<Workspace>, StoreError> {
-        let sql = format!(
-            "SELECT {WORKSPACE_COLUMNS} FROM workspace JOIN namespace USING (tenant_id, namespace_id)
-             WHERE workspace.tenant_id = $1 AND workspace_id = $2"
-        );
-        let row = self.read_one(&sql, &[&scope.tenant().uuid(), &id.uuid()]).await?;
-        row.as_ref().map(workspace).transpose()
+        static FIND: Query = Query::of_parts(&[
+            "SELECT ",
+            WORKSPACE_COLUMNS,
+            " FROM input JOIN workspace USING (tenant_id, workspace_id) JOIN namespace USING (tenant_id, namespace_id)",
+        ]);
+        let input = Input::new(scope).with("workspace_id", id.uuid());
+        self.fetch_one(&FIND, input).await?.as_ref().map(workspace).transpose()
     }
 
     async fn list(&self, scope: TenantScope, page: PageRequest) -> Result<Page<Workspace>, StoreError> {
