@@ -2,8 +2,8 @@
 //! (`execution/finish/memory.rs`).
 
 use crate::{
-    commit_tail::{CommitParams, commit_tail},
     database::{Database, Param},
+    guarded::{Guarded, Input},
     row::{RowExt, decode},
 };
 use async_trait::async_trait;
@@ -60,8 +60,8 @@ const TURNS: &str = "SELECT execution_id, said, answered, digest, remembered_at,
     WHERE tenant_id = $1 AND workload_id = $2 AND owner = $3 AND session_id = $4 AND expires_at > fairway_now()
     ORDER BY remembered_at, execution_id";
 
-const ERASE: &str =
-    concat!("SELECT fairway_commit(fairway_erase_session($1, $13, $14, $15, $2) = $16::bigint, ", commit_tail!(), ")");
+static ERASE: Guarded =
+    Guarded::new("", "fairway_erase_session(tenant_id, workload_id, owner, session_id, fact_id) = turns");
 
 /// Maximum number of rows that one statement deletes, so that each statement is short.
 const DELETE_BATCH: i64 = 1_000;
@@ -125,12 +125,13 @@ impl MemoryStore for Database {
     }
 
     async fn commit_erasure(&self, scope: TenantScope, erasure: &Erasure) -> Result<(), CommitError> {
-        let tail = CommitParams::new(scope, &erasure.fact, None);
         let place = &erasure.conversation;
-        let (workload, owner, turns) = (place.workload.uuid(), place.owner.to_string(), i64::from(erasure.turns));
-        let session = place.session.as_str();
-        let own = tail.with(&[&workload, &owner, &session, &turns]);
-        self.commit(ERASE, &own).await.map(|_| ())
+        let input = Input::new(scope)
+            .with("workload_id", place.workload.uuid())
+            .with("owner", place.owner.to_string())
+            .with("session_id", place.session.as_str())
+            .with("turns", i64::from(erasure.turns));
+        self.commit_guarded(&ERASE, scope, &erasure.fact, None, input).await.map(|_| ())
     }
 
     async fn delete_expired(&self) -> Result<u64, StoreError> {

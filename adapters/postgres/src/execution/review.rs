@@ -2,9 +2,9 @@
 //! ends once.
 
 use crate::{
-    commit_tail::{CommitParams, commit_tail},
-    database::{Database, Param},
-    large_reads::{LargeRead, small_text_columns},
+    database::Database,
+    guarded::{Guarded, Input, Query},
+    large_reads::{LargeRead, MAX_SMALL_BYTES},
     row::RowExt,
 };
 use async_trait::async_trait;
@@ -22,7 +22,8 @@ use fairway_domain::{
     workload,
 };
 use serde_json::Value;
-use uuid::Uuid;
+
+const _: () = assert!(MAX_SMALL_BYTES == 65_536, "the limit and the statements of this file agree");
 
 /// Maximum number of overdue reviews per pass.
 const MAX_OVERDUE: i64 = 20;
@@ -30,65 +31,77 @@ const MAX_OVERDUE: i64 = 20;
 /// Ends a review. For a run that does not complete, it erases the output and everything that may repeat it: evidence
 /// payloads (transcripts, tool calls, queries) and stored provider responses. Their salts are erased too, so the
 /// remaining digests reveal nothing.
-const END_REVIEW: &str = concat!(
-    "WITH taken AS (
-        DELETE FROM execution_review
-        WHERE tenant_id = $1 AND execution_id = $13 AND ($14 OR lapses_at > fairway_now())
+static END_REVIEW: Guarded = Guarded::new(
+    "taken AS (
+        DELETE FROM execution_review AS review USING input
+        WHERE review.tenant_id = input.tenant_id AND review.execution_id = input.execution_id
+            AND (ignores_deadline OR lapses_at > fairway_now())
         RETURNING 1
      ),
      ended AS (
-        UPDATE execution SET status = $15, outcome = $16, error_code = $17, error_message = $18, finished_at = $19
-        FROM taken WHERE tenant_id = $1 AND execution_id = $13 AND status = 'awaiting_review'
-        RETURNING workload_id, workspace_id, release_id
+        UPDATE execution AS run SET status = input.status, outcome = input.outcome, error_code = input.error_code,
+            error_message = input.error_message, finished_at = input.finished_at
+        FROM taken, input
+        WHERE run.tenant_id = input.tenant_id AND run.execution_id = input.execution_id
+            AND run.status = 'awaiting_review'
+        RETURNING run.workload_id, run.workspace_id, run.release_id
+     ),
+     unanswered AS (
+        SELECT input.tenant_id, input.execution_id, input.status, ended.workload_id, ended.workspace_id, ended.release_id
+        FROM input, ended WHERE input.status <> 'completed'
      ),
      exceptions AS (
         INSERT INTO execution_exception (tenant_id, status, execution_id, workload_id, workspace_id, release_id)
-        SELECT $1, $15, $13, workload_id, workspace_id, release_id FROM ended WHERE $15 <> 'completed'
+        SELECT tenant_id, status, execution_id, workload_id, workspace_id, release_id FROM unanswered
      ),
      erased AS (
-        DELETE FROM execution_result USING ended WHERE tenant_id = $1 AND execution_id = $13 AND $15 <> 'completed'
+        DELETE FROM execution_result AS result USING unanswered
+        WHERE result.tenant_id = unanswered.tenant_id AND result.execution_id = unanswered.execution_id
      ),
      words AS (
-        DELETE FROM evidence_payload USING ended WHERE tenant_id = $1 AND execution_id = $13 AND $15 <> 'completed'
+        DELETE FROM evidence_payload AS payload USING unanswered
+        WHERE payload.tenant_id = unanswered.tenant_id AND payload.execution_id = unanswered.execution_id
      ),
      kept AS (
-        UPDATE execution_progress SET answer = NULL FROM ended
-        WHERE tenant_id = $1 AND execution_id = $13 AND answer IS NOT NULL AND $15 <> 'completed'
+        UPDATE execution_progress AS progress SET answer = NULL FROM unanswered
+        WHERE progress.tenant_id = unanswered.tenant_id AND progress.execution_id = unanswered.execution_id
+            AND answer IS NOT NULL
      ),
      fulfilled AS (
         INSERT INTO obligation_fulfilment (tenant_id, execution_id, obligation, fulfilled_at)
-        SELECT $1, $13, obligation, $19 FROM ended, unnest($20::text[]) AS obligation
+        SELECT tenant_id, execution_id, obligation, finished_at FROM input, ended, unnest(obligations) AS obligation
      ),
      document AS (
         INSERT INTO evidence_artifact (tenant_id, execution_id, artifact_id, artifact_kind, storage_ref, body, created_at)
-        SELECT $1, $13, $21::uuid, $22::text, $23::text, $24::text, $19 FROM ended WHERE $21::uuid IS NOT NULL
+        SELECT tenant_id, execution_id, artifact_id, artifact_kind, storage_ref, artifact_body, finished_at
+        FROM input, ended WHERE artifact_id IS NOT NULL
      ),
      note AS (
         INSERT INTO evidence_payload (tenant_id, execution_id, artifact_id, salt, body)
-        SELECT $1, $13, $21::uuid, $25::bytea, $26::text FROM ended WHERE $25::bytea IS NOT NULL
-     )
-     SELECT fairway_commit((SELECT count(*) = 1 FROM ended), ",
-    commit_tail!(),
-    ")"
+        SELECT tenant_id, execution_id, artifact_id, note_salt, note_body FROM input, ended WHERE note_salt IS NOT NULL
+     )",
+    "(SELECT count(*) = 1 FROM ended)",
 );
 
 /// The pending output of a review. An expired review is hidden, even before a job ends it.
-const PENDING_OUTPUT: &str = "FROM execution_review AS review
+const PENDING_OUTPUT: &str = "FROM input JOIN execution_review AS review USING (tenant_id, execution_id)
     JOIN execution_result AS result USING (tenant_id, execution_id)
-    WHERE review.tenant_id = $1 AND review.execution_id = $2 AND result.execution_id = $2
-        AND review.lapses_at > fairway_now()";
+    WHERE result.execution_id = input.execution_id AND review.lapses_at > fairway_now()";
 
 /// Reviews to end: expired ones, oldest first, and recent ones of stopped workloads. The second part covers a run
 /// whose last step ended while the workload was being stopped, so that neither transaction saw the other.
-const OVERDUE: &str = "WITH over AS (
+static OVERDUE: Query = Query::new(
+    "over AS (
         (SELECT tenant_id, execution_id, workload_id FROM execution_review
-         WHERE lapses_at < fairway_now() ORDER BY lapses_at LIMIT $1)
+         WHERE lapses_at < fairway_now() ORDER BY lapses_at LIMIT (SELECT max_reviews FROM input))
         UNION
         (SELECT review.tenant_id, review.execution_id, review.workload_id FROM execution_review AS review
          JOIN workload USING (tenant_id, workload_id)
-         WHERE review.asked_at > fairway_now() - interval '1 minute' AND workload.status <> 'registered' LIMIT $1)
+         WHERE review.asked_at > fairway_now() - interval '1 minute' AND workload.status <> 'registered'
+         LIMIT (SELECT max_reviews FROM input))
     )
-    SELECT over.tenant_id, over.execution_id, workload.status FROM over JOIN workload USING (tenant_id, workload_id)";
+    SELECT over.tenant_id, over.execution_id, workload.status FROM over JOIN workload USING (tenant_id, workload_id)",
+);
 
 #[async_trait]
 impl ReviewStore for Database {
@@ -98,42 +111,46 @@ impl ReviewStore for Database {
         end: &ReviewEnd,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
-        let tail = CommitParams::new(scope, &end.fact, key);
-        let (run, at) = (end.execution_id.uuid(), end.finished_at.to_datetime());
-        let whenever = match end.deadline_check {
+        let ignores_deadline = match end.deadline_check {
             DeadlineCheck::Required => false,
             DeadlineCheck::NotRequired => true,
         };
-        let (status, outcome) = (Status::as_str(end.status), end.outcome.as_str());
-        let error = end.error.as_ref();
-        let (code, message) = (error.map(|error| &error.code), error.map(|error| &error.message));
-        let fulfilled: Vec<&str> = end.fulfilled.iter().map(|obligation| Obligation::as_str(*obligation)).collect();
-        let document = end.artifact.as_ref();
-        let id: Option<Uuid> = document.map(|document| document.artifact_id.uuid());
-        let kind = document.map(|document| document.kind);
-        let path = document.map(|document| ArtifactPath::as_str(&document.storage_ref));
-        let body = document.map(|document| Value::Object(document.body.clone()).to_string());
+        let (error, document) = (end.error.as_ref(), end.artifact.as_ref());
         let note = document.and_then(|document| document.payload.as_ref());
-        let (salt, said) = (note.map(|note| note.salt.as_slice()), note.map(|note| &note.body));
-        let own: [Param<'_>; 14] = [
-            &run, &whenever, &status, &outcome, &code, &message, &at, &fulfilled, &id, &kind, &path, &body, &salt,
-            &said,
-        ];
-        self.commit(END_REVIEW, &tail.with(&own)).await.map(|_| ())
+        let obligations = end.fulfilled.iter().map(|obligation| Obligation::as_str(*obligation)).collect();
+        let input = Input::new(scope)
+            .with("execution_id", end.execution_id.uuid())
+            .with("ignores_deadline", ignores_deadline)
+            .with("status", Status::as_str(end.status))
+            .with("outcome", end.outcome.as_str())
+            .with("error_code", error.map(|error| error.code.as_str()))
+            .with("error_message", error.map(|error| error.message.as_str()))
+            .with("finished_at", end.finished_at.to_datetime())
+            .with_all("obligations", obligations)
+            .with("artifact_id", document.map(|document| document.artifact_id.uuid()))
+            .with("artifact_kind", document.map(|document| document.kind))
+            .with("storage_ref", document.map(|document| ArtifactPath::as_str(&document.storage_ref)))
+            .with("artifact_body", document.map(|document| Value::Object(document.body.clone()).to_string()))
+            .with("note_salt", note.map(|note| note.salt.as_slice()))
+            .with("note_body", note.map(|note| note.body.as_str()));
+        self.commit_guarded(&END_REVIEW, scope, &end.fact, key, input).await.map(|_| ())
     }
 
     async fn find_pending(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<AnswerUnderReview>, StoreError> {
-        let params: [Param<'_>; 2] = [&scope.tenant().uuid(), &id.uuid()];
-        let sql = format!(
-            "SELECT {}, review.asked_at, review.lapses_at {PENDING_OUTPUT}",
-            small_text_columns("result.body", "body")
-        );
-        let Some(row) = self.read_one(&sql, &params).await? else { return Ok(None) };
+        static READ_SMALL: Query = Query::of_parts(&[
+            "SELECT CASE WHEN octet_length(result.body) <= 65536 THEN result.body END AS body,
+                CASE WHEN octet_length(result.body) > 65536 THEN octet_length(result.body)::bigint END AS body_bytes,
+                review.asked_at, review.lapses_at ",
+            PENDING_OUTPUT,
+        ]);
+        static READ: Query = Query::of_parts(&["SELECT result.body ", PENDING_OUTPUT]);
+        let input = || Input::new(scope).with("execution_id", id.uuid());
+        let Some(row) = self.fetch_one(&READ_SMALL, input()).await? else { return Ok(None) };
         let kept: Option<String> = match row.column("body_bytes")? {
             Some(bytes) => {
                 let large = LargeRead::acquire(scope, bytes).await?;
-                let (rows, _permit) =
-                    large.rows(self, &format!("SELECT result.body {PENDING_OUTPUT}"), &params).await?;
+                let input = input();
+                let (rows, _permit) = large.rows(self, READ.text(&input)?, &input.params()).await?;
                 rows.first().map(|row| row.column("body")).transpose()?
             }
             None => row.column("body")?,
@@ -149,7 +166,7 @@ impl ReviewStore for Database {
     }
 
     async fn list_expired(&self) -> Result<Vec<ExpiredReview>, StoreError> {
-        let rows = self.read(OVERDUE, &[&MAX_OVERDUE]).await?;
+        let rows = self.fetch(&OVERDUE, Input::one().with("max_reviews", MAX_OVERDUE)).await?;
         rows.iter()
             .map(|row| {
                 Ok(ExpiredReview {

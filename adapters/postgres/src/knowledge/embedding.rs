@@ -2,8 +2,8 @@
 
 use super::model_name;
 use crate::{
-    commit_tail::{CommitParams, commit_tail},
     database::{Database, Param},
+    guarded::{Guarded, Input},
     row::{RowExt, decode},
 };
 use fairway_domain::{
@@ -16,10 +16,9 @@ use fairway_domain::{
         reembedding::{Reembedding, ReembeddingResult, StaleChunk},
         retrieval::{EmbeddingModel, IndexEmbedding},
     },
-    store::{Change, ChangeRecord, CommitError, StoreError},
+    store::{Change, ChangeRecord, CommitError, Revision, StoreError},
     tenant::TenantScope,
 };
-use uuid::Uuid;
 
 /// The embedding model of a revision. It counts the revision's chunks for each model that the index ever used; these
 /// are few.
@@ -125,40 +124,40 @@ pub(super) async fn stale_chunks(
 /// scores do not change. `coalesce(until_revision, 0) = 0` keeps the planner on the primary key; `until_revision IS
 /// NULL` would select the index over all current chunks. If a chunk was replaced meanwhile, the guard fails, so the
 /// count in the fact is exact.
-const REEMBED: &str = concat!(
-    "WITH head AS (
+static REEMBED: Guarded = Guarded::returning(
+    "head AS (
         UPDATE knowledge_index AS known SET revision = known.revision + 1
-        FROM asset
-        WHERE known.tenant_id = $1 AND known.asset_id = $13 AND known.revision = $14
-            AND asset.tenant_id = $1 AND asset.asset_id = $13 AND asset.asset_kind IS NOT DISTINCT FROM 'knowledge_base'
-            AND asset.lifecycle_state <> 'archived'
+        FROM input JOIN asset USING (tenant_id, asset_id)
+        WHERE known.tenant_id = input.tenant_id AND known.asset_id = input.asset_id AND known.revision = decided_on
+            AND asset.asset_kind IS NOT DISTINCT FROM 'knowledge_base' AND asset.lifecycle_state <> 'archived'
         RETURNING known.revision, known.chunks
      ),
      ingest AS (
         INSERT INTO knowledge_ingest (tenant_id, asset_id, revision, ingest_id, chunk_strategy, chunk_tokens,
             embedding_account, embedding_model, chunks, created_at, created_by, reembeds)
-        SELECT $1, $13, revision, $15, $16, $17, $18, $19, chunks, $20, $21, true FROM head
+        SELECT tenant_id, asset_id, head.revision, ingest_id, chunk_strategy, chunk_tokens, embedding_account,
+            embedding_model, head.chunks, created_at, created_by, true
+        FROM input, head
      ),
      replaced AS (
-        UPDATE knowledge_chunk SET until_revision = head.revision FROM head
-        WHERE tenant_id = $1 AND chunk_id = ANY($23::uuid[]) AND asset_id IS NOT DISTINCT FROM $13::uuid
-            AND coalesce(until_revision, 0) = 0
-        RETURNING chunk_id, entry_id, document_id, position, starts, ends, tokens, digest, words, body
+        UPDATE knowledge_chunk AS old SET until_revision = head.revision
+        FROM head, input
+        WHERE old.tenant_id = input.tenant_id AND old.chunk_id = ANY(replaced_chunks)
+            AND old.asset_id IS NOT DISTINCT FROM input.asset_id AND coalesce(old.until_revision, 0) = 0
+        RETURNING old.chunk_id, entry_id, document_id, position, starts, ends, tokens, digest, words, body
      ),
      chunk AS (
         INSERT INTO knowledge_chunk (tenant_id, asset_id, from_revision, embedded_by, chunk_id, entry_id, document_id,
             position, starts, ends, tokens, digest, words, body, embedding)
-        SELECT $1, $13, head.revision, $22, asked.chunk_id, entry_id, document_id, position, starts, ends, tokens,
-            digest, words, body, asked.embedding
-        FROM head, replaced
-        JOIN unnest($23::uuid[], $24::uuid[], $25::bytea[]) AS asked (replaces, chunk_id, embedding)
-            ON asked.replaces = replaced.chunk_id
-     ),
-     done AS (SELECT fairway_commit(
-        (SELECT count(*) = 1 FROM head) AND (SELECT count(*) FROM replaced) = cardinality($23::uuid[]), ",
-    commit_tail!(),
-    "))
-     SELECT revision FROM done LEFT JOIN head ON true"
+        SELECT tenant_id, asset_id, head.revision, embedded_by, added.chunk_id, entry_id, document_id, position, starts,
+            ends, tokens, digest, words, body, added.embedding
+        FROM input, head, replaced
+        JOIN unnest((SELECT replaced_chunks FROM input), (SELECT chunk_ids FROM input), (SELECT embeddings FROM input))
+            AS added (replaces, chunk_id, embedding) ON added.replaces = replaced.chunk_id
+     )",
+    "(SELECT count(*) = 1 FROM head)
+        AND (SELECT count(*) FROM replaced) = (SELECT cardinality(replaced_chunks) FROM input)",
+    "(SELECT revision FROM head) AS index_revision",
 );
 
 pub(super) async fn commit_reembedding(
@@ -168,24 +167,26 @@ pub(super) async fn commit_reembedding(
     key: Option<&KeyedOutcome>,
 ) -> Result<IndexRevision, CommitError> {
     let ChangeRecord { next, decided_on, fact } = &**change;
-    let tail = CommitParams::new(scope, fact, key);
-    let asset = next.asset_id.uuid();
-    let seen = decided_on.map_or(0, fairway_domain::store::Revision::get);
-    let ingest = next.ingest_id.uuid();
-    let strategy = next.chunking.strategy.as_str();
-    let tokens = decode("chunk_tokens", i32::try_from(next.chunking.chunk_tokens).ok())?;
     let EmbeddingModel { account, model } = &next.embedded_by;
-    let (at, by) = (next.created_at.to_datetime(), next.created_by.to_string());
-    let embedded_by = model_name(Some(&next.embedded_by));
-    let replaces: Vec<Uuid> = next.vectors.iter().map(|new| new.replaces.uuid()).collect();
-    let ids: Vec<Uuid> = next.vectors.iter().map(|new| new.chunk_id.uuid()).collect();
     let bytes = |vector: &[f32]| vector.iter().flat_map(|part| part.to_le_bytes()).collect::<Vec<u8>>();
-    let vectors: Vec<Vec<u8>> = next.vectors.iter().map(|new| bytes(&new.vector)).collect();
-    let own: [Param<'_>; 13] =
-        [&asset, &seen, &ingest, &strategy, &tokens, account, model, &at, &by, &embedded_by, &replaces, &ids, &vectors];
-    let rows = database.commit_ingest(scope, REEMBED, &tail.with(&own)).await?;
-    let revision = decode("revision", rows.first())?.column::<Option<i64>>("revision")?;
-    Ok(IndexRevision::new(decode("revision", revision)?))
+    let input = Input::new(scope)
+        .with("asset_id", next.asset_id.uuid())
+        .with("decided_on", decided_on.map_or(0, Revision::get))
+        .with("ingest_id", next.ingest_id.uuid())
+        .with("chunk_strategy", next.chunking.strategy.as_str())
+        .with("chunk_tokens", decode("chunk_tokens", i32::try_from(next.chunking.chunk_tokens).ok())?)
+        .with("embedding_account", account.as_str())
+        .with("embedding_model", model.as_str())
+        .with("embedded_by", model_name(Some(&next.embedded_by)))
+        .with("created_at", next.created_at.to_datetime())
+        .with("created_by", next.created_by.to_string())
+        .with_all("replaced_chunks", next.vectors.iter().map(|new| new.replaces.uuid()).collect())
+        .with_all("chunk_ids", next.vectors.iter().map(|new| new.chunk_id.uuid()).collect())
+        .with_all("embeddings", next.vectors.iter().map(|new| bytes(&new.vector)).collect());
+    let (sql, input) = REEMBED.prepare(scope, fact, key, input)?;
+    let rows = database.commit_ingest(scope, sql, &input.params()).await?;
+    let revision = decode("index_revision", rows.first())?.column::<Option<i64>>("index_revision")?;
+    Ok(IndexRevision::new(decode("index_revision", revision)?))
 }
 
 pub(super) async fn find_reembedding(

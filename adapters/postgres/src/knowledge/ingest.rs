@@ -2,8 +2,8 @@
 
 use super::{Lexemes, model_name};
 use crate::{
-    commit_tail::{CommitParams, commit_tail},
-    database::{Database, Param},
+    database::Database,
+    guarded::{Guarded, Input},
     row::{RowExt, decode},
     store_error,
 };
@@ -14,7 +14,7 @@ use fairway_domain::{
         IndexRevision,
         document::{Ingest, NewChunk, NewDocument, metadata_hashes},
     },
-    store::{Change, ChangeRecord, CommitError, StoreError},
+    store::{Change, ChangeRecord, CommitError, Revision, StoreError},
     tenant::TenantScope,
 };
 use serde_json::Value;
@@ -26,61 +26,65 @@ const MAX_WORD_COUNT: u32 = 16;
 
 /// Adds documents under the index revision that the decision used. Word counts come from the snapshot at statement
 /// start, so a concurrent ingest into the same index makes this one fail and retry.
-const INGEST: &str = concat!(
-    "WITH head AS (
+static INGEST: Guarded = Guarded::returning(
+    "head AS (
         INSERT INTO knowledge_index AS known (tenant_id, asset_id, revision, chunks)
-        SELECT $1, asset_id, 1, $15 FROM asset
-        WHERE tenant_id = $1 AND asset_id = $13 AND asset_kind IS NOT DISTINCT FROM 'knowledge_base'
-            AND lifecycle_state <> 'archived' AND ($14::bigint = 0 OR EXISTS (
-                SELECT FROM knowledge_index WHERE tenant_id = $1 AND asset_id = $13))
+        SELECT input.tenant_id, input.asset_id, 1, added_chunks FROM input JOIN asset USING (tenant_id, asset_id)
+        WHERE asset_kind IS NOT DISTINCT FROM 'knowledge_base' AND lifecycle_state <> 'archived'
+            AND (decided_on = 0 OR EXISTS (
+                SELECT FROM knowledge_index AS present
+                WHERE present.tenant_id = input.tenant_id AND present.asset_id = input.asset_id))
         ON CONFLICT (tenant_id, asset_id) DO UPDATE
         SET revision = known.revision + 1, chunks = known.chunks + excluded.chunks
-        WHERE known.revision = $14
+        WHERE known.revision = (SELECT decided_on FROM input)
         RETURNING revision, chunks
      ),
      ingest AS (
         INSERT INTO knowledge_ingest (tenant_id, asset_id, revision, ingest_id, chunk_strategy, chunk_tokens,
             embedding_account, embedding_model, chunks, created_at, created_by)
-        SELECT $1, $13, revision, $16, $17, $18, $19, $20, chunks, $21, $22 FROM head
+        SELECT tenant_id, asset_id, head.revision, ingest_id, chunk_strategy, chunk_tokens, embedding_account,
+            embedding_model, head.chunks, created_at, created_by
+        FROM input, head
      ),
      document AS (
         INSERT INTO knowledge_document (tenant_id, asset_id, revision, entry_id, document_id, digest, text_bytes,
             chunk_count, created_at, created_by)
-        SELECT $1, $13, revision, entry_id, document_id, digest, text_bytes, chunk_count, $21, $22
-        FROM head, unnest($23::uuid[], $24::text[], $25::text[], $26::integer[], $27::integer[])
-            AS asked (entry_id, document_id, digest, text_bytes, chunk_count)
+        SELECT tenant_id, asset_id, head.revision, entry_id, document_id, digest, text_bytes, chunk_count, created_at,
+            created_by
+        FROM input, head, unnest(entry_ids, document_ids, document_digests, text_lengths, chunk_counts)
+            AS added (entry_id, document_id, digest, text_bytes, chunk_count)
      ),
-     said AS (
+     texts AS (
         INSERT INTO knowledge_document_text (tenant_id, entry_id, title, source_ref, metadata, body)
-        SELECT $1, entry_id, title, source_ref, metadata, body
-        FROM head, unnest($23::uuid[], $28::text[], $29::text[], $30::text[], $31::text[])
-            AS asked (entry_id, title, source_ref, metadata, body)
+        SELECT tenant_id, entry_id, title, source_ref, metadata, body
+        FROM input, head, unnest(entry_ids, titles, source_refs, metadata_texts, document_texts)
+            AS added (entry_id, title, source_ref, metadata, body)
      ),
      replaced AS (
-        UPDATE knowledge_chunk SET until_revision = revision FROM head
-        WHERE tenant_id = $1 AND asset_id = $13 AND document_id = ANY($24::text[]) AND until_revision IS NULL
+        UPDATE knowledge_chunk AS old SET until_revision = head.revision
+        FROM input, head
+        WHERE old.tenant_id = input.tenant_id AND old.asset_id = input.asset_id AND old.document_id = ANY(document_ids)
+            AND old.until_revision IS NULL
      ),
      chunk AS (
         INSERT INTO knowledge_chunk (tenant_id, asset_id, from_revision, embedded_by, chunk_id, entry_id, document_id,
             position, starts, ends, tokens, digest, words, body, embedding)
-        SELECT $1, $13, revision, $32, chunk_id, entry_id, document_id, position, starts, ends, tokens, digest,
-            words::tsvector, body, embedding
-        FROM head, unnest($33::uuid[], $34::uuid[], $35::text[], $36::integer[], $37::integer[], $38::integer[],
-            $39::integer[], $40::text[], $41::text[], $42::text[], $43::bytea[])
-            AS asked (chunk_id, entry_id, document_id, position, starts, ends, tokens, digest, words, body, embedding)
+        SELECT tenant_id, asset_id, head.revision, embedded_by, chunk_id, entry_id, document_id, position, starts, ends,
+            tokens, digest, words::tsvector, body, embedding
+        FROM input, head, unnest(chunk_ids, chunk_entries, chunk_documents, positions, starts_at, ends_at, token_counts,
+            chunk_digests, chunk_words, chunk_texts, embeddings)
+            AS added (chunk_id, entry_id, document_id, position, starts, ends, tokens, digest, words, body, embedding)
      ),
      word AS (
         INSERT INTO knowledge_word (tenant_id, asset_id, revision, word, chunks)
-        SELECT $1, $13, revision, asked.word, asked.chunks + coalesce((
+        SELECT tenant_id, asset_id, head.revision, added.word, added.chunks + coalesce((
             SELECT before.chunks FROM knowledge_word AS before
-            WHERE before.tenant_id = $1 AND before.asset_id = $13 AND before.word = asked.word
+            WHERE before.tenant_id = input.tenant_id AND before.asset_id = input.asset_id AND before.word = added.word
             ORDER BY before.revision DESC LIMIT 1), 0)
-        FROM head, unnest($44::text[], $45::bigint[]) AS asked (word, chunks)
-     ),
-     done AS (SELECT fairway_commit((SELECT count(*) = 1 FROM head), ",
-    commit_tail!(),
-    "))
-     SELECT revision FROM done LEFT JOIN head ON true"
+        FROM input, head, unnest(distinct_words, word_chunks) AS added (word, chunks)
+     )",
+    "(SELECT count(*) = 1 FROM head)",
+    "(SELECT revision FROM head) AS index_revision",
 );
 
 pub(super) async fn commit_documents(
@@ -90,7 +94,6 @@ pub(super) async fn commit_documents(
     key: Option<&KeyedOutcome>,
 ) -> Result<IndexRevision, CommitError> {
     let ChangeRecord { next, decided_on, fact } = &**change;
-    let tail = CommitParams::new(scope, fact, key);
     let lexemes = Lexemes::of(scope.tenant(), next.asset_id);
     let (mut documents, mut chunks) = (DocumentColumns::default(), ChunkColumns::default());
     for document in &next.documents {
@@ -101,55 +104,22 @@ pub(super) async fn commit_documents(
             chunks.push(&lexemes, document, chunk, position, &marks)?;
         }
     }
-    let asset = next.asset_id.uuid();
-    let seen = decided_on.map_or(0, fairway_domain::store::Revision::get);
-    let added = decode("chunks", i64::try_from(chunks.ids.len()).ok())?;
-    let ingest = next.ingest_id.uuid();
-    let strategy = next.chunking.strategy.as_str();
-    let tokens = decode("chunk_tokens", i32::try_from(next.chunking.chunk_tokens).ok())?;
-    let account = next.embedded_by.as_ref().map(|model| model.account.as_str());
-    let model = next.embedded_by.as_ref().map(|model| model.model.as_str());
-    let (at, by) = (next.created_at.to_datetime(), next.created_by.to_string());
-    let embedded_by = model_name(next.embedded_by.as_ref());
-    let (words, counts): (Vec<&str>, Vec<i64>) = chunks.words.iter().map(|(word, count)| (*word, *count)).unzip();
-    let own: [Param<'_>; 33] = [
-        &asset,
-        &seen,
-        &added,
-        &ingest,
-        &strategy,
-        &tokens,
-        &account,
-        &model,
-        &at,
-        &by,
-        &documents.entries,
-        &documents.names,
-        &documents.digests,
-        &documents.lengths,
-        &documents.chunk_counts,
-        &documents.titles,
-        &documents.sources,
-        &documents.metadata,
-        &documents.texts,
-        &embedded_by,
-        &chunks.ids,
-        &chunks.entries,
-        &chunks.names,
-        &chunks.positions,
-        &chunks.starts,
-        &chunks.ends,
-        &chunks.tokens,
-        &chunks.digests,
-        &chunks.lexemes,
-        &chunks.texts,
-        &chunks.vectors,
-        &words,
-        &counts,
-    ];
-    let rows = database.commit_ingest(scope, INGEST, &tail.with(&own)).await?;
-    let revision = decode("revision", rows.first())?.column::<Option<i64>>("revision")?;
-    Ok(IndexRevision::new(decode("revision", revision)?))
+    let input = Input::new(scope)
+        .with("asset_id", next.asset_id.uuid())
+        .with("decided_on", decided_on.map_or(0, Revision::get))
+        .with("added_chunks", decode("chunks", i64::try_from(chunks.ids.len()).ok())?)
+        .with("ingest_id", next.ingest_id.uuid())
+        .with("chunk_strategy", next.chunking.strategy.as_str())
+        .with("chunk_tokens", decode("chunk_tokens", i32::try_from(next.chunking.chunk_tokens).ok())?)
+        .with("embedding_account", next.embedded_by.as_ref().map(|model| model.account.as_str()))
+        .with("embedding_model", next.embedded_by.as_ref().map(|model| model.model.as_str()))
+        .with("embedded_by", model_name(next.embedded_by.as_ref()))
+        .with("created_at", next.created_at.to_datetime())
+        .with("created_by", next.created_by.to_string());
+    let (sql, input) = INGEST.prepare(scope, fact, key, chunks.into_input(documents.into_input(input)))?;
+    let rows = database.commit_ingest(scope, sql, &input.params()).await?;
+    let revision = decode("index_revision", rows.first())?.column::<Option<i64>>("index_revision")?;
+    Ok(IndexRevision::new(decode("index_revision", revision)?))
 }
 
 fn integer(name: &'static str, number: usize) -> Result<i32, StoreError> {
@@ -184,6 +154,22 @@ impl<'a> DocumentColumns<'a> {
         self.metadata.push(metadata.text().to_owned());
         self.texts.push(&document.text);
         Ok(())
+    }
+
+    fn into_input<'v>(self, input: Input<'v>) -> Input<'v>
+    where
+        'a: 'v,
+    {
+        input
+            .with_all("entry_ids", self.entries)
+            .with_all("document_ids", self.names)
+            .with_all("document_digests", self.digests)
+            .with_all("text_lengths", self.lengths)
+            .with_all("chunk_counts", self.chunk_counts)
+            .with_all("titles", self.titles)
+            .with_all("source_refs", self.sources)
+            .with_all("metadata_texts", self.metadata)
+            .with_all("document_texts", self.texts)
     }
 }
 
@@ -230,6 +216,27 @@ impl<'a> ChunkColumns<'a> {
             *count = count.saturating_add(1);
         }
         Ok(())
+    }
+
+    fn into_input<'v>(self, input: Input<'v>) -> Input<'v>
+    where
+        'a: 'v,
+    {
+        let (words, counts): (Vec<&str>, Vec<i64>) = self.words.into_iter().unzip();
+        input
+            .with_all("chunk_ids", self.ids)
+            .with_all("chunk_entries", self.entries)
+            .with_all("chunk_documents", self.names)
+            .with_all("positions", self.positions)
+            .with_all("starts_at", self.starts)
+            .with_all("ends_at", self.ends)
+            .with_all("token_counts", self.tokens)
+            .with_all("chunk_digests", self.digests)
+            .with_all("chunk_words", self.lexemes)
+            .with_all("chunk_texts", self.texts)
+            .with_all("embeddings", self.vectors)
+            .with_all("distinct_words", words)
+            .with_all("word_chunks", counts)
     }
 }
 
