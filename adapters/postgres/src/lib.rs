@@ -9,7 +9,6 @@ mod asset;
 mod audit;
 mod batch_load;
 mod coalesce;
-mod commit_tail;
 mod database;
 mod driver_error;
 mod environment;

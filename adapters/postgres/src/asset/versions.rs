@@ -129,7 +129,7 @@ const INSERT_ATTACHMENTS: &str = "
      ),
      referred AS (
         INSERT INTO asset_reference (tenant_id, asset_version_id, position, target_slug, target_label, pointer)
-        SELECT tenant_id, asset_version_id, place - 1, slug, label, pointer
+        SELECT tenant_id, asset_version_id, place - 1, named.slug, named.label, named.pointer
         FROM input, made, unnest(target_slugs, target_labels, pointers) WITH ORDINALITY
             AS named (slug, label, pointer, place)
      )";

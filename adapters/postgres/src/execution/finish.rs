@@ -2,10 +2,10 @@
 //! review exchanges its lease for a row in `execution_review`. Concurrent ends share one statement.
 
 mod columns;
+mod facts;
 mod memory;
 
 use crate::{
-    commit_tail::{fact_column_names, fact_placeholders, insert_facts},
     database::{Param, commit, commit_batch},
     group_commit::BatchCommitter,
     memory::session_row_key,
@@ -14,6 +14,7 @@ use crate::{
 use async_trait::async_trait;
 use columns::BatchColumns;
 use deadpool_postgres::Pool;
+use facts::{fact_column_names, fact_placeholders, insert_facts};
 use fairway_domain::{
     execution::{FinishRecord, Status, progress::RunEvent},
     store::{CommitError, StoreError},

@@ -1,7 +1,7 @@
 //! Parameters of the statement that ends runs, one vector for each column.
 
-use super::{PendingFinish, memory::TurnColumns};
-use crate::{commit_tail::FactColumns, database::Param};
+use super::{PendingFinish, facts::FactColumns, memory::TurnColumns};
+use crate::database::Param;
 use fairway_domain::{
     evidence::{EvidenceArtifact, RecordedDecision, lineage::LineageItem},
     execution::{FinishRecord, Payload, StepRecord},
