@@ -1,11 +1,11 @@
 //! Architecture lints: allowed dependencies, file lengths, names and wording.
 
-mod constructors;
 mod dependencies;
 mod files;
 pub(crate) mod long_forms;
 mod outgoing;
 pub(crate) mod packages;
+mod restricted_calls;
 mod wording;
 
 use anyhow::{Result, bail};
@@ -25,7 +25,7 @@ pub(crate) fn run(place: &Paths) -> Result<()> {
     found.extend(files::violations(&place.root)?);
     let sources = files::sources(&place.root)?;
     found.extend(outgoing::violations(&place.root, &sources)?);
-    found.extend(constructors::violations(&place.root, &sources)?);
+    found.extend(restricted_calls::violations(&place.root, &sources)?);
     found.extend(long_forms::violations(&place.root, &sources)?);
     found.extend(wording::violations(&place.root, &sources, &files::documents(&place.root)?)?);
     if !found.is_empty() {

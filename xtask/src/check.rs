@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::paths::Paths;
 use crate::step::{Steps, run_checked};
-use crate::{advisories, arch_lints, check_api, docs, npm_audit, security, spelling, tools};
+use crate::{advisories, arch_lints, check_api, docs, npm_audit, schema, security, spelling, tools};
 
 /// The test command in the README.
 const TEST_COMMAND: &str = "cargo xtask test";
@@ -54,6 +54,7 @@ fn check(place: &Paths, steps: &mut Steps) {
     steps.run("evidence of docs/security.md", || security::check(place));
     steps.run("domain in isolation", || cargo(&["check", "--quiet", "--package", "fairway-domain"]));
     steps.run("lints", || cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]));
+    steps.run("tables of typed queries", || schema::check(place));
     steps.run("dependencies", || {
         tools::ensure_deny(place)?;
         cargo(&["deny", "--log-level", "warn", "check", "--hide-inclusion-graph", "licenses", "bans", "sources"])?;

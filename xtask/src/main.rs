@@ -22,6 +22,7 @@ mod paths;
 mod pgvector;
 mod postgres;
 mod s3_server;
+mod schema;
 mod security;
 mod signals;
 mod spelling;
@@ -62,6 +63,8 @@ enum Verb {
     Openapi,
     /// Write the document tables that are copied from snapshots
     Docs,
+    /// Write adapters/postgres/src/schema.rs from a migrated database
+    Schema,
     /// Run the benchmark on release builds; arguments go to the benchmark
     Bench(bench::Arguments),
     /// Seed the demo into the database of a running server
@@ -83,6 +86,7 @@ fn main() -> ExitCode {
         Verb::CheckApi(arguments) => check_api::run(&place, &arguments),
         Verb::Openapi => openapi::run(&place),
         Verb::Docs => docs::run(&place),
+        Verb::Schema => schema::run(&place),
         Verb::Bench(arguments) => bench::run(&place, &arguments),
         Verb::Demo => demo::run(&place),
         Verb::Package => package::run(&place),

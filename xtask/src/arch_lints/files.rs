@@ -120,7 +120,13 @@ fn name_violation(path: &Path) -> Option<String> {
     Some(format!("{}: `{}` does not say what the module is; see docs/glossary.md", path.display(), part.display()))
 }
 
+/// The tables of typed queries, which `cargo xtask schema` writes.
+const GENERATED: &str = "adapters/postgres/src/schema.rs";
+
 fn length_violation(path: &Path, lines: usize) -> Option<String> {
+    if path == Path::new(GENERATED) {
+        return None;
+    }
     let is_test = path.iter().any(|part| part == "tests");
     let most = if is_test { MAX_TEST_LINES } else { MAX_LINES };
     (lines > most).then(|| format!("{}: {lines} lines exceed the maximum of {most}", path.display()))
@@ -132,6 +138,7 @@ mod tests {
 
     #[test]
     fn rejects_long_files_with_a_higher_limit_for_tests() {
+        assert_eq!(length_violation(Path::new(GENERATED), 900), None);
         assert_eq!(length_violation(Path::new("crates/domain/src/release.rs"), 500), None);
         assert!(length_violation(Path::new("crates/domain/src/release.rs"), 501).is_some());
         assert_eq!(length_violation(Path::new("crates/api/tests/it/release.rs"), 800), None);

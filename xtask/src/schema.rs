@@ -1,0 +1,37 @@
+//! `cargo xtask schema`: writes the tables of the typed queries from a migrated database.
+
+use std::fs;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use fairway_managed_postgres::ManagedServer;
+
+use crate::paths::Paths;
+use crate::postgres;
+use crate::step::run_for_output;
+
+const PATH: &str = "adapters/postgres/src/schema.rs";
+
+pub(crate) fn run(place: &Paths) -> Result<ExitCode> {
+    fs::write(place.root.join(PATH), printed_schema(place)?).with_context(|| format!("writing {PATH}"))?;
+    println!("wrote {PATH}");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Checks that the committed tables are those of a migrated database.
+pub(crate) fn check(place: &Paths) -> Result<()> {
+    let committed = fs::read_to_string(place.root.join(PATH)).with_context(|| format!("reading {PATH}"))?;
+    if committed != printed_schema(place)? {
+        bail!("{PATH} differs from a migrated database: run `cargo xtask schema`");
+    }
+    Ok(())
+}
+
+fn printed_schema(place: &Paths) -> Result<String> {
+    // Stopped and removed on drop, whatever the result.
+    let server = ManagedServer::start_temporary(postgres::ensure()?, Vec::new()).context("starting PostgreSQL")?;
+    let mut command = place.cargo();
+    command.args(["run", "--quiet", "--package", "fairway-postgres", "--example", "print_schema", "--"]);
+    command.arg(server.url("postgres"));
+    run_for_output(command)
+}
