@@ -374,6 +374,11 @@ impl GuardedBatch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fairway_domain::{
+        access::ActorRef,
+        audit::{FactKind, Stamp, Subject},
+        time::Timestamp,
+    };
 
     fn scope() -> TenantScope {
         TenantScope::for_background_task(Uuid::from_u128(7).into())
@@ -393,6 +398,43 @@ mod tests {
             Query::new("found AS (SELECT * FROM thing JOIN input USING (thing_id)) SELECT * FROM found");
         let input = Input::many().with_all("thing_id", vec![Uuid::nil()]).with_all("label", vec![Some("a")]);
         insta::assert_snapshot!(LOAD.text(&input).unwrap(), @"WITH input AS MATERIALIZED (SELECT * FROM unnest($1::uuid[], $2::text[]) AS input (thing_id, label)), found AS (SELECT * FROM thing JOIN input USING (thing_id)) SELECT * FROM found");
+    }
+
+    fn fact() -> Fact {
+        let stamp = Stamp {
+            fact_id: Uuid::nil().into(),
+            at: Timestamp::parse("2026-01-01T00:00:00Z").unwrap(),
+            actor: ActorRef::local(),
+            request_id: Uuid::nil().into(),
+        };
+        let subject = Subject { kind: "thing", id: Uuid::nil() };
+        Fact::new(FactKind::AssetMoved, subject, None, &stamp, serde_json::json!({}))
+    }
+
+    #[test]
+    fn ends_every_commit_in_fairway_commit() {
+        static CHANGE: Guarded = Guarded::returning(
+            "changed AS (UPDATE thing SET name = input.name FROM input RETURNING 1)",
+            "(SELECT count(*) = 1 FROM changed)",
+            "(SELECT 7) AS answer",
+        );
+        static ONCE: Guarded = Guarded::when("NOT EXISTS (SELECT FROM fact)", "", "true");
+        let named = Input::new(scope()).with("name", "a");
+        let (sql, input) = CHANGE.prepare(scope(), &fact(), None, named).unwrap();
+        insta::assert_snapshot!(sql, @"");
+        assert_eq!(input.params().len(), 13);
+        let (sql, _) = ONCE.prepare(scope(), &fact(), None, Input::new(scope())).unwrap();
+        insta::assert_snapshot!(sql, @"");
+    }
+
+    #[test]
+    fn writes_the_facts_of_held_rows_only() {
+        static CHANGE: GuardedBatch =
+            GuardedBatch::new("held AS (SELECT * FROM input)", "held", "SELECT fact_id FROM held");
+        let mut facts = FactColumns::default();
+        facts.push(scope(), &fact());
+        let input = facts.into_input(Input::many().with_all("tenant_id", vec![Uuid::nil()]));
+        insta::assert_snapshot!(CHANGE.text(&input).unwrap(), @"");
     }
 
     #[test]

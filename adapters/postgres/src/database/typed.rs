@@ -140,14 +140,21 @@ fn source_of(error: QueryError) -> Source {
     }
 }
 
-fn typed_error(error: QueryError) -> TypedError {
+fn typed_error(error: QueryError, is_broken: bool) -> TypedError {
     match &error {
-        QueryError::DatabaseError(DatabaseErrorKind::ClosedConnection, _) => TypedError::Closed(source_of(error)),
+        _ if is_broken => TypedError::Closed(source_of(error)),
+        // An error without an SQLSTATE: the connection or its socket failed.
+        QueryError::DatabaseError(DatabaseErrorKind::ClosedConnection | DatabaseErrorKind::UnableToSendCommand, _) => {
+            TypedError::Closed(source_of(error))
+        }
         // The SQLSTATE is lost. The compiler has checked names and types, so what remains passes: a time-out, a deadlock,
         // a server that shuts down.
-        QueryError::DatabaseError(DatabaseErrorKind::Unknown | DatabaseErrorKind::SerializationFailure, _) => {
-            TypedError::Other(unavailable(source_of(error)))
-        }
+        QueryError::DatabaseError(
+            DatabaseErrorKind::Unknown
+            | DatabaseErrorKind::SerializationFailure
+            | DatabaseErrorKind::ReadOnlyTransaction,
+            _,
+        ) => TypedError::Other(unavailable(source_of(error))),
         _ => TypedError::Other(broken(source_of(error))),
     }
 }
@@ -266,10 +273,11 @@ impl Database {
 /// A connection that does not answer in time is closed: later statements on it would queue behind the pending one.
 fn finish<T>(
     answer: Result<QueryResult<T>, tokio::time::error::Elapsed>,
-    held: Object<TypedManager>,
+    mut held: Object<TypedManager>,
 ) -> Result<T, TypedError> {
     match answer {
-        Ok(answer) => answer.map_err(typed_error),
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) => Err(typed_error(error, held.connection.is_broken())),
         Err(elapsed) => {
             drop(Object::take(held));
             Err(TypedError::Other(unavailable(Box::new(elapsed))))
@@ -280,3 +288,6 @@ fn finish<T>(
 fn span(label: &'static str) -> tracing::Span {
     tracing::debug_span!("statement", otel.kind = "client", db.system.name = "postgresql", db.query.summary = label,)
 }
+
+#[cfg(test)]
+mod tests;

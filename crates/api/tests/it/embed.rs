@@ -139,7 +139,7 @@ async fn errors_are_html_pages_with_retry_after() {
     assert!((1..=60).contains(&seconds) && refused.header("ratelimit-remaining") == Some("0"), "{refused}");
     let proxy = FaultProxy::to_database(app.database(), 1);
     let proxied = TestApp::builder().sharing_storage_of(&app).through_proxy(&proxy).start().await;
-    proxy.set_fault(ProxyFault::Matching("FROM workload"));
+    proxy.set_fault(ProxyFault::Matching("FROM (\"workload\""));
     let unavailable = proxied.get("/ticket-classifier").await;
     proxy.set_fault(ProxyFault::None);
     assert!(assert_page(&unavailable, 503, "'self'").contains("cannot be shown at the moment"));

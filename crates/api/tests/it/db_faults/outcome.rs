@@ -19,7 +19,7 @@ const COMMIT: &str = "fairway_commit(";
 const CANCEL: &str = "SET cancelled_by =";
 
 /// The text of a group commit of asset versions.
-const VERSION_BATCH: &str = "$13::text[])";
+const VERSION_BATCH: &str = "FROM input ORDER BY tenant_id, asset_id";
 
 /// Rounds of concurrent requests, of which one must produce a batch.
 const MAX_ROUNDS: usize = 20;

@@ -1,0 +1,85 @@
+//! Tests of typed statements over PostgreSQL.
+
+use super::*;
+use crate::{database::DatabaseOptions, schema::role_binding};
+use diesel::{ExpressionMethods as _, QueryDsl as _, dsl::sql, pg::Pg, sql_types::Integer};
+use fairway_domain::store::StoreFault;
+use fairway_testkit::TestDatabase;
+use uuid::Uuid;
+
+/// A store with one connection of each kind.
+async fn store() -> (TestDatabase, Database) {
+    let database = TestDatabase::create().await.unwrap();
+    let options = DatabaseOptions { url: database.url(), connections: 1, result_retention: Duration::from_secs(3_600) };
+    let store = Database::new(&options).unwrap();
+    (database, store)
+}
+
+/// The server process of the only typed connection.
+async fn backend(store: &Database) -> i32 {
+    store.first("backend", || diesel::select(sql::<Integer>("pg_backend_pid()"))).await.unwrap().unwrap()
+}
+
+/// A read with one of 128 combinations of filters.
+async fn read_filtered(store: &Database, combination: u8) {
+    let find = move || {
+        let mut query = role_binding::table.select(role_binding::role_binding_id).into_boxed::<'static, Pg>();
+        for filter in 0..7_u8 {
+            if combination & (1 << filter) != 0 {
+                query = query.filter(role_binding::principal.ne(format!("user:{filter}")));
+            }
+            if combination & (1 << filter) == 0 {
+                query = query.filter(role_binding::role.ne(format!("role-{filter}")));
+            }
+        }
+        query
+    };
+    let _: Vec<Uuid> = store.load("combination of filters", find).await.unwrap();
+}
+
+#[tokio::test]
+async fn connection_with_many_statements_is_closed() {
+    let (_database, store) = store().await;
+    let first = backend(&store).await;
+    for combination in 0..64 {
+        read_filtered(&store, combination).await;
+    }
+    assert_eq!(backend(&store).await, first, "64 statements fit");
+    for combination in 64..128 {
+        read_filtered(&store, combination).await;
+    }
+    assert_ne!(backend(&store).await, first, "diesel drops no statement, so the connection is closed");
+}
+
+#[tokio::test]
+async fn read_is_repeated_on_another_connection_after_a_closed_one() {
+    let (database, store) = store().await;
+    let owner = database.connect_as_owner().await.unwrap();
+    for _ in 0..20 {
+        let closed = backend(&store).await;
+        owner.execute("SELECT pg_terminate_backend($1)", &[&closed]).await.unwrap();
+        assert_ne!(backend(&store).await, closed);
+    }
+}
+
+/// The SQLSTATE of a typed error is lost, so a time-out must not look like a broken store.
+#[tokio::test]
+async fn read_that_waits_too_long_is_unavailable() {
+    let (database, store) = store().await;
+    let owner = database.connect_as_owner().await.unwrap();
+    owner.batch_execute("BEGIN; LOCK TABLE role_binding IN ACCESS EXCLUSIVE MODE").await.unwrap();
+    let count = || role_binding::table.count();
+    let refused = store.first::<_, i64>("count", count).await.unwrap_err();
+    assert_eq!(refused.fault, StoreFault::Unavailable, "{refused:?}");
+    owner.batch_execute("ROLLBACK").await.unwrap();
+    assert!(store.first::<_, i64>("count", count).await.unwrap().is_some());
+}
+
+/// Messages of PostgreSQL quote values.
+#[tokio::test]
+async fn refused_statement_is_reported_without_its_message() {
+    let (_database, store) = store().await;
+    let broken = || diesel::select(sql::<Integer>("'secret-value'::text::integer"));
+    let refused = store.first::<_, i32>("broken cast", broken).await.unwrap_err();
+    assert!(!format!("{:?} {}", refused, refused.source).contains("secret-value"), "{refused:?}");
+}
