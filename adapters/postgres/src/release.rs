@@ -16,7 +16,7 @@ use crate::{
 use async_trait::async_trait;
 pub(crate) use deployment::LaneChangeCommitter;
 use deployment::PendingLaneChange;
-use diesel::{ExpressionMethods as _, QueryDsl as _};
+use diesel::QueryDsl as _;
 use fairway_domain::{
     id::{ApprovalId, ArtifactId, AssetId, BindingId, ReleaseId, WorkloadId, WorkspaceId},
     idempotency::KeyedOutcome,
@@ -34,7 +34,7 @@ use fairway_domain::{
     tenant::TenantScope,
     time::Timestamp,
 };
-pub(crate) use load::{ReleaseLoader, releases_after, tenant_release};
+pub(crate) use load::ReleaseLoader;
 pub(crate) use rows::{DEPLOYMENT_COLUMNS, deployment};
 use rows::{RELEASE_COLUMNS, release};
 use transition::PendingTransition;
@@ -442,8 +442,12 @@ impl DeploymentStore for Database {
     }
 
     async fn list_serving(&self, after: Option<TenantRelease>, most: u32) -> Result<Vec<TenantRelease>, StoreError> {
-        let find = || releases_after(after, most).filter(schema::release::state.eq("active"));
-        Ok(self.load("serving releases", find).await?.into_iter().map(tenant_release).collect())
+        static SERVING: Query = Query::new(
+            "SELECT tenant_id, release_id FROM release
+            WHERE state = 'active' AND (tenant_id, release_id) > (SELECT after_tenant, after_release FROM input)
+            ORDER BY tenant_id, release_id LIMIT (SELECT max_rows FROM input)",
+        );
+        self.releases_after(&SERVING, after, most).await
     }
 
     async fn commit_deployment(

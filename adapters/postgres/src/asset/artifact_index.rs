@@ -7,7 +7,7 @@ use crate::{
     schema::{asset_version, installation},
 };
 use async_trait::async_trait;
-use diesel::{BoolExpressionMethods as _, ExpressionMethods as _, QueryDsl as _};
+use diesel::QueryDsl as _;
 use fairway_domain::{
     asset::{
         artifact_index::{ArtifactIndex, VersionKey, VersionRow},
@@ -18,6 +18,7 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 use time::OffsetDateTime;
+use tokio_postgres::Row;
 use uuid::Uuid;
 
 /// Hours between two sweeps of the artifact store, across all processes.
@@ -26,23 +27,20 @@ const SWEEP_HOURS: i32 = 6;
 #[async_trait]
 impl ArtifactIndex for Database {
     async fn versions_after(&self, behind: Option<VersionKey>, most: u32) -> Result<Vec<VersionKey>, StoreError> {
+        static READ: Query = Query::new(
+            "SELECT tenant_id, asset_version_id FROM asset_version
+            WHERE (tenant_id, asset_version_id) > (SELECT after_tenant, after_version FROM input)
+            ORDER BY tenant_id, asset_version_id LIMIT (SELECT max_rows FROM input)",
+        );
         // No row has the nil UUID, so it sorts before the first row.
         let (tenant, version) =
             behind.map_or((Uuid::nil(), Uuid::nil()), |seen| (seen.tenant_id.uuid(), seen.asset_version_id.uuid()));
-        let find = || {
-            let is_after = asset_version::tenant_id
-                .gt(tenant)
-                .or(asset_version::tenant_id.eq(tenant).and(asset_version::asset_version_id.gt(version)));
-            asset_version::table
-                .filter(is_after)
-                .order((asset_version::tenant_id, asset_version::asset_version_id))
-                .limit(i64::from(most))
-                .select((asset_version::tenant_id, asset_version::asset_version_id))
+        let input =
+            Input::one().with("after_tenant", tenant).with("after_version", version).with("max_rows", i64::from(most));
+        let key = |row: &Row| {
+            Ok(VersionKey { tenant_id: row.id("tenant_id")?, asset_version_id: row.id("asset_version_id")? })
         };
-        let found: Vec<(Uuid, Uuid)> = self.load("versions after a version", find).await?;
-        let key =
-            |(tenant, version): (Uuid, Uuid)| VersionKey { tenant_id: tenant.into(), asset_version_id: version.into() };
-        Ok(found.into_iter().map(key).collect())
+        self.fetch(&READ, input).await?.iter().map(key).collect()
     }
 
     async fn find_row(&self, scope: TenantScope, version: AssetVersionId) -> Result<Option<VersionRow>, StoreError> {

@@ -3,17 +3,12 @@
 use super::rows::{self, DEPLOYMENT_COLUMNS, RELEASE_COLUMNS, release_with_deployment};
 use crate::{
     batch_load::BatchLoader,
-    database::read,
+    database::{Database, read},
     guarded::{Input, Query},
     row::RowExt,
-    schema::release,
 };
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
-use diesel::{
-    BoolExpressionMethods as _, ExpressionMethods as _, QueryDsl as _,
-    dsl::{self, auto_type},
-};
 use fairway_domain::{
     release::ports::{ReleaseWithDeployment, TenantRelease},
     store::StoreError,
@@ -60,26 +55,22 @@ impl BatchLoader for ReleaseLoader {
     }
 }
 
-/// Releases of all tenants in the order of their keys, after one of them: the pages of a background task.
-#[auto_type(no_type_alias)]
-pub(crate) fn releases_after(after: Option<TenantRelease>, most: u32) -> _ {
-    let (tenant, release): (Uuid, Uuid) = key_of(after);
-    let limit: i64 = i64::from(most);
-    let is_after: dsl::Or<
-        dsl::Gt<release::tenant_id, Uuid>,
-        dsl::And<dsl::Eq<release::tenant_id, Uuid>, dsl::Gt<release::release_id, Uuid>>,
-    > = release::tenant_id.gt(tenant).or(release::tenant_id.eq(tenant).and(release::release_id.gt(release)));
-    release::table
-        .filter(is_after)
-        .order((release::tenant_id, release::release_id))
-        .limit(limit)
-        .select((release::tenant_id, release::release_id))
-}
-
-fn key_of(after: Option<TenantRelease>) -> (Uuid, Uuid) {
-    after.map_or((Uuid::nil(), Uuid::nil()), |last| (last.tenant.uuid(), last.release.uuid()))
-}
-
-pub(crate) fn tenant_release((tenant, release): (Uuid, Uuid)) -> TenantRelease {
-    TenantRelease { tenant: tenant.into(), release: release.into() }
+impl Database {
+    /// Reads a page of releases of all tenants for a background task. The condition compares the keys as records, so that
+    /// one range of an index serves it.
+    pub(crate) async fn releases_after(
+        &self,
+        query: &Query,
+        after: Option<TenantRelease>,
+        most: u32,
+    ) -> Result<Vec<TenantRelease>, StoreError> {
+        let (tenant, release) =
+            after.map_or((Uuid::nil(), Uuid::nil()), |last| (last.tenant.uuid(), last.release.uuid()));
+        let input =
+            Input::one().with("after_tenant", tenant).with("after_release", release).with("max_rows", i64::from(most));
+        let rows = self.fetch(query, input).await?;
+        rows.iter()
+            .map(|row| Ok(TenantRelease { tenant: row.id("tenant_id")?, release: row.id("release_id")? }))
+            .collect()
+    }
 }
