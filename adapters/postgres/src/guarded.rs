@@ -323,7 +323,7 @@ impl Guarded {
             let Self { changes, held, results, condition, .. } = self;
             let changes = match changes {
                 Sql::Text("") => String::new(),
-                changes => format!(", {changes}"),
+                changes @ (Sql::Text(_) | Sql::Parts(_)) => format!(", {changes}"),
             };
             let results = if results.is_empty() { String::new() } else { format!(", {results}") };
             let condition = if condition.is_empty() { String::new() } else { format!(" WHERE {condition}") };

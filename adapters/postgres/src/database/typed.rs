@@ -134,28 +134,31 @@ impl From<TypedError> for StoreError {
 }
 
 fn source_of(error: QueryError) -> Source {
-    match error {
-        QueryError::DatabaseError(kind, _) => Box::new(RefusedStatement { kind }),
-        other => Box::new(other),
-    }
+    if let QueryError::DatabaseError(kind, _) = error { Box::new(RefusedStatement { kind }) } else { Box::new(error) }
 }
 
 fn typed_error(error: QueryError, is_broken: bool) -> TypedError {
-    match &error {
-        _ if is_broken => TypedError::Closed(source_of(error)),
+    if is_broken {
+        return TypedError::Closed(source_of(error));
+    }
+    let QueryError::DatabaseError(kind, _) = &error else { return TypedError::Other(broken(source_of(error))) };
+    match kind {
         // An error without an SQLSTATE: the connection or its socket failed.
-        QueryError::DatabaseError(DatabaseErrorKind::ClosedConnection | DatabaseErrorKind::UnableToSendCommand, _) => {
+        DatabaseErrorKind::ClosedConnection | DatabaseErrorKind::UnableToSendCommand => {
             TypedError::Closed(source_of(error))
         }
+        DatabaseErrorKind::UniqueViolation
+        | DatabaseErrorKind::ForeignKeyViolation
+        | DatabaseErrorKind::NotNullViolation
+        | DatabaseErrorKind::CheckViolation
+        | DatabaseErrorKind::RestrictViolation
+        | DatabaseErrorKind::ExclusionViolation => TypedError::Other(broken(source_of(error))),
         // The SQLSTATE is lost. The compiler has checked names and types, so what remains passes: a time-out, a deadlock,
-        // a server that shuts down.
-        QueryError::DatabaseError(
-            DatabaseErrorKind::Unknown
-            | DatabaseErrorKind::SerializationFailure
-            | DatabaseErrorKind::ReadOnlyTransaction,
-            _,
-        ) => TypedError::Other(unavailable(source_of(error))),
-        _ => TypedError::Other(broken(source_of(error))),
+        // a server that shuts down. The enum is not exhaustive.
+        DatabaseErrorKind::SerializationFailure
+        | DatabaseErrorKind::ReadOnlyTransaction
+        | DatabaseErrorKind::Unknown
+        | _ => TypedError::Other(unavailable(source_of(error))),
     }
 }
 
