@@ -45,7 +45,7 @@ async fn main() -> Result<()> {
     driver.await??;
     print!("{HEAD}");
     for table in tables {
-        print!("\n{}", table.to_rust()?);
+        print!("\n{}", table.into_rust()?);
     }
     Ok(())
 }
@@ -93,7 +93,7 @@ impl Table {
         Ok(())
     }
 
-    fn to_rust(mut self) -> Result<String> {
+    fn into_rust(mut self) -> Result<String> {
         self.key.sort();
         let key: Vec<String> = self.key.into_iter().map(|(_, name)| name).collect();
         let mut text = format!("diesel::table! {{\n    {} ({}) {{\n", self.name, key.join(", "));

@@ -50,11 +50,25 @@ impl BatchLoader for DeploymentRevisionLoader {
             "SELECT tenant_id, workload_id, environment, deployment.revision, tenant.access_revision
             FROM input JOIN deployment USING (tenant_id, workload_id, environment) JOIN tenant USING (tenant_id)",
         );
-        let input = Input::many()
-            .with_all("tenant_id", places.iter().map(|(tenant, _, _)| *tenant).collect())
-            .with_all("workload_id", places.iter().map(|(_, workload, _)| *workload).collect())
-            .with_all("environment", places.iter().map(|(_, _, environment)| environment.as_str()).collect());
-        let rows = read(&self.0, LOAD.text(&input)?, &input.params()).await?;
+        // Most reads are for one deployment, which needs no `unnest`.
+        static FIND: Query = Query::new(
+            "SELECT tenant_id, workload_id, environment, deployment.revision, tenant.access_revision
+            FROM input JOIN deployment USING (tenant_id, workload_id, environment) JOIN tenant USING (tenant_id)",
+        );
+        let (statement, input) = if let [(tenant, workload, environment)] = places {
+            let input = Input::one()
+                .with("tenant_id", *tenant)
+                .with("workload_id", *workload)
+                .with("environment", environment.as_str());
+            (&FIND, input)
+        } else {
+            let input = Input::many()
+                .with_all("tenant_id", places.iter().map(|(tenant, _, _)| *tenant).collect())
+                .with_all("workload_id", places.iter().map(|(_, workload, _)| *workload).collect())
+                .with_all("environment", places.iter().map(|(_, _, environment)| environment.as_str()).collect());
+            (&LOAD, input)
+        };
+        let rows = read(&self.0, statement.text(&input)?, &input.params()).await?;
         rows.iter()
             .map(|row| {
                 let place = (row.column("tenant_id")?, row.column("workload_id")?, row.column("environment")?);

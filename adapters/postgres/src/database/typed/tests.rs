@@ -1,10 +1,13 @@
 //! Tests of typed statements over PostgreSQL.
 
-use super::*;
-use crate::{database::DatabaseOptions, schema::role_binding};
+use crate::{
+    database::{Database, DatabaseOptions},
+    schema::role_binding,
+};
 use diesel::{ExpressionMethods as _, QueryDsl as _, dsl::sql, pg::Pg, sql_types::Integer};
 use fairway_domain::store::StoreFault;
 use fairway_testkit::TestDatabase;
+use std::time::Duration;
 use uuid::Uuid;
 
 /// A store with one connection of each kind.
