@@ -54,13 +54,19 @@ async fn connection_with_many_statements_is_closed() {
     assert_ne!(backend(&store).await, first, "diesel drops no statement, so the connection is closed");
 }
 
+/// The first read may meet PostgreSQL's last message on the connection, which has no SQLSTATE any more; every later one
+/// finds another connection.
 #[tokio::test]
-async fn read_is_repeated_on_another_connection_after_a_closed_one() {
+async fn closed_connection_is_replaced() {
     let (database, store) = store().await;
     let owner = database.connect_as_owner().await.unwrap();
     for _ in 0..20 {
         let closed = backend(&store).await;
         owner.execute("SELECT pg_terminate_backend($1)", &[&closed]).await.unwrap();
+        let find = || diesel::select(sql::<Integer>("pg_backend_pid()"));
+        if let Err(refused) = store.first::<_, i32>("backend", find).await {
+            assert_eq!(refused.fault, StoreFault::Unavailable, "{refused:?}");
+        }
         assert_ne!(backend(&store).await, closed);
     }
 }
