@@ -71,26 +71,3 @@ pub(crate) fn redact_pool_error(error: PoolError) -> Source {
         }
     }
 }
-
-/// A failed migration: its name, and the error that PostgreSQL returned.
-#[derive(Debug, thiserror::Error)]
-#[error("{step}")]
-struct FailedMigration {
-    step: String,
-    #[source]
-    source: ServerError,
-}
-
-/// Converts an error of the migration runner.
-pub(crate) fn redact_runner_error(error: refinery::Error) -> Source {
-    let refused = if let refinery::error::Kind::Connection(step, source) = error.kind() {
-        let database = source.downcast_ref::<tokio_postgres::Error>().and_then(tokio_postgres::Error::as_db_error);
-        database.map(|database| FailedMigration { step: step.clone(), source: ServerError::of(database) })
-    } else {
-        None
-    };
-    match refused {
-        Some(refused) => Box::new(refused),
-        None => Box::new(error),
-    }
-}

@@ -1,21 +1,18 @@
 //! Schema migrations, and creation and expiry of monthly partitions.
 
-use crate::{
-    database::tls,
-    driver_error::{redact_driver_error, redact_runner_error},
-};
+use crate::{database::tls, driver_error::redact_driver_error};
+use sha2::{Digest, Sha256};
 use std::{error::Error, str::FromStr, time::Duration};
 use tokio_postgres::{Client, Config, error::SqlState};
 
-mod embedded {
-    refinery::embed_migrations!("../../migrations");
-}
+mod runner;
+
+/// The SHA-256 of each migration, in the format of `sha256sum`. A test compares it with the files.
+const CHECKSUMS: &str = include_str!("../../../migrations/checksums.txt");
 
 /// Adds `vector` columns if the extension `vector` is available. Not a numbered migration, because the extension may
 /// be installed after all migrations ran.
 const VECTOR_COLUMN_SQL: &str = include_str!("migration/vectors.sql");
-/// Advisory lock that serializes migrations of concurrently starting servers. The number is arbitrary.
-const MIGRATION_LOCK: i64 = 0x00FA_14A7;
 /// Attempts to create a partition while readers hold a lock on its table.
 const PARTITION_ATTEMPTS: u32 = 20;
 /// Pause between two attempts, in which queued statements obtain the lock.
@@ -34,15 +31,14 @@ pub enum MigrationError {
     Schema(#[source] Box<dyn Error + Send + Sync>),
 }
 
+/// The database has the migrations of before the first release, which other files and another runner applied.
+#[derive(Debug, thiserror::Error)]
+#[error("an unreleased build created this database; create it anew")]
+struct UnreleasedSchema;
+
 impl From<tokio_postgres::Error> for MigrationError {
     fn from(error: tokio_postgres::Error) -> Self {
         Self::Database(redact_driver_error(error))
-    }
-}
-
-impl From<refinery::Error> for MigrationError {
-    fn from(error: refinery::Error) -> Self {
-        Self::Schema(redact_runner_error(error))
     }
 }
 
@@ -52,14 +48,16 @@ impl From<refinery::Error> for MigrationError {
 /// # Errors
 /// When the database is unreachable, a migration fails, or the schema is newer.
 pub async fn migrate(owner_url: &str) -> Result<(), MigrationError> {
-    let mut client = connect(owner_url).await?;
-    client.execute("SELECT pg_advisory_lock($1)", &[&MIGRATION_LOCK]).await?;
-    // The lock ends with the connection, also after an error.
-    embedded::migrations::runner().run_async(&mut client).await?;
+    let client = connect(owner_url).await?;
+    if client.query_one("SELECT to_regclass('refinery_schema_history') IS NOT NULL", &[]).await?.try_get(0)? {
+        return Err(MigrationError::Schema(Box::new(UnreleasedSchema)));
+    }
+    let lock = runner::run(owner_url).await?;
     create_missing_partitions(&client).await?;
     client.batch_execute(VECTOR_COLUMN_SQL).await?;
-    client.batch_execute("GRANT fairway_service TO CURRENT_USER").await?;
+    client.batch_execute(GRANTS).await?;
     client.batch_execute(FIRST_TENANT).await?;
+    drop(lock);
     Ok(())
 }
 
@@ -83,11 +81,14 @@ pub async fn has_schema(url: &str) -> Result<bool, MigrationError> {
 /// # Errors
 /// When the server is unreachable or rejects the statement.
 pub async fn matches_schema(url: &str) -> Result<bool, MigrationError> {
+    const SQL: &str = "SELECT max(version) FROM __diesel_schema_migrations";
     let client = connect(url).await?;
-    let row = client.query_one("SELECT max(version) FROM refinery_schema_history", &[]).await?;
-    let ours =
-        embedded::migrations::runner().get_migrations().iter().map(|migration| i64::from(migration.version())).max();
-    Ok(row.try_get::<_, Option<i32>>(0)?.map(i64::from) == ours)
+    let newest = match client.query_one(SQL, &[]).await {
+        Ok(row) => row.try_get::<_, Option<String>>(0)?,
+        Err(error) if error.code() == Some(&SqlState::UNDEFINED_TABLE) => None,
+        Err(error) => return Err(error.into()),
+    };
+    Ok(newest == runner::newest_version()?)
 }
 
 /// Creates the missing partitions of the coming months and returns their number. The owner runs this daily.
@@ -155,9 +156,8 @@ pub async fn expire_payloads(owner_url: &str, kept: Duration) -> Result<ExpiredP
 /// A fingerprint of the embedded migrations, the key of template databases and caches.
 #[must_use]
 pub fn schema_fingerprint() -> u64 {
-    let runner = embedded::migrations::runner();
-    let migrations = runner.get_migrations();
-    migrations.iter().fold(0, |all, migration| all.rotate_left(7) ^ migration.checksum())
+    let digest = Sha256::digest(CHECKSUMS);
+    digest.iter().take(8).fold(0, |value, byte| value << 8 | u64::from(*byte))
 }
 
 /// Creates a database on a private server unless it exists.
@@ -182,6 +182,12 @@ async fn connect(url: &str) -> Result<Client, tokio_postgres::Error> {
     });
     Ok(client)
 }
+
+/// The service works as `fairway_service`. Tools beside the servers compare the version of the schema.
+const GRANTS: &str = "
+    GRANT fairway_service TO CURRENT_USER;
+    GRANT SELECT ON __diesel_schema_migrations TO fairway_service;
+";
 
 /// The first tenant with its namespace, workspace and assistant, under the identifiers that the documentation names.
 const FIRST_TENANT: &str = "

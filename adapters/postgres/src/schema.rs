@@ -21,7 +21,7 @@ diesel::table! {
         approved_by -> Text,
         approved_at -> Timestamptz,
         release_revision -> BigInt,
-        recorded_at -> Nullable<Timestamptz>,
+        recorded_at -> Timestamptz,
     }
 }
 
@@ -45,10 +45,10 @@ diesel::table! {
         workspace_id -> Uuid,
         namespace_id -> Uuid,
         last_label -> BigInt,
+        last_ordinal -> BigInt,
         revision -> BigInt,
         created_at -> Timestamptz,
         created_by -> Text,
-        last_ordinal -> BigInt,
     }
 }
 
@@ -81,12 +81,12 @@ diesel::table! {
         asset_version_id -> Uuid,
         asset_id -> Uuid,
         version_label -> Text,
+        ordinal -> BigInt,
         content -> Text,
         artifact_ref -> Text,
         checksum -> Text,
         created_at -> Timestamptz,
         created_by -> Text,
-        ordinal -> BigInt,
     }
 }
 
@@ -234,11 +234,16 @@ diesel::table! {
         workload_id -> Uuid,
         workspace_id -> Uuid,
         release_id -> Uuid,
+        deployment_revision -> BigInt,
         environment -> Text,
         lane -> Text,
         submitter -> Text,
+        delegate -> Nullable<Text>,
+        share_link_id -> Nullable<Uuid>,
+        result_token -> Nullable<Bytea>,
         snapshot -> Bytea,
         input_digest -> Bytea,
+        output_digest -> Nullable<Bytea>,
         status -> Text,
         outcome -> Nullable<Text>,
         error_code -> Nullable<Text>,
@@ -246,11 +251,6 @@ diesel::table! {
         error_offset -> Nullable<BigInt>,
         started_at -> Timestamptz,
         finished_at -> Nullable<Timestamptz>,
-        deployment_revision -> BigInt,
-        output_digest -> Nullable<Bytea>,
-        share_link_id -> Nullable<Uuid>,
-        result_token -> Nullable<Bytea>,
-        delegate -> Nullable<Text>,
     }
 }
 

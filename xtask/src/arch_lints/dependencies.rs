@@ -16,11 +16,11 @@ pub(crate) struct DependencyRule {
 
 /// Forbidden in the domain: runtimes, networks, databases.
 const FORBIDDEN_IN_DOMAIN: &[&str] =
-    &["tokio", "tokio-*", "deadpool*", "diesel*", "refinery*", "actix*", "reqwest", "hyper", "hyper-*", "object_store"];
+    &["tokio", "tokio-*", "deadpool*", "diesel*", "actix*", "reqwest", "hyper", "hyper-*", "object_store"];
 
 /// Forbidden in operations, which use ports.
 const FORBIDDEN_IN_OPERATIONS: &[&str] =
-    &["tokio-postgres*", "deadpool*", "diesel*", "refinery*", "actix*", "reqwest", "hyper", "object_store"];
+    &["tokio-postgres*", "deadpool*", "diesel*", "actix*", "reqwest", "hyper", "object_store"];
 
 /// Sources of time and randomness, which the domain takes as arguments. (No feature disables the clock that `std`
 /// gives to `time`; `crates/domain/clippy.toml` forbids it.)

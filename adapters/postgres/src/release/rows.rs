@@ -47,7 +47,7 @@ pub(super) const APPROVALS: &str = "(
     SELECT coalesce(json_agg(json_build_object(
         'approval_id', approval_id, 'outcome', outcome, 'subject_digest', subject_digest,
         'approved_by', approved_by, 'approved_at', approved_at,
-        'age', floor(greatest(extract(epoch FROM fairway_now() - coalesce(recorded_at, approved_at)), 0))) ORDER BY release_revision), '[]')::text
+        'age', floor(greatest(extract(epoch FROM fairway_now() - recorded_at), 0))) ORDER BY release_revision), '[]')::text
     FROM approval WHERE approval.tenant_id = release.tenant_id AND approval.release_id = release.release_id) AS approvals";
 
 /// References frozen under the current bindings digest; a draft has no digest.
@@ -138,7 +138,7 @@ fn approval(row: ApprovalRow) -> Result<Approval, StoreError> {
 
 /// An approval without its note, which [`APPROVAL_NOTE`] joins.
 pub(super) const APPROVAL_COLUMNS: &str = "tenant_id, approval_id, outcome, subject_digest, approved_by, approved_at, \
-    floor(greatest(extract(epoch FROM fairway_now() - coalesce(recorded_at, approved_at)), 0))::bigint AS age";
+    floor(greatest(extract(epoch FROM fairway_now() - recorded_at), 0))::bigint AS age";
 
 pub(super) const APPROVAL_NOTE: &str = "LEFT JOIN approval_note USING (tenant_id, approval_id)";
 

@@ -113,7 +113,7 @@ async fn record(client: &impl GenericClient, fact_id: Uuid) {
     let fact = Fact::new(FactKind::AssetCreated, subject, None, &stamp, json!({ "slug": "x" }));
     let body = fact.canonical_bytes(TenantId::from(DEFAULT_TENANT));
     let leaf = leaf_hash(&body).to_vec();
-    let sql = "SELECT fairway_record_fact($1, $2, NULL, $3, $4, $5)";
+    let sql = "SELECT fairway_commit(true, $1, $2, NULL, $3, $4, $5, NULL, NULL, NULL, NULL, NULL, NULL)";
     client.execute(sql, &[&DEFAULT_TENANT, &fact_id, &fact.kind.as_str(), &body, &leaf]).await.unwrap();
 }
 

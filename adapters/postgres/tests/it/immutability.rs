@@ -148,7 +148,7 @@ async fn service_role_cannot_change_the_schema() {
         "SET session_replication_role = replica",
         "SELECT fairway_make_partitions(1)",
         "SELECT fairway_make_append_only('workload')",
-        "UPDATE refinery_schema_history SET version = version",
+        "UPDATE __diesel_schema_migrations SET version = version",
         "DELETE FROM execution",
         "DELETE FROM tenant",
         "DELETE FROM release",

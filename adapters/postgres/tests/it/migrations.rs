@@ -1,10 +1,12 @@
 //! Migrations: once, concurrently, after a kill at any point, and never backwards.
 
 use crate::fixture::connect;
-use fairway_postgres::{MigrationError, migrate};
+use fairway_postgres::{MigrationError, matches_schema, migrate};
 use fairway_testkit::TestDatabase;
+use sha2::{Digest, Sha256};
 use std::{
     collections::BTreeMap,
+    error::Error,
     fs,
     path::{Path, PathBuf},
 };
@@ -54,7 +56,7 @@ async fn schema_text(client: &Client) -> Vec<String> {
             WHERE pronamespace = 'public'::regnamespace
         UNION ALL SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal
         UNION ALL SELECT format('%s %s', relname, relacl) FROM pg_class WHERE relnamespace = 'public'::regnamespace
-        UNION ALL SELECT format('%s %s %s', version, name, checksum) FROM refinery_schema_history
+        UNION ALL SELECT format('migration %s', version) FROM __diesel_schema_migrations
         ORDER BY 1";
     client.query(sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect()
 }
@@ -70,7 +72,7 @@ async fn a_second_run_changes_nothing() {
     let owner = clone.connect_as_owner().await.unwrap();
     let rows = "SELECT count(*) FROM tenant, namespace, workspace, fact_log";
     let (before, count): (_, i64) = (schema_text(&owner).await, owner.query_one(rows, &[]).await.unwrap().get(0));
-    let applied = "SELECT max(applied_on) FROM refinery_schema_history";
+    let applied = "SELECT max(run_on)::text FROM __diesel_schema_migrations";
     let when: String = owner.query_one(applied, &[]).await.unwrap().get(0);
     migrate(&clone.url()).await.unwrap();
     assert_eq!(schema_text(&owner).await, before);
@@ -106,48 +108,97 @@ async fn migrates_two_databases_of_one_cluster_concurrently() {
 async fn refuses_a_newer_schema_without_changes() {
     let clone = TestDatabase::create().await.unwrap();
     let owner = clone.connect_as_owner().await.unwrap();
-    let newer = "INSERT INTO refinery_schema_history (version, name, applied_on, checksum)
-        VALUES (9999, 'from_the_future', '2030-01-01T00:00:00Z', '1')";
+    let newer = "INSERT INTO __diesel_schema_migrations (version) VALUES ('9999')";
     owner.batch_execute(newer).await.unwrap();
     let before = schema_text(&owner).await;
     let refused = migrate(&clone.url()).await.unwrap_err();
     assert!(matches!(refused, MigrationError::Schema(_)), "{refused:?}");
+    assert!(error_chain(&refused).contains("has migration 9999"), "{refused:?}");
+    assert!(!matches_schema(&clone.url()).await.unwrap());
     assert_eq!(schema_text(&owner).await, before);
 }
 
 #[tokio::test]
-async fn refuses_an_edited_applied_migration() {
+async fn refuses_a_missing_migration_before_an_applied_one() {
     let clone = TestDatabase::create().await.unwrap();
     let owner = clone.connect_as_owner().await.unwrap();
-    owner.batch_execute("UPDATE refinery_schema_history SET checksum = '1' WHERE version = 2").await.unwrap();
-    assert!(matches!(migrate(&clone.url()).await, Err(MigrationError::Schema(_))));
+    owner.batch_execute("DELETE FROM __diesel_schema_migrations WHERE version = '0004'").await.unwrap();
+    let refused = migrate(&clone.url()).await.unwrap_err();
+    assert!(error_chain(&refused).contains("0004_assets is missing"), "{refused:?}");
 }
 
-/// PostgreSQL's messages quote names and rows, so the error contains only their SQLSTATE.
 #[tokio::test]
-async fn reports_sqlstate_of_a_failed_migration_without_its_message() {
+async fn refuses_a_database_of_another_migration_runner() {
+    let clone = TestDatabase::create().await.unwrap();
+    let owner = clone.connect_as_owner().await.unwrap();
+    owner.batch_execute("CREATE TABLE refinery_schema_history (version integer)").await.unwrap();
+    let before = schema_text(&owner).await;
+    let refused = migrate(&clone.url()).await.unwrap_err();
+    assert!(error_chain(&refused).contains("create it anew"), "{refused:?}");
+    assert_eq!(schema_text(&owner).await, before);
+}
+
+/// The runner stores no checksums, so this list shows that a committed migration was edited.
+#[test]
+fn migrations_have_their_committed_checksums() {
+    let folder = migrations_folder();
+    let lines = migration_scripts().into_iter().map(|(name, script)| {
+        let digest: String = Sha256::digest(script).iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("{digest}  {name}/up.sql\n")
+    });
+    let committed = fs::read_to_string(folder.join("checksums.txt")).unwrap();
+    assert_eq!(committed, lines.collect::<String>(), "run `sha256sum */up.sql > checksums.txt` in `migrations`");
+}
+
+/// The messages of an error and of all its sources.
+fn error_chain(error: &MigrationError) -> String {
+    let mut messages = vec![error.to_string()];
+    let mut source = error.source();
+    while let Some(error) = source {
+        messages.push(error.to_string());
+        source = error.source();
+    }
+    messages.join(": ")
+}
+
+/// PostgreSQL's messages quote names and rows, so the error contains only the migration and the place.
+#[tokio::test]
+async fn reports_the_place_of_a_failed_migration_without_its_message() {
     let empty = EmptyDatabase::create().await;
     empty.client().await.batch_execute("CREATE TABLE tenant (canary text)").await.unwrap();
-    let failed = migrate(&empty.url()).await.unwrap_err();
-    let chain: Vec<String> = std::iter::successors(Some(&failed as &dyn std::error::Error), |error| error.source())
-        .map(ToString::to_string)
-        .collect();
-    let chain = chain.join(": ");
-    assert!(chain.contains("SQLSTATE 42P07") && chain.contains("error applying migration"), "{chain}");
+    let chain = error_chain(&migrate(&empty.url()).await.unwrap_err());
+    assert!(chain.contains("error applying migration 0002_tenants_and_access"), "{chain}");
     assert!(!chain.contains("already exists"), "{chain}");
     empty.drop_database().await;
 }
 
-/// The object whose creation kills the connection: one in each of several migrations, early and late.
-const KILLED_AT: [&str; 8] = [
+#[tokio::test]
+async fn reports_the_constraint_that_a_migration_violates() {
+    let empty = EmptyDatabase::create().await;
+    let sql = "CREATE FUNCTION reject() RETURNS event_trigger LANGUAGE plpgsql AS $$
+        BEGIN
+            RAISE EXCEPTION USING ERRCODE = 'check_violation', MESSAGE = 'canary', TABLE = 'a_table', CONSTRAINT = 'a_rule';
+        END $$;
+        CREATE EVENT TRIGGER reject ON ddl_command_start WHEN TAG IN ('CREATE FUNCTION') EXECUTE FUNCTION reject()";
+    empty.client().await.batch_execute(sql).await.unwrap();
+    let chain = error_chain(&migrate(&empty.url()).await.unwrap_err());
+    assert!(chain.contains("0001_foundation") && chain.contains("table `a_table`, constraint `a_rule`"), "{chain}");
+    assert!(!chain.contains("canary"), "{chain}");
+    empty.drop_database().await;
+}
+
+/// For each migration, an object whose creation kills the connection.
+const KILLED_AT: [&str; 10] = [
     "fairway_now",
     "role_binding",
     "fact_order",
     "asset_version_source",
+    "principal_binding",
     "deployment_history",
     "execution_step",
     "fairway_partitions_until",
-    "withdrawn_route",
+    "knowledge_pin",
+    "memory_session",
 ];
 
 #[tokio::test]
@@ -181,94 +232,32 @@ async fn next_start_completes_a_killed_migration() {
     empty.drop_database().await;
 }
 
-/// The migrations in numeric order: V10 comes after V9.
-fn migration_scripts() -> BTreeMap<u32, String> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../migrations");
+fn migrations_folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../migrations")
+}
+
+/// The migrations in order, by name.
+fn migration_scripts() -> BTreeMap<String, String> {
+    let entries = fs::read_dir(migrations_folder()).unwrap().map(|entry| entry.unwrap().path());
     let script = |path: PathBuf| {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        let number = name.trim_start_matches('V').split("__").next().unwrap().parse().unwrap();
-        (number, fs::read_to_string(path).unwrap())
+        (name, fs::read_to_string(path.join("up.sql")).unwrap())
     };
-    fs::read_dir(folder).unwrap().map(|entry| script(entry.unwrap().path())).collect()
+    entries.filter(|path| path.is_dir()).map(script).collect()
 }
 
-/// A model policy with versions from before ordinals and withdrawn routes existed, and one inserted between two
-/// migrations.
-#[tokio::test]
-async fn numbers_older_versions_in_their_listed_order() {
-    let empty = EmptyDatabase::create().await;
-    let client = empty.client().await;
-    let version = |number: u32, state: &str| {
-        let route = format!(r#"{{"provider_route":{{"route_id":"primary","state":"{state}"}}}}"#);
-        format!(
-            "INSERT INTO asset_version (tenant_id, asset_version_id, asset_id, version_label, content, artifact_ref,
-                checksum, created_at, created_by)
-             SELECT tenant_id, '00000000-0000-7000-8000-00000000000{number}', asset_id, 'l{number}', '{route}', 'x',
-                'blake3:' || repeat('0', 64), now(), 'user:eve' FROM asset"
-        )
+#[test]
+fn kills_one_statement_of_each_migration() {
+    let scripts = migration_scripts();
+    let creates = |script: &str, object: &str| {
+        ["TABLE ", "FUNCTION "].iter().any(|kind| script.contains(&format!("CREATE {kind}{object}")))
     };
-    let tenant = "
-        INSERT INTO tenant SELECT gen_random_uuid(), 'one', 'x', true, false, '{}', 1, 1, now(), 'user:eve';
-        INSERT INTO namespace SELECT tenant_id, gen_random_uuid(), 'home' FROM tenant;
-        INSERT INTO workspace SELECT tenant_id, gen_random_uuid(), namespace_id, 'home', 'x', now(), 'user:eve'
-            FROM namespace;
-        INSERT INTO asset SELECT tenant_id, gen_random_uuid(), 'models', 'model_policy', 'team:x', 'active',
-            'workspace', workspace_id, namespace_id, 0, 1, now(), 'user:eve' FROM workspace";
-    for (number, script) in migration_scripts() {
-        client.batch_execute(&format!("BEGIN; {script}; COMMIT")).await.unwrap();
-        let meanwhile = match number {
-            60 => vec![tenant.to_owned(), version(5, "retired"), version(3, "approved")],
-            62 => vec![version(1, "suspended")],
-            _ => Vec::new(),
-        };
-        for sql in meanwhile {
-            client.batch_execute(&sql).await.unwrap();
-        }
-    }
-    client.batch_execute(&version(2, "approved")).await.unwrap();
-    let sql = "SELECT string_agg(version_label || ' ' || ordinal, ', ' ORDER BY ordinal) || ' of ' || max(last_ordinal)
-        FROM asset_version JOIN asset USING (tenant_id, asset_id)";
-    let order: String = client.query_one(sql, &[]).await.unwrap().get(0);
-    assert_eq!(order, "l3 1, l5 2, l1 3, l2 4 of 4");
-    let sql =
-        "SELECT string_agg(route_id || ' ' || state || ' ' || ordinal, ', ' ORDER BY ordinal) FROM withdrawn_route";
-    let withdrawn: String = client.query_one(sql, &[]).await.unwrap().get(0);
-    assert_eq!(withdrawn, "primary retired 2, primary suspended 3");
-    let refused = client.batch_execute("UPDATE asset_version SET ordinal = 9").await.unwrap_err();
-    assert_eq!(refused.code().unwrap().code(), "FW003");
-    drop(client);
-    empty.drop_database().await;
-}
-
-/// Chunks from before models were counted for each revision, and the next ingest.
-#[tokio::test]
-async fn counts_models_of_older_chunks() {
-    let empty = EmptyDatabase::create().await;
-    let client = empty.client().await;
-    let piece = |model: &str, from: i64, until: &str| {
-        format!(
-            "INSERT INTO knowledge_chunk (tenant_id, chunk_id, asset_id, entry_id, document_id, position, starts, ends,
-                tokens, digest, from_revision, until_revision, embedded_by, words, body, embedding)
-             VALUES (fairway_uuid_floor('2026-01-01'), gen_random_uuid(), fairway_uuid_floor('2026-01-01'),
-                gen_random_uuid(), 'd', 0, 0, 1, 1, 'x', {from}, {until}, '{model}', '', 'x', '\\x00000000')"
-        )
-    };
-    for (number, script) in migration_scripts() {
-        if number == 115 {
-            for (model, from, until) in [("old", 1, "3"), ("old", 1, "NULL"), ("new", 3, "NULL"), ("old", 3, "4")] {
-                client.batch_execute(&piece(model, from, until)).await.unwrap();
-            }
-        }
-        client.batch_execute(&format!("BEGIN; {script}; COMMIT")).await.unwrap();
-    }
-    let replaced = "UPDATE knowledge_chunk SET until_revision = 5 WHERE until_revision IS NULL AND embedded_by = 'old'";
-    client.batch_execute(&format!("{replaced}; {}", piece("new", 5, "NULL"))).await.unwrap();
-    let sql = "SELECT string_agg(format('%s@%s=%s', embedded_by, revision, chunks), ' ' ORDER BY embedded_by, revision)
-        FROM knowledge_index_model";
-    let counts: String = client.query_one(sql, &[]).await.unwrap().get(0);
-    assert_eq!(counts, "new@3=1 new@5=2 old@1=2 old@3=2 old@4=1 old@5=0");
-    drop(client);
-    empty.drop_database().await;
+    let untouched: Vec<&String> = scripts
+        .iter()
+        .filter(|(_, script)| !KILLED_AT.iter().any(|object| creates(script, object)))
+        .map(|(name, _)| name)
+        .collect();
+    assert!(untouched.is_empty(), "no kill in {untouched:?}");
 }
 
 #[tokio::test]
@@ -283,4 +272,56 @@ async fn abandoned_transaction_leaves_no_migration_behind() {
     migrate(&empty.url()).await.unwrap();
     assert_eq!(schema_text(&empty.client().await).await, migrated_schema().await);
     empty.drop_database().await;
+}
+
+/// Versions of a model policy get their withdrawn routes from a trigger, and keep their ordinals.
+#[tokio::test]
+async fn stores_withdrawn_routes_and_keeps_ordinals() {
+    let clone = TestDatabase::create().await.unwrap();
+    let owner = clone.connect_as_owner().await.unwrap();
+    let asset = "INSERT INTO asset (tenant_id, asset_id, slug, asset_kind, owner_ref, lifecycle_state, ownership_tier,
+            workspace_id, namespace_id, revision, created_at, created_by)
+        SELECT tenant_id, gen_random_uuid(), 'models', 'model_policy', 'team:x', 'active', 'workspace', workspace_id,
+            namespace_id, 1, now(), 'user:eve' FROM workspace";
+    owner.batch_execute(asset).await.unwrap();
+    for (ordinal, state) in [(1, "approved"), (2, "retired"), (3, "suspended")] {
+        let route = format!(r#"{{"provider_route":{{"route_id":"primary","state":"{state}"}}}}"#);
+        let version = format!(
+            "INSERT INTO asset_version (tenant_id, asset_version_id, asset_id, version_label, content, artifact_ref,
+                checksum, created_at, created_by, ordinal)
+             SELECT tenant_id, gen_random_uuid(), asset_id, 'l{ordinal}', '{route}', 'x',
+                'blake3:' || repeat('0', 64), now(), 'user:eve', {ordinal} FROM asset WHERE slug = 'models'"
+        );
+        owner.batch_execute(&version).await.unwrap();
+    }
+    let sql =
+        "SELECT string_agg(route_id || ' ' || state || ' ' || ordinal, ', ' ORDER BY ordinal) FROM withdrawn_route";
+    let withdrawn: String = owner.query_one(sql, &[]).await.unwrap().get(0);
+    assert_eq!(withdrawn, "primary retired 2, primary suspended 3");
+    let refused = owner.batch_execute("UPDATE asset_version SET ordinal = 9").await.unwrap_err();
+    assert_eq!(refused.code().unwrap().code(), "FW003");
+}
+
+/// Triggers count the chunks with vectors of each model, when an ingest adds chunks and when it replaces them.
+#[tokio::test]
+async fn counts_models_of_chunks() {
+    let clone = TestDatabase::create().await.unwrap();
+    let owner = clone.connect_as_owner().await.unwrap();
+    let chunk = |model: &str, from: i64, until: &str| {
+        format!(
+            "INSERT INTO knowledge_chunk (tenant_id, chunk_id, asset_id, entry_id, document_id, position, starts, ends,
+                tokens, digest, from_revision, until_revision, embedded_by, words, body, embedding)
+             VALUES (fairway_uuid_floor('2026-01-01'), gen_random_uuid(), fairway_uuid_floor('2026-01-01'),
+                gen_random_uuid(), 'd', 0, 0, 1, 1, 'x', {from}, {until}, '{model}', '', 'x', '\\x00000000')"
+        )
+    };
+    for (model, from) in [("old", 1), ("old", 1), ("new", 3)] {
+        owner.batch_execute(&chunk(model, from, "NULL")).await.unwrap();
+    }
+    let replaced = "UPDATE knowledge_chunk SET until_revision = 5 WHERE until_revision IS NULL AND embedded_by = 'old'";
+    owner.batch_execute(&format!("{replaced}; {}", chunk("new", 5, "NULL"))).await.unwrap();
+    let sql = "SELECT string_agg(format('%s@%s=%s', embedded_by, revision, chunks), ' ' ORDER BY embedded_by, revision)
+        FROM knowledge_index_model";
+    let counts: String = owner.query_one(sql, &[]).await.unwrap().get(0);
+    assert_eq!(counts, "new@3=1 new@5=2 old@1=2 old@5=0");
 }
