@@ -1,4 +1,20 @@
 //! Releases and deployments.
+//!
+//! Each commit is one statement that locks rows in this order, and rows of one table by identifier: workload (shared),
+//! deployment, release, asset (shared). So commits wait for each other and do not deadlock.
+//!
+//! | commit | workload | deployment | release | asset |
+//! |---|---|---|---|---|
+//! | new draft | shared | inserted if missing | inserted | |
+//! | bind | | | updated | shared |
+//! | unbind | | | updated | |
+//! | submit with references | | | updated | shared |
+//! | reopen, approve, submit without references; also in batches | | | updated | |
+//! | verdict | | updated if the release holds lanes | updated | |
+//! | activate, advance, roll back, retire | shared if a release gets a lane | updated | the release, then those that it displaces or returns | |
+//! | activate, retire in batches | shared | updated | updated | |
+//!
+//! The rows that a lane change displaces or returns belong to its deployment, whose lock they need.
 
 mod deployment;
 mod load;
@@ -183,7 +199,7 @@ impl ReleaseStore for Database {
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
         // The shared lock keeps the asset active until the commit; a concurrent archival waits and then finds the
-        // binding. Every binding locks the release's row first, so that two of them do not deadlock.
+        // binding.
         static BIND: Guarded = Guarded::new(
             "changed AS (
                 UPDATE release SET revision = input.revision, updated_at = input.updated_at

@@ -100,7 +100,10 @@ pub enum State {
         digest: BindingsDigest,
     },
     /// The release has ended permanently.
-    Retired,
+    Retired {
+        /// The digest of the bindings that were frozen before; `None` if it was retired as a draft.
+        digest: Option<BindingsDigest>,
+    },
 }
 
 impl State {
@@ -113,7 +116,7 @@ impl State {
             Self::Approved { .. } => StateName::Approved,
             Self::Active { .. } => StateName::Active,
             Self::Superseded { .. } => StateName::Superseded,
-            Self::Retired => StateName::Retired,
+            Self::Retired { .. } => StateName::Retired,
         }
     }
 
@@ -121,7 +124,8 @@ impl State {
     #[must_use]
     pub const fn digest(&self) -> Option<&BindingsDigest> {
         match self {
-            Self::Draft | Self::Retired => None,
+            Self::Draft => None,
+            Self::Retired { digest } => digest.as_ref(),
             Self::ReviewReady { digest }
             | Self::Approved { digest }
             | Self::Active { digest }
@@ -129,17 +133,18 @@ impl State {
         }
     }
 
-    /// Builds the state from its stored name and digest.
+    /// Builds the state from its stored name and digest; `None` if they contradict each other.
     #[must_use]
     pub fn from_parts(name: StateName, digest: Option<BindingsDigest>) -> Option<Self> {
         match (name, digest) {
-            (StateName::Draft, _) => Some(Self::Draft),
-            (StateName::Retired, _) => Some(Self::Retired),
+            (StateName::Draft, None) => Some(Self::Draft),
+            (StateName::Retired, digest) => Some(Self::Retired { digest }),
             (StateName::ReviewReady, Some(digest)) => Some(Self::ReviewReady { digest }),
             (StateName::Approved, Some(digest)) => Some(Self::Approved { digest }),
             (StateName::Active, Some(digest)) => Some(Self::Active { digest }),
             (StateName::Superseded, Some(digest)) => Some(Self::Superseded { digest }),
-            (StateName::ReviewReady | StateName::Approved | StateName::Active | StateName::Superseded, None) => None,
+            (StateName::Draft, Some(_))
+            | (StateName::ReviewReady | StateName::Approved | StateName::Active | StateName::Superseded, None) => None,
         }
     }
 }
@@ -392,7 +397,7 @@ impl Release {
             | State::Approved { .. }
             | State::Active { .. }
             | State::Superseded { .. }
-            | State::Retired => Err(self.invalid_transition(deployment)),
+            | State::Retired { .. } => Err(self.invalid_transition(deployment)),
         }
     }
 
@@ -407,7 +412,7 @@ impl Release {
             | State::Approved { .. }
             | State::Active { .. }
             | State::Superseded { .. }
-            | State::Retired => Err(self.invalid_transition(deployment)),
+            | State::Retired { .. } => Err(self.invalid_transition(deployment)),
         }
     }
 
@@ -423,7 +428,7 @@ impl Release {
             | State::Approved { .. }
             | State::Active { .. }
             | State::Superseded { .. }
-            | State::Retired => self.references.clone(),
+            | State::Retired { .. } => self.references.clone(),
         };
         Self(ReleaseRecord {
             state,

@@ -27,9 +27,9 @@ use uuid::Uuid;
 
 /// Moves lanes in one statement.
 ///
-/// The deployment's row is locked first and all other parts depend on it, so concurrent changes queue and do not
-/// deadlock. A returning release must still be `superseded`. The shared lock on the workload orders the change with
-/// a concurrent retirement, after which no release gets a lane.
+/// Rows are locked in the order of this module's documentation; all parts after the deployment depend on it. A returning
+/// release must still be `superseded`. The shared lock on the workload orders the change with a concurrent retirement,
+/// after which no release gets a lane.
 static MOVE_LANES: Guarded = Guarded::returning(
     "accepting AS (
         SELECT FROM workload JOIN input USING (tenant_id, workload_id) WHERE status <> 'retired'
@@ -142,42 +142,51 @@ fn assigns_lane(change: &DeploymentChange) -> bool {
 }
 
 /// Commits a batch of lane changes that supersede no release, return none and belong to no rollout, as most
-/// single-lane changes do. The CTE `locked` checks and locks all rows first, so a change is applied as a whole or not
-/// at all. Deployments are locked in one order, so that concurrent batches do not deadlock.
+/// single-lane changes do. Three CTEs check and lock all rows of a change before another one writes, so a change is
+/// applied as a whole or not at all. Each has its own order, and the count makes PostgreSQL complete the CTE before it,
+/// so that concurrent batches lock rows in one order.
 static LANE_CHANGES: GuardedBatch = GuardedBatch::new(
-    "asked AS MATERIALIZED (SELECT * FROM input ORDER BY tenant_id, workload_id, environment),
-     held AS MATERIALIZED (
-        SELECT asked.* FROM asked
-        JOIN deployment AS lanes ON lanes.tenant_id = asked.tenant_id AND lanes.workload_id = asked.workload_id
-            AND lanes.environment = asked.environment AND lanes.revision = asked.lanes_decided_on
-        JOIN release AS moved ON moved.tenant_id = asked.tenant_id AND moved.release_id = asked.release_id
-            AND moved.revision = asked.decided_on
-        JOIN workload AS accepting ON accepting.tenant_id = asked.tenant_id
-            AND accepting.workload_id = asked.workload_id AND (accepting.status <> 'retired' OR NOT asked.assigns_lane)
-        FOR UPDATE OF lanes, moved FOR SHARE OF accepting
+    "locked_workload AS MATERIALIZED (
+        SELECT fact_id FROM input JOIN workload USING (tenant_id, workload_id)
+        WHERE workload.status <> 'retired' OR NOT assigns_lane
+        ORDER BY tenant_id, workload_id
+        FOR SHARE OF workload
+     ),
+     locked_deployment AS MATERIALIZED (
+        SELECT fact_id FROM locked_workload JOIN input USING (fact_id)
+            JOIN deployment USING (tenant_id, workload_id, environment)
+        WHERE deployment.revision = lanes_decided_on AND (SELECT count(*) FROM locked_workload) > 0
+        ORDER BY tenant_id, workload_id, environment
+        FOR NO KEY UPDATE OF deployment
+     ),
+     locked AS MATERIALIZED (
+        SELECT input.* FROM locked_deployment JOIN input USING (fact_id) JOIN release USING (tenant_id, release_id)
+        WHERE release.revision = decided_on AND (SELECT count(*) FROM locked_deployment) > 0
+        ORDER BY tenant_id, release_id
+        FOR NO KEY UPDATE OF release
      ),
      lanes AS (
-        UPDATE deployment SET restricted_release_id = held.restricted, guided_release_id = held.guided,
-            standard_release_id = held.standard, revision = held.lanes_revision
-        FROM held
-        WHERE deployment.tenant_id = held.tenant_id AND deployment.workload_id = held.workload_id
-            AND deployment.environment = held.environment
+        UPDATE deployment SET restricted_release_id = locked.restricted, guided_release_id = locked.guided,
+            standard_release_id = locked.standard, revision = locked.lanes_revision
+        FROM locked
+        WHERE deployment.tenant_id = locked.tenant_id AND deployment.workload_id = locked.workload_id
+            AND deployment.environment = locked.environment
      ),
      changed AS (
-        UPDATE release SET state = held.state, bindings_digest = held.bindings_digest, revision = held.revision,
-            updated_at = held.updated_at, supersedes_release_id = held.supersedes
-        FROM held
-        WHERE release.tenant_id = held.tenant_id AND release.release_id = held.release_id
+        UPDATE release SET state = locked.state, bindings_digest = locked.bindings_digest, revision = locked.revision,
+            updated_at = locked.updated_at, supersedes_release_id = locked.supersedes
+        FROM locked
+        WHERE release.tenant_id = locked.tenant_id AND release.release_id = locked.release_id
      ),
      history AS (
         INSERT INTO deployment_history (tenant_id, workload_id, environment, revision, lane, from_release_id,
             to_release_id, reason, actor, moved_at)
         SELECT tenant_id, workload_id, environment, lanes_revision, moved ->> 'lane', (moved ->> 'from')::uuid,
             (moved ->> 'to')::uuid, reason, actor, updated_at
-        FROM held, jsonb_array_elements(moves) AS moved
+        FROM locked, jsonb_array_elements(moves) AS moved
      )",
-    "held",
-    "SELECT fact_id FROM held",
+    "locked",
+    "SELECT fact_id FROM locked",
 );
 
 /// Group commit of lane changes.

@@ -50,7 +50,7 @@ pub(super) const APPROVALS: &str = "(
         'age', floor(greatest(extract(epoch FROM fairway_now() - recorded_at), 0))) ORDER BY release_revision), '[]')::text
     FROM approval WHERE approval.tenant_id = release.tenant_id AND approval.release_id = release.release_id) AS approvals";
 
-/// References frozen under the current bindings digest; a draft has no digest.
+/// References frozen under the bindings digest; a draft has no digest.
 pub(super) const REFERENCES: &str = "(
     SELECT coalesce(json_agg(json_build_object(
         'from', from_version_id, 'slug', frozen.slug, 'label', nullif(label, ''), 'asset_id', asset.asset_id,
@@ -280,7 +280,7 @@ impl<'a> ReferenceRows<'a> {
             | State::Approved { .. }
             | State::Active { .. }
             | State::Superseded { .. }
-            | State::Retired => &[],
+            | State::Retired { .. } => &[],
         };
         Self {
             from: frozen.iter().map(|reference| reference.from_version_id.uuid()).collect(),

@@ -19,8 +19,8 @@ use std::collections::HashSet;
 use uuid::Uuid;
 
 /// Commits one transition. When it freezes references, shared locks keep the referenced assets active until the
-/// commit, as for a binding; a concurrent retirement or archival waits. Assets are locked in one order. A release that
-/// is submitted again unchanged has the same digest, and its references exist already.
+/// commit, as for a binding; a concurrent retirement or archival waits. A release that is submitted again unchanged has the
+/// same digest, and its references exist already.
 pub(super) async fn commit_transition(
     pool: &Pool,
     scope: TenantScope,
@@ -74,16 +74,21 @@ pub(super) async fn commit_transition(
 }
 
 /// Commits a batch of transitions without idempotency keys and references. A release whose revision changed is
-/// skipped; the others are committed. Rows are locked in one order, so that concurrent batches do not deadlock.
+/// skipped; the others are committed. The CTE `locked` locks releases by identifier, so that concurrent batches do not
+/// deadlock.
 static TRANSITIONS: GuardedBatch = GuardedBatch::new(
-    "asked AS MATERIALIZED (SELECT * FROM input ORDER BY tenant_id, release_id),
+    "locked AS MATERIALIZED (
+        SELECT input.* FROM input JOIN release USING (tenant_id, release_id)
+        WHERE release.revision = decided_on
+        ORDER BY tenant_id, release_id
+        FOR NO KEY UPDATE OF release
+     ),
      changed AS (
-        UPDATE release SET state = asked.state, bindings_digest = asked.bindings_digest, revision = asked.revision,
-            updated_at = asked.updated_at
-        FROM asked
-        WHERE release.tenant_id = asked.tenant_id AND release.release_id = asked.release_id
-            AND release.revision = asked.decided_on
-        RETURNING asked.*
+        UPDATE release SET state = locked.state, bindings_digest = locked.bindings_digest, revision = locked.revision,
+            updated_at = locked.updated_at
+        FROM locked
+        WHERE release.tenant_id = locked.tenant_id AND release.release_id = locked.release_id
+        RETURNING locked.*
      )",
     "changed",
     "SELECT fact_id FROM changed",

@@ -114,7 +114,7 @@ async fn concurrent_lane_changes_keep_one_holder_and_a_contiguous_history() {
                     | State::Approved { .. }
                     | State::Active { .. }
                     | State::Superseded { .. } => placed.release.retire(&placed.deployment, &stamp()).unwrap(),
-                    State::Retired => break,
+                    State::Retired { .. } => break,
                 };
                 match stage.store.commit_deployment(scope(), change, None).await {
                     Ok(_) => moved += 1,
@@ -128,4 +128,18 @@ async fn concurrent_lane_changes_keep_one_holder_and_a_contiguous_history() {
     let moved: usize = movers.join_all().await.into_iter().sum();
     assert!(moved >= ROUNDS, "{moved} lane changes were committed");
     assert_invariants(&stage, &workload).await;
+}
+
+/// A retired release keeps the digest and the references that were reviewed.
+#[tokio::test]
+async fn retired_release_is_read_as_it_was_committed() {
+    let stage = Fixture::new().await;
+    let placed = stage.submitted(&stage.workload().await, &stage.bindable().await).await;
+    let change = placed.release.retire(&placed.deployment, &stamp()).unwrap();
+    let committed = change.release.clone();
+    assert_eq!(committed.references.len(), 1);
+    stage.store.commit_deployment(scope(), change, None).await.unwrap();
+    let read = stage.current_release(&committed).await.release;
+    assert_eq!((&read.state, &read.references), (&committed.state, &committed.references));
+    assert_eq!(read.state.digest(), placed.release.state.digest());
 }

@@ -48,11 +48,13 @@ const FILL: &str = "
     INSERT INTO role_binding SELECT tenant_id, gen_random_uuid(), 'user:' || n, 'tenant_admin', 'tenant', tenant_id,
         now(), 'user:eve' FROM tenant, generate_series(1, 400) AS n ON CONFLICT DO NOTHING;
     INSERT INTO bound_principal SELECT 'user:' || n FROM generate_series(1, 8000) AS n ON CONFLICT DO NOTHING;
-    INSERT INTO asset SELECT workspace.tenant_id, gen_random_uuid(), 'a-' || n, 'policy_bundle', 'team:x', 'active',
+    INSERT INTO asset (tenant_id, asset_id, slug, asset_kind, owner_ref, lifecycle_state, ownership_tier,
+            workspace_id, namespace_id, last_label, revision, created_at, created_by, last_ordinal)
+        SELECT workspace.tenant_id, gen_random_uuid(), 'a-' || n, 'policy_bundle', 'team:x', 'active',
         'workspace', workspace_id, namespace_id, 1, 1, now(), 'user:eve', 1
         FROM workspace, generate_series(1, 400) AS n WHERE slug IN ('home') ON CONFLICT DO NOTHING;
-    INSERT INTO asset_version SELECT tenant_id, gen_random_uuid(), asset_id, 'v1', '{}', 'x',
-        'blake3:' || repeat('0', 64), now(), 'user:eve', 1 FROM asset ON CONFLICT DO NOTHING;
+    INSERT INTO asset_version SELECT tenant_id, gen_random_uuid(), asset_id, 'v1', 1, '{}', 'x',
+        'blake3:' || repeat('0', 64), now(), 'user:eve' FROM asset ON CONFLICT DO NOTHING;
     INSERT INTO withdrawn_route SELECT tenant_id, asset_id, 'primary', 1, asset_version_id, 'retired' FROM asset_version ON CONFLICT DO NOTHING;
     INSERT INTO asset_version_source SELECT tenant_id, asset_version_id, 'x' FROM asset_version ON CONFLICT DO NOTHING;
     INSERT INTO asset_version_note SELECT tenant_id, asset_version_id, 'x' FROM asset_version ON CONFLICT DO NOTHING;

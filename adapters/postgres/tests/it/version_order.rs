@@ -109,35 +109,6 @@ async fn batched_versions_get_ordinals() {
     }
 }
 
-/// An older server's statement, which does not set the ordinal.
-#[tokio::test]
-async fn version_without_an_ordinal_gets_the_next_one() {
-    let stage = Fixture::new().await;
-    let asset = stage.asset(AssetKind::Skill).await;
-    let (smaller, bigger) = ascending_ids();
-    stage.add_version(&asset, bigger, &json!({})).await;
-    let service = stage.database.connect_as_owner().await.unwrap();
-    service.batch_execute("SET ROLE fairway_service").await.unwrap();
-    let sql = "WITH parent AS (
-            UPDATE asset SET last_label = last_label + 1 WHERE asset_id = $1
-            RETURNING tenant_id, asset_id, 'v' || last_label AS label
-         ),
-         made AS (
-            INSERT INTO asset_version (tenant_id, asset_version_id, asset_id, version_label, content, artifact_ref,
-                checksum, created_at, created_by)
-            SELECT tenant_id, $2, asset_id, label, '{}', 'x', 'blake3:' || repeat('0', 64), now(), 'user:eve'
-            FROM parent
-            RETURNING version_label
-         )
-         SELECT version_label FROM made";
-    let label: String = service.query_one(sql, &[&asset.asset_id.uuid(), &smaller.uuid()]).await.unwrap().get(0);
-    assert_eq!(label, "v2");
-    assert_eq!(stage.newest_first(&asset).await, [smaller, bigger]);
-    let third: AssetVersionId = fresh();
-    assert_eq!(stage.add_version(&asset, third, &json!({})).await.version_label.as_str(), "v3");
-    assert_eq!(stage.newest_first(&asset).await, [third, smaller, bigger]);
-}
-
 fn route(id: &str, state: &str) -> Value {
     json!({ "route_id": id, "provider": "local", "model": "m", "account_slot": "local", "state": state })
 }

@@ -7,11 +7,15 @@ use serde_json::{Value, json};
 /// Inserts a version with references by SQL, so that reference graphs of any shape need no valid content.
 async fn insert_referring_version(app: &TestApp, asset: &str, label: &str, targets: &[(&str, Option<&str>)]) -> String {
     let owner = app.database().connect_as_owner().await.unwrap();
-    let sql = "INSERT INTO asset_version (tenant_id, asset_version_id, asset_id, version_label, content, artifact_ref,
+    let sql = "WITH asset AS (
+            UPDATE asset SET last_ordinal = last_ordinal + 1 WHERE asset_id = $1::text::uuid
+            RETURNING tenant_id, asset_id, last_ordinal
+        )
+        INSERT INTO asset_version (tenant_id, asset_version_id, asset_id, version_label, ordinal, content, artifact_ref,
             checksum, created_at, created_by)
-        SELECT tenant_id, (overlay(gen_random_uuid()::text placing '7' from 15 for 1))::uuid, asset_id, $2, '{}', 'x',
-            'blake3:' || repeat('0', 64), now(), 'user:eve'
-        FROM asset WHERE asset_id = $1::text::uuid RETURNING asset_version_id::text, tenant_id::text";
+        SELECT tenant_id, (overlay(gen_random_uuid()::text placing '7' from 15 for 1))::uuid, asset_id, $2, last_ordinal,
+            '{}', 'x', 'blake3:' || repeat('0', 64), now(), 'user:eve'
+        FROM asset RETURNING asset_version_id::text, tenant_id::text";
     let row = owner.query_one(sql, &[&asset, &label]).await.unwrap();
     let (version, tenant): (String, String) = (row.get(0), row.get(1));
     for (position, (slug, label)) in targets.iter().enumerate() {

@@ -61,6 +61,25 @@ async fn freezes_transitive_references() {
     assert_eq!(frozen().await, before);
 }
 
+/// The response of a transition describes the release that the next read returns.
+#[tokio::test]
+async fn transition_returns_the_release_as_it_is_read() {
+    let app = TestApp::start().await;
+    let given = app.fixtures();
+    given.version("prompt_template", "text", json!({ "system_prompt": "Be brief." })).await;
+    let agent = given.version("agent", "short", json!({ "name": "Short", "prompt_ref": { "slug": "text" } })).await;
+    let release = given.draft(&given.workload("hall").await, &[agent]).await;
+    let path = format!("/v1/releases/{release}");
+    for (state, references) in [("review_ready", 1), ("draft", 0), ("review_ready", 1), ("retired", 1)] {
+        let changed = app.post(format!("{path}/transition"), json!({ "to_state": state })).await.expect(200);
+        assert_eq!(changed["references"].as_array().unwrap().len(), references, "{changed}");
+        let read = app.get(&path).await.expect(200);
+        let differing: Vec<_> =
+            read.as_object().unwrap().iter().filter(|(name, value)| changed[name.as_str()] != **value).collect();
+        assert!(differing.is_empty(), "{differing:?} instead of {changed}");
+    }
+}
+
 /// A referenced asset may be visible and active and still have the wrong kind.
 #[tokio::test]
 async fn reference_to_a_wrong_kind_blocks_submission() {

@@ -316,7 +316,7 @@ impl Release {
     ) -> Result<DeploymentChange, ReleaseRefusal> {
         let digest = match &self.state {
             State::Approved { digest } | State::Active { digest } => digest.clone(),
-            State::Draft | State::ReviewReady { .. } | State::Superseded { .. } | State::Retired => {
+            State::Draft | State::ReviewReady { .. } | State::Superseded { .. } | State::Retired { .. } => {
                 return Err(self.invalid_transition(deployment));
             }
         };
@@ -370,11 +370,13 @@ impl Release {
             | State::Approved { .. }
             | State::Active { .. }
             | State::Superseded { .. } => {}
-            State::Retired => return Err(self.invalid_transition(deployment)),
+            State::Retired { .. } => return Err(self.invalid_transition(deployment)),
         }
         let held: Vec<Lane> =
             Lane::ALL.into_iter().filter(|lane| deployment.holder(*lane) == Some(self.release_id)).collect();
-        let mut release = self.with_state(State::Retired, stamp);
+        let retired = State::Retired { digest: self.state.digest().cloned() };
+        let fact = self.transition_fact(&retired, stamp);
+        let mut release = self.with_state(retired, stamp);
         release.0.rollout = self.rollout.as_ref().map(Rollout::stop);
         let redeployment = LaneReassignment {
             lanes: &held,
@@ -385,7 +387,6 @@ impl Release {
             soak: Soak::Kept,
             requires_soak: false,
         };
-        let fact = self.transition_fact(&State::Retired, stamp);
         Ok(self.reassign_lanes(release, &redeployment, deployment, fact))
     }
 

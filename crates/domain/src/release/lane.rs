@@ -94,8 +94,8 @@ impl TargetLane {
     }
 }
 
-/// The lane holders of a workload in one environment. Each reassignment locks this row first. A lane therefore has at
-/// most one holder, and reassignments cannot deadlock.
+/// The lane holders of a workload in one environment. Each reassignment updates this row, so a lane has at most one
+/// holder.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Deployment(pub(crate) DeploymentRecord);
 
@@ -380,7 +380,7 @@ impl State {
             | Self::ReviewReady { .. }
             | Self::Approved { .. }
             | Self::Superseded { .. }
-            | Self::Retired => false,
+            | Self::Retired { .. } => false,
         }
     }
 }

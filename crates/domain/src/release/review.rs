@@ -264,7 +264,7 @@ impl Release {
             | State::Approved { .. }
             | State::Active { .. }
             | State::Superseded { .. }
-            | State::Retired => return Err(self.invalid_transition(deployment)),
+            | State::Retired { .. } => return Err(self.invalid_transition(deployment)),
         };
         self.check_approvals(&digest, rule)?;
         Ok(self.transition(State::Approved { digest }, stamp))

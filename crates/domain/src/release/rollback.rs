@@ -122,7 +122,7 @@ impl Release {
     pub const fn is_rollback_target(&self) -> bool {
         match self.0.state {
             State::Active { .. } | State::Superseded { .. } => true,
-            State::Draft | State::ReviewReady { .. } | State::Approved { .. } | State::Retired => false,
+            State::Draft | State::ReviewReady { .. } | State::Approved { .. } | State::Retired { .. } => false,
         }
     }
 
@@ -144,7 +144,7 @@ impl Release {
             | State::ReviewReady { .. }
             | State::Approved { .. }
             | State::Superseded { .. }
-            | State::Retired => return Err(self.invalid_transition(deployment)),
+            | State::Retired { .. } => return Err(self.invalid_transition(deployment)),
         };
         let possible = |(lane, to): &LaneRollback<'_>| {
             deployment.holder(*lane) == Some(self.release_id)

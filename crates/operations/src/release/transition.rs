@@ -183,7 +183,7 @@ impl Releases {
                     | State::Approved { .. }
                     | State::Active { .. }
                     | State::Superseded { .. }
-                    | State::Retired => Ok(Vec::new()),
+                    | State::Retired { .. } => Ok(Vec::new()),
                 };
                 DecidedTransition::ReleaseOnly(Box::new(release.submit(references, deployment, &stamp)?))
             }

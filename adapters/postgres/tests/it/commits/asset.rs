@@ -43,7 +43,9 @@ pub(super) async fn asset(stage: &Fixture) -> Decision {
 
 fn other_asset(slug: &str) -> String {
     format!(
-        "INSERT INTO asset SELECT tenant_id, '{}', '{slug}', 'skill', 'team:x', 'active', 'workspace', workspace_id,
+        "INSERT INTO asset (tenant_id, asset_id, slug, asset_kind, owner_ref, lifecycle_state, ownership_tier,
+            workspace_id, namespace_id, last_label, revision, created_at, created_by)
+         SELECT tenant_id, '{}', '{slug}', 'skill', 'team:x', 'active', 'workspace', workspace_id,
          namespace_id, 0, 1, now(), 'user:eve' FROM workspace WHERE slug = 'default'",
         Uuid::now_v7()
     )
@@ -113,7 +115,7 @@ pub(super) async fn version(stage: &Fixture) -> Decision {
     let change = asset.add_version(fresh(), Some(label), content_with_attachments(), &stamp()).unwrap();
     let id = asset.asset_id;
     let taken = format!(
-        "INSERT INTO asset_version SELECT tenant_id, '{}', '{id}', 'spring', '{{}}', 'x', 'blake3:{}', now(),
+        "INSERT INTO asset_version SELECT tenant_id, '{}', '{id}', 'spring', last_ordinal + 1, '{{}}', 'x', 'blake3:{}', now(),
          'user:eve' FROM asset WHERE asset_id = '{id}'",
         Uuid::now_v7(),
         "0".repeat(64)

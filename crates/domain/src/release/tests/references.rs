@@ -43,6 +43,9 @@ fn approval_covers_resolved_references() {
     let same =
         back.submit(Ok(vec![frozen_reference(20, 40)]), &empty_deployment(), &stamp("user:ada")).unwrap().next.clone();
     assert!(same.approve(APPROVAL_RULE, &empty_deployment(), &stamp("user:ops")).is_ok());
+    let retired = approved.retire(&empty_deployment(), &stamp("user:ops")).unwrap().release.clone();
+    assert_eq!(retired.references, approved.references);
+    assert_eq!(retired.state.digest(), Some(&approved.bindings_digest()));
     let asked = review(&approved, "user:bob", Verdict::ChangesRequested);
     assert_eq!((asked.state.name(), asked.0.references), (StateName::Draft, Vec::new()));
 }
@@ -66,4 +69,17 @@ fn unresolved_reference_blocks_submission() {
     let retired = release_in_state(StateName::Retired).0;
     let refusal = retired.submit(Err(vec![unresolved(REFERENCE_UNRESOLVED)]), &empty_deployment(), &stamp("user:ada"));
     assert_eq!(refusal.unwrap_err().code(), "invalid_transition");
+}
+
+#[test]
+fn digest_belongs_to_all_states_but_draft() {
+    let digest = approved(1).bindings_digest();
+    for name in StateName::ALL {
+        let with = State::from_parts(name, Some(digest.clone()));
+        assert_eq!(with.as_ref().map(State::name), (name != StateName::Draft).then_some(name));
+        assert_eq!(with.as_ref().and_then(State::digest), (name != StateName::Draft).then_some(&digest));
+        let without = State::from_parts(name, None);
+        let is_known = matches!(name, StateName::Draft | StateName::Retired);
+        assert_eq!(without.map(|state| state.name()), is_known.then_some(name));
+    }
 }
