@@ -160,7 +160,6 @@ pub struct Database {
     pub(crate) runs: Arc<Coalescer<BatchLoads<RunLoader>>>,
     pub(crate) lineages: Arc<Coalescer<BatchLoads<LineageLoader>>>,
     pub(crate) accepts: Arc<Coalescer<GroupCommit<AcceptCommitter>>>,
-    pub(crate) queued_accepts: Arc<Coalescer<GroupCommit<AcceptCommitter>>>,
     pub(crate) starts: Arc<Coalescer<GroupCommit<StartCommitter>>>,
     pub(crate) advances: Arc<Coalescer<GroupCommit<ProgressCommitter>>>,
     pub(crate) finishes: Arc<Coalescer<GroupCommit<FinishCommitter>>>,
@@ -205,8 +204,7 @@ impl Database {
                 &waiting,
             ),
             lineages: Coalescer::new(BatchLoads(LineageLoader(points.clone())), &waiting),
-            accepts: Coalescer::new(GroupCommit::new(AcceptCommitter::running(points.clone()), &heavy), &waiting),
-            queued_accepts: Coalescer::new(GroupCommit::new(AcceptCommitter::queued(points.clone()), &heavy), &waiting),
+            accepts: Coalescer::new(GroupCommit::new(AcceptCommitter(points.clone()), &heavy), &waiting),
             starts: Coalescer::new(GroupCommit::new(StartCommitter(points.clone()), &heavy), &waiting),
             advances: Coalescer::new(GroupCommit::new(ProgressCommitter(points.clone()), &heavy), &waiting),
             finishes: Coalescer::new(

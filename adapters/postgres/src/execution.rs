@@ -1,9 +1,6 @@
 //! Executions: one statement accepts a run, and one ends it.
 
 mod accept;
-mod accept_batch;
-mod accept_delegated;
-mod accept_script;
 mod evidence;
 mod find;
 mod finish;
@@ -16,7 +13,7 @@ mod resolve_unknown;
 mod review;
 mod start;
 
-pub(crate) use accept_batch::AcceptCommitter;
+pub(crate) use accept::AcceptCommitter;
 pub(crate) use evidence::EvidenceLoader;
 pub(crate) use find::RunLoader;
 pub(crate) use finish::FinishCommitter;
@@ -38,7 +35,7 @@ use fairway_domain::{
         lineage::{LineageFilter, LineagePage},
     },
     execution::{
-        Acceptance, Admission, Execution, FinishRecord, Outcome, Payload, RunError, Status, StepRow,
+        Acceptance, Execution, FinishRecord, Outcome, Payload, RunError, Status, StepRow,
         dispatch::{CancelLease, CancelOutcome, Claim, ClaimedRun, LeaseRef, QueuedStart, StartOutcome},
         ports::{
             AcceptOutcome, EventPage, ExecutionFilter, ExecutionStore, ExpectedRevisions, LapsedFilter, LapsedRun,
@@ -213,14 +210,9 @@ impl RunStore for Database {
         on: ExpectedRevisions,
         key: Option<&RequestKey>,
     ) -> Result<AcceptOutcome, CommitError> {
-        let bytes = accept_batch::payload_bytes(acceptance);
-        let asking = || accept_batch::PendingAccept { scope, run: acceptance.clone(), on, key: key.cloned() };
-        match &acceptance.admission {
-            Admission::Run { .. } | Admission::Script { .. } | Admission::Deny(_) => {
-                self.accepts.commit_with_size(bytes, asking).await
-            }
-            Admission::Queue { .. } => self.queued_accepts.commit_with_size(bytes, asking).await,
-        }
+        let bytes = accept::payload_bytes(acceptance);
+        let pending = || accept::PendingAccept { scope, run: acceptance.clone(), expected: on, key: key.cloned() };
+        self.accepts.commit_with_size(bytes, pending).await
     }
 
     async fn finish(&self, scope: TenantScope, ending: &FinishRecord) -> Result<(), CommitError> {

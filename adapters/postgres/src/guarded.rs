@@ -2,7 +2,8 @@
 //!
 //! Values enter a statement once, in the CTE `input`, whose columns have names; the SQL uses the names. The builder
 //! numbers the parameters, so no SQL text of this crate does. One form serves one row and many: the columns of many rows
-//! are arrays, which `input` unnests.
+//! are arrays, which `input` unnests. Rows that belong to those of `input`, such as the steps of runs, enter the same way
+//! in CTEs of their own. A value that the planner must know, such as a limit, is a parameter: the SQL names it in braces.
 //!
 //! A [`Guarded`] commit ends in `fairway_commit`, which raises unless the guard held, and writes the fact and the
 //! idempotency key. A [`GuardedBatch`] writes the facts of the rows whose guard held. Nothing else writes a fact.
@@ -64,7 +65,7 @@ impl<T: SqlValue> SqlValue for Option<T> {
     const ARRAY: &'static str = T::ARRAY;
 }
 
-/// How many rows `input` has.
+/// How many rows a row set has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Shape {
     /// One; its columns are values.
@@ -73,17 +74,53 @@ enum Shape {
     Many,
 }
 
-/// A column of `input`.
+/// A column of a row set, or a parameter.
 struct Column<'v> {
     name: &'static str,
     sql_type: &'static str,
     value: Box<dyn ToSql + Sync + Send + 'v>,
 }
 
-/// The values of a statement, as the columns of the CTE `input`.
-pub(crate) struct Input<'v> {
+/// Rows that enter a statement as a CTE.
+struct RowSet<'v> {
+    name: &'static str,
     shape: Shape,
     columns: Vec<Column<'v>>,
+}
+
+impl RowSet<'_> {
+    /// Appends the definition. `number` is the number of the first parameter.
+    fn write_cte(&self, sql: &mut String, number: usize) {
+        let Self { name: table, shape, columns } = self;
+        let mut separator = if number == 1 { "WITH " } else { ", " };
+        // PostgreSQL would otherwise evaluate `input` again for each reference.
+        let materialized = if *table == INPUT { "MATERIALIZED " } else { "" };
+        let opening = if *shape == Shape::Many { "* FROM unnest(" } else { "" };
+        // Writing to a string cannot fail.
+        let _ = write!(sql, "{separator}{table} AS {materialized}(SELECT {opening}");
+        separator = "";
+        for (number, Column { name, sql_type, .. }) in (number..).zip(columns) {
+            let _ = match shape {
+                Shape::One => write!(sql, "{separator}${number}::{sql_type} AS {name}"),
+                Shape::Many => write!(sql, "{separator}${number}::{sql_type}"),
+            };
+            separator = ", ";
+        }
+        if *shape == Shape::Many {
+            let names: Vec<&str> = columns.iter().map(|column| column.name).collect();
+            let _ = write!(sql, ") AS {table} ({})", names.join(", "));
+        }
+        sql.push(')');
+    }
+}
+
+/// The name of the first row set.
+const INPUT: &str = "input";
+
+/// The values of a statement: row sets, of which the first is `input`, and parameters.
+pub(crate) struct Input<'v> {
+    row_sets: Vec<RowSet<'v>>,
+    params: Vec<Column<'v>>,
 }
 
 impl<'v> Input<'v> {
@@ -94,12 +131,33 @@ impl<'v> Input<'v> {
 
     /// One row without a tenant, for statements of background tasks over all tenants.
     pub(crate) fn one() -> Self {
-        Self { shape: Shape::One, columns: Vec::with_capacity(32) }
+        Self::of(INPUT, Shape::One)
     }
 
     /// Many rows.
     pub(crate) fn many() -> Self {
-        Self { shape: Shape::Many, columns: Vec::with_capacity(32) }
+        Self::of(INPUT, Shape::Many)
+    }
+
+    /// Parameters without rows.
+    pub(crate) const fn without_rows() -> Self {
+        Self { row_sets: Vec::new(), params: Vec::new() }
+    }
+
+    /// Parameters without rows; the first is `tenant_id`.
+    pub(crate) fn of_params(scope: TenantScope) -> Self {
+        Self::without_rows().with_param("tenant_id", scope.tenant().uuid())
+    }
+
+    fn of(name: &'static str, shape: Shape) -> Self {
+        Self { row_sets: vec![RowSet { name, shape, columns: Vec::with_capacity(32) }], params: Vec::new() }
+    }
+
+    /// Begins another row set of many rows, to which the next columns belong.
+    #[must_use]
+    pub(crate) fn with_rows(mut self, name: &'static str) -> Self {
+        self.row_sets.push(RowSet { name, shape: Shape::Many, columns: Vec::with_capacity(12) });
+        self
     }
 
     /// Adds a column: a value of one row.
@@ -120,40 +178,59 @@ impl<'v> Input<'v> {
         self.column(name, T::ARRAY, Box::new(values))
     }
 
-    fn column(mut self, name: &'static str, sql_type: &'static str, value: Box<dyn ToSql + Sync + Send + 'v>) -> Self {
-        self.columns.push(Column { name, sql_type, value });
+    /// Adds a parameter. The SQL refers to it as `{name}`.
+    #[must_use]
+    pub(crate) fn with_param<T: SqlValue + 'v>(mut self, name: &'static str, value: T) -> Self {
+        self.params.push(Column { name, sql_type: T::TYPE, value: Box::new(value) });
         self
     }
 
-    /// The parameters, in the order of the columns.
+    /// Adds a parameter that is a list.
+    #[must_use]
+    pub(crate) fn with_list_param<T: SqlValue + 'v>(mut self, name: &'static str, values: Vec<T>) -> Self {
+        self.params.push(Column { name, sql_type: T::ARRAY, value: Box::new(values) });
+        self
+    }
+
+    fn column(mut self, name: &'static str, sql_type: &'static str, value: Box<dyn ToSql + Sync + Send + 'v>) -> Self {
+        let column = Column { name, sql_type, value };
+        match self.row_sets.last_mut() {
+            Some(rows) => rows.columns.push(column),
+            None => self.params.push(column),
+        }
+        self
+    }
+
+    fn columns(&self) -> impl Iterator<Item = &Column<'v>> {
+        self.row_sets.iter().flat_map(|rows| &rows.columns).chain(&self.params)
+    }
+
+    /// The parameters, in the order of their numbers.
     pub(crate) fn params(&self) -> Vec<Param<'_>> {
-        self.columns.iter().map(|column| &*column.value as Param<'_>).collect()
+        self.columns().map(|column| &*column.value as Param<'_>).collect()
     }
 
     fn names(&self) -> impl Iterator<Item = &'static str> {
-        self.columns.iter().map(|column| column.name)
+        self.columns().map(|column| column.name)
     }
 
-    /// The definition of `input`.
-    fn cte(&self) -> String {
-        let mut sql = String::from("WITH input AS MATERIALIZED (SELECT ");
-        if self.shape == Shape::Many {
-            sql.push_str("* FROM unnest(");
+    /// The definitions of the row sets.
+    fn ctes(&self) -> String {
+        let mut sql = String::new();
+        let mut number = 1_usize;
+        for rows in &self.row_sets {
+            rows.write_cte(&mut sql, number);
+            number = number.saturating_add(rows.columns.len());
         }
-        for (index, Column { name, sql_type, .. }) in self.columns.iter().enumerate() {
-            let separator = if index == 0 { "" } else { ", " };
-            let number = index.saturating_add(1);
-            // Writing to a string cannot fail.
-            let _ = match self.shape {
-                Shape::One => write!(sql, "{separator}${number}::{sql_type} AS {name}"),
-                Shape::Many => write!(sql, "{separator}${number}::{sql_type}"),
-            };
+        sql
+    }
+
+    /// Replaces the names of parameters in braces by their numbers.
+    fn number_params(&self, mut sql: String) -> String {
+        let first = self.row_sets.iter().map(|rows| rows.columns.len()).fold(1, usize::saturating_add);
+        for (number, Column { name, sql_type, .. }) in (first..).zip(&self.params) {
+            sql = sql.replace(&format!("{{{name}}}"), &format!("${number}::{sql_type}"));
         }
-        if self.shape == Shape::Many {
-            let names: Vec<&str> = self.names().collect();
-            let _ = write!(sql, ") AS input ({})", names.join(", "));
-        }
-        sql.push(')');
         sql
     }
 
@@ -175,23 +252,27 @@ impl<'v> Input<'v> {
     }
 }
 
-/// The facts of many rows, one vector for each column.
+/// The facts of many rows, one vector for each column. A row may have none.
 #[derive(Default)]
 pub(crate) struct FactColumns {
-    ids: Vec<Uuid>,
+    ids: Vec<Option<Uuid>>,
     workspaces: Vec<Option<Uuid>>,
-    kinds: Vec<&'static str>,
-    bodies: Vec<Vec<u8>>,
-    leaf_hashes: Vec<Vec<u8>>,
+    kinds: Vec<Option<&'static str>>,
+    bodies: Vec<Option<Vec<u8>>>,
+    leaf_hashes: Vec<Option<Vec<u8>>>,
 }
 
 impl FactColumns {
     pub(crate) fn push(&mut self, scope: TenantScope, fact: &Fact) {
-        let body = fact.canonical_bytes(scope.tenant());
-        self.ids.push(fact.fact_id.uuid());
-        self.workspaces.push(fact.workspace_id.map(WorkspaceId::uuid));
-        self.kinds.push(fact.kind.as_str());
-        self.leaf_hashes.push(leaf_hash(&body).to_vec());
+        self.push_optional(scope, Some(fact));
+    }
+
+    pub(crate) fn push_optional(&mut self, scope: TenantScope, fact: Option<&Fact>) {
+        let body = fact.map(|fact| fact.canonical_bytes(scope.tenant()));
+        self.ids.push(fact.map(|fact| fact.fact_id.uuid()));
+        self.workspaces.push(fact.and_then(|fact| fact.workspace_id).map(WorkspaceId::uuid));
+        self.kinds.push(fact.map(|fact| fact.kind.as_str()));
+        self.leaf_hashes.push(body.as_deref().map(|body| leaf_hash(body).to_vec()));
         self.bodies.push(body);
     }
 
@@ -232,7 +313,8 @@ impl StatementText {
     }
 
     fn get(&self, input: &Input<'_>, body: impl FnOnce() -> String) -> Result<&str, StoreError> {
-        let (names, sql) = self.0.get_or_init(|| (input.names().collect(), format!("{}{}", input.cte(), body())));
+        let make = || (input.names().collect(), input.number_params(format!("{}{}", input.ctes(), body())));
+        let (names, sql) = self.0.get_or_init(make);
         // A text with the columns of another input would bind values to wrong names.
         if names.iter().copied().eq(input.names()) {
             Ok(sql)
@@ -242,10 +324,13 @@ impl StatementText {
     }
 }
 
+/// The first words of statements. All other texts begin with a CTE.
+const STATEMENTS: [&str; 4] = ["SELECT", "INSERT", "UPDATE", "DELETE"];
+
 /// A statement without a guard: a read, or a write that no decision precedes.
 ///
-/// Its SQL is a `SELECT` that reads `input`, or CTEs after `input` and a `SELECT`. A read with `ORDER BY … LIMIT` compares
-/// with `(SELECT tenant_id FROM input)`, because a join with `input` would hide the order of an index.
+/// Its SQL is a statement that reads `input`, or CTEs after `input` and a statement. A statement with parameters and
+/// without rows is sent as it is.
 #[derive(Debug)]
 pub(crate) struct Query {
     sql: Sql,
@@ -269,8 +354,9 @@ impl Query {
     pub(crate) fn text(&self, input: &Input<'_>) -> Result<&str, StoreError> {
         self.text.get(input, || {
             let sql = self.sql.to_string();
-            let separator = if sql.trim_start().starts_with("SELECT") { " " } else { ", " };
-            format!("{separator}{sql}")
+            let is_statement = STATEMENTS.iter().any(|keyword| sql.trim_start().starts_with(keyword));
+            let separator = if is_statement { " " } else { ", " };
+            if input.row_sets.is_empty() { sql } else { format!("{separator}{sql}") }
         })
     }
 }
@@ -336,11 +422,26 @@ impl Guarded {
     }
 }
 
+/// The CTE `claimed`, which claims the idempotency keys of the rows in `current` for `execution_id`. It claims them in one
+/// order, so that concurrent batches do not deadlock, and takes over an expired key. It returns the rows that have a key.
+pub(crate) const CLAIM_KEYS: &str = "claimed AS (
+        INSERT INTO idempotency_key AS known
+            (tenant_id, caller, route, key, body_digest, status, resource, created_at)
+        SELECT tenant_id, key_caller, key_route, key_name, key_digest, NULL, execution_id, fairway_now() FROM current
+        WHERE key_name IS NOT NULL ORDER BY tenant_id, key_caller, key_route, key_name
+        ON CONFLICT (tenant_id, caller, route, key) DO UPDATE
+        SET body_digest = excluded.body_digest, status = NULL, resource = excluded.resource,
+            created_at = excluded.created_at
+        WHERE known.created_at < fairway_now() - fairway_key_lifetime()
+        RETURNING resource AS execution_id
+     ),
+     ";
+
 /// A commit of many decisions, each with its own guard: the rows whose guard held are written with their facts, the
 /// others are not.
 #[derive(Debug)]
 pub(crate) struct GuardedBatch {
-    changes: &'static str,
+    changes: Sql,
     held: &'static str,
     result: &'static str,
     text: StatementText,
@@ -350,7 +451,12 @@ impl GuardedBatch {
     /// `changes` are CTEs that read `input`; `held` names the one that returns `tenant_id` and the fact's columns of the
     /// rows whose guard held; `result` is the final `SELECT`.
     pub(crate) const fn new(changes: &'static str, held: &'static str, result: &'static str) -> Self {
-        Self { changes, held, result, text: StatementText::new() }
+        Self { changes: Sql::Text(changes), held, result, text: StatementText::new() }
+    }
+
+    /// Like [`Self::new`], with changes of parts that several statements share.
+    pub(crate) const fn of_parts(changes: &'static [&'static str], held: &'static str, result: &'static str) -> Self {
+        Self { changes: Sql::Parts(changes), held, result, text: StatementText::new() }
     }
 
     /// The text for an input with [`FactColumns`].
@@ -372,81 +478,4 @@ impl GuardedBatch {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use fairway_domain::{
-        access::ActorRef,
-        audit::{FactKind, Stamp, Subject},
-        time::Timestamp,
-    };
-
-    fn scope() -> TenantScope {
-        TenantScope::for_background_task(Uuid::from_u128(7).into())
-    }
-
-    #[test]
-    fn numbers_the_columns_of_one_row() {
-        static FIND: Query = Query::new("SELECT name FROM thing JOIN input USING (tenant_id, thing_id)");
-        let input = Input::new(scope()).with("thing_id", Uuid::nil()).with("label", None::<&str>);
-        insta::assert_snapshot!(FIND.text(&input).unwrap(), @"WITH input AS MATERIALIZED (SELECT $1::uuid AS tenant_id, $2::uuid AS thing_id, $3::text AS label) SELECT name FROM thing JOIN input USING (tenant_id, thing_id)");
-        assert_eq!(input.params().len(), 3);
-    }
-
-    #[test]
-    fn unnests_the_columns_of_many_rows() {
-        static LOAD: Query =
-            Query::new("found AS (SELECT * FROM thing JOIN input USING (thing_id)) SELECT * FROM found");
-        let input = Input::many().with_all("thing_id", vec![Uuid::nil()]).with_all("label", vec![Some("a")]);
-        insta::assert_snapshot!(LOAD.text(&input).unwrap(), @"WITH input AS MATERIALIZED (SELECT * FROM unnest($1::uuid[], $2::text[]) AS input (thing_id, label)), found AS (SELECT * FROM thing JOIN input USING (thing_id)) SELECT * FROM found");
-    }
-
-    fn on_one_line(sql: &str) -> String {
-        sql.split_whitespace().collect::<Vec<_>>().join(" ")
-    }
-
-    fn fact() -> Fact {
-        let stamp = Stamp {
-            fact_id: Uuid::nil().into(),
-            at: Timestamp::parse("2026-01-01T00:00:00Z").unwrap(),
-            actor: ActorRef::local(),
-            request_id: Uuid::nil().into(),
-        };
-        let subject = Subject { kind: "thing", id: Uuid::nil() };
-        Fact::new(FactKind::AssetMoved, subject, None, &stamp, serde_json::json!({}))
-    }
-
-    #[test]
-    fn ends_every_commit_in_fairway_commit() {
-        static CHANGE: Guarded = Guarded::returning(
-            "changed AS (UPDATE thing SET name = input.name FROM input RETURNING 1)",
-            "(SELECT count(*) = 1 FROM changed)",
-            "(SELECT 7) AS answer",
-        );
-        static ONCE: Guarded = Guarded::when("NOT EXISTS (SELECT FROM fact)", "", "true");
-        let named = Input::new(scope()).with("name", "a");
-        let (sql, input) = CHANGE.prepare(scope(), &fact(), None, named).unwrap();
-        insta::assert_snapshot!(on_one_line(sql), @"WITH input AS MATERIALIZED (SELECT $1::uuid AS tenant_id, $2::text AS name, $3::uuid AS fact_id, $4::uuid AS fact_workspace_id, $5::text AS fact_kind, $6::bytea AS fact_leaf_hash, $7::bytea AS fact_body, $8::text AS key_caller, $9::text AS key_route, $10::text AS key_name, $11::bytea AS key_digest, $12::smallint AS key_status, $13::uuid AS key_resource), changed AS (UPDATE thing SET name = input.name FROM input RETURNING 1) SELECT fairway_commit((SELECT count(*) = 1 FROM changed), tenant_id, fact_id, fact_workspace_id, fact_kind, fact_body, fact_leaf_hash, key_caller, key_route, key_name, key_digest, key_status, key_resource), (SELECT 7) AS answer FROM input");
-        assert_eq!(input.params().len(), 13);
-        let (sql, _) = ONCE.prepare(scope(), &fact(), None, Input::new(scope())).unwrap();
-        insta::assert_snapshot!(on_one_line(sql), @"WITH input AS MATERIALIZED (SELECT $1::uuid AS tenant_id, $2::uuid AS fact_id, $3::uuid AS fact_workspace_id, $4::text AS fact_kind, $5::bytea AS fact_leaf_hash, $6::bytea AS fact_body, $7::text AS key_caller, $8::text AS key_route, $9::text AS key_name, $10::bytea AS key_digest, $11::smallint AS key_status, $12::uuid AS key_resource) SELECT fairway_commit(true, tenant_id, fact_id, fact_workspace_id, fact_kind, fact_body, fact_leaf_hash, key_caller, key_route, key_name, key_digest, key_status, key_resource) FROM input WHERE NOT EXISTS (SELECT FROM fact)");
-    }
-
-    #[test]
-    fn writes_the_facts_of_held_rows_only() {
-        static CHANGE: GuardedBatch =
-            GuardedBatch::new("held AS (SELECT * FROM input)", "held", "SELECT fact_id FROM held");
-        let mut facts = FactColumns::default();
-        facts.push(scope(), &fact());
-        let input = facts.into_input(Input::many().with_all("tenant_id", vec![Uuid::nil()]));
-        insta::assert_snapshot!(on_one_line(CHANGE.text(&input).unwrap()), @"WITH input AS MATERIALIZED (SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::bytea[], $6::bytea[]) AS input (tenant_id, fact_id, fact_workspace_id, fact_kind, fact_body, fact_leaf_hash)), held AS (SELECT * FROM input), recorded_fact AS ( INSERT INTO fact (tenant_id, fact_id, workspace_id, kind, body, leaf_hash) SELECT tenant_id, fact_id, fact_workspace_id, fact_kind, fact_body, fact_leaf_hash FROM held), pending_fact AS (INSERT INTO fact_pending (tenant_id, fact_id) SELECT tenant_id, fact_id FROM held) SELECT fact_id FROM held");
-    }
-
-    #[test]
-    fn refuses_a_second_form_of_input() {
-        static FIND: Query = Query::new("SELECT FROM input");
-        let first = || Input::new(scope()).with("slug", "a").with("name", "b");
-        assert!(FIND.text(&first()).is_ok() && FIND.text(&first()).is_ok());
-        assert!(FIND.text(&Input::new(scope()).with("name", "b").with("slug", "a")).is_err());
-        assert!(FIND.text(&Input::new(scope()).with("slug", "a")).is_err());
-    }
-}
+mod tests;

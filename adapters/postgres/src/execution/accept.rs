@@ -1,366 +1,292 @@
-//! Accepts a run in one statement, which writes everything, or nothing if a revision that the decision used has
-//! changed.
+//! Accepts runs. One statement writes everything of each run, or nothing of it if a revision that its decision used has
+//! changed. Concurrent accepts share the statement.
 
-use super::{
-    accept_delegated,
-    accept_script::{SCRIPT, SCRIPT_KEYED},
-};
 use crate::{
-    database::{Param, commit},
-    row::{RowExt, decode},
+    database::{commit, commit_batch},
+    group_commit::BatchCommitter,
+    guarded::{CLAIM_KEYS, FactColumns, GuardedBatch, Input},
+    row::RowExt,
 };
+use async_trait::async_trait;
 use deadpool_postgres::Pool;
 use fairway_domain::{
     access::ActorRef,
-    audit::{Fact, leaf_hash},
+    audit::Fact,
     execution::{
-        Acceptance, Admission, Status,
+        Acceptance, Admission, Outcome, Status,
         dispatch::RequestContext,
         ports::{AcceptOutcome, ExpectedRevisions},
     },
     id::ShareLinkId,
     idempotency::RequestKey,
-    policy::Outcome,
-    store::{CommitError, Conflict},
+    store::{CommitError, Conflict, StoreError},
     tenant::TenantScope,
 };
 use serde_json::json;
+use std::{collections::HashMap, time::Duration};
 use time::OffsetDateTime;
+use tokio_postgres::Row;
 use uuid::Uuid;
 
-/// A CTE body with one row if the revisions that the decision used are still current. It locks no row, so runs of one
-/// workload never wait for each other.
-macro_rules! revision_check_sql {
-    ($room:expr) => {
-        concat!(
-            "AS MATERIALIZED (
-            SELECT FROM deployment
+/// Accepts runs: each starts under a lease, waits in the tenant's queue, or is denied.
+///
+/// `current` has the runs whose expected revisions are current; it locks no row, so runs of one workload never wait for
+/// each other. `admitted` has those of them whose idempotency key is claimed. A tenant's queue limit is checked once,
+/// because counting a long queue is slow; a batch may exceed it by its own size. A share link is used after the key is
+/// claimed, so a replayed request counts no use; a closed link raises, and the statement writes nothing.
+static ACCEPT: GuardedBatch = GuardedBatch::of_parts(
+    &[
+        "full_queue AS MATERIALIZED (
+            SELECT tenant_id FROM (
+                SELECT tenant_id, min(queue_limit) AS queue_limit FROM input WHERE queue_limit IS NOT NULL GROUP BY tenant_id
+            ) AS queueing
+            WHERE EXISTS (SELECT FROM execution_queue AS queued WHERE queued.tenant_id = queueing.tenant_id
+                OFFSET queueing.queue_limit - 1)
+         ),
+         current AS MATERIALIZED (
+            SELECT input.* FROM input
+            JOIN deployment USING (tenant_id, workload_id, environment)
             JOIN workload USING (tenant_id, workload_id)
             JOIN tenant USING (tenant_id)
-            WHERE tenant_id = $1 AND workload_id = $2 AND environment = $3
-                AND deployment.revision = $4 AND workload.revision = $5 AND workload.status = 'registered'
-                AND tenant.access_revision = $6",
-            $room,
-            "
-         ), "
-        )
-    };
-}
-
-/// The CTE `admitted` that all inserts read. Without an idempotency key it is the revision check itself.
-macro_rules! admission_sql {
-    ($room:expr) => {
-        concat!("WITH go ", revision_check_sql!($room))
-    };
-    // With a key, it is the key's row: inserted, or taken over from an expired one.
-    ($room:expr, $claimed:literal, $caller:literal, $route:literal, $key:literal, $digest:literal) => {
-        concat!(
-            "WITH place ",
-            revision_check_sql!($room),
-            $claimed,
-            " AS (
-                INSERT INTO idempotency_key AS known
-                    (tenant_id, caller, route, key, body_digest, status, resource, created_at)
-                SELECT $1, ",
-            concat!($caller, ", ", $route, ", ", $key, ", ", $digest),
-            ", NULL, $7, fairway_now() FROM place
-                ON CONFLICT (tenant_id, caller, route, key) DO UPDATE
-                SET body_digest = excluded.body_digest, status = NULL, resource = excluded.resource,
-                    created_at = excluded.created_at
-                WHERE known.created_at < fairway_now() - fairway_key_lifetime()
-                RETURNING 1
-             ), "
-        )
-    };
-}
-
-/// `columns` and `values` are the optional columns of a run, each with a leading comma.
-macro_rules! insert_run_sql {
-    () => {
-        insert_run_sql!("", "")
-    };
-    ($columns:literal, $values:literal) => {
-        concat!(
-        "run AS (
-            INSERT INTO execution (tenant_id, execution_id, workload_id, workspace_id, release_id, environment,
-                lane, deployment_revision, submitter, snapshot, input_digest, status, outcome, started_at, finished_at",
-        $columns, ")
-            SELECT $1, $7, $2, $8, $9, $3, $10, $4, $11, $12, $13, $14, $15, $16, $17", $values, " FROM go
+            WHERE deployment.revision = expected_deployment AND workload.revision = expected_workload
+                AND workload.status = 'registered' AND tenant.access_revision = expected_access
+                AND (queue_limit IS NULL OR tenant_id NOT IN (SELECT tenant_id FROM full_queue))
          ),
-         input AS (
-            INSERT INTO execution_input (tenant_id, execution_id, salt, body, sender) SELECT $1, $7, $18, $19, $26 FROM go
+         ",
+        CLAIM_KEYS,
+        "admitted AS MATERIALIZED (
+            SELECT current.* FROM current WHERE key_name IS NULL
+            UNION ALL
+            SELECT current.* FROM current JOIN claimed USING (execution_id)
+         ),
+         used_link AS MATERIALIZED (
+            SELECT fairway_use_share_link(tenant_id, workload_id, share_link_id) FROM admitted
+            WHERE share_link_id IS NOT NULL AND status <> 'denied'
+         ),
+         run AS (
+            INSERT INTO execution (tenant_id, execution_id, workload_id, workspace_id, release_id, environment, lane,
+                deployment_revision, submitter, snapshot, input_digest, status, outcome, started_at, finished_at,
+                share_link_id, result_token, delegate)
+            SELECT tenant_id, execution_id, workload_id, workspace_id, release_id, environment, lane,
+                expected_deployment, submitter, snapshot, input_digest, status, outcome, started_at, finished_at,
+                share_link_id, result_token, delegate
+            FROM admitted
+         ),
+         inputs AS (
+            INSERT INTO execution_input (tenant_id, execution_id, salt, body, sender)
+            SELECT tenant_id, execution_id, salt, body, sender FROM admitted
          ),
          decision AS (
-            INSERT INTO policy_decision (tenant_id, execution_id, decision_id, outcome, reason_code, obligations,
-                rules, evaluated_at)
-            SELECT $1, $7, $20, $21, $22, $23, $24, $25 FROM go
-         ), ")
-    };
-}
-
-/// The lease of an admitted run.
-macro_rules! insert_lease_sql {
-    () => {
-        "lease AS (
-            INSERT INTO execution_lease (tenant_id, execution_id, token, lease_for, lapses_at, deadline_at)
-            SELECT $1, $7, $27, make_interval(secs => $28), fairway_now() + make_interval(secs => $28),
-                fairway_now() + make_interval(secs => $29)
-            FROM go
-         ) "
-    };
-}
-
-/// The fact of a denied run, and its row among the runs without a result.
-macro_rules! insert_denial_sql {
-    () => {
-        "told AS (
-            INSERT INTO fact (tenant_id, fact_id, workspace_id, kind, body, leaf_hash)
-            SELECT $1, $27, $8, $28, $29, $30 FROM go
+            INSERT INTO policy_decision (tenant_id, execution_id, decision_id, outcome, reason_code, obligations, rules,
+                evaluated_at)
+            SELECT tenant_id, execution_id, decision_id, decision_outcome, reason_code,
+                ARRAY(SELECT jsonb_array_elements_text(decision_lists -> 'obligations')),
+                ARRAY(SELECT jsonb_array_elements_text(decision_lists -> 'rules')), evaluated_at
+            FROM admitted
          ),
-         waiting AS (INSERT INTO fact_pending (tenant_id, fact_id) SELECT $1, $27 FROM go),
+         lease AS (
+            INSERT INTO execution_lease (tenant_id, execution_id, token, lease_for, lapses_at, deadline_at, script)
+            SELECT tenant_id, execution_id, lease_token, make_interval(secs => lease_seconds),
+                fairway_now() + make_interval(secs => lease_seconds),
+                fairway_now() + make_interval(secs => deadline_seconds), is_script
+            FROM admitted WHERE lease_token IS NOT NULL
+         ),
+         queued AS (
+            INSERT INTO execution_queue (tenant_id, execution_id)
+            SELECT tenant_id, execution_id FROM admitted WHERE queue_limit IS NOT NULL
+         ),
          exception AS (
             INSERT INTO execution_exception (tenant_id, status, execution_id, workload_id, workspace_id, release_id)
-            SELECT $1, $14, $7, $2, $8, $9 FROM go
-         ) "
-    };
-}
-
-/// The condition that the tenant's queue has room.
-macro_rules! queue_room_condition {
-    () => {
-        " AND NOT EXISTS (SELECT FROM execution_queue WHERE tenant_id = $1 OFFSET $27::bigint - 1)"
-    };
-}
-
-/// Whether the queue is full. Evaluated only if the run was not admitted, because counting a long queue is slow.
-macro_rules! queue_full_condition {
-    ($places:literal) => {
-        concat!(
-            "CASE WHEN EXISTS (SELECT FROM ",
-            $places,
-            ") THEN false ELSE EXISTS (SELECT FROM execution_queue WHERE tenant_id = $1 OFFSET $27::bigint - 1) END"
-        )
-    };
-}
-
-macro_rules! insert_queue_sql {
-    () => {
-        "line AS (INSERT INTO execution_queue (tenant_id, execution_id) SELECT $1, $7 FROM go) "
-    };
-}
-
-/// The result: whether the revisions matched, whether the key was claimed, and whether the queue is full.
-macro_rules! result_sql {
-    ($places:literal, $full:expr) => {
-        concat!(
-            "SELECT (SELECT count(*) FROM ",
-            $places,
-            ") AS places, (SELECT count(*) FROM go) AS gone, ",
-            $full,
-            " AS line_full"
-        )
-    };
-}
-
-pub(super) use {
-    admission_sql, insert_denial_sql, insert_lease_sql, insert_queue_sql, insert_run_sql, queue_full_condition,
-    queue_room_condition, result_sql, revision_check_sql,
-};
-
-const RUN: &str = concat!(admission_sql!(""), insert_run_sql!(), insert_lease_sql!(), result_sql!("go", "false"));
-const DENY: &str = concat!(admission_sql!(""), insert_run_sql!(), insert_denial_sql!(), result_sql!("go", "false"));
-const QUEUE: &str = concat!(
-    admission_sql!(queue_room_condition!()),
-    insert_run_sql!(),
-    insert_queue_sql!(),
-    result_sql!("go", queue_full_condition!("go"))
-);
-const RUN_KEYED: &str = concat!(
-    admission_sql!("", "go", "$30", "$31", "$32", "$33"),
-    insert_run_sql!(),
-    insert_lease_sql!(),
-    result_sql!("place", "false")
-);
-const DENY_KEYED: &str = concat!(
-    admission_sql!("", "go", "$31", "$32", "$33", "$34"),
-    insert_run_sql!(),
-    insert_denial_sql!(),
-    result_sql!("place", "false")
-);
-const QUEUE_KEYED: &str = concat!(
-    admission_sql!(queue_room_condition!(), "go", "$28", "$29", "$30", "$31"),
-    insert_run_sql!(),
-    insert_queue_sql!(),
-    result_sql!("place", queue_full_condition!("place"))
+            SELECT tenant_id, status, execution_id, workload_id, workspace_id, release_id FROM admitted
+            WHERE status = 'denied'
+         ),
+         recorded AS (
+            SELECT tenant_id, fact_id, fact_workspace_id, fact_kind, fact_body, fact_leaf_hash FROM admitted
+            WHERE fact_id IS NOT NULL
+         )",
+    ],
+    "recorded",
+    "SELECT current.execution_id, admitted.execution_id IS NOT NULL AS is_admitted, false AS is_queue_full,
+        (SELECT count(*) FROM used_link) AS used_links
+     FROM current LEFT JOIN admitted USING (execution_id)
+     UNION ALL
+     SELECT execution_id, false, true, 0 FROM input
+     WHERE queue_limit IS NOT NULL AND tenant_id IN (SELECT tenant_id FROM full_queue)",
 );
 
-/// The values that every form of the statement binds first, in its order.
-struct RunColumns<'r> {
-    run: &'r Acceptance,
-    tenant: Uuid,
-    workload: Uuid,
-    expected_deployment: i64,
-    expected_workload: i64,
-    expected_access: i64,
-    execution: Uuid,
-    workspace: Uuid,
-    release: Uuid,
-    environment: &'r str,
-    lane: &'static str,
-    submitter: String,
-    snapshot: &'r [u8],
-    input_digest: Vec<u8>,
+/// Group commit of accepts.
+pub(crate) struct AcceptCommitter(pub(crate) Pool);
+
+/// A run to accept.
+pub(crate) struct PendingAccept {
+    pub(super) scope: TenantScope,
+    pub(super) run: Acceptance,
+    pub(super) expected: ExpectedRevisions,
+    pub(super) key: Option<RequestKey>,
+}
+
+/// Bytes of the unbounded texts of an acceptance.
+pub(super) fn payload_bytes(acceptance: &Acceptance) -> usize {
+    acceptance.inputs.body.len()
+}
+
+#[async_trait]
+impl BatchCommitter for AcceptCommitter {
+    type Item = PendingAccept;
+    type Output = AcceptOutcome;
+    const LABEL: &'static str = "accepts of runs";
+
+    /// A run by a share link runs alone, because it locks the link, and a closed link would refuse the whole batch. A
+    /// second run with the same idempotency key runs alone too, because it must see the first one's row.
+    fn is_batchable(pending: &PendingAccept, in_front: &[&PendingAccept]) -> bool {
+        let taken = |key: &RequestKey| {
+            in_front.iter().any(|other| other.key.as_ref().is_some_and(|other| other.key == key.key))
+        };
+        pending.run.delegated_access.share_link.is_none() && !pending.key.as_ref().is_some_and(taken)
+    }
+
+    fn payload_bytes(pending: &PendingAccept) -> usize {
+        payload_bytes(&pending.run)
+    }
+
+    async fn commit_batch(
+        &self,
+        pending: &[&PendingAccept],
+    ) -> Result<Option<Vec<Result<AcceptOutcome, CommitError>>>, StoreError> {
+        let input = batch_input(pending);
+        let Some(rows) = commit_batch(&self.0, ACCEPT.text(&input)?, &input.params()).await? else {
+            return Ok(None);
+        };
+        let outcomes: HashMap<Uuid, AcceptOutcome> = rows.iter().map(outcome).collect::<Result<_, _>>()?;
+        let outcome = |pending: &&PendingAccept| {
+            Ok(outcomes.get(&pending.run.execution_id.uuid()).copied().unwrap_or(AcceptOutcome::Stale))
+        };
+        Ok(Some(pending.iter().map(outcome).collect()))
+    }
+
+    async fn commit_one(&self, pending: &PendingAccept) -> Result<AcceptOutcome, CommitError> {
+        let input = batch_input(&[pending]);
+        let rows = match commit(&self.0, ACCEPT.text(&input)?, &input.params()).await {
+            Err(CommitError::Conflict(Conflict::ShareLinkClosed)) => return Ok(AcceptOutcome::LinkClosed),
+            rows => rows?,
+        };
+        Ok(rows.first().map(outcome).transpose()?.map_or(AcceptOutcome::Stale, |(_, outcome)| outcome))
+    }
+}
+
+/// The outcome of a run whose revisions were current, or whose queue was full.
+fn outcome(row: &Row) -> Result<(Uuid, AcceptOutcome), StoreError> {
+    let outcome = match (row.column("is_queue_full")?, row.column("is_admitted")?) {
+        (true, _) => AcceptOutcome::QueueFull,
+        (false, true) => AcceptOutcome::Accepted,
+        (false, false) => AcceptOutcome::DuplicateKey,
+    };
+    Ok((row.column("execution_id")?, outcome))
+}
+
+/// What differs between the admissions of runs.
+#[derive(Default)]
+struct AdmissionColumns<'a> {
     status: &'static str,
     outcome: Option<&'static str>,
-    started: OffsetDateTime,
-    finished: Option<OffsetDateTime>,
-    salt: &'r [u8],
-    decision: Uuid,
-    verdict: &'static str,
-    evaluated: OffsetDateTime,
-    request_context: String,
+    finished_at: Option<OffsetDateTime>,
+    lease: Option<(Uuid, Duration, Duration)>,
+    is_script: bool,
+    queue_limit: Option<i64>,
+    fact: Option<&'a Fact>,
 }
 
-impl<'r> RunColumns<'r> {
-    fn of(scope: TenantScope, run: &'r Acceptance, expected: ExpectedRevisions) -> Self {
-        let started = run.started_at.to_datetime();
-        let (status, outcome, finished) = match &run.admission {
-            Admission::Run { .. } | Admission::Script { .. } => (Status::Running, None, None),
-            Admission::Queue { .. } => (Status::Queued, None, None),
-            Admission::Deny(_) => {
-                (Status::Denied, Some(fairway_domain::execution::Outcome::Denied.as_str()), Some(started))
+impl<'a> AdmissionColumns<'a> {
+    fn of(run: &'a Acceptance) -> Self {
+        let running = Self { status: Status::Running.as_str(), ..Self::default() };
+        match &run.admission {
+            Admission::Run { lease, lease_for, deadline_in } => {
+                Self { lease: Some((*lease, *lease_for, *deadline_in)), ..running }
             }
-        };
-        Self {
-            run,
-            tenant: scope.tenant().uuid(),
-            workload: run.workload_id.uuid(),
-            expected_deployment: expected.deployment.get(),
-            expected_workload: expected.workload.get(),
-            expected_access: expected.access.get(),
-            execution: run.execution_id.uuid(),
-            workspace: run.workspace_id.uuid(),
-            release: run.release_id.uuid(),
-            environment: run.environment.as_str(),
-            lane: run.lane.as_str(),
-            submitter: run.submitter.to_string(),
-            snapshot: run.snapshot.as_slice(),
-            input_digest: run.inputs.digest().to_vec(),
-            status: status.as_str(),
-            outcome,
-            started,
-            finished,
-            salt: run.inputs.salt.as_slice(),
-            decision: run.decision.decision_id.uuid(),
-            verdict: Outcome::as_str(run.decision.outcome),
-            evaluated: run.decision.evaluated_at.to_datetime(),
-            request_context: request_context_json(&run.request_context),
+            Admission::Script { lease, lease_for, deadline_in, fact } => {
+                Self { lease: Some((*lease, *lease_for, *deadline_in)), is_script: true, fact: Some(fact), ..running }
+            }
+            Admission::Queue { limit } => {
+                Self { status: Status::Queued.as_str(), queue_limit: Some(i64::from(*limit)), ..Self::default() }
+            }
+            Admission::Deny(fact) => Self {
+                status: Status::Denied.as_str(),
+                outcome: Some(Outcome::Denied.as_str()),
+                finished_at: Some(run.started_at.to_datetime()),
+                fact: Some(fact),
+                ..Self::default()
+            },
         }
-    }
-
-    fn params(&self) -> Vec<Param<'_>> {
-        let decision = &self.run.decision;
-        vec![
-            &self.tenant,
-            &self.workload,
-            &self.environment,
-            &self.expected_deployment,
-            &self.expected_workload,
-            &self.expected_access,
-            &self.execution,
-            &self.workspace,
-            &self.release,
-            &self.lane,
-            &self.submitter,
-            &self.snapshot,
-            &self.input_digest,
-            &self.status,
-            &self.outcome,
-            &self.started,
-            &self.finished,
-            &self.salt,
-            &self.run.inputs.body,
-            &self.decision,
-            &self.verdict,
-            &decision.reason_code,
-            &decision.obligations,
-            &decision.rules,
-            &self.evaluated,
-            &self.request_context,
-        ]
     }
 }
 
-pub(super) async fn accept(
-    points: &Pool,
-    scope: TenantScope,
-    run: &Acceptance,
-    on: ExpectedRevisions,
-    key: Option<&RequestKey>,
-) -> Result<AcceptOutcome, CommitError> {
-    let claim = key.map(|key| (key.caller.to_string(), key.body_digest.as_slice()));
-    let columns = RunColumns::of(scope, run, on);
-    let mut params = columns.params();
-    let (lease, room, fact);
-    let stored = |fact: &Fact| {
-        let body = fact.canonical_bytes(scope.tenant());
-        (fact.fact_id.uuid(), fact.kind.as_str(), leaf_hash(&body).to_vec(), body)
-    };
-    let (plain, keyed) = match &run.admission {
-        Admission::Run { lease: token, lease_for, deadline_in } => {
-            lease = (token, lease_for.as_secs_f64(), deadline_in.as_secs_f64());
-            params.extend_from_slice(&[lease.0, &lease.1, &lease.2]);
-            (RUN, RUN_KEYED)
-        }
-        Admission::Script { lease: token, lease_for, deadline_in, fact: told } => {
-            lease = (token, lease_for.as_secs_f64(), deadline_in.as_secs_f64());
-            fact = stored(told);
-            params.extend_from_slice(&[lease.0, &lease.1, &lease.2, &fact.0, &fact.1, &fact.3, &fact.2]);
-            (SCRIPT, SCRIPT_KEYED)
-        }
-        Admission::Queue { limit } => {
-            room = i64::from(*limit);
-            params.push(&room);
-            (QUEUE, QUEUE_KEYED)
-        }
-        Admission::Deny(denied) => {
-            fact = stored(denied);
-            params.extend_from_slice(&[&fact.0, &fact.1, &fact.3, &fact.2]);
-            (DENY, DENY_KEYED)
-        }
-    };
-    let guest = &run.delegated_access;
-    let (link, result_token) = (guest.share_link.map(ShareLinkId::uuid), guest.result_token.as_ref());
-    let result_token = result_token.map(|hash| hash.bytes().as_slice());
-    let delegate = guest.delegate.as_ref().map(ActorRef::to_string);
-    let (plain, keyed) = if guest.is_empty() || matches!(run.admission, Admission::Script { .. }) {
-        (plain, keyed)
-    } else {
-        params.extend_from_slice(&[&link, &result_token, &delegate]);
-        accept_delegated::statements(&run.admission)
-    };
-    let sent = match (key, &claim) {
-        (Some(key), Some((caller, digest))) => {
-            params.extend_from_slice(&[caller, &key.route, &key.key, digest]);
-            commit(points, keyed, &params).await
-        }
-        (_, _) => commit(points, plain, &params).await,
-    };
-    let rows = match sent {
-        Err(CommitError::Conflict(Conflict::ShareLinkClosed)) => return Ok(AcceptOutcome::LinkClosed),
-        sent => sent?,
-    };
-    let row = decode("gone", rows.first())?;
-    let (places, gone): (i64, i64) = (row.column("places")?, row.column("gone")?);
-    Ok(match (places, gone) {
-        (0, _) if row.column("line_full")? => AcceptOutcome::QueueFull,
-        (0, _) => AcceptOutcome::Stale,
-        (_, 0) => AcceptOutcome::DuplicateKey,
-        (_, _) => AcceptOutcome::Accepted,
-    })
+/// The columns of a batch of accepts.
+fn batch_input<'v>(pending: &[&'v PendingAccept]) -> Input<'v> {
+    let runs = || pending.iter().map(|pending| &pending.run);
+    let expected = || pending.iter().map(|pending| pending.expected);
+    let decisions = || runs().map(|run| &run.decision);
+    let access = || runs().map(|run| &run.delegated_access);
+    let keys = || pending.iter().map(|pending| pending.key.as_ref());
+    let admissions: Vec<AdmissionColumns<'v>> = runs().map(AdmissionColumns::of).collect();
+    let seconds = |duration: Duration| duration.as_secs_f64();
+    let mut facts = FactColumns::default();
+    for (pending, admission) in pending.iter().zip(&admissions) {
+        facts.push_optional(pending.scope, admission.fact);
+    }
+    let admission = || admissions.iter();
+    let input = Input::many()
+        .with_all("tenant_id", pending.iter().map(|pending| pending.scope.tenant().uuid()).collect())
+        .with_all("workload_id", runs().map(|run| run.workload_id.uuid()).collect())
+        .with_all("environment", runs().map(|run| run.environment.as_str()).collect())
+        .with_all("expected_deployment", expected().map(|expected| expected.deployment.get()).collect())
+        .with_all("expected_workload", expected().map(|expected| expected.workload.get()).collect())
+        .with_all("expected_access", expected().map(|expected| expected.access.get()).collect())
+        .with_all("execution_id", runs().map(|run| run.execution_id.uuid()).collect())
+        .with_all("workspace_id", runs().map(|run| run.workspace_id.uuid()).collect())
+        .with_all("release_id", runs().map(|run| run.release_id.uuid()).collect())
+        .with_all("lane", runs().map(|run| run.lane.as_str()).collect())
+        .with_all("submitter", runs().map(|run| run.submitter.to_string()).collect())
+        .with_all("snapshot", runs().map(|run| run.snapshot.as_slice()).collect())
+        .with_all("input_digest", runs().map(|run| run.inputs.digest().to_vec()).collect())
+        .with_all("status", admission().map(|admission| admission.status).collect())
+        .with_all("outcome", admission().map(|admission| admission.outcome).collect())
+        .with_all("started_at", runs().map(|run| run.started_at.to_datetime()).collect())
+        .with_all("finished_at", admission().map(|admission| admission.finished_at).collect())
+        .with_all("salt", runs().map(|run| run.inputs.salt.as_slice()).collect())
+        .with_all("body", runs().map(|run| run.inputs.body.as_str()).collect())
+        .with_all("sender", runs().map(|run| request_context_json(&run.request_context)).collect())
+        .with_all("decision_id", decisions().map(|decision| decision.decision_id.uuid()).collect())
+        .with_all("decision_outcome", decisions().map(|decision| decision.outcome.as_str()).collect())
+        .with_all("reason_code", decisions().map(|decision| decision.reason_code.as_str()).collect())
+        .with_all(
+            "decision_lists",
+            decisions()
+                .map(|decision| json!({ "obligations": decision.obligations, "rules": decision.rules }))
+                .collect(),
+        )
+        .with_all("evaluated_at", decisions().map(|decision| decision.evaluated_at.to_datetime()).collect())
+        .with_all("lease_token", admission().map(|admission| admission.lease.map(|(token, ..)| token)).collect())
+        .with_all("lease_seconds", admission().map(|admission| admission.lease.map(|lease| seconds(lease.1))).collect())
+        .with_all(
+            "deadline_seconds",
+            admission().map(|admission| admission.lease.map(|lease| seconds(lease.2))).collect(),
+        )
+        .with_all("is_script", admission().map(|admission| admission.is_script).collect())
+        .with_all("queue_limit", admission().map(|admission| admission.queue_limit).collect())
+        .with_all("share_link_id", access().map(|access| access.share_link.map(ShareLinkId::uuid)).collect())
+        .with_all(
+            "result_token",
+            access().map(|access| access.result_token.as_ref().map(|hash| hash.bytes().as_slice())).collect(),
+        )
+        .with_all("delegate", access().map(|access| access.delegate.as_ref().map(ActorRef::to_string)).collect())
+        .with_all("key_caller", keys().map(|key| key.map(|key| key.caller.to_string())).collect())
+        .with_all("key_route", keys().map(|key| key.map(|key| key.route.as_str())).collect())
+        .with_all("key_name", keys().map(|key| key.map(|key| key.key.as_str())).collect())
+        .with_all("key_digest", keys().map(|key| key.map(|key| key.body_digest.as_slice())).collect());
+    facts.into_input(input)
 }
 
 /// The stored form of a run's request context.
-pub(super) fn request_context_json(sender: &RequestContext) -> String {
+fn request_context_json(sender: &RequestContext) -> String {
     json!(sender).to_string()
 }

@@ -1,0 +1,77 @@
+//! Texts of statements and of commits.
+
+use super::*;
+use fairway_domain::{
+    access::ActorRef,
+    audit::{FactKind, Stamp, Subject},
+    time::Timestamp,
+};
+
+fn scope() -> TenantScope {
+    TenantScope::for_background_task(Uuid::from_u128(7).into())
+}
+
+#[test]
+fn numbers_the_columns_of_one_row() {
+    static FIND: Query = Query::new("SELECT name FROM thing JOIN input USING (tenant_id, thing_id)");
+    let input = Input::new(scope()).with("thing_id", Uuid::nil()).with("label", None::<&str>);
+    insta::assert_snapshot!(FIND.text(&input).unwrap(), @"WITH input AS MATERIALIZED (SELECT $1::uuid AS tenant_id, $2::uuid AS thing_id, $3::text AS label) SELECT name FROM thing JOIN input USING (tenant_id, thing_id)");
+    assert_eq!(input.params().len(), 3);
+}
+
+#[test]
+fn unnests_the_columns_of_many_rows() {
+    static LOAD: Query = Query::new("found AS (SELECT * FROM thing JOIN input USING (thing_id)) SELECT * FROM found");
+    let input = Input::many().with_all("thing_id", vec![Uuid::nil()]).with_all("label", vec![Some("a")]);
+    insta::assert_snapshot!(LOAD.text(&input).unwrap(), @"WITH input AS MATERIALIZED (SELECT * FROM unnest($1::uuid[], $2::text[]) AS input (thing_id, label)), found AS (SELECT * FROM thing JOIN input USING (thing_id)) SELECT * FROM found");
+}
+
+fn on_one_line(sql: &str) -> String {
+    sql.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn fact() -> Fact {
+    let stamp = Stamp {
+        fact_id: Uuid::nil().into(),
+        at: Timestamp::parse("2026-01-01T00:00:00Z").unwrap(),
+        actor: ActorRef::local(),
+        request_id: Uuid::nil().into(),
+    };
+    let subject = Subject { kind: "thing", id: Uuid::nil() };
+    Fact::new(FactKind::AssetMoved, subject, None, &stamp, serde_json::json!({}))
+}
+
+#[test]
+fn ends_every_commit_in_fairway_commit() {
+    static CHANGE: Guarded = Guarded::returning(
+        "changed AS (UPDATE thing SET name = input.name FROM input RETURNING 1)",
+        "(SELECT count(*) = 1 FROM changed)",
+        "(SELECT 7) AS answer",
+    );
+    static ONCE: Guarded = Guarded::when("NOT EXISTS (SELECT FROM fact)", "", "true");
+    let named = Input::new(scope()).with("name", "a");
+    let (sql, input) = CHANGE.prepare(scope(), &fact(), None, named).unwrap();
+    insta::assert_snapshot!(on_one_line(sql), @"WITH input AS MATERIALIZED (SELECT $1::uuid AS tenant_id, $2::text AS name, $3::uuid AS fact_id, $4::uuid AS fact_workspace_id, $5::text AS fact_kind, $6::bytea AS fact_leaf_hash, $7::bytea AS fact_body, $8::text AS key_caller, $9::text AS key_route, $10::text AS key_name, $11::bytea AS key_digest, $12::smallint AS key_status, $13::uuid AS key_resource), changed AS (UPDATE thing SET name = input.name FROM input RETURNING 1) SELECT fairway_commit((SELECT count(*) = 1 FROM changed), tenant_id, fact_id, fact_workspace_id, fact_kind, fact_body, fact_leaf_hash, key_caller, key_route, key_name, key_digest, key_status, key_resource), (SELECT 7) AS answer FROM input");
+    assert_eq!(input.params().len(), 13);
+    let (sql, _) = ONCE.prepare(scope(), &fact(), None, Input::new(scope())).unwrap();
+    insta::assert_snapshot!(on_one_line(sql), @"WITH input AS MATERIALIZED (SELECT $1::uuid AS tenant_id, $2::uuid AS fact_id, $3::uuid AS fact_workspace_id, $4::text AS fact_kind, $5::bytea AS fact_leaf_hash, $6::bytea AS fact_body, $7::text AS key_caller, $8::text AS key_route, $9::text AS key_name, $10::bytea AS key_digest, $11::smallint AS key_status, $12::uuid AS key_resource) SELECT fairway_commit(true, tenant_id, fact_id, fact_workspace_id, fact_kind, fact_body, fact_leaf_hash, key_caller, key_route, key_name, key_digest, key_status, key_resource) FROM input WHERE NOT EXISTS (SELECT FROM fact)");
+}
+
+#[test]
+fn writes_the_facts_of_held_rows_only() {
+    static CHANGE: GuardedBatch =
+        GuardedBatch::new("held AS (SELECT * FROM input)", "held", "SELECT fact_id FROM held");
+    let mut facts = FactColumns::default();
+    facts.push(scope(), &fact());
+    let input = facts.into_input(Input::many().with_all("tenant_id", vec![Uuid::nil()]));
+    insta::assert_snapshot!(on_one_line(CHANGE.text(&input).unwrap()), @"WITH input AS MATERIALIZED (SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::bytea[], $6::bytea[]) AS input (tenant_id, fact_id, fact_workspace_id, fact_kind, fact_body, fact_leaf_hash)), held AS (SELECT * FROM input), recorded_fact AS ( INSERT INTO fact (tenant_id, fact_id, workspace_id, kind, body, leaf_hash) SELECT tenant_id, fact_id, fact_workspace_id, fact_kind, fact_body, fact_leaf_hash FROM held), pending_fact AS (INSERT INTO fact_pending (tenant_id, fact_id) SELECT tenant_id, fact_id FROM held) SELECT fact_id FROM held");
+}
+
+#[test]
+fn refuses_a_second_form_of_input() {
+    static FIND: Query = Query::new("SELECT FROM input");
+    let first = || Input::new(scope()).with("slug", "a").with("name", "b");
+    assert!(FIND.text(&first()).is_ok() && FIND.text(&first()).is_ok());
+    assert!(FIND.text(&Input::new(scope()).with("name", "b").with("slug", "a")).is_err());
+    assert!(FIND.text(&Input::new(scope()).with("slug", "a")).is_err());
+}
