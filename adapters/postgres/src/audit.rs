@@ -93,8 +93,8 @@ impl AuditStore for Database {
         // Facts are joined to the rows of the page only, not to skipped rows.
         const FROM: &str = "FROM fact_order";
         const COLUMNS: &str = "index, tenant_id, fact_id";
-        let mut values = Values::default();
-        let mut conditions = vec![format!("tenant_id = {}", values.bind(scope.tenant().uuid()))];
+        let mut values = Values::of_tenant(scope);
+        let mut conditions = vec![format!("tenant_id = {}", values.tenant())];
         if let Some(workspace) = workspace {
             conditions.push(format!("workspace_id = {}", values.bind(workspace.uuid())));
         }

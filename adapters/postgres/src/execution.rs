@@ -22,7 +22,8 @@ pub(crate) use progress::ProgressCommitter;
 pub(crate) use start::StartCommitter;
 
 use crate::{
-    database::{Database, Param},
+    database::Database,
+    guarded::{Input, Query},
     release::{DEPLOYMENT_COLUMNS, deployment},
     row::{RowExt, decode},
     workload::{WORKLOAD_COLUMNS, workload},
@@ -70,6 +71,58 @@ const JOINED_REASON_CODE: &str = "(SELECT reason_code FROM policy_decision AS de
     ORDER BY array_position(ARRAY['deny', 'allow_with_obligations', 'allow'], outcome), decision_id DESC
     LIMIT 1) AS reason_code";
 
+/// How a statement addresses its runs.
+#[derive(Clone, Copy)]
+enum RunSelector {
+    /// One run as a parameter: PostgreSQL opens the one monthly partition that contains it.
+    Single,
+    /// Each run of the input rows. The first and the last identifier let PostgreSQL prune monthly partitions.
+    Batch,
+}
+
+impl RunSelector {
+    /// The condition that a row of `table` belongs to the run. The names in braces are parameters of the statement.
+    fn condition(self, table: &str) -> String {
+        match self {
+            Self::Single => {
+                format!("{table}.tenant_id = {{tenant_id}} AND {table}.execution_id = {{execution_id}}")
+            }
+            Self::Batch => format!(
+                "{table}.tenant_id = input.tenant_id AND {table}.execution_id = input.execution_id
+                    AND {table}.execution_id >= {{first_execution}} AND {table}.execution_id <= {{last_execution}}"
+            ),
+        }
+    }
+
+    /// A read of `columns` of runs.
+    fn select(self, columns: &str, joins: &str) -> String {
+        let condition = self.condition("execution");
+        match self {
+            Self::Single => format!("SELECT {columns} FROM execution {joins} WHERE {condition}"),
+            Self::Batch => format!(
+                "SELECT found.* FROM input, LATERAL (
+                    SELECT {columns} FROM execution {joins} WHERE {condition} OFFSET 0) AS found"
+            ),
+        }
+    }
+}
+
+/// The input of a read of one run, for [`RunSelector::Single`].
+fn single_run<'v>(tenant: Uuid, run: Uuid) -> Input<'v> {
+    Input::without_rows().with_param("tenant_id", tenant).with_param("execution_id", run)
+}
+
+/// The input of a read of several runs, for [`RunSelector::Batch`].
+fn batch_of_runs<'v>(keys: &[(Uuid, Uuid)]) -> Input<'v> {
+    let (tenants, runs): (Vec<Uuid>, Vec<Uuid>) = keys.iter().copied().unzip();
+    let (first, last) = (runs.iter().min().copied(), runs.iter().max().copied());
+    Input::many()
+        .with_all("tenant_id", tenants)
+        .with_all("execution_id", runs)
+        .with_param("first_execution", first)
+        .with_param("last_execution", last)
+}
+
 fn execution(row: &Row) -> Result<Execution, StoreError> {
     let outcome: Option<&str> = row.column("outcome")?;
     let code: Option<String> = row.column("error_code")?;
@@ -113,9 +166,11 @@ impl ExecutionStore for Database {
     }
 
     async fn location(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<RunLocation>, StoreError> {
-        const SQL: &str =
-            "SELECT workspace_id, workload_id, submitter FROM execution WHERE tenant_id = $1 AND execution_id = $2";
-        let row = self.read_one(SQL, &[&scope.tenant().uuid(), &id.uuid()]).await?;
+        static FIND: Query = Query::new(
+            "SELECT workspace_id, workload_id, submitter FROM execution
+             WHERE tenant_id = {tenant_id} AND execution_id = {execution_id}",
+        );
+        let row = self.fetch_one(&FIND, single_run(scope.tenant().uuid(), id.uuid())).await?;
         let home = |row: Row| {
             Ok(RunLocation {
                 workspace: row.id("workspace_id")?,
@@ -180,15 +235,19 @@ impl RunStore for Database {
         slug: &Slug,
         environment: &Slug,
     ) -> Result<Option<WorkloadWithDeployment>, StoreError> {
-        let sql = format!(
-            "SELECT {WORKLOAD_COLUMNS}, $3::text AS environment, {DEPLOYMENT_COLUMNS}
-             FROM workload JOIN workspace USING (tenant_id, workspace_id)
-             LEFT JOIN deployment ON deployment.tenant_id = $1 AND deployment.workload_id = workload.workload_id
-                AND deployment.environment = $3
-             WHERE workload.tenant_id = $1 AND workload.slug = $2"
-        );
-        let params: [Param<'_>; 3] = [&scope.tenant().uuid(), &slug.as_str(), &environment.as_str()];
-        let Some(row) = self.read_one(&sql, &params).await? else {
+        static FIND: Query = Query::of_parts(&[
+            "SELECT ",
+            WORKLOAD_COLUMNS,
+            ", {environment} AS environment, ",
+            DEPLOYMENT_COLUMNS,
+            " FROM workload JOIN workspace USING (tenant_id, workspace_id)
+              LEFT JOIN deployment ON deployment.tenant_id = {tenant_id}
+                AND deployment.workload_id = workload.workload_id AND deployment.environment = {environment}
+              WHERE workload.tenant_id = {tenant_id} AND workload.slug = {slug}",
+        ]);
+        let input =
+            Input::of_params(scope).with_param("slug", slug.as_str()).with_param("environment", environment.as_str());
+        let Some(row) = self.fetch_one(&FIND, input).await? else {
             return Ok(None);
         };
         let deployed = row.column::<Option<i64>>("deployment_revision")?.is_some();
@@ -197,10 +256,14 @@ impl RunStore for Database {
     }
 
     async fn store_snapshot(&self, scope: TenantScope, snapshot: &Snapshot) -> Result<(), StoreError> {
-        const SQL: &str = "INSERT INTO evidence_snapshot (tenant_id, digest, body) VALUES ($1, $2, $3)
-            ON CONFLICT DO NOTHING";
-        let digest: &[u8] = &snapshot.digest;
-        self.write_idempotent(SQL, &[&scope.tenant().uuid(), &digest, &snapshot.body]).await.map(|_| ())
+        static STORE: Query = Query::new(
+            "INSERT INTO evidence_snapshot (tenant_id, digest, body) VALUES ({tenant_id}, {digest}, {body})
+             ON CONFLICT DO NOTHING",
+        );
+        let input = Input::of_params(scope)
+            .with_param("digest", snapshot.digest.as_slice())
+            .with_param("body", snapshot.body.as_str());
+        self.write_idempotent(STORE.text(&input)?, &input.params()).await.map(|_| ())
     }
 
     async fn accept(

@@ -292,6 +292,7 @@ impl FactColumns {
 enum Sql {
     Text(&'static str),
     Parts(&'static [&'static str]),
+    Made(fn() -> String),
 }
 
 impl fmt::Display for Sql {
@@ -299,13 +300,28 @@ impl fmt::Display for Sql {
         match self {
             Self::Text(text) => out.write_str(text),
             Self::Parts(parts) => parts.iter().try_for_each(|part| out.write_str(part)),
+            Self::Made(make) => out.write_str(&make()),
         }
     }
 }
 
 /// The text of a statement: made at its first use from the names of its input, and constant from then on.
 #[derive(Debug)]
-struct StatementText(OnceLock<(Vec<&'static str>, String)>);
+struct StatementText(OnceLock<NamedText>);
+
+#[derive(Debug)]
+struct NamedText {
+    names: Vec<&'static str>,
+    sql: String,
+    /// Whether the input has all parameters that the SQL names in braces.
+    is_complete: bool,
+}
+
+/// Whether the SQL names a parameter in braces.
+fn names_parameter(sql: &str) -> bool {
+    let is_name = |name: &str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+    sql.split('{').skip(1).any(|rest| rest.split_once('}').is_some_and(|(name, _)| is_name(name)))
+}
 
 impl StatementText {
     const fn new() -> Self {
@@ -313,13 +329,15 @@ impl StatementText {
     }
 
     fn get(&self, input: &Input<'_>, body: impl FnOnce() -> String) -> Result<&str, StoreError> {
-        let make = || (input.names().collect(), input.number_params(format!("{}{}", input.ctes(), body())));
-        let (names, sql) = self.0.get_or_init(make);
+        let NamedText { names, sql, is_complete } = self.0.get_or_init(|| {
+            let sql = input.number_params(format!("{}{}", input.ctes(), body()));
+            NamedText { names: input.names().collect(), is_complete: !names_parameter(&sql), sql }
+        });
         // A text with the columns of another input would bind values to wrong names.
-        if names.iter().copied().eq(input.names()) {
+        if *is_complete && names.iter().copied().eq(input.names()) {
             Ok(sql)
         } else {
-            Err(store_error::broken("a statement has two forms of input".into()))
+            Err(store_error::broken("a statement and its input have different names".into()))
         }
     }
 }
@@ -345,6 +363,11 @@ impl Query {
     /// A statement of parts that several statements share, such as lists of columns.
     pub(crate) const fn of_parts(parts: &'static [&'static str]) -> Self {
         Self { sql: Sql::Parts(parts), text: StatementText::new() }
+    }
+
+    /// A statement that a function formats once.
+    pub(crate) const fn made(make: fn() -> String) -> Self {
+        Self { sql: Sql::Made(make), text: StatementText::new() }
     }
 
     /// The text for an input.
@@ -409,7 +432,7 @@ impl Guarded {
             let Self { changes, held, results, condition, .. } = self;
             let changes = match changes {
                 Sql::Text("") => String::new(),
-                changes @ (Sql::Text(_) | Sql::Parts(_)) => format!(", {changes}"),
+                changes @ (Sql::Text(_) | Sql::Parts(_) | Sql::Made(_)) => format!(", {changes}"),
             };
             let results = if results.is_empty() { String::new() } else { format!(", {results}") };
             let condition = if condition.is_empty() { String::new() } else { format!(" WHERE {condition}") };

@@ -7,7 +7,7 @@ mod ingest;
 mod text_search;
 mod vector_search;
 
-use crate::database::Database;
+use crate::{database::Database, guarded::Input};
 use async_trait::async_trait;
 use fairway_domain::{
     id::{AssetId, ChunkId, IngestId, ReleaseId, TenantId},
@@ -53,6 +53,11 @@ impl Lexemes {
 /// The name of an embedding model as stored in `embedded_by`; empty for chunks without a vector.
 fn model_name(model: Option<&EmbeddingModel>) -> String {
     model.map_or_else(String::new, |EmbeddingModel { account, model }| format!("{account}/{model}"))
+}
+
+/// The parameters that name a revision of an index.
+fn revision_params<'v>(scope: TenantScope, asset: AssetId, revision: IndexRevision) -> Input<'v> {
+    Input::of_params(scope).with_param("asset_id", asset.uuid()).with_param("revision", revision.get())
 }
 
 #[async_trait]

@@ -2,8 +2,8 @@
 //! (`execution/finish/memory.rs`).
 
 use crate::{
-    database::{Database, Param},
-    guarded::{Guarded, Input},
+    database::Database,
+    guarded::{Guarded, Input, Query},
     row::{RowExt, decode},
 };
 use async_trait::async_trait;
@@ -32,33 +32,37 @@ pub(crate) fn locked_session(scope: MemoryScope, place: &ConversationKey) -> &st
 /// Reads the latest turns within the byte limit of a run, and the last erasure as a separate row, which exists without
 /// turns too. One arm reads a session and one all sessions of an owner: each has an index that starts with the latest
 /// turn.
-const RECALL: &str = "WITH latest AS (
+static RECALL: Query = Query::new(
+    "WITH latest AS (
         SELECT execution_id, said, answered, digest, remembered_at, expires_at,
-            sum(bytes) OVER (ORDER BY remembered_at DESC, execution_id DESC) AS so_far
+            sum(bytes) OVER (ORDER BY remembered_at DESC, execution_id DESC) AS bytes_so_far
         FROM (
             (SELECT * FROM memory_turn
-            WHERE $4 <> '' AND tenant_id = $1 AND workload_id = $2 AND owner = $3 AND asset_id = $5 AND session_id = $4
-                AND expires_at > fairway_now() AND remembered_at > fairway_now() - make_interval(days => $7)
-                AND (clean OR NOT $8)
-            ORDER BY remembered_at DESC, execution_id DESC LIMIT $6)
+            WHERE {session_id} <> '' AND tenant_id = {tenant_id} AND workload_id = {workload_id} AND owner = {owner} AND asset_id = {asset_id} AND session_id = {session_id}
+                AND expires_at > fairway_now() AND remembered_at > fairway_now() - make_interval(days => {max_age_days})
+                AND (clean OR NOT {requires_masked})
+            ORDER BY remembered_at DESC, execution_id DESC LIMIT {limit})
             UNION ALL
             (SELECT * FROM memory_turn
-            WHERE $4 = '' AND tenant_id = $1 AND workload_id = $2 AND owner = $3 AND asset_id = $5
-                AND expires_at > fairway_now() AND remembered_at > fairway_now() - make_interval(days => $7)
-                AND (clean OR NOT $8)
-            ORDER BY remembered_at DESC, execution_id DESC LIMIT $6)
+            WHERE {session_id} = '' AND tenant_id = {tenant_id} AND workload_id = {workload_id} AND owner = {owner} AND asset_id = {asset_id}
+                AND expires_at > fairway_now() AND remembered_at > fairway_now() - make_interval(days => {max_age_days})
+                AND (clean OR NOT {requires_masked})
+            ORDER BY remembered_at DESC, execution_id DESC LIMIT {limit})
         ) AS turn
     )
     SELECT true AS is_turn, NULL::uuid AS erasure, execution_id, said, answered, digest, remembered_at, expires_at
-    FROM latest WHERE so_far <= $9
+    FROM latest WHERE bytes_so_far <= {max_bytes}
     UNION ALL
     SELECT false, erasure, NULL, NULL, NULL, NULL, NULL, NULL FROM memory_session
-    WHERE tenant_id = $1 AND workload_id = $2 AND owner = $3 AND session_id = $4
-    ORDER BY remembered_at, execution_id";
+    WHERE tenant_id = {tenant_id} AND workload_id = {workload_id} AND owner = {owner} AND session_id = {session_id}
+    ORDER BY remembered_at, execution_id",
+);
 
-const TURNS: &str = "SELECT execution_id, said, answered, digest, remembered_at, expires_at FROM memory_turn
-    WHERE tenant_id = $1 AND workload_id = $2 AND owner = $3 AND session_id = $4 AND expires_at > fairway_now()
-    ORDER BY remembered_at, execution_id";
+static TURNS: Query = Query::new(
+    "SELECT execution_id, said, answered, digest, remembered_at, expires_at FROM memory_turn
+    WHERE tenant_id = {tenant_id} AND workload_id = {workload_id} AND owner = {owner} AND session_id = {session_id} AND expires_at > fairway_now()
+    ORDER BY remembered_at, execution_id",
+);
 
 static ERASE: Guarded =
     Guarded::new("", "fairway_erase_session(tenant_id, workload_id, owner, session_id, fact_id) = turns");
@@ -66,24 +70,28 @@ static ERASE: Guarded =
 /// Maximum number of rows that one statement deletes, so that each statement is short.
 const DELETE_BATCH: i64 = 1_000;
 
-const DELETE_EXPIRED: &str = "WITH gone AS (
+static DELETE_EXPIRED: Query = Query::new(
+    "WITH deleted AS (
         DELETE FROM memory_turn WHERE ctid = ANY (ARRAY(
-            SELECT ctid FROM memory_turn WHERE expires_at <= fairway_now() ORDER BY expires_at LIMIT $1))
+            SELECT ctid FROM memory_turn WHERE expires_at <= fairway_now() ORDER BY expires_at LIMIT {limit}))
         RETURNING 1
     )
-    SELECT count(*) AS gone FROM gone";
+    SELECT count(*) AS deleted FROM deleted",
+);
 
-const DELETE_REVOKED: &str = "SELECT fairway_forget_revoked($1) AS gone";
+static DELETE_REVOKED: Query = Query::new("SELECT fairway_forget_revoked({limit}) AS deleted");
 
 /// Two days: every run that may still write under an erasure ends or is reclaimed within one day.
-const DELETE_STALE_SESSIONS: &str = "WITH gone AS (
+static DELETE_STALE_SESSIONS: Query = Query::new(
+    "WITH deleted AS (
         DELETE FROM memory_session WHERE ctid = ANY (ARRAY(
             SELECT ctid FROM memory_session WHERE touched_at < fairway_now() - interval '2 days'
-            ORDER BY touched_at LIMIT $1))
+            ORDER BY touched_at LIMIT {limit}))
             AND touched_at < fairway_now() - interval '2 days'
         RETURNING 1
     )
-    SELECT count(*) AS gone FROM gone";
+    SELECT count(*) AS deleted FROM deleted",
+);
 
 #[async_trait]
 impl MemoryStore for Database {
@@ -93,22 +101,17 @@ impl MemoryStore for Database {
         place: &ConversationKey,
         wanted: &RecallQuery,
     ) -> Result<RecalledTurns, StoreError> {
-        let owner = place.owner.to_string();
-        let (most, days) = (i64::from(wanted.limit), i32::try_from(wanted.max_age_days).unwrap_or(i32::MAX));
-        let bytes = i64::try_from(MAX_REPLAY_BYTES).unwrap_or(i64::MAX);
-        let params: [Param<'_>; 9] = [
-            &scope.tenant().uuid(),
-            &place.workload.uuid(),
-            &owner,
-            &locked_session(wanted.scope, place),
-            &wanted.asset.uuid(),
-            &most,
-            &days,
-            &wanted.personal_data.requires_masked_turns(),
-            &bytes,
-        ];
+        let input = Input::of_params(scope)
+            .with_param("workload_id", place.workload.uuid())
+            .with_param("owner", place.owner.to_string())
+            .with_param("session_id", locked_session(wanted.scope, place))
+            .with_param("asset_id", wanted.asset.uuid())
+            .with_param("limit", i64::from(wanted.limit))
+            .with_param("max_age_days", i32::try_from(wanted.max_age_days).unwrap_or(i32::MAX))
+            .with_param("requires_masked", wanted.personal_data.requires_masked_turns())
+            .with_param("max_bytes", i64::try_from(MAX_REPLAY_BYTES).unwrap_or(i64::MAX));
         let mut recalled = RecalledTurns::default();
-        for row in &self.read(RECALL, &params).await? {
+        for row in &self.fetch(&RECALL, input).await? {
             if row.column("is_turn")? {
                 recalled.turns.push(turn(row)?);
             } else {
@@ -119,9 +122,11 @@ impl MemoryStore for Database {
     }
 
     async fn list_turns(&self, scope: TenantScope, place: &ConversationKey) -> Result<Vec<StoredTurn>, StoreError> {
-        let owner = place.owner.to_string();
-        let params: [Param<'_>; 4] = [&scope.tenant().uuid(), &place.workload.uuid(), &owner, &place.session.as_str()];
-        self.read(TURNS, &params).await?.iter().map(turn).collect()
+        let input = Input::of_params(scope)
+            .with_param("workload_id", place.workload.uuid())
+            .with_param("owner", place.owner.to_string())
+            .with_param("session_id", place.session.as_str());
+        self.fetch(&TURNS, input).await?.iter().map(turn).collect()
     }
 
     async fn commit_erasure(&self, scope: TenantScope, erasure: &Erasure) -> Result<(), CommitError> {
@@ -137,22 +142,23 @@ impl MemoryStore for Database {
     async fn delete_expired(&self) -> Result<u64, StoreError> {
         // Both deletes run, even if one fails: they are independent.
         let (over, revoked) =
-            (self.delete_in_batches(DELETE_EXPIRED).await, self.delete_in_batches(DELETE_REVOKED).await);
-        self.delete_in_batches(DELETE_STALE_SESSIONS).await?;
+            (self.delete_in_batches(&DELETE_EXPIRED).await, self.delete_in_batches(&DELETE_REVOKED).await);
+        self.delete_in_batches(&DELETE_STALE_SESSIONS).await?;
         Ok(over?.saturating_add(revoked?))
     }
 }
 
 impl Database {
     /// Runs a delete statement until it finds less than a full batch. Returns the number of deleted rows.
-    async fn delete_in_batches(&self, statement: &str) -> Result<u64, StoreError> {
-        let mut deleted = 0_u64;
+    async fn delete_in_batches(&self, statement: &Query) -> Result<u64, StoreError> {
+        let mut total = 0_u64;
         loop {
-            let rows = self.write_idempotent(statement, &[&DELETE_BATCH]).await?;
-            let gone: i64 = rows.first().map(|row| row.column("gone")).transpose()?.unwrap_or_default();
-            deleted = deleted.saturating_add(u64::try_from(gone).unwrap_or_default());
-            if gone < DELETE_BATCH {
-                return Ok(deleted);
+            let input = Input::without_rows().with_param("limit", DELETE_BATCH);
+            let rows = self.write_idempotent(statement.text(&input)?, &input.params()).await?;
+            let deleted: i64 = rows.first().map(|row| row.column("deleted")).transpose()?.unwrap_or_default();
+            total = total.saturating_add(u64::try_from(deleted).unwrap_or_default());
+            if deleted < DELETE_BATCH {
+                return Ok(total);
             }
         }
     }

@@ -82,8 +82,8 @@ impl ReleaseStore for Database {
         page: PageRequest,
     ) -> Result<Page<Release>, StoreError> {
         const FROM: &str = "FROM release";
-        let mut values = Values::default();
-        let mut conditions = vec![format!("tenant_id = {}", values.bind(scope.tenant().uuid()))];
+        let mut values = Values::of_tenant(scope);
+        let mut conditions = vec![format!("tenant_id = {}", values.tenant())];
         if let Some(workspace) = filter.workspace {
             conditions.push(format!("workspace_id = {}", values.bind(workspace.uuid())));
         }
@@ -122,11 +122,9 @@ impl ReleaseStore for Database {
         release: ReleaseId,
         page: PageRequest,
     ) -> Result<Page<Approval>, StoreError> {
-        let mut values = Values::default();
-        let conditions = vec![
-            format!("tenant_id = {}", values.bind(scope.tenant().uuid())),
-            format!("release_id = {}", values.bind(release.uuid())),
-        ];
+        let mut values = Values::of_tenant(scope);
+        let conditions =
+            vec![format!("tenant_id = {}", values.tenant()), format!("release_id = {}", values.bind(release.uuid()))];
         let key = SortKey::Id("approval_id", "approval_id");
         let row_bytes = RowBytes::Measured { sql: "octet_length(body)", largest: MAX_NOTE_CHARS * 4 };
         let plain = ListQuery::single(rows::APPROVAL_COLUMNS, key, "FROM approval", row_bytes, conditions, values);
@@ -423,11 +421,9 @@ impl DeploymentStore for Database {
         release: ReleaseId,
         page: PageRequest,
     ) -> Result<Page<ReleaseArtifact>, StoreError> {
-        let mut values = Values::default();
-        let conditions = vec![
-            format!("tenant_id = {}", values.bind(scope.tenant().uuid())),
-            format!("release_id = {}", values.bind(release.uuid())),
-        ];
+        let mut values = Values::of_tenant(scope);
+        let conditions =
+            vec![format!("tenant_id = {}", values.tenant()), format!("release_id = {}", values.bind(release.uuid()))];
         let key = SortKey::Id("artifact_id", "artifact_id");
         let listing = ListQuery::single(
             rows::ARTIFACT_COLUMNS,

@@ -168,8 +168,8 @@ impl WorkspaceStore for Database {
 
     async fn list(&self, scope: TenantScope, page: PageRequest) -> Result<Page<Workspace>, StoreError> {
         const FROM: &str = "FROM workspace JOIN namespace USING (tenant_id, namespace_id)";
-        let mut values = Values::default();
-        let conditions = vec![format!("workspace.tenant_id = {}", values.bind(scope.tenant().uuid()))];
+        let values = Values::of_tenant(scope);
+        let conditions = vec![format!("workspace.tenant_id = {}", values.tenant())];
         let key = SortKey::Id("workspace.workspace_id", "workspace_id");
         self.fetch_page(
             ListQuery::single(WORKSPACE_COLUMNS, key, FROM, RowBytes::Small, conditions, values),

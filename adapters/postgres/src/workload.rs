@@ -186,9 +186,9 @@ impl WorkloadStore for Database {
         filter: &RuntimeFilter,
         page: PageRequest,
     ) -> Result<Page<Workload>, StoreError> {
-        let mut values = Values::default();
+        let mut values = Values::of_tenant(scope);
         let mut conditions = vec![
-            format!("workload.tenant_id = {}", values.bind(scope.tenant().uuid())),
+            format!("workload.tenant_id = {}", values.tenant()),
             "interface_config IS NOT NULL AND status = 'registered'".to_owned(),
         ];
         if let Some(workspace) = filter.workspace {
@@ -220,9 +220,9 @@ impl WorkloadStore for Database {
         filter: &WorkloadFilter,
         page: PageRequest,
     ) -> Result<Page<Workload>, StoreError> {
-        let mut values = Values::default();
+        let mut values = Values::of_tenant(scope);
         let mut conditions = vec![
-            format!("workload.tenant_id = {}", values.bind(scope.tenant().uuid())),
+            format!("workload.tenant_id = {}", values.tenant()),
             // Built-in workloads belong to no workspace of a user.
             "workload.management_source IS DISTINCT FROM 'platform_builtin'".to_owned(),
         ];

@@ -16,8 +16,8 @@ const BUILTIN: &str = "ownership_tier = 'platform_builtin'";
 
 /// Assets, by visibility and filters.
 pub(super) fn asset_list(scope: TenantScope, filter: &AssetFilter) -> ListQuery {
-    let mut values = Values::default();
-    let mut asked = vec![format!("asset.tenant_id = {}", values.bind(scope.tenant().uuid()))];
+    let mut values = Values::of_tenant(scope);
+    let mut asked = vec![format!("asset.tenant_id = {}", values.tenant())];
     if let Some(kind) = filter.kind {
         asked.push(format!("asset_kind = {}", values.bind(kind.as_str())));
     }
@@ -49,15 +49,16 @@ pub(super) fn asset_list(scope: TenantScope, filter: &AssetFilter) -> ListQuery 
             let (workspaces, namespaces) = (values.bind(workspaces), values.bind(namespaces));
             // A grant to a workspace is visible to callers that may view the workspace, directly or through its
             // namespace.
+            let tenant = values.tenant();
             let with = format!(
                 "WITH seen AS MATERIALIZED (
                     SELECT unnest({namespaces}::uuid[]) AS seen_id
                     UNION
-                    SELECT namespace_id FROM workspace WHERE tenant_id = $1 AND workspace_id = ANY({workspaces})
+                    SELECT namespace_id FROM workspace WHERE tenant_id = {tenant} AND workspace_id = ANY({workspaces})
                  ),
                  place AS MATERIALIZED (
                     SELECT array_agg(workspace_id) AS places FROM workspace
-                    WHERE tenant_id = $1 AND (workspace_id = ANY({workspaces}) OR namespace_id = ANY({namespaces}))
+                    WHERE tenant_id = {tenant} AND (workspace_id = ANY({workspaces}) OR namespace_id = ANY({namespaces}))
                  )"
             );
             let elsewhere = "NOT EXISTS (SELECT FROM seen WHERE seen_id = namespace_id)".to_owned();
@@ -87,12 +88,13 @@ pub(super) fn asset_list(scope: TenantScope, filter: &AssetFilter) -> ListQuery 
 
 /// The condition that an asset is granted to one of the principals or workspaces.
 fn granted_condition(workspaces: &str, principals: &[ActorRef], values: &mut Values) -> String {
+    let tenant = values.tenant();
     let principals = values.bind(principals.iter().map(ToString::to_string).collect::<Vec<String>>());
     format!(
         "asset_id IN (
-            SELECT asset_id FROM asset_grant WHERE tenant_id = $1 AND principal = ANY({principals})
+            SELECT asset_id FROM asset_grant WHERE tenant_id = {tenant} AND principal = ANY({principals})
             UNION ALL
-            SELECT asset_id FROM asset_grant WHERE tenant_id = $1 AND grantee_workspace_id = ANY({workspaces}))"
+            SELECT asset_id FROM asset_grant WHERE tenant_id = {tenant} AND grantee_workspace_id = ANY({workspaces}))"
     )
 }
 
@@ -101,9 +103,9 @@ fn granted_condition(workspaces: &str, principals: &[ActorRef], values: &mut Val
 pub(super) fn version_list(scope: TenantScope, asset: AssetId) -> ListQuery {
     const FROM: &str = "FROM asset_version AS version \
         LEFT JOIN asset_version_note AS note USING (tenant_id, asset_version_id)";
-    let mut values = Values::default();
+    let mut values = Values::of_tenant(scope);
     let conditions = vec![
-        format!("version.tenant_id = {}", values.bind(scope.tenant().uuid())),
+        format!("version.tenant_id = {}", values.tenant()),
         format!("version.asset_id = {}", values.bind(asset.uuid())),
     ];
     let key = SortKey::Position("version.ordinal", "version_ordinal");

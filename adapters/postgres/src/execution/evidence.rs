@@ -1,9 +1,10 @@
 //! The evidence of an execution in one read, and its documents.
 
-use super::{EXECUTION_COLUMNS, NULL_OUTPUT, NULL_REASON_CODE, execution};
+use super::{EXECUTION_COLUMNS, NULL_OUTPUT, NULL_REASON_CODE, RunSelector, batch_of_runs, execution, single_run};
 use crate::{
     batch_load::BatchLoader,
     database::{Database, read},
+    guarded::{Input, Query},
     large_reads::{LargeRead, MAX_SMALL_BYTES, small_text_columns},
     row::{RowExt, decode, parse_json},
 };
@@ -68,45 +69,23 @@ struct QueryBody {
     query: String,
 }
 
-fn decisions(asked: RunSelector) -> String {
+fn decisions(selector: RunSelector) -> String {
     format!(
         "(SELECT json_agg(json_build_object('decision_id', decision_id, 'outcome', outcome, 'reason_code', reason_code,
         'obligations', obligations, 'rules', rules, 'evaluated_at', evaluated_at) ORDER BY decision_id)::text
      FROM policy_decision AS decision WHERE {}) AS decisions",
-        asked.condition("decision")
+        selector.condition("decision")
     )
 }
 
-fn artifacts(asked: RunSelector) -> String {
+fn artifacts(selector: RunSelector) -> String {
     format!(
         "(SELECT json_agg(json_build_object('artifact_id', artifact_id, 'artifact_kind', artifact_kind,
         'storage_ref', storage_ref, 'created_at', created_at,
         'retrieval', CASE WHEN artifact_kind = 'retrieval_event' THEN artifact.body::json END) ORDER BY artifact_id)::text
      FROM evidence_artifact AS artifact WHERE {}) AS artifacts",
-        asked.condition("artifact")
+        selector.condition("artifact")
     )
-}
-
-/// How a statement addresses its runs.
-#[derive(Clone, Copy)]
-enum RunSelector {
-    /// One run as a parameter: PostgreSQL opens the one monthly partition that contains it.
-    Single,
-    /// Each run of the input rows. The first and the last identifier let PostgreSQL prune monthly partitions.
-    Batch,
-}
-
-impl RunSelector {
-    /// The condition that a row of `table` belongs to the run.
-    fn condition(self, table: &str) -> String {
-        match self {
-            Self::Single => format!("{table}.tenant_id = $1 AND {table}.execution_id = $2"),
-            Self::Batch => format!(
-                "{table}.tenant_id = asked.tenant AND {table}.execution_id = asked.run
-                    AND {table}.execution_id >= $3 AND {table}.execution_id <= $4"
-            ),
-        }
-    }
 }
 
 // Rows of a run are read by subqueries and not joined: while a tenant has few rows, the planner would choose to join
@@ -126,13 +105,17 @@ fn json_rows<T: for<'a> Deserialize<'a>>(row: &Row, name: &'static str) -> Resul
 }
 
 /// The evidence of a run, as columns of its row.
-fn evidence_columns(asked: RunSelector) -> String {
+fn evidence_columns(selector: RunSelector) -> String {
     format!(
         "execution.tenant_id, {EXECUTION_COLUMNS}, {NULL_OUTPUT}, {NULL_REASON_CODE}, input_digest, output_digest, {CHAIN_COLUMN},
             {}, {}, {HAS_NOTES_COLUMN}",
-        decisions(asked),
-        artifacts(asked),
+        decisions(selector),
+        artifacts(selector),
     )
+}
+
+fn evidence_sql(selector: RunSelector) -> String {
+    selector.select(&evidence_columns(selector), "")
 }
 
 /// Loads the evidence of runs by tenant and identifier.
@@ -149,23 +132,13 @@ impl BatchLoader for EvidenceLoader {
     const LABEL: &'static str = "evidence of runs";
 
     async fn load_batch(&self, keys: &[(Uuid, Uuid)]) -> Result<HashMap<(Uuid, Uuid), EvidenceRecord>, StoreError> {
-        let rows = match keys {
-            [(tenant, run)] => {
-                let (columns, of) = (evidence_columns(RunSelector::Single), RunSelector::Single.condition("execution"));
-                read(&self.pool, &format!("SELECT {columns} FROM execution WHERE {of}"), &[tenant, run]).await?
-            }
-            _ => {
-                let (tenants, runs): (Vec<Uuid>, Vec<Uuid>) = keys.iter().copied().unzip();
-                let (first, last) = (runs.iter().min(), runs.iter().max());
-                let sql = format!(
-                    "SELECT told.* FROM unnest($1::uuid[], $2::uuid[]) AS asked (tenant, run), LATERAL (
-                        SELECT {} FROM execution WHERE {} OFFSET 0) AS told",
-                    evidence_columns(RunSelector::Batch),
-                    RunSelector::Batch.condition("execution"),
-                );
-                read(&self.pool, &sql, &[&tenants, &runs, &first, &last]).await?
-            }
+        static READ_ONE: Query = Query::made(|| evidence_sql(RunSelector::Single));
+        static READ_MANY: Query = Query::made(|| evidence_sql(RunSelector::Batch));
+        let (query, input) = match keys {
+            [(tenant, run)] => (&READ_ONE, single_run(*tenant, *run)),
+            _ => (&READ_MANY, batch_of_runs(keys)),
         };
+        let rows = read(&self.pool, query.text(&input)?, &input.params()).await?;
         let mut found = HashMap::with_capacity(rows.len());
         for row in &rows {
             let record = record(row)?;
@@ -181,15 +154,21 @@ impl EvidenceLoader {
     /// Adds the times at which obligations were fulfilled. Skips the statement if no decision imposed an obligation,
     /// the common case.
     async fn add_fulfilments(&self, found: &mut HashMap<(Uuid, Uuid), EvidenceRecord>) -> Result<(), StoreError> {
-        const SQL: &str = "SELECT told.* FROM unnest($1::uuid[], $2::uuid[]) AS asked (tenant, run), LATERAL (
-                SELECT tenant_id, execution_id, obligation, fulfilled_at FROM obligation_fulfilment AS owed
-                WHERE owed.tenant_id = asked.tenant AND owed.execution_id = asked.run
-                    AND owed.execution_id >= $3 AND owed.execution_id <= $4 OFFSET 0) AS told";
+        static READ: Query = Query::made(|| {
+            let condition = RunSelector::Batch.condition("fulfilment");
+            format!(
+                "SELECT found.* FROM input, LATERAL (
+                    SELECT tenant_id, execution_id, obligation, fulfilled_at FROM obligation_fulfilment AS fulfilment
+                    WHERE {condition} OFFSET 0) AS found"
+            )
+        });
         let owes = |record: &EvidenceRecord| record.decisions.iter().any(|decision| !decision.obligations.is_empty());
-        let owing = found.iter().filter(|(_, record)| owes(record)).map(|(key, _)| *key);
-        let (tenants, runs): (Vec<Uuid>, Vec<Uuid>) = owing.unzip();
-        let (Some(first), Some(last)) = (runs.iter().min(), runs.iter().max()) else { return Ok(()) };
-        for row in read(&self.pool, SQL, &[&tenants, &runs, first, last]).await? {
+        let owing: Vec<(Uuid, Uuid)> = found.iter().filter(|(_, record)| owes(record)).map(|(key, _)| *key).collect();
+        if owing.is_empty() {
+            return Ok(());
+        }
+        let input = batch_of_runs(&owing);
+        for row in read(&self.pool, READ.text(&input)?, &input.params()).await? {
             if let Some(record) = found.get_mut(&(row.column("tenant_id")?, row.column("execution_id")?)) {
                 record.fulfilled.push((row.column("obligation")?, row.timestamp("fulfilled_at")?));
             }
@@ -202,31 +181,22 @@ impl EvidenceLoader {
     /// Adds the retrieval queries that have not expired. Skips the statement if no run retrieved documents, the common
     /// case.
     async fn add_queries(&self, found: &mut HashMap<(Uuid, Uuid), EvidenceRecord>) -> Result<(), StoreError> {
-        let sql = format!(
-            "SELECT told.* FROM unnest($1::uuid[], $2::uuid[], $3::uuid[]) AS asked (tenant, run, artifact),
-                LATERAL (
-                    SELECT payload.tenant_id, payload.execution_id, payload.artifact_id, payload.body
-                    FROM evidence_payload AS payload
-                    JOIN execution ON execution.tenant_id = asked.tenant AND execution.execution_id = asked.run
-                        AND execution.execution_id >= $4 AND execution.execution_id <= $5
-                    WHERE payload.tenant_id = asked.tenant AND payload.execution_id = asked.run
-                        AND payload.artifact_id = asked.artifact
-                        AND payload.execution_id >= $4 AND payload.execution_id <= $5
-                        AND NOT {IS_UNDISCLOSED}
-                        AND (execution.finished_at IS NULL
-                            OR execution.finished_at + make_interval(secs => $6) > fairway_now()) OFFSET 0) AS told"
-        );
-        let (mut tenants, mut runs, mut artifacts) = (Vec::new(), Vec::new(), Vec::new());
-        for ((tenant, run), record) in &*found {
+        static READ: Query = Query::made(queries_sql);
+        let mut runs = Vec::new();
+        let mut artifacts = Vec::new();
+        for (key, record) in &*found {
             for retrieval in &record.retrievals {
-                tenants.push(*tenant);
-                runs.push(*run);
+                runs.push(*key);
                 artifacts.push(retrieval.artifact_id.uuid());
             }
         }
-        let (Some(first), Some(last)) = (runs.iter().min(), runs.iter().max()) else { return Ok(()) };
-        let kept = self.retention.as_secs_f64();
-        for row in read(&self.pool, &sql, &[&tenants, &runs, &artifacts, first, last, &kept]).await? {
+        if runs.is_empty() {
+            return Ok(());
+        }
+        let input = batch_of_runs(&runs)
+            .with_all("artifact_id", artifacts)
+            .with_param("retention", self.retention.as_secs_f64());
+        for row in read(&self.pool, READ.text(&input)?, &input.params()).await? {
             let body: QueryBody = parse_json(row.column("body")?)?;
             let key = (row.column("tenant_id")?, row.column("execution_id")?);
             let artifact: ArtifactId = row.id("artifact_id")?;
@@ -238,6 +208,19 @@ impl EvidenceLoader {
         }
         Ok(())
     }
+}
+
+/// The retrieval queries that are disclosed and have not expired.
+fn queries_sql() -> String {
+    let (run, payload) = (RunSelector::Batch.condition("execution"), RunSelector::Batch.condition("payload"));
+    format!(
+        "SELECT found.* FROM input, LATERAL (
+            SELECT payload.tenant_id, payload.execution_id, payload.artifact_id, payload.body
+            FROM evidence_payload AS payload JOIN execution ON {run}
+            WHERE {payload} AND payload.artifact_id = input.artifact_id AND NOT {IS_UNDISCLOSED}
+                AND (execution.finished_at IS NULL
+                    OR execution.finished_at + make_interval(secs => {{retention}}) > fairway_now()) OFFSET 0) AS found"
+    )
 }
 
 fn record(row: &Row) -> Result<EvidenceRecord, StoreError> {
@@ -291,20 +274,26 @@ pub(super) async fn approval_notes(
     scope: TenantScope,
     approvals: &[ApprovalId],
 ) -> Result<Vec<(ApprovalId, String)>, StoreError> {
-    const SMALL: &str = "SELECT approval_id, CASE WHEN bytes <= $3 THEN body END AS body, bytes FROM (
+    static SMALL: Query = Query::new(
+        "SELECT approval_id, CASE WHEN bytes <= {max_small_bytes} THEN body END AS body, bytes FROM (
             SELECT approval_id, body, sum(octet_length(body)) OVER () AS bytes FROM approval_note
-            WHERE tenant_id = $1 AND approval_id = ANY ($2)) AS note";
-    const LARGE: &str = "SELECT approval_id, body FROM approval_note WHERE tenant_id = $1 AND approval_id = ANY ($2)";
-    let approvals: Vec<Uuid> = approvals.iter().map(|id| id.uuid()).collect();
-    let tenant = scope.tenant().uuid();
-    let rows = database.read(SMALL, &[&tenant, &approvals, &i64::from(MAX_SMALL_BYTES)]).await?;
+            WHERE tenant_id = {tenant_id} AND approval_id = ANY ({approvals})) AS note",
+    );
+    static LARGE: Query = Query::new(
+        "SELECT approval_id, body FROM approval_note WHERE tenant_id = {tenant_id} AND approval_id = ANY ({approvals})",
+    );
+    let of_approvals =
+        || Input::of_params(scope).with_list_param("approvals", approvals.iter().map(|id| id.uuid()).collect());
+    let input = of_approvals().with_param("max_small_bytes", i64::from(MAX_SMALL_BYTES));
+    let rows = database.fetch(&SMALL, input).await?;
     let bytes: i64 = rows.first().map(|row| row.column("bytes")).transpose()?.unwrap_or_default();
     let note = |row: &Row| Ok((row.id("approval_id")?, row.column("body")?));
     if bytes <= i64::from(MAX_SMALL_BYTES) {
         return rows.iter().map(note).collect();
     }
     let large = LargeRead::acquire(scope, bytes).await?;
-    let (rows, _permit) = large.rows(database, LARGE, &[&tenant, &approvals]).await?;
+    let input = of_approvals();
+    let (rows, _permit) = large.rows(database, LARGE.text(&input)?, &input.params()).await?;
     rows.iter().map(note).collect()
 }
 
@@ -313,13 +302,9 @@ pub(super) async fn approval_notes(
 const IS_UNDISCLOSED: &str = "(execution.status = 'awaiting_review'
     OR execution.status IN ('denied', 'cancelled') AND execution.output_digest IS NOT NULL)";
 
-pub(super) async fn artifact(
-    database: &Database,
-    scope: TenantScope,
-    id: ExecutionId,
-    artifact: ArtifactId,
-) -> Result<Option<(Execution, ArtifactDocument)>, StoreError> {
-    let sql = format!(
+/// A document of evidence with its run and its payload, until the payload expires.
+fn artifact_sql() -> String {
+    format!(
         "SELECT {EXECUTION_COLUMNS}, {NULL_OUTPUT}, {NULL_REASON_CODE}, artifact.artifact_id, artifact.artifact_kind, artifact.storage_ref,
             artifact.body, artifact.created_at, {},
             payload.body IS NOT NULL AND (execution.finished_at IS NULL OR held_back) AS is_held_back
@@ -329,14 +314,24 @@ pub(super) async fn artifact(
          LEFT JOIN evidence_payload AS payload ON payload.tenant_id = execution.tenant_id
             AND payload.execution_id = execution.execution_id AND payload.artifact_id = artifact.artifact_id
          CROSS JOIN LATERAL (SELECT {IS_UNDISCLOSED} AND artifact.artifact_kind <> 'review' AS held_back) AS review
-         CROSS JOIN LATERAL (SELECT CASE WHEN execution.finished_at + make_interval(secs => $4) > fairway_now()
+         CROSS JOIN LATERAL (SELECT CASE WHEN execution.finished_at + make_interval(secs => {{retention}}) > fairway_now()
             AND NOT held_back THEN payload.body END AS shown) AS said
-         WHERE execution.tenant_id = $1 AND execution.execution_id = $2 AND artifact.artifact_id = $3",
+         WHERE execution.tenant_id = {{tenant_id}} AND execution.execution_id = {{execution_id}} AND artifact.artifact_id = {{artifact_id}}",
         small_text_columns("shown", "payload"),
-    );
-    let kept = database.result_retention.as_secs_f64();
-    let params: [crate::database::Param<'_>; 4] = [&scope.tenant().uuid(), &id.uuid(), &artifact.uuid(), &kept];
-    let Some(row) = database.read_one(&sql, &params).await? else { return Ok(None) };
+    )
+}
+
+pub(super) async fn artifact(
+    database: &Database,
+    scope: TenantScope,
+    id: ExecutionId,
+    artifact: ArtifactId,
+) -> Result<Option<(Execution, ArtifactDocument)>, StoreError> {
+    static READ: Query = Query::made(artifact_sql);
+    let input = single_run(scope.tenant().uuid(), id.uuid())
+        .with_param("artifact_id", artifact.uuid())
+        .with_param("retention", database.result_retention.as_secs_f64());
+    let Some(row) = database.fetch_one(&READ, input).await? else { return Ok(None) };
     let payload = match row.column::<Option<i64>>("payload_bytes")? {
         Some(bytes) => read_large_payload(database, scope, id, artifact, bytes).await?,
         None => row.column::<Option<&str>>("payload")?.map(parse_json).transpose()?,
@@ -365,12 +360,15 @@ async fn read_large_payload(
     artifact: ArtifactId,
     bytes: i64,
 ) -> Result<Option<Value>, StoreError> {
-    const SQL: &str = "SELECT body FROM evidence_payload JOIN execution USING (tenant_id, execution_id)
-        WHERE tenant_id = $1 AND execution_id = $2 AND artifact_id = $3
-            AND execution.finished_at + make_interval(secs => $4) > fairway_now()";
-    let kept = database.result_retention.as_secs_f64();
+    static READ: Query = Query::new(
+        "SELECT body FROM evidence_payload JOIN execution USING (tenant_id, execution_id)
+         WHERE tenant_id = {tenant_id} AND execution_id = {execution_id} AND artifact_id = {artifact_id}
+            AND execution.finished_at + make_interval(secs => {retention}) > fairway_now()",
+    );
     let large = LargeRead::acquire(scope, bytes).await?;
-    let params: [crate::database::Param<'_>; 4] = [&scope.tenant().uuid(), &id.uuid(), &artifact.uuid(), &kept];
-    let (rows, _permit) = large.rows(database, SQL, &params).await?;
+    let input = single_run(scope.tenant().uuid(), id.uuid())
+        .with_param("artifact_id", artifact.uuid())
+        .with_param("retention", database.result_retention.as_secs_f64());
+    let (rows, _permit) = large.rows(database, READ.text(&input)?, &input.params()).await?;
     rows.first().map(|row| parse_json(row.column("body")?)).transpose()
 }

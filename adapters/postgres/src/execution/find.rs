@@ -1,10 +1,11 @@
 //! Reads runs by identifier, with their outputs until these expire.
 
-use super::{EXECUTION_COLUMNS, execution};
+use super::{EXECUTION_COLUMNS, RunSelector, batch_of_runs, execution, single_run};
 use crate::{
     Database,
     batch_load::BatchLoader,
     database::read,
+    guarded::Query,
     large_reads::{LargeRead, MAX_SMALL_BYTES},
     row::RowExt,
 };
@@ -20,40 +21,32 @@ use std::{collections::HashMap, time::Duration};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-/// The output of a run until `$3` seconds after its end, by the database's clock: the text, or its length if it
-/// exceeds `$4` bytes. A batch returns one row for each key, so a large output is read alone.
-macro_rules! output_join {
-    ($tenant:literal, $run:literal, $bounds:literal) => {
-        concat!(
-            "LEFT JOIN LATERAL (
-                SELECT CASE WHEN octet_length(body) <= $4 THEN body END AS output,
-                    CASE WHEN octet_length(body) > $4 THEN octet_length(body)::bigint END AS output_bytes
-                FROM execution_result AS result
-                WHERE result.tenant_id = ",
-            $tenant,
-            " AND result.execution_id = ",
-            $run,
-            $bounds,
-            " AND execution.finished_at + make_interval(secs => $3) > fairway_now() OFFSET 0) AS answer ON true"
-        )
-    };
+/// Reads runs with their outputs and reason codes.
+///
+/// The output is present until it expires, by the database's clock: the text, or its length if the text is large. A batch
+/// returns one row for each key, so a large output is read alone. The reason code is that of the run's strictest decision,
+/// and of the last among equally strict ones.
+fn runs_sql(selector: RunSelector) -> String {
+    let (result, decision) = (selector.condition("result"), selector.condition("decision"));
+    let columns = format!(
+        "execution.tenant_id, {EXECUTION_COLUMNS}, output, output_bytes,
+            (SELECT reason_code FROM policy_decision AS decision WHERE {decision}
+             ORDER BY array_position(ARRAY['deny', 'allow_with_obligations', 'allow'], outcome), decision_id DESC
+             LIMIT 1) AS reason_code"
+    );
+    let output = format!(
+        "LEFT JOIN LATERAL (
+            SELECT CASE WHEN octet_length(body) <= {MAX_SMALL_BYTES} THEN body END AS output,
+                CASE WHEN octet_length(body) > {MAX_SMALL_BYTES} THEN octet_length(body)::bigint END AS output_bytes
+            FROM execution_result AS result
+            WHERE {result} AND execution.finished_at + make_interval(secs => {{retention}}) > fairway_now() OFFSET 0
+         ) AS result ON true"
+    );
+    selector.select(&columns, &output)
 }
 
-/// The reason code of a run's strictest decision, and of the last among equally strict ones.
-macro_rules! reason_code_column {
-    ($tenant:literal, $run:literal, $bounds:literal) => {
-        concat!(
-            "(SELECT reason_code FROM policy_decision AS decision
-              WHERE decision.tenant_id = ",
-            $tenant,
-            " AND decision.execution_id = ",
-            $run,
-            $bounds,
-            " ORDER BY array_position(ARRAY['deny', 'allow_with_obligations', 'allow'], outcome), decision_id DESC
-              LIMIT 1) AS reason_code"
-        )
-    };
-}
+static FIND_ONE: Query = Query::made(|| runs_sql(RunSelector::Single));
+static FIND_MANY: Query = Query::made(|| runs_sql(RunSelector::Batch));
 
 /// A run. Its output is omitted if it is large.
 #[derive(Clone)]
@@ -83,39 +76,12 @@ impl BatchLoader for RunLoader {
     const LABEL: &'static str = "runs";
 
     async fn load_batch(&self, keys: &[(Uuid, Uuid)]) -> Result<HashMap<(Uuid, Uuid), FoundRun>, StoreError> {
-        let kept = self.retention.as_secs_f64();
-        let rows = match keys {
-            [(tenant, run)] => {
-                let (output, reason) = (output_join!("$1", "$2", ""), reason_code_column!("$1", "$2", ""));
-                let sql = format!(
-                    "SELECT execution.tenant_id, {EXECUTION_COLUMNS}, output, output_bytes, {reason} FROM execution {output}
-                     WHERE tenant_id = $1 AND execution_id = $2"
-                );
-                read(&self.pool, &sql, &[tenant, run, &kept, &MAX_SMALL_BYTES]).await?
-            }
-            _ => {
-                let (tenants, runs): (Vec<Uuid>, Vec<Uuid>) = keys.iter().copied().unzip();
-                // The range of identifiers lets PostgreSQL prune monthly partitions.
-                let (first, last) = (runs.iter().min(), runs.iter().max());
-                let output = output_join!(
-                    "asked.tenant",
-                    "asked.run",
-                    " AND result.execution_id >= $5 AND result.execution_id <= $6"
-                );
-                let reason = reason_code_column!(
-                    "asked.tenant",
-                    "asked.run",
-                    " AND decision.execution_id >= $5 AND decision.execution_id <= $6"
-                );
-                let sql = format!(
-                    "SELECT told.* FROM unnest($1::uuid[], $2::uuid[]) AS asked (tenant, run), LATERAL (
-                        SELECT execution.tenant_id, {EXECUTION_COLUMNS}, output, output_bytes, {reason} FROM execution {output}
-                        WHERE tenant_id = asked.tenant AND execution_id = asked.run
-                            AND execution_id >= $5 AND execution_id <= $6 OFFSET 0) AS told"
-                );
-                read(&self.pool, &sql, &[&tenants, &runs, &kept, &MAX_SMALL_BYTES, &first, &last]).await?
-            }
+        let (query, input) = match keys {
+            [(tenant, run)] => (&FIND_ONE, single_run(*tenant, *run)),
+            _ => (&FIND_MANY, batch_of_runs(keys)),
         };
+        let input = input.with_param("retention", self.retention.as_secs_f64());
+        let rows = read(&self.pool, query.text(&input)?, &input.params()).await?;
         rows.iter().map(|row| Ok(((row.column("tenant_id")?, row.column("execution_id")?), found_run(row)?))).collect()
     }
 }
@@ -145,11 +111,14 @@ async fn read_large_output(
     id: ExecutionId,
     bytes: i64,
 ) -> Result<Option<String>, StoreError> {
-    let kept = database.result_retention.as_secs_f64();
-    let sql = "SELECT body FROM execution_result AS result JOIN execution USING (tenant_id, execution_id)
-               WHERE tenant_id = $1 AND execution_id = $2
-                   AND execution.finished_at + make_interval(secs => $3) > fairway_now()";
+    static READ: Query = Query::new(
+        "SELECT body FROM execution_result AS result JOIN execution USING (tenant_id, execution_id)
+         WHERE tenant_id = {tenant_id} AND execution_id = {execution_id}
+            AND execution.finished_at + make_interval(secs => {retention}) > fairway_now()",
+    );
     let large = LargeRead::acquire(scope, bytes).await?;
-    let (rows, _permit) = large.rows(database, sql, &[&scope.tenant().uuid(), &id.uuid(), &kept]).await?;
+    let input =
+        single_run(scope.tenant().uuid(), id.uuid()).with_param("retention", database.result_retention.as_secs_f64());
+    let (rows, _permit) = large.rows(database, READ.text(&input)?, &input.params()).await?;
     rows.first().map(|row| row.column("body")).transpose()
 }

@@ -1,9 +1,10 @@
 //! Steps and context lineage of runs.
 
-use super::{EXECUTION_COLUMNS, NULL_OUTPUT, NULL_REASON_CODE, execution};
+use super::{EXECUTION_COLUMNS, NULL_OUTPUT, NULL_REASON_CODE, RunSelector, batch_of_runs, execution, single_run};
 use crate::{
     batch_load::BatchLoader,
-    database::{Database, Param, read},
+    database::{Database, read},
+    guarded::Query,
     row::{RowExt, decode, parse_json},
 };
 use async_trait::async_trait;
@@ -55,42 +56,32 @@ pub(crate) struct LineagePageKey {
 }
 
 /// Loads pages of lineage. A run records at most a thousand items, so filters and offsets need no index of their own.
-/// The range of run identifiers (`$8`, `$9`) lets PostgreSQL prune monthly partitions.
 pub(crate) struct LineageLoader(pub(crate) Pool);
 
 fn page_sql() -> String {
-    let of = |table: &str| {
-        format!(
-            "{table}.tenant_id = asked.tenant AND {table}.execution_id = asked.run
-                AND {table}.execution_id >= $8 AND {table}.execution_id <= $9"
-        )
-    };
-    format!(
-        "SELECT told.*, asked.number FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::bigint[],
-            $7::bigint[]) WITH ORDINALITY AS asked (tenant, run, origin, role, class, most, skipped, number), LATERAL (
-            SELECT {EXECUTION_COLUMNS}, {NULL_OUTPUT}, {NULL_REASON_CODE}, matching.total, matching.items,
-                (SELECT json_agg(json_build_object('decision_id', decision_id, 'outcome', decision.outcome)
-                    ORDER BY decision_id DESC)::text
-                 FROM policy_decision AS decision WHERE {}) AS decisions,
-                EXISTS (SELECT FROM execution_input AS input WHERE {}) AS inputs_kept
-            FROM execution, LATERAL (
-                WITH matching AS MATERIALIZED (
-                    SELECT lineage_id, item.origin, influence_role, action_class, ref,
-                        'blake3:' || encode(digest, 'hex') AS digest, size_bytes, untrusted_reason, created_at
-                    FROM context_lineage AS item
-                    WHERE {} AND (asked.origin IS NULL OR item.origin = asked.origin)
-                        AND (asked.role IS NULL OR influence_role = asked.role)
-                        AND (asked.class IS NULL OR action_class = asked.class)
-                )
-                SELECT (SELECT count(*) FROM matching) AS total, (SELECT json_agg(page)::text FROM (
-                    SELECT * FROM matching ORDER BY lineage_id DESC LIMIT asked.most OFFSET asked.skipped) AS page) AS items
-            ) AS matching
-            WHERE {} OFFSET 0) AS told",
-        of("decision"),
-        of("input"),
-        of("item"),
-        of("execution"),
-    )
+    let [decision, inputs, item] = ["decision", "inputs", "item"].map(|table| RunSelector::Batch.condition(table));
+    let columns = format!(
+        "input.number, {EXECUTION_COLUMNS}, {NULL_OUTPUT}, {NULL_REASON_CODE}, matching.total, matching.items,
+            (SELECT json_agg(json_build_object('decision_id', decision_id, 'outcome', decision.outcome)
+                ORDER BY decision_id DESC)::text
+             FROM policy_decision AS decision WHERE {decision}) AS decisions,
+            EXISTS (SELECT FROM execution_input AS inputs WHERE {inputs}) AS inputs_kept"
+    );
+    let items = format!(
+        ", LATERAL (
+            WITH matching AS MATERIALIZED (
+                SELECT lineage_id, item.origin, item.influence_role, item.action_class, ref,
+                    'blake3:' || encode(digest, 'hex') AS digest, size_bytes, untrusted_reason, created_at
+                FROM context_lineage AS item
+                WHERE {item} AND (input.origin IS NULL OR item.origin = input.origin)
+                    AND (input.influence_role IS NULL OR item.influence_role = input.influence_role)
+                    AND (input.action_class IS NULL OR item.action_class = input.action_class)
+            )
+            SELECT (SELECT count(*) FROM matching) AS total, (SELECT json_agg(page)::text FROM (
+                SELECT * FROM matching ORDER BY lineage_id DESC LIMIT input.page_limit OFFSET input.page_offset) AS page) AS items
+        ) AS matching"
+    );
+    RunSelector::Batch.select(&columns, &items)
 }
 
 #[async_trait]
@@ -100,19 +91,19 @@ impl BatchLoader for LineageLoader {
     const LABEL: &'static str = "lineage of runs";
 
     async fn load_batch(&self, keys: &[LineagePageKey]) -> Result<HashMap<LineagePageKey, LineagePage>, StoreError> {
-        let tenants: Vec<Uuid> = keys.iter().map(|key| key.tenant).collect();
-        let runs: Vec<Uuid> = keys.iter().map(|key| key.run).collect();
-        let origins: Vec<Option<&str>> = keys.iter().map(|key| key.origin).collect();
-        let roles: Vec<Option<&str>> = keys.iter().map(|key| key.role).collect();
-        let classes: Vec<Option<&str>> = keys.iter().map(|key| key.class).collect();
-        let limits: Vec<i64> = keys.iter().map(|key| key.limit).collect();
-        let offsets: Vec<i64> = keys.iter().map(|key| key.offset).collect();
-        let (first, last) = (runs.iter().min(), runs.iter().max());
-        let params: [Param<'_>; 9] = [&tenants, &runs, &origins, &roles, &classes, &limits, &offsets, &first, &last];
-        let rows = read(&self.0, &page_sql(), &params).await?;
+        static READ_PAGES: Query = Query::made(page_sql);
+        let runs: Vec<(Uuid, Uuid)> = keys.iter().map(|key| (key.tenant, key.run)).collect();
+        let input = batch_of_runs(&runs)
+            .with_all("origin", keys.iter().map(|key| key.origin).collect())
+            .with_all("influence_role", keys.iter().map(|key| key.role).collect())
+            .with_all("action_class", keys.iter().map(|key| key.class).collect())
+            .with_all("page_limit", keys.iter().map(|key| key.limit).collect())
+            .with_all("page_offset", keys.iter().map(|key| key.offset).collect())
+            .with_all("number", (0_i64..).take(keys.len()).collect());
+        let rows = read(&self.0, READ_PAGES.text(&input)?, &input.params()).await?;
         let found = rows.iter().map(|row| {
             let number = usize::try_from(row.column::<i64>("number")?).ok();
-            let key = number.and_then(|number| keys.get(number.checked_sub(1)?));
+            let key = number.and_then(|number| keys.get(number));
             Ok((decode("number", key.cloned())?, page(row)?))
         });
         found.collect()
@@ -179,9 +170,11 @@ pub(super) async fn steps(
     scope: TenantScope,
     id: ExecutionId,
 ) -> Result<Vec<StepRow>, StoreError> {
-    const SQL: &str = "SELECT step_id, step_type, failure, duration_us FROM execution_step
-        WHERE tenant_id = $1 AND execution_id = $2 ORDER BY position";
-    let rows = database.read(SQL, &[&scope.tenant().uuid(), &id.uuid()]).await?;
+    static READ: Query = Query::new(
+        "SELECT step_id, step_type, failure, duration_us FROM execution_step
+         WHERE tenant_id = {tenant_id} AND execution_id = {execution_id} ORDER BY position",
+    );
+    let rows = database.fetch(&READ, single_run(scope.tenant().uuid(), id.uuid())).await?;
     rows.iter()
         .map(|row| {
             Ok(StepRow {

@@ -103,8 +103,8 @@ pub(super) async fn list(
 fn list_query(scope: TenantScope, filter: &ExecutionFilter) -> ListQuery {
     let walk = ScanTable::of(filter.status);
     let run = walk.run_alias();
-    let mut values = Values::default();
-    let mut conditions = vec![format!("entry.tenant_id = {}", values.bind(scope.tenant().uuid()))];
+    let mut values = Values::of_tenant(scope);
+    let mut conditions = vec![format!("entry.tenant_id = {}", values.tenant())];
     if let Some(since) = filter.since {
         conditions.push(format!("entry.execution_id >= {}", values.bind(uuid_floor(since))));
     }
@@ -121,7 +121,8 @@ fn list_query(scope: TenantScope, filter: &ExecutionFilter) -> ListQuery {
     let (with, branches) = visible_list_arms(filter, &from, run, conditions, &mut values);
     let beside = format!(
         "JOIN LATERAL (SELECT {EXECUTION_COLUMNS}, {NULL_OUTPUT}, {JOINED_REASON_CODE} FROM execution
-            WHERE execution.tenant_id = $1 AND execution.execution_id = listed_id OFFSET 0) AS told ON true"
+            WHERE execution.tenant_id = {} AND execution.execution_id = listed_id OFFSET 0) AS told ON true",
+        values.tenant()
     );
     let only_grows = walk.is_append_only(filter.status);
     ListQuery {
@@ -167,7 +168,7 @@ fn visible_list_arms(
     };
     let id = values.bind(id);
     conditions.push(format!("{run}.{noun}_id = {id}"));
-    let mut settled = vec!["tenant_id = $1".to_owned(), format!("{noun}_id = {id}")];
+    let mut settled = vec![format!("tenant_id = {}", values.tenant()), format!("{noun}_id = {id}")];
     if let Some(workload) = filter.workload.filter(|_| filter.release.is_some()) {
         settled.push(format!("workload_id = {}", values.bind(workload.uuid())));
     }
@@ -214,11 +215,11 @@ mod tests {
             let text = arms_sql(&ExecutionFilter { status: Some(status), ..ExecutionFilter::default() });
             let table = ScanTable::of(Some(status)).table();
             assert!(text.starts_with(&format!("FROM {table} AS entry")), "{text}");
-            assert_eq!(text.contains("status = $2"), !ScanTable::of(Some(status)).has_single_status(), "{text}");
+            assert_eq!(text.contains("status = "), !ScanTable::of(Some(status)).has_single_status(), "{text}");
         }
         assert_eq!(
             arms_sql(&ExecutionFilter::default()),
-            "FROM execution AS entry WHERE entry.tenant_id = $1 EACH None"
+            format!("FROM execution AS entry WHERE entry.tenant_id = {} EACH None", Values::default().tenant())
         );
     }
 

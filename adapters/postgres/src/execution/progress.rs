@@ -1,8 +1,9 @@
 //! Progress of runs, written under the run's lease. Concurrent writes share one statement.
 
 use crate::{
-    database::{Database, Param, commit, commit_batch},
+    database::{Database, commit, commit_batch},
     group_commit::BatchCommitter,
+    guarded::{Input, Query},
     large_reads::{LargeRead, MAX_SMALL_BYTES},
     row::{RowExt, decode, parse_json},
     store_error,
@@ -26,21 +27,20 @@ use uuid::Uuid;
 
 /// The lease is renewed first: its row lock serializes this write with a reclaim of the run, and the later one of both
 /// finds no matching token.
-const WRITE_PROGRESS: &str = "WITH asked AS MATERIALIZED (
-        SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::smallint[], $5::text[], $6::text[])
-            AS asked (tenant_id, execution_id, token, position, answer, events)
-    ),
-    held AS (
-        UPDATE execution_lease AS lease SET lapses_at = fairway_now() + lease_for FROM asked
-        WHERE lease.tenant_id = asked.tenant_id AND lease.execution_id = asked.execution_id AND lease.token = asked.token
-        RETURNING asked.*
-    ),
-    kept AS (
+static WRITE_PROGRESS: Query = Query::new(
+    "held AS (
+        UPDATE execution_lease AS lease SET lapses_at = fairway_now() + lease_for FROM input
+        WHERE lease.tenant_id = input.tenant_id AND lease.execution_id = input.execution_id
+            AND lease.token = input.token
+        RETURNING input.*
+     ),
+     stored AS (
         INSERT INTO execution_progress (tenant_id, execution_id, position, answer, events)
         SELECT tenant_id, execution_id, position, answer, events FROM held
         ON CONFLICT DO NOTHING
-    )
-    SELECT execution_id FROM held";
+     )
+     SELECT execution_id FROM held",
+);
 
 /// A stored progress chunk.
 #[derive(Deserialize)]
@@ -71,15 +71,11 @@ const MAX_PAGE_BYTES: i64 = 32 << 10;
 /// Maximum number of chunks of a page.
 const MAX_PAGE_CHUNKS: i64 = 128;
 
-/// Whether model output of the run is still retained, `$4` seconds after its end.
-macro_rules! is_retained_column {
-    () => {
-        "coalesce((
-            SELECT finished_at IS NULL OR finished_at + make_interval(secs => $4) > fairway_now() FROM execution
-            WHERE tenant_id = $1 AND execution_id = $2
-        ), false) AS kept"
-    };
-}
+/// Whether model output of the run is still retained.
+const IS_RETAINED: &str = "coalesce((
+        SELECT finished_at IS NULL OR finished_at + make_interval(secs => {retention}) > fairway_now() FROM execution
+        WHERE tenant_id = {tenant_id} AND execution_id = {execution_id}
+    ), false) AS is_retained";
 
 /// Reads a page of events after a chunk. Model output expires with the run's output; expired events are blanked and
 /// keep their numbers. A large chunk is read alone under a permit.
@@ -90,26 +86,31 @@ pub(super) async fn events(
     after: u16,
 ) -> Result<EventPage, StoreError> {
     // The last row is the first chunk that exceeds the page; its events are null.
-    const READ_PAGE: &str = concat!(
+    static READ_PAGE: Query = Query::of_parts(&[
         "SELECT position, events, bytes, pieces, ",
-        is_retained_column!(),
+        IS_RETAINED,
         " FROM (
-            SELECT position, bytes, total, pieces, CASE WHEN total <= $5 OR total = bytes AND bytes <= $6 THEN events END AS events
+            SELECT position, bytes, total, pieces,
+                CASE WHEN total <= {max_page_bytes} OR total = bytes AND bytes <= {max_small_bytes} THEN events END AS events
             FROM (
                 SELECT position, events, octet_length(events)::bigint AS bytes,
                     sum(octet_length(events)) OVER (ORDER BY position) AS total, count(*) OVER () AS pieces
                 FROM (
                     SELECT position, events FROM execution_progress
-                    WHERE tenant_id = $1 AND execution_id = $2 AND position > $3 ORDER BY position LIMIT $7
-                ) AS piece
+                    WHERE tenant_id = {tenant_id} AND execution_id = {execution_id} AND position > {after}
+                    ORDER BY position LIMIT {max_chunks}
+                ) AS chunk
             ) AS summed
-        ) AS page WHERE total - bytes <= $5 ORDER BY position"
-    );
-    let (tenant, run, after) = (scope.tenant().uuid(), id.uuid(), i16::try_from(after).unwrap_or(i16::MAX));
-    let kept = database.result_retention.as_secs_f64();
-    let params: [Param<'_>; 7] =
-        [&tenant, &run, &after, &kept, &MAX_PAGE_BYTES, &i64::from(MAX_SMALL_BYTES), &MAX_PAGE_CHUNKS];
-    let rows = database.read(READ_PAGE, &params).await?;
+        ) AS page WHERE total - bytes <= {max_page_bytes} ORDER BY position",
+    ]);
+    let input = Input::of_params(scope)
+        .with_param("execution_id", id.uuid())
+        .with_param("after", i16::try_from(after).unwrap_or(i16::MAX))
+        .with_param("retention", database.result_retention.as_secs_f64())
+        .with_param("max_page_bytes", MAX_PAGE_BYTES)
+        .with_param("max_small_bytes", i64::from(MAX_SMALL_BYTES))
+        .with_param("max_chunks", MAX_PAGE_CHUNKS);
+    let rows = database.fetch(&READ_PAGE, input).await?;
     let mut pieces = Vec::with_capacity(rows.len());
     for row in &rows {
         match row.column("events")? {
@@ -135,21 +136,24 @@ async fn read_large_chunk(
     position: i16,
     bytes: i64,
 ) -> Result<Option<ProgressRecord>, StoreError> {
-    const READ_CHUNK: &str = concat!(
+    static READ_CHUNK: Query = Query::of_parts(&[
         "SELECT position, events, ",
-        is_retained_column!(),
-        " FROM execution_progress WHERE tenant_id = $1 AND execution_id = $2 AND position = $3"
-    );
-    let kept = database.result_retention.as_secs_f64();
+        IS_RETAINED,
+        " FROM execution_progress
+          WHERE tenant_id = {tenant_id} AND execution_id = {execution_id} AND position = {position}",
+    ]);
     let large = LargeRead::acquire(scope, bytes).await?;
-    let params: [Param<'_>; 4] = [&scope.tenant().uuid(), &id.uuid(), &position, &kept];
-    let (rows, _permit) = large.rows(database, READ_CHUNK, &params).await?;
+    let input = Input::of_params(scope)
+        .with_param("execution_id", id.uuid())
+        .with_param("position", position)
+        .with_param("retention", database.result_retention.as_secs_f64());
+    let (rows, _permit) = large.rows(database, READ_CHUNK.text(&input)?, &input.params()).await?;
     rows.first().map(|row| decode_events(row, row.column("events")?)).transpose()
 }
 
 fn decode_events(row: &Row, events: &str) -> Result<ProgressRecord, StoreError> {
     let mut events: Vec<RunEvent> = parse_json(events)?;
-    if !row.column("kept")? {
+    if !row.column("is_retained")? {
         events.iter_mut().filter(|event| event.kind.is_model_output()).for_each(RunEvent::withhold_delta);
     }
     let position = decode("position", u16::try_from(row.column::<i16>("position")?).ok())?;
@@ -199,45 +203,30 @@ impl BatchCommitter for ProgressCommitter {
         &self,
         pending: &[&PendingProgress],
     ) -> Result<Option<Vec<Result<(), CommitError>>>, StoreError> {
-        let batch = BatchColumns::of(pending);
-        let Some(rows) = commit_batch(&self.0, WRITE_PROGRESS, &batch.params()).await? else { return Ok(None) };
+        let input = batch_input(pending);
+        let Some(rows) = commit_batch(&self.0, WRITE_PROGRESS.text(&input)?, &input.params()).await? else {
+            return Ok(None);
+        };
         let held: HashSet<Uuid> = rows.iter().map(|row| row.column("execution_id")).collect::<Result<_, _>>()?;
         let kept = |pending: &&PendingProgress| held.contains(&pending.lease_ref.execution_id.uuid());
         Ok(Some(pending.iter().map(|pending| kept(pending).then_some(()).ok_or(CommitError::Stale)).collect()))
     }
 
     async fn commit_one(&self, pending: &PendingProgress) -> Result<(), CommitError> {
-        let rows: Vec<Row> = commit(&self.0, WRITE_PROGRESS, &BatchColumns::of(&[pending]).params()).await?;
+        let input = batch_input(&[pending]);
+        let rows: Vec<Row> = commit(&self.0, WRITE_PROGRESS.text(&input)?, &input.params()).await?;
         rows.first().map(|_| ()).ok_or(CommitError::Stale)
     }
 }
 
-/// A batch of progress chunks, one vector for each column.
-#[derive(Default)]
-struct BatchColumns<'a> {
-    tenants: Vec<Uuid>,
-    executions: Vec<Uuid>,
-    tokens: Vec<Uuid>,
-    positions: Vec<i16>,
-    answers: Vec<Option<&'a str>>,
-    events: Vec<&'a str>,
-}
-
-impl<'a> BatchColumns<'a> {
-    fn of(pending: &[&'a PendingProgress]) -> Self {
-        let mut batch = Self::default();
-        for pending in pending {
-            batch.tenants.push(pending.scope.tenant().uuid());
-            batch.executions.push(pending.lease_ref.execution_id.uuid());
-            batch.tokens.push(pending.lease_ref.lease);
-            batch.positions.push(pending.position);
-            batch.answers.push(pending.answer.as_deref());
-            batch.events.push(&pending.events);
-        }
-        batch
-    }
-
-    fn params(&self) -> [Param<'_>; 6] {
-        [&self.tenants, &self.executions, &self.tokens, &self.positions, &self.answers, &self.events]
-    }
+/// The columns of a batch of progress chunks.
+fn batch_input<'v>(pending: &[&'v PendingProgress]) -> Input<'v> {
+    let leases = || pending.iter().map(|pending| pending.lease_ref);
+    Input::many()
+        .with_all("tenant_id", pending.iter().map(|pending| pending.scope.tenant().uuid()).collect())
+        .with_all("execution_id", leases().map(|held| held.execution_id.uuid()).collect())
+        .with_all("token", leases().map(|held| held.lease).collect())
+        .with_all("position", pending.iter().map(|pending| pending.position).collect())
+        .with_all("answer", pending.iter().map(|pending| pending.answer.as_deref()).collect())
+        .with_all("events", pending.iter().map(|pending| pending.events.as_str()).collect())
 }

@@ -1,8 +1,11 @@
 //! The queue of runs, and the leases of the workers that claim them.
 
-use super::{EXECUTION_COLUMNS, NULL_OUTPUT, NULL_REASON_CODE, execution, progress::decode_chunks};
+use super::{
+    EXECUTION_COLUMNS, NULL_OUTPUT, NULL_REASON_CODE, execution, lease::lease_params, progress::decode_chunks,
+};
 use crate::{
-    database::{Database, Param},
+    database::Database,
+    guarded::{Input, Query},
     row::{RowExt, decode, parse_json},
 };
 use fairway_domain::{
@@ -13,7 +16,7 @@ use fairway_domain::{
         dispatch::{CancelLease, CancelOutcome, Claim, ClaimedInputs, ClaimedRun, LeaseRef, RequestContext},
         progress::ProgressRecord,
     },
-    id::ExecutionId,
+    id::{ExecutionId, TenantId},
     idempotency::KeyedOutcome,
     policy::Outcome,
     store::StoreError,
@@ -32,54 +35,55 @@ const MAX_TENANTS: i32 = 16;
 /// order, oldest first within a tenant. Rows locked by another transaction are skipped. Scripts are skipped, because a
 /// script is never resumed. A released lease (`-infinity`) does not count as a reclaim.
 ///
-/// Before these, the statement takes the runs of the worker's earlier claims whose answers were lost (`$9`). Such a
+/// Before these, the statement takes the runs of the worker's earlier claims whose answers were lost (`lost_leases`). Such a
 /// claim may still be in flight, so the worker names it in every claim until the leases of its runs would expire. The
 /// check of `cardinality` keeps PostgreSQL from reading the table when there are none.
 ///
-/// Queued runs with inputs longer than `$12` bytes are skipped unless `$10` is set, and always for the tenants in
-/// `$11`. PostgreSQL reads the length of a stored text without the text.
-const CLAIM: &str = "WITH RECURSIVE lost AS (
+/// Queued runs with inputs longer than `max_input_bytes` are skipped unless `takes_large` is set, and always for the tenants in
+/// `{token}1`. PostgreSQL reads the length of a stored text without the text.
+static CLAIM: Query = Query::new(
+    "WITH RECURSIVE lost AS (
         SELECT tenant_id, execution_id FROM execution_lease
-        WHERE cardinality($9::uuid[]) > 0 AND token = ANY ($9::uuid[]) AND NOT script
-        LIMIT $4::bigint FOR UPDATE SKIP LOCKED
+        WHERE cardinality({lost_leases}) > 0 AND token = ANY ({lost_leases}) AND NOT script
+        LIMIT {limit} FOR UPDATE SKIP LOCKED
     ),
     found AS (
-        UPDATE execution_lease AS lease SET token = $1, lapses_at = fairway_now() + lease_for
+        UPDATE execution_lease AS lease SET token = {token}, lapses_at = fairway_now() + lease_for
         FROM lost WHERE lease.tenant_id = lost.tenant_id AND lease.execution_id = lost.execution_id
         RETURNING lease.tenant_id, lease.execution_id
     ),
     silent AS (
         SELECT tenant_id, execution_id FROM execution_lease
-        WHERE lapses_at < fairway_now() AND tenant_id <> ALL ($7::uuid[]) AND token <> ALL ($9::uuid[]) AND NOT script
-        ORDER BY lapses_at LIMIT least($4::bigint - (SELECT count(*) FROM lost), $5::bigint) FOR UPDATE SKIP LOCKED
+        WHERE lapses_at < fairway_now() AND tenant_id <> ALL ({saturated}) AND token <> ALL ({lost_leases}) AND NOT script
+        ORDER BY lapses_at LIMIT least({limit} - (SELECT count(*) FROM lost), {tenant_limit}) FOR UPDATE SKIP LOCKED
     ),
     resumed AS (
-        UPDATE execution_lease AS lease SET token = $1, lapses_at = fairway_now() + lease_for,
+        UPDATE execution_lease AS lease SET token = {token}, lapses_at = fairway_now() + lease_for,
             takeovers = least(takeovers + (lapses_at > '-infinity')::integer, 1000)
         FROM silent WHERE lease.tenant_id = silent.tenant_id AND lease.execution_id = silent.execution_id
         RETURNING lease.tenant_id, lease.execution_id
     ),
     turn (tenant_id, number, first) AS (
         SELECT following.tenant_id, 1, following.tenant_id FROM (SELECT coalesce(
-            (SELECT tenant_id FROM execution_queue WHERE tenant_id > $6 ORDER BY tenant_id LIMIT 1),
+            (SELECT tenant_id FROM execution_queue WHERE tenant_id > {after_tenant} ORDER BY tenant_id LIMIT 1),
             (SELECT tenant_id FROM execution_queue ORDER BY tenant_id LIMIT 1)) AS tenant_id) AS following
         UNION ALL
         SELECT following.tenant_id, number + 1, first FROM turn, LATERAL (SELECT coalesce(
             (SELECT line.tenant_id FROM execution_queue AS line WHERE line.tenant_id > turn.tenant_id
              ORDER BY line.tenant_id LIMIT 1),
             (SELECT line.tenant_id FROM execution_queue AS line ORDER BY line.tenant_id LIMIT 1)) AS tenant_id) AS following
-        WHERE following.tenant_id <> first AND number < $8
+        WHERE following.tenant_id <> first AND number < {max_tenants}
     ),
     next AS MATERIALIZED (
         SELECT line.tenant_id, line.execution_id, turn.number FROM turn, LATERAL (
             SELECT tenant_id, execution_id FROM execution_queue AS waiting
-            WHERE waiting.tenant_id = turn.tenant_id AND turn.tenant_id <> ALL ($7::uuid[])
-                AND (($10 AND turn.tenant_id <> ALL ($11::uuid[])) OR NOT EXISTS (
+            WHERE waiting.tenant_id = turn.tenant_id AND turn.tenant_id <> ALL ({saturated})
+                AND (({takes_large} AND turn.tenant_id <> ALL ({no_large_tenants})) OR NOT EXISTS (
                     SELECT FROM execution_input AS input
                     WHERE input.tenant_id = waiting.tenant_id AND input.execution_id = waiting.execution_id
-                        AND octet_length(input.body) > $12))
-            ORDER BY execution_id LIMIT $5 FOR UPDATE SKIP LOCKED) AS line
-        LIMIT $4 - (SELECT count(*) FROM lost) - (SELECT count(*) FROM silent)
+                        AND octet_length(input.body) > {max_input_bytes}))
+            ORDER BY execution_id LIMIT {tenant_limit} FOR UPDATE SKIP LOCKED) AS line
+        LIMIT {limit} - (SELECT count(*) FROM lost) - (SELECT count(*) FROM silent)
     ),
     gone AS (
         DELETE FROM execution_queue AS line USING next
@@ -88,14 +92,15 @@ const CLAIM: &str = "WITH RECURSIVE lost AS (
     ),
     begun AS (
         INSERT INTO execution_lease (tenant_id, execution_id, token, lease_for, lapses_at, deadline_at)
-        SELECT tenant_id, execution_id, $1, make_interval(secs => $2), fairway_now() + make_interval(secs => $2),
-            fairway_now() + make_interval(secs => $3)
+        SELECT tenant_id, execution_id, {token}, make_interval(secs => {lease_seconds}), fairway_now() + make_interval(secs => {lease_seconds}),
+            fairway_now() + make_interval(secs => {deadline_seconds})
         FROM gone
         RETURNING tenant_id, execution_id
     )
     SELECT tenant_id, execution_id, 0 AS turn FROM found
     UNION ALL SELECT tenant_id, execution_id, 0 FROM resumed
-    UNION ALL SELECT tenant_id, execution_id, number FROM begun JOIN next USING (tenant_id, execution_id)";
+    UNION ALL SELECT tenant_id, execution_id, number FROM begun JOIN next USING (tenant_id, execution_id)",
+);
 
 #[derive(Deserialize)]
 struct DecisionBody {
@@ -110,73 +115,82 @@ struct DecisionBody {
 /// Claims runs for a worker and reads the data to resume them. The claim is sent once: after a failure its outcome is
 /// unknown, so the worker names it in its next claim.
 pub(super) async fn claim(database: &Database, claim: &Claim) -> Result<Vec<ClaimedRun>, StoreError> {
-    let (lease_for, deadline_in) = (claim.lease_for.as_secs_f64(), claim.deadline_after.as_secs_f64());
-    let (most, most_of_one) = (i64::from(claim.limit), i64::from(claim.per_tenant_limit));
-    let after = claim.after_tenant.map_or(Uuid::nil(), fairway_domain::id::TenantId::uuid);
-    let sated: Vec<Uuid> = claim.saturated.iter().map(|tenant| tenant.uuid()).collect();
-    let no_large_of: Vec<Uuid> = claim.no_large_tenants.iter().map(|tenant| tenant.uuid()).collect();
     let max_input_bytes = i32::try_from(claim.max_input_bytes).unwrap_or(i32::MAX);
-    let params: [Param<'_>; 12] = [
-        &claim.lease,
-        &lease_for,
-        &deadline_in,
-        &most,
-        &most_of_one,
-        &after,
-        &sated,
-        &MAX_TENANTS,
-        &claim.lost_leases,
-        &claim.takes_large,
-        &no_large_of,
-        &max_input_bytes,
-    ];
-    let taken = database.write_once(CLAIM, &params).await?;
+    let tenants = |tenants: &[TenantId]| tenants.iter().map(|tenant| tenant.uuid()).collect::<Vec<Uuid>>();
+    let input = Input::without_rows()
+        .with_param("token", claim.lease)
+        .with_param("lease_seconds", claim.lease_for.as_secs_f64())
+        .with_param("deadline_seconds", claim.deadline_after.as_secs_f64())
+        .with_param("limit", i64::from(claim.limit))
+        .with_param("tenant_limit", i64::from(claim.per_tenant_limit))
+        .with_param("after_tenant", claim.after_tenant.map_or(Uuid::nil(), TenantId::uuid))
+        .with_list_param("saturated", tenants(&claim.saturated))
+        .with_param("max_tenants", MAX_TENANTS)
+        .with_list_param("lost_leases", claim.lost_leases.clone())
+        .with_param("takes_large", claim.takes_large)
+        .with_list_param("no_large_tenants", tenants(&claim.no_large_tenants))
+        .with_param("max_input_bytes", max_input_bytes);
+    let taken = database.write_once(CLAIM.text(&input)?, &input.params()).await?;
     if taken.is_empty() {
         return Ok(Vec::new());
     }
     let of = |name: &'static str| taken.iter().map(|row| row.column(name)).collect::<Result<Vec<Uuid>, _>>();
     let turns = taken.iter().map(|row| row.column("turn")).collect::<Result<Vec<i32>, _>>()?;
-    read_claimed(database, &of("tenant_id")?, &of("execution_id")?, &turns, claim.lease, max_input_bytes).await
+    read_claimed(database, of("tenant_id")?, of("execution_id")?, turns, claim.lease, max_input_bytes).await
+}
+
+/// The data with which a worker resumes claimed runs. The range of identifiers lets PostgreSQL prune monthly partitions.
+fn claimed_sql() -> String {
+    let [decision, progress, run, inputs] = ["decision", "progress", "execution", "inputs"].map(|table| {
+        format!(
+            "{table}.tenant_id = input.tenant_id AND {table}.execution_id = input.execution_id
+                AND {table}.execution_id >= {{first_execution}} AND {table}.execution_id <= {{last_execution}}"
+        )
+    });
+    format!(
+        "SELECT claimed.*, input.tenant_id AS tenant, input.turn FROM input, LATERAL (
+            SELECT {EXECUTION_COLUMNS}, {NULL_OUTPUT}, {NULL_REASON_CODE}, execution.snapshot, execution.input_digest,
+                execution.share_link_id,
+                greatest(extract(epoch FROM lease.deadline_at - fairway_now()), 0)::float8 AS time_left,
+                lease.takeovers, lease.cancelled_by, inputs.salt, inputs.sender,
+                inputs.body IS NOT NULL AS has_inputs,
+                CASE WHEN octet_length(inputs.body) <= {{max_input_bytes}} THEN inputs.body END AS body,
+                (SELECT json_agg(json_build_object('decision_id', decision_id, 'outcome', decision.outcome,
+                    'reason_code', decision.reason_code, 'obligations', obligations, 'rules', rules,
+                    'evaluated_at', evaluated_at) ORDER BY decision_id)::text FROM policy_decision AS decision
+                 WHERE {decision}) AS decisions,
+                (SELECT json_agg(json_build_object('position', position, 'answer', answer, 'events', events)
+                    ORDER BY position)::text FROM execution_progress AS progress
+                 WHERE {progress}) AS progress
+            FROM execution_lease AS lease
+            JOIN execution ON {run}
+            LEFT JOIN execution_input AS inputs ON {inputs}
+            WHERE lease.tenant_id = input.tenant_id AND lease.execution_id = input.execution_id
+                AND lease.token = {{token}} OFFSET 0) AS claimed"
+    )
 }
 
 /// Reads the data of claimed runs. Runs that another worker reclaimed meanwhile are missing, and so are rows that this
 /// version cannot decode.
 async fn read_claimed(
     database: &Database,
-    tenants: &[Uuid],
-    runs: &[Uuid],
-    turns: &[i32],
+    tenants: Vec<Uuid>,
+    runs: Vec<Uuid>,
+    turns: Vec<i32>,
     lease: Uuid,
     max_input_bytes: i32,
 ) -> Result<Vec<ClaimedRun>, StoreError> {
-    let sql = format!(
-        "SELECT told.*, asked.tenant, asked.turn
-         FROM unnest($1::uuid[], $2::uuid[], $4::integer[]) AS asked (tenant, run, turn), LATERAL (
-            SELECT {EXECUTION_COLUMNS}, {NULL_OUTPUT}, {NULL_REASON_CODE}, execution.snapshot, execution.input_digest,
-                execution.share_link_id,
-                greatest(extract(epoch FROM lease.deadline_at - fairway_now()), 0)::float8 AS time_left,
-                lease.takeovers, lease.cancelled_by, input.salt, input.sender,
-                input.body IS NOT NULL AS has_inputs,
-                CASE WHEN octet_length(input.body) <= $7 THEN input.body END AS body,
-                (SELECT json_agg(json_build_object('decision_id', decision_id, 'outcome', decision.outcome,
-                    'reason_code', decision.reason_code, 'obligations', obligations, 'rules', rules,
-                    'evaluated_at', evaluated_at) ORDER BY decision_id)::text FROM policy_decision AS decision
-                 WHERE decision.tenant_id = asked.tenant AND decision.execution_id = asked.run
-                    AND decision.execution_id >= $5 AND decision.execution_id <= $6) AS decisions,
-                (SELECT json_agg(json_build_object('position', position, 'answer', answer, 'events', events)
-                    ORDER BY position)::text FROM execution_progress AS progress
-                 WHERE progress.tenant_id = asked.tenant AND progress.execution_id = asked.run
-                    AND progress.execution_id >= $5 AND progress.execution_id <= $6) AS progress
-            FROM execution_lease AS lease
-            JOIN execution ON execution.tenant_id = asked.tenant AND execution.execution_id = asked.run
-                AND execution.execution_id >= $5 AND execution.execution_id <= $6
-            LEFT JOIN execution_input AS input ON input.tenant_id = asked.tenant AND input.execution_id = asked.run
-                AND input.execution_id >= $5 AND input.execution_id <= $6
-            WHERE lease.tenant_id = asked.tenant AND lease.execution_id = asked.run AND lease.token = $3 OFFSET 0) AS told"
-    );
-    // The range of identifiers lets PostgreSQL prune monthly partitions.
-    let (first, last) = (runs.iter().min(), runs.iter().max());
-    let rows = database.read(&sql, &[&tenants, &runs, &lease, &turns, &first, &last, &max_input_bytes]).await?;
+    static READ_CLAIMED: Query = Query::made(claimed_sql);
+    let (first, last) = (runs.iter().min().copied(), runs.iter().max().copied());
+    let input = Input::many()
+        .with_all("tenant_id", tenants)
+        .with_all("execution_id", runs)
+        .with_all("turn", turns)
+        .with_param("token", lease)
+        .with_param("first_execution", first)
+        .with_param("last_execution", last)
+        .with_param("max_input_bytes", max_input_bytes);
+    let rows = database.fetch(&READ_CLAIMED, input).await?;
     Ok(rows.iter().filter_map(|row| decode_claimed(row, lease)).collect())
 }
 
@@ -264,8 +278,10 @@ pub(super) async fn read_inputs(
     scope: TenantScope,
     id: ExecutionId,
 ) -> Result<Option<Payload>, StoreError> {
-    const SQL: &str = "SELECT salt, body FROM execution_input WHERE tenant_id = $1 AND execution_id = $2";
-    let row = database.read_one(SQL, &[&scope.tenant().uuid(), &id.uuid()]).await?;
+    static READ: Query = Query::new(
+        "SELECT salt, body FROM execution_input WHERE tenant_id = {tenant_id} AND execution_id = {execution_id}",
+    );
+    let row = database.fetch_one(&READ, Input::of_params(scope).with_param("execution_id", id.uuid())).await?;
     let Some(row) = row else { return Ok(None) };
     let salt = row.column::<Option<&[u8]>>("salt")?.map(|salt| decode("salt", salt.try_into().ok())).transpose()?;
     let body: Option<String> = row.column("body")?;
@@ -282,50 +298,66 @@ pub(super) async fn cancel(
     key: Option<&KeyedOutcome>,
 ) -> Result<CancelOutcome, StoreError> {
     // A lease with this token was written by an earlier attempt whose answer was lost, and so was its idempotency key.
-    const SQL: &str = "WITH gone AS (
-            DELETE FROM execution_queue WHERE tenant_id = $1 AND execution_id = $2 RETURNING 1
-        ),
-        mine AS (
-            SELECT FROM execution_lease WHERE tenant_id = $1 AND execution_id = $2 AND token = $3
-        ),
-        taken AS (
+    static CANCEL: Query = Query::new(
+        "dequeued AS (
+            DELETE FROM execution_queue USING input
+            WHERE execution_queue.tenant_id = input.tenant_id AND execution_queue.execution_id = input.execution_id
+            RETURNING 1
+         ),
+         own_lease AS (
+            SELECT FROM execution_lease AS lease, input
+            WHERE lease.tenant_id = input.tenant_id AND lease.execution_id = input.execution_id
+                AND lease.token = input.token
+         ),
+         new_lease AS (
             INSERT INTO execution_lease (tenant_id, execution_id, token, lease_for, lapses_at, deadline_at, cancelled_by)
-            SELECT $1, $2, $3, make_interval(secs => $10), fairway_now() + make_interval(secs => $10),
-                fairway_now() + make_interval(secs => $11), $4
-            FROM gone
-        ),
-        told AS (
-            UPDATE execution_lease SET cancelled_by = coalesce(cancelled_by, $4)
-            WHERE tenant_id = $1 AND execution_id = $2 AND NOT EXISTS (SELECT FROM gone) RETURNING 1
-        ),
-        known AS (
+            SELECT tenant_id, execution_id, token, make_interval(secs => lease_seconds),
+                fairway_now() + make_interval(secs => lease_seconds),
+                fairway_now() + make_interval(secs => deadline_seconds), canceller
+            FROM input, dequeued
+         ),
+         notified AS (
+            UPDATE execution_lease AS lease SET cancelled_by = coalesce(cancelled_by, canceller) FROM input
+            WHERE lease.tenant_id = input.tenant_id AND lease.execution_id = input.execution_id
+                AND NOT EXISTS (SELECT FROM dequeued)
+            RETURNING 1
+         ),
+         current AS (
+            SELECT * FROM input WHERE EXISTS (SELECT FROM dequeued) OR EXISTS (SELECT FROM notified)
+         ),
+         claimed AS (
             INSERT INTO idempotency_key AS known
                 (tenant_id, caller, route, key, body_digest, status, resource, created_at)
-            SELECT $1, $5::text, $6::text, $7::text, $8::bytea, $9::smallint, $2, fairway_now()
-            WHERE $7 IS NOT NULL AND (EXISTS (SELECT FROM gone) OR EXISTS (SELECT FROM told))
+            SELECT tenant_id, key_caller, key_route, key_name, key_digest, key_status, execution_id, fairway_now()
+            FROM current WHERE key_name IS NOT NULL
             ON CONFLICT (tenant_id, caller, route, key) DO UPDATE
             SET body_digest = excluded.body_digest, status = excluded.status, resource = excluded.resource,
                 created_at = excluded.created_at
             WHERE known.created_at < fairway_now() - fairway_key_lifetime()
             RETURNING 1
-        )
-        SELECT EXISTS (SELECT FROM gone) OR EXISTS (SELECT FROM mine) AS taken, EXISTS (SELECT FROM told) AS told,
-            EXISTS (SELECT FROM known) OR EXISTS (SELECT FROM mine) AS keyed";
-    let by = by.to_string();
-    let caller = key.map(|key| key.key.caller.to_string());
-    let (route, name) = (key.map(|key| key.key.route.as_str()), key.map(|key| key.key.key.as_str()));
-    let digest = key.map(|key| key.key.body_digest.as_slice());
-    let status = key.and_then(|key| i16::try_from(key.outcome.status).ok());
-    let (lease_for, deadline_in) = (lease_for.as_secs_f64(), deadline_in.as_secs_f64());
-    let (tenant, run) = (scope.tenant().uuid(), held.execution_id.uuid());
-    let params: [Param<'_>; 11] =
-        [&tenant, &run, &held.lease, &by, &caller, &route, &name, &digest, &status, &lease_for, &deadline_in];
-    let rows = database.commit_idempotent(SQL, &params).await?;
-    let row = decode("taken", rows.first())?;
-    let keyed = key.is_none() || row.column("keyed")?;
-    Ok(match (row.column("taken")?, row.column("told")?) {
+         )
+         SELECT EXISTS (SELECT FROM dequeued) OR EXISTS (SELECT FROM own_lease) AS is_leased,
+            EXISTS (SELECT FROM notified) AS is_notified,
+            EXISTS (SELECT FROM claimed) OR EXISTS (SELECT FROM own_lease) AS is_key_claimed",
+    );
+    let key_columns = key.map(|key| &key.key);
+    let input = Input::new(scope)
+        .with("execution_id", held.execution_id.uuid())
+        .with("token", held.lease)
+        .with("canceller", by.to_string())
+        .with("lease_seconds", lease_for.as_secs_f64())
+        .with("deadline_seconds", deadline_in.as_secs_f64())
+        .with("key_caller", key_columns.map(|key| key.caller.to_string()))
+        .with("key_route", key_columns.map(|key| key.route.as_str()))
+        .with("key_name", key_columns.map(|key| key.key.as_str()))
+        .with("key_digest", key_columns.map(|key| key.body_digest.as_slice()))
+        .with("key_status", key.and_then(|key| i16::try_from(key.outcome.status).ok()));
+    let rows = database.commit_idempotent(CANCEL.text(&input)?, &input.params()).await?;
+    let row = decode("is_leased", rows.first())?;
+    let is_key_claimed = key.is_none() || row.column("is_key_claimed")?;
+    Ok(match (row.column("is_leased")?, row.column("is_notified")?) {
         (false, false) => CancelOutcome::AlreadyEnded,
-        (true, _) | (_, true) if !keyed => CancelOutcome::DuplicateKey,
+        (true, _) | (_, true) if !is_key_claimed => CancelOutcome::DuplicateKey,
         (true, _) => CancelOutcome::LeaseTaken,
         (false, true) => CancelOutcome::WorkerNotified,
     })
@@ -333,8 +365,10 @@ pub(super) async fn cancel(
 
 /// Takes the lease of a run from its worker. Later writes of that worker store nothing.
 pub(super) async fn take_lease(database: &Database, scope: TenantScope, held: LeaseRef) -> Result<bool, StoreError> {
-    const SQL: &str = "UPDATE execution_lease SET token = $3, lapses_at = fairway_now() + lease_for
-        WHERE tenant_id = $1 AND execution_id = $2 RETURNING 1";
-    let params: [Param<'_>; 3] = [&scope.tenant().uuid(), &held.execution_id.uuid(), &held.lease];
-    Ok(!database.write_idempotent(SQL, &params).await?.is_empty())
+    static TAKE_OVER: Query = Query::new(
+        "UPDATE execution_lease SET token = {token}, lapses_at = fairway_now() + lease_for
+         WHERE tenant_id = {tenant_id} AND execution_id = {execution_id} RETURNING 1",
+    );
+    let input = lease_params(scope, held);
+    Ok(!database.write_idempotent(TAKE_OVER.text(&input)?, &input.params()).await?.is_empty())
 }

@@ -2,13 +2,15 @@
 
 use super::progress::PendingProgress;
 use crate::{
-    database::{Param, commit, commit_batch},
+    database::{commit, commit_batch},
     group_commit::BatchCommitter,
+    guarded::{Input, Query},
     row::RowExt,
 };
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
 use fairway_domain::{
+    evidence::RecordedDecision,
     execution::dispatch::{LeaseRef, QueuedStart, StartOutcome},
     id::ShareLinkId,
     store::{CommitError, StoreError},
@@ -16,58 +18,54 @@ use fairway_domain::{
 };
 use serde_json::json;
 use std::collections::HashMap;
-use time::OffsetDateTime;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
 /// The lease is renewed in the same statement. Its row lock serializes the start with a reclaim of the run, and the
-/// later one of both finds no matching token. A lease that is held but not renewed means that a revision changed.
-const START: &str = "WITH asked AS MATERIALIZED (
-        SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[], $5::text[], $6::bigint[], $7::bigint[],
-            $8::bigint[], $9::uuid[], $10::text[], $11::bytea[], $12::uuid[], $13::text[], $14::text[], $15::jsonb[],
-            $16::timestamptz[], $17::smallint[], $18::text[], $19::uuid[])
-            AS asked (tenant_id, execution_id, token, workload_id, environment, on_deployment, on_workload,
-            on_access, release_id, lane, snapshot, decision_id, verdict, reason_code, lists,
-            evaluated_at, position, events, link)
-    ),
-    place AS MATERIALIZED (
-        SELECT asked.* FROM asked
+/// later one of both finds no matching token. A lease that is held but not renewed means that a revision changed. The
+/// range of identifiers lets PostgreSQL prune monthly partitions.
+static START: Query = Query::new(
+    "current AS MATERIALIZED (
+        SELECT input.* FROM input
         JOIN deployment USING (tenant_id, workload_id, environment)
         JOIN workload USING (tenant_id, workload_id)
         JOIN tenant USING (tenant_id)
-        WHERE deployment.revision = on_deployment AND workload.revision = on_workload
-            AND workload.status = 'registered' AND tenant.access_revision = on_access
+        WHERE deployment.revision = expected_deployment AND workload.revision = expected_workload
+            AND workload.status = 'registered' AND tenant.access_revision = expected_access
             AND (link IS NULL OR NOT EXISTS (
                 SELECT FROM share_link
-                WHERE share_link.tenant_id = asked.tenant_id AND share_link_id = link AND revoked_at IS NOT NULL))
-    ),
-    go AS (
-        UPDATE execution_lease AS lease SET lapses_at = fairway_now() + lease_for FROM place
-        WHERE lease.tenant_id = place.tenant_id AND lease.execution_id = place.execution_id AND lease.token = place.token
-        RETURNING place.*
-    ),
-    run AS (
-        UPDATE execution SET status = 'running', release_id = go.release_id, lane = go.lane, snapshot = go.snapshot,
-            deployment_revision = go.on_deployment
-        FROM go WHERE execution.tenant_id = go.tenant_id AND execution.execution_id = go.execution_id
-            AND execution.execution_id >= $20 AND execution.execution_id <= $21
-    ),
-    decision AS (
+                WHERE share_link.tenant_id = input.tenant_id AND share_link_id = link AND revoked_at IS NOT NULL))
+     ),
+     started AS (
+        UPDATE execution_lease AS lease SET lapses_at = fairway_now() + lease_for FROM current
+        WHERE lease.tenant_id = current.tenant_id AND lease.execution_id = current.execution_id
+            AND lease.token = current.token
+        RETURNING current.*
+     ),
+     run AS (
+        UPDATE execution SET status = 'running', release_id = started.release_id, lane = started.lane,
+            snapshot = started.snapshot, deployment_revision = started.expected_deployment
+        FROM started
+        WHERE execution.tenant_id = started.tenant_id AND execution.execution_id = started.execution_id
+            AND execution.execution_id >= {first_execution} AND execution.execution_id <= {last_execution}
+     ),
+     decision AS (
         INSERT INTO policy_decision (tenant_id, execution_id, decision_id, outcome, reason_code, obligations, rules,
             evaluated_at)
-        SELECT tenant_id, execution_id, decision_id, verdict, reason_code,
-            ARRAY(SELECT jsonb_array_elements_text(lists -> 'obligations')),
-            ARRAY(SELECT jsonb_array_elements_text(lists -> 'rules')), evaluated_at
-        FROM go
-    ),
-    kept AS (
+        SELECT tenant_id, execution_id, decision_id, decision_outcome, reason_code,
+            ARRAY(SELECT jsonb_array_elements_text(decision_lists -> 'obligations')),
+            ARRAY(SELECT jsonb_array_elements_text(decision_lists -> 'rules')), evaluated_at
+        FROM started
+     ),
+     progress AS (
         INSERT INTO execution_progress (tenant_id, execution_id, position, events)
-        SELECT tenant_id, execution_id, position, events FROM go
-    )
-    SELECT asked.execution_id, go.execution_id IS NOT NULL AS gone FROM asked
-    JOIN execution_lease AS lease ON lease.tenant_id = asked.tenant_id AND lease.execution_id = asked.execution_id
-        AND lease.token = asked.token
-    LEFT JOIN go ON go.execution_id = asked.execution_id";
+        SELECT tenant_id, execution_id, position, events FROM started
+     )
+     SELECT input.execution_id, started.execution_id IS NOT NULL AS is_started FROM input
+     JOIN execution_lease AS lease ON lease.tenant_id = input.tenant_id AND lease.execution_id = input.execution_id
+        AND lease.token = input.token
+     LEFT JOIN started ON started.execution_id = input.execution_id",
+);
 
 /// Group commit of starts.
 pub(crate) struct StartCommitter(pub(crate) Pool);
@@ -103,8 +101,10 @@ impl BatchCommitter for StartCommitter {
         &self,
         pending: &[&PendingStart],
     ) -> Result<Option<Vec<Result<StartOutcome, CommitError>>>, StoreError> {
-        let batch = BatchColumns::of(pending);
-        let Some(rows) = commit_batch(&self.0, START, &batch.params()).await? else { return Ok(None) };
+        let input = batch_input(pending);
+        let Some(rows) = commit_batch(&self.0, START.text(&input)?, &input.params()).await? else {
+            return Ok(None);
+        };
         let held: HashMap<Uuid, bool> = rows.iter().map(start_result).collect::<Result<_, _>>()?;
         let answer =
             |pending: &&PendingStart| start_outcome(held.get(&pending.progress.lease_ref.execution_id.uuid()).copied());
@@ -112,104 +112,54 @@ impl BatchCommitter for StartCommitter {
     }
 
     async fn commit_one(&self, pending: &PendingStart) -> Result<StartOutcome, CommitError> {
-        let rows = commit(&self.0, START, &BatchColumns::of(&[pending]).params()).await?;
-        start_outcome(rows.first().map(start_result).transpose()?.map(|(_, gone)| gone))
+        let input = batch_input(&[pending]);
+        let rows = commit(&self.0, START.text(&input)?, &input.params()).await?;
+        start_outcome(rows.first().map(start_result).transpose()?.map(|(_, is_started)| is_started))
     }
 }
 
 fn start_result(row: &Row) -> Result<(Uuid, bool), StoreError> {
-    Ok((row.column("execution_id")?, row.column("gone")?))
+    Ok((row.column("execution_id")?, row.column("is_started")?))
 }
 
-fn start_outcome(gone: Option<bool>) -> Result<StartOutcome, CommitError> {
-    match gone {
+fn start_outcome(is_started: Option<bool>) -> Result<StartOutcome, CommitError> {
+    match is_started {
         Some(true) => Ok(StartOutcome::Started),
         Some(false) => Ok(StartOutcome::Stale),
         None => Err(CommitError::Stale),
     }
 }
 
-/// A batch of starts, one vector for each column.
-#[derive(Default)]
-struct BatchColumns<'a> {
-    tenants: Vec<Uuid>,
-    executions: Vec<Uuid>,
-    tokens: Vec<Uuid>,
-    workloads: Vec<Uuid>,
-    environments: Vec<&'a str>,
-    on_deployments: Vec<i64>,
-    on_workloads: Vec<i64>,
-    on_access: Vec<i64>,
-    releases: Vec<Uuid>,
-    lanes: Vec<&'static str>,
-    snapshots: Vec<&'a [u8]>,
-    decision_ids: Vec<Uuid>,
-    verdicts: Vec<&'static str>,
-    reason_codes: Vec<&'a str>,
-    lists: Vec<serde_json::Value>,
-    evaluated: Vec<OffsetDateTime>,
-    positions: Vec<i16>,
-    events: Vec<&'a str>,
-    links: Vec<Option<Uuid>>,
-    /// The range of identifiers lets PostgreSQL prune monthly partitions.
-    first_execution: Option<Uuid>,
-    last_execution: Option<Uuid>,
-}
-
-impl<'a> BatchColumns<'a> {
-    fn of(pending: &[&'a PendingStart]) -> Self {
-        let mut batch = Self::default();
-        for PendingStart { start, progress: telling } in pending {
-            let (run, on) = (&start.acceptance, start.expected_revisions);
-            batch.tenants.push(telling.scope.tenant().uuid());
-            batch.executions.push(run.execution_id.uuid());
-            batch.tokens.push(start.lease);
-            batch.workloads.push(run.workload_id.uuid());
-            batch.environments.push(run.environment.as_str());
-            batch.on_deployments.push(on.deployment.get());
-            batch.on_workloads.push(on.workload.get());
-            batch.on_access.push(on.access.get());
-            batch.releases.push(run.release_id.uuid());
-            batch.lanes.push(run.lane.as_str());
-            batch.snapshots.push(run.snapshot.as_slice());
-            let decision = &run.decision;
-            batch.decision_ids.push(decision.decision_id.uuid());
-            batch.verdicts.push(decision.outcome.as_str());
-            batch.reason_codes.push(&decision.reason_code);
-            batch.lists.push(json!({ "obligations": decision.obligations, "rules": decision.rules }));
-            batch.evaluated.push(decision.evaluated_at.to_datetime());
-            batch.positions.push(telling.position);
-            batch.events.push(&telling.events);
-            batch.links.push(start.share_link.map(ShareLinkId::uuid));
-        }
-        batch.first_execution = batch.executions.iter().min().copied();
-        batch.last_execution = batch.executions.iter().max().copied();
-        batch
-    }
-
-    fn params(&self) -> [Param<'_>; 21] {
-        [
-            &self.tenants,
-            &self.executions,
-            &self.tokens,
-            &self.workloads,
-            &self.environments,
-            &self.on_deployments,
-            &self.on_workloads,
-            &self.on_access,
-            &self.releases,
-            &self.lanes,
-            &self.snapshots,
-            &self.decision_ids,
-            &self.verdicts,
-            &self.reason_codes,
-            &self.lists,
-            &self.evaluated,
-            &self.positions,
-            &self.events,
-            &self.links,
-            &self.first_execution,
-            &self.last_execution,
-        ]
-    }
+/// The columns of a batch of starts.
+fn batch_input<'v>(pending: &[&'v PendingStart]) -> Input<'v> {
+    let starts = || pending.iter().map(|pending| &pending.start);
+    let runs = || starts().map(|start| &start.acceptance);
+    let decisions = || runs().map(|run| &run.decision);
+    let expected = || starts().map(|start| start.expected_revisions);
+    let progress = || pending.iter().map(|pending| &pending.progress);
+    let executions: Vec<Uuid> = runs().map(|run| run.execution_id.uuid()).collect();
+    let (first, last) = (executions.iter().min().copied(), executions.iter().max().copied());
+    let lists = |decision: &RecordedDecision| json!({ "obligations": decision.obligations, "rules": decision.rules });
+    Input::many()
+        .with_all("tenant_id", progress().map(|progress| progress.scope.tenant().uuid()).collect())
+        .with_all("execution_id", executions)
+        .with_all("token", starts().map(|start| start.lease).collect())
+        .with_all("workload_id", runs().map(|run| run.workload_id.uuid()).collect())
+        .with_all("environment", runs().map(|run| run.environment.as_str()).collect())
+        .with_all("expected_deployment", expected().map(|expected| expected.deployment.get()).collect())
+        .with_all("expected_workload", expected().map(|expected| expected.workload.get()).collect())
+        .with_all("expected_access", expected().map(|expected| expected.access.get()).collect())
+        .with_all("release_id", runs().map(|run| run.release_id.uuid()).collect())
+        .with_all("lane", runs().map(|run| run.lane.as_str()).collect())
+        .with_all("snapshot", runs().map(|run| run.snapshot.as_slice()).collect())
+        .with_all("decision_id", decisions().map(|decision| decision.decision_id.uuid()).collect())
+        .with_all("decision_outcome", decisions().map(|decision| decision.outcome.as_str()).collect())
+        .with_all("reason_code", decisions().map(|decision| decision.reason_code.as_str()).collect())
+        .with_all("decision_lists", decisions().map(lists).collect())
+        .with_all("evaluated_at", decisions().map(|decision| decision.evaluated_at.to_datetime()).collect())
+        .with_all("position", progress().map(|progress| progress.position).collect())
+        .with_all("events", progress().map(|progress| progress.events.as_str()).collect())
+        .with_all("link", starts().map(|start| start.share_link.map(ShareLinkId::uuid)).collect())
+        .with_param("first_execution", first)
+        .with_param("last_execution", last)
 }

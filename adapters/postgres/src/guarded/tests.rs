@@ -75,3 +75,34 @@ fn refuses_a_second_form_of_input() {
     assert!(FIND.text(&Input::new(scope()).with("name", "b").with("slug", "a")).is_err());
     assert!(FIND.text(&Input::new(scope()).with("slug", "a")).is_err());
 }
+
+#[test]
+fn numbers_row_sets_before_parameters() {
+    static COUNT: Query = Query::new(
+        "counted AS (SELECT thing_id, count(*) FROM part JOIN input USING (thing_id) GROUP BY 1)
+         SELECT * FROM counted WHERE thing_id >= {first} LIMIT {limit}",
+    );
+    let input = Input::many()
+        .with_all("thing_id", vec![Uuid::nil()])
+        .with_param("first", Uuid::nil())
+        .with_rows("part")
+        .with_all("thing_id", vec![Uuid::nil()])
+        .with_all("name", vec!["a"])
+        .with_param("limit", 5_i64);
+    insta::assert_snapshot!(on_one_line(COUNT.text(&input).unwrap()), @"WITH input AS MATERIALIZED (SELECT * FROM unnest($1::uuid[]) AS input (thing_id)), part AS (SELECT * FROM unnest($2::uuid[], $3::text[]) AS part (thing_id, name)), counted AS (SELECT thing_id, count(*) FROM part JOIN input USING (thing_id) GROUP BY 1) SELECT * FROM counted WHERE thing_id >= $4::uuid LIMIT $5::bigint");
+    assert_eq!(input.params().len(), 5);
+}
+
+#[test]
+fn sends_a_statement_with_parameters_alone_as_it_is() {
+    static FIND: Query =
+        Query::new("SELECT '{}'::text[] FROM thing WHERE thing_id = {thing_id} OR parent = {thing_id}");
+    let input = Input::without_rows().with_param("thing_id", Uuid::nil());
+    insta::assert_snapshot!(FIND.text(&input).unwrap(), @"SELECT '{}'::text[] FROM thing WHERE thing_id = $1::uuid OR parent = $1::uuid");
+}
+
+#[test]
+fn refuses_a_parameter_without_a_value() {
+    static FIND: Query = Query::new("SELECT FROM thing WHERE thing_id = {thing_id}");
+    assert!(FIND.text(&Input::without_rows().with_param("slug", "a")).is_err());
+}

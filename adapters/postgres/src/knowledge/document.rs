@@ -2,9 +2,12 @@
 
 use crate::{
     database::Database,
+    guarded::{Input, Query},
     pagination::{ListQuery, RowBytes, SortKey, Values},
     row::{RowExt, decode, parse_json},
+    schema,
 };
+use diesel::QueryDsl as _;
 use fairway_domain::{
     asset::canonical::Checksum,
     id::{AssetId, IngestId, ReleaseId},
@@ -63,9 +66,9 @@ pub(super) async fn list(
     asset: AssetId,
     page: PageRequest,
 ) -> Result<Page<Document>, StoreError> {
-    let mut values = Values::default();
+    let mut values = Values::of_tenant(scope);
     let conditions = vec![
-        format!("document.tenant_id = {}", values.bind(scope.tenant().uuid())),
+        format!("document.tenant_id = {}", values.tenant()),
         format!("document.asset_id = {}", values.bind(asset.uuid())),
     ];
     let key = SortKey::Id("document.entry_id", "entry_id");
@@ -78,17 +81,24 @@ pub(super) async fn find_ingest(
     asset: AssetId,
     id: IngestId,
 ) -> Result<Option<IngestResult>, StoreError> {
-    const FIND: &str = "SELECT revision FROM knowledge_ingest
-        WHERE tenant_id = $1 AND ingest_id = $2 AND asset_id IS NOT DISTINCT FROM $3::uuid";
-    let (tenant, asset) = (scope.tenant().uuid(), asset.uuid());
-    let Some(row) = database.read_one(FIND, &[&tenant, &id.uuid(), &asset]).await? else { return Ok(None) };
-    let made = revision(&row, "revision")?;
-    let sql = format!(
-        "SELECT {COLUMNS} {FROM}
-         WHERE document.tenant_id = $1 AND document.asset_id = $2 AND document.revision = $3
-         ORDER BY document.entry_id"
+    static FIND: Query = Query::new(
+        "SELECT revision FROM knowledge_ingest
+        WHERE tenant_id = {tenant_id} AND ingest_id = {ingest_id} AND asset_id IS NOT DISTINCT FROM {asset_id}",
     );
-    let rows = database.read(&sql, &[&tenant, &asset, &made.get()]).await?;
+    static DOCUMENTS: Query = Query::of_parts(&[
+        "SELECT ",
+        COLUMNS,
+        " ",
+        FROM,
+        " WHERE document.tenant_id = {tenant_id} AND document.asset_id = {asset_id} AND document.revision = {revision}
+          ORDER BY document.entry_id",
+    ]);
+    let of_asset = || Input::of_params(scope).with_param("asset_id", asset.uuid());
+    let Some(row) = database.fetch_one(&FIND, of_asset().with_param("ingest_id", id.uuid())).await? else {
+        return Ok(None);
+    };
+    let made = revision(&row, "revision")?;
+    let rows = database.fetch(&DOCUMENTS, of_asset().with_param("revision", made.get())).await?;
     let documents = rows.iter().map(document).collect::<Result<_, _>>()?;
     Ok(Some(IngestResult { ingest_id: id, index_revision: made, documents }))
 }
@@ -98,9 +108,10 @@ pub(super) async fn present_revision(
     scope: TenantScope,
     asset: AssetId,
 ) -> Result<IndexRevision, StoreError> {
-    const SQL: &str = "SELECT revision FROM knowledge_index WHERE tenant_id = $1 AND asset_id = $2";
-    let row = database.read_one(SQL, &[&scope.tenant().uuid(), &asset.uuid()]).await?;
-    row.map_or_else(|| Ok(IndexRevision::default()), |row| revision(&row, "revision"))
+    let key = (scope.tenant().uuid(), asset.uuid());
+    let find = || schema::knowledge_index::table.find(key).select(schema::knowledge_index::revision);
+    let found: Option<i64> = database.first("revision of an index", find).await?;
+    Ok(found.map_or_else(IndexRevision::default, IndexRevision::new))
 }
 
 pub(super) async fn pins(
@@ -108,14 +119,16 @@ pub(super) async fn pins(
     scope: TenantScope,
     release: ReleaseId,
 ) -> Result<Vec<IndexPin>, StoreError> {
-    const SQL: &str = "SELECT pin.asset_id, pin.revision AS pinned, coalesce((
+    static PINS: Query = Query::new(
+        "SELECT pin.asset_id, pin.revision AS pinned, coalesce((
             SELECT added.revision FROM knowledge_ingest AS added
             WHERE added.tenant_id = pin.tenant_id AND added.asset_id = pin.asset_id AND added.revision > pin.revision
                 AND NOT added.reembeds
             ORDER BY added.revision DESC LIMIT 1), pin.revision) AS present
         FROM knowledge_pin AS pin
-        WHERE pin.tenant_id = $1 AND pin.release_id = $2 ORDER BY pin.asset_id";
-    let rows = database.read(SQL, &[&scope.tenant().uuid(), &release.uuid()]).await?;
+        WHERE pin.tenant_id = {tenant_id} AND pin.release_id = {release_id} ORDER BY pin.asset_id",
+    );
+    let rows = database.fetch(&PINS, Input::of_params(scope).with_param("release_id", release.uuid())).await?;
     rows.iter()
         .map(|row| {
             Ok(IndexPin {

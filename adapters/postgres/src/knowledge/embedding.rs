@@ -1,9 +1,9 @@
 //! Embedding models of an index, and re-embedding of its chunks.
 
-use super::model_name;
+use super::{model_name, revision_params};
 use crate::{
-    database::{Database, Param},
-    guarded::{Guarded, Input},
+    database::Database,
+    guarded::{Guarded, Input, Query},
     row::{RowExt, decode},
 };
 use fairway_domain::{
@@ -30,32 +30,33 @@ pub(super) async fn model_of_revision(
 ) -> Result<IndexEmbedding, StoreError> {
     // Ingests are matched by account and model: a model name may contain the separator, so `embedded_by` cannot be
     // split.
-    const SQL: &str = "WITH RECURSIVE model AS (
+    static FIND_MODEL: Query = Query::new(
+        "WITH RECURSIVE model AS (
             (SELECT embedded_by FROM knowledge_index_model
-            WHERE tenant_id = $1 AND asset_id = $2 ORDER BY embedded_by LIMIT 1)
+            WHERE tenant_id = {tenant_id} AND asset_id = {asset_id} ORDER BY embedded_by LIMIT 1)
             UNION ALL
             SELECT another.embedded_by FROM model CROSS JOIN LATERAL (
                 SELECT embedded_by FROM knowledge_index_model
-                WHERE tenant_id = $1 AND asset_id = $2 AND embedded_by > model.embedded_by ORDER BY embedded_by LIMIT 1
+                WHERE tenant_id = {tenant_id} AND asset_id = {asset_id} AND embedded_by > model.embedded_by ORDER BY embedded_by LIMIT 1
             ) AS another
         )
         SELECT embedding_account, embedding_model
         FROM (
             SELECT model.embedded_by FROM model CROSS JOIN LATERAL (
                 SELECT chunks FROM knowledge_index_model
-                WHERE tenant_id = $1 AND asset_id = $2 AND embedded_by = model.embedded_by AND revision <= $3
+                WHERE tenant_id = {tenant_id} AND asset_id = {asset_id} AND embedded_by = model.embedded_by AND revision <= {revision}
                 ORDER BY revision DESC LIMIT 1
             ) AS counted
             WHERE counted.chunks > 0 LIMIT 2
         ) AS held
         LEFT JOIN LATERAL (
             SELECT embedding_account, embedding_model FROM knowledge_ingest
-            WHERE tenant_id = $1 AND asset_id = $2 AND revision <= $3
+            WHERE tenant_id = {tenant_id} AND asset_id = {asset_id} AND revision <= {revision}
                 AND embedding_account || '/' || embedding_model = held.embedded_by
             ORDER BY revision DESC LIMIT 1
-        ) AS ingest ON true";
-    let params: [Param<'_>; 3] = [&scope.tenant().uuid(), &asset.uuid(), &revision.get()];
-    let rows = database.read(SQL, &params).await?;
+        ) AS ingest ON true",
+    );
+    let rows = database.fetch(&FIND_MODEL, revision_params(scope, asset, revision)).await?;
     let row = match rows.as_slice() {
         [] => return Ok(IndexEmbedding::Empty),
         [row] => row,
@@ -74,19 +75,20 @@ pub(super) async fn same_documents(
     asset: AssetId,
     revision: IndexRevision,
 ) -> Result<RevisionRange, StoreError> {
-    const SQL: &str = "SELECT coalesce((
+    static FIND_RANGE: Query = Query::new(
+        "SELECT coalesce((
                 SELECT revision FROM knowledge_ingest
-                WHERE tenant_id = $1 AND asset_id = $2 AND revision <= $3 AND NOT reembeds
-                ORDER BY revision DESC LIMIT 1), $3) AS first,
+                WHERE tenant_id = {tenant_id} AND asset_id = {asset_id} AND revision <= {revision} AND NOT reembeds
+                ORDER BY revision DESC LIMIT 1), {revision}) AS first,
             coalesce((
                 SELECT revision - 1 FROM knowledge_ingest
-                WHERE tenant_id = $1 AND asset_id = $2 AND revision > $3 AND NOT reembeds
+                WHERE tenant_id = {tenant_id} AND asset_id = {asset_id} AND revision > {revision} AND NOT reembeds
                 ORDER BY revision LIMIT 1
             ), (
-                SELECT revision FROM knowledge_index WHERE tenant_id = $1 AND asset_id = $2
-            ), $3) AS last";
-    let params: [Param<'_>; 3] = [&scope.tenant().uuid(), &asset.uuid(), &revision.get()];
-    let Some(row) = database.read_one(SQL, &params).await? else {
+                SELECT revision FROM knowledge_index WHERE tenant_id = {tenant_id} AND asset_id = {asset_id}
+            ), {revision}) AS last",
+    );
+    let Some(row) = database.fetch_one(&FIND_RANGE, revision_params(scope, asset, revision)).await? else {
         return Ok(RevisionRange { first: revision, last: revision });
     };
     let number = |name: &'static str| row.column::<i64>(name).map(IndexRevision::new);
@@ -98,25 +100,31 @@ pub(super) async fn stale_chunks(
     scope: TenantScope,
     asset: AssetId,
     model: &EmbeddingModel,
-    most: u32,
+    limit: u32,
 ) -> Result<Vec<StaleChunk>, StoreError> {
     // The inner query uses the partial index over current chunks, in order of age; the texts are read for its rows
     // only.
-    const SQL: &str = "SELECT chunk_id, body FROM (
+    static FIND_STALE: Query = Query::new(
+        "SELECT chunk_id, body FROM (
             SELECT stale.chunk_id, body, sum(octet_length(body)) OVER (ORDER BY stale.from_revision, stale.chunk_id)
                 - octet_length(body) AS bytes_before
             FROM (
                 SELECT chunk_id, from_revision FROM knowledge_chunk
-                WHERE tenant_id = $1 AND asset_id = $2 AND until_revision IS NULL AND embedded_by <> $3
-                ORDER BY from_revision, chunk_id LIMIT $4
+                WHERE tenant_id = {tenant_id} AND asset_id = {asset_id} AND until_revision IS NULL AND embedded_by <> {model}
+                ORDER BY from_revision, chunk_id LIMIT {limit}
             ) AS stale
-            JOIN knowledge_chunk AS chunk ON chunk.tenant_id = $1 AND chunk.chunk_id = stale.chunk_id
+            JOIN knowledge_chunk AS chunk ON chunk.tenant_id = {tenant_id} AND chunk.chunk_id = stale.chunk_id
         ) AS read
-        WHERE bytes_before < $5";
+        WHERE bytes_before < {max_bytes}",
+    );
     let model = model_name(Some(model));
     let bytes = decode("bytes", i64::try_from(MAX_INGEST_BYTES).ok())?;
-    let params: [Param<'_>; 5] = [&scope.tenant().uuid(), &asset.uuid(), &model, &i64::from(most), &bytes];
-    let rows = database.read(SQL, &params).await?;
+    let input = Input::of_params(scope)
+        .with_param("asset_id", asset.uuid())
+        .with_param("model", model)
+        .with_param("limit", i64::from(limit))
+        .with_param("max_bytes", bytes);
+    let rows = database.fetch(&FIND_STALE, input).await?;
     rows.iter().map(|row| Ok(StaleChunk { chunk_id: row.id("chunk_id")?, text: row.column("body")? })).collect()
 }
 
@@ -195,14 +203,16 @@ pub(super) async fn find_reembedding(
     asset: AssetId,
     id: IngestId,
 ) -> Result<Option<ReembeddingResult>, StoreError> {
-    const SQL: &str = "SELECT revision, embedding_account, embedding_model, (
+    static FIND: Query = Query::new(
+        "SELECT revision, embedding_account, embedding_model, (
             SELECT count(*) FROM knowledge_chunk AS chunk
-            WHERE chunk.tenant_id = $1 AND chunk.asset_id = $3 AND chunk.from_revision = ingest.revision
+            WHERE chunk.tenant_id = {tenant_id} AND chunk.asset_id = {asset_id} AND chunk.from_revision = ingest.revision
         ) AS chunks
         FROM knowledge_ingest AS ingest
-        WHERE tenant_id = $1 AND ingest_id = $2 AND asset_id IS NOT DISTINCT FROM $3::uuid AND reembeds";
-    let params: [Param<'_>; 3] = [&scope.tenant().uuid(), &id.uuid(), &asset.uuid()];
-    let Some(row) = database.read_one(SQL, &params).await? else { return Ok(None) };
+        WHERE tenant_id = {tenant_id} AND ingest_id = {ingest_id} AND asset_id IS NOT DISTINCT FROM {asset_id} AND reembeds",
+    );
+    let input = Input::of_params(scope).with_param("ingest_id", id.uuid()).with_param("asset_id", asset.uuid());
+    let Some(row) = database.fetch_one(&FIND, input).await? else { return Ok(None) };
     Ok(Some(ReembeddingResult {
         ingest_id: id,
         index_revision: IndexRevision::new(row.column("revision")?),

@@ -4,9 +4,10 @@
 //! `IS NOT DISTINCT FROM`, which no other index supports. So the planner uses the word index whatever its estimates,
 //! and never scans all chunks of a knowledge base.
 
-use super::Lexemes;
+use super::{Lexemes, revision_params};
 use crate::{
-    database::{Database, Param},
+    database::Database,
+    guarded::{Input, Query},
     row::{RowExt, decode},
 };
 use fairway_domain::{
@@ -21,7 +22,6 @@ use fairway_domain::{
     store::StoreError,
     tenant::TenantScope,
 };
-use uuid::Uuid;
 
 /// Maximum number of query words whose chunk counts are read.
 const MAX_COUNTED_WORDS: usize = 512;
@@ -34,21 +34,23 @@ pub(super) async fn search_words(
 ) -> Result<SearchResults, StoreError> {
     // `ts_rank` of one word is 0.06 for one occurrence and approaches 0.1 for more. Concatenation with an empty vector
     // detoasts `words` once instead of once for each word.
-    const SQL: &str = "WITH asked AS MATERIALIZED (
-            SELECT lexeme::tsquery AS lexeme, share FROM unnest($5::text[], $6::float8[]) AS asked (lexeme, share)
+    static SEARCH: Query = Query::new(
+        "WITH word AS MATERIALIZED (
+            SELECT lexeme::tsquery AS lexeme, share FROM unnest({lexemes}, {shares}) AS word (lexeme, share)
         )
         SELECT chunk_id, max(score) AS score
-        FROM unnest($4::text[]) AS look (query) CROSS JOIN LATERAL (
-            SELECT chunk_id, (SELECT sum(share * 10 * ts_rank(words, lexeme)) FROM asked) AS score
+        FROM unnest({lookups}) AS lookup (query) CROSS JOIN LATERAL (
+            SELECT chunk_id, (SELECT sum(share * 10 * ts_rank(words, lexeme)) FROM word) AS score
             FROM (
                 SELECT chunk_id, words || ''::tsvector AS words FROM knowledge_chunk
-                WHERE words @@ look.query::tsquery
-                    AND tenant_id IS NOT DISTINCT FROM $1::uuid AND asset_id IS NOT DISTINCT FROM $2::uuid
-                    AND from_revision <= $3 AND (until_revision IS NULL OR until_revision > $3)
-                LIMIT $7
-            ) AS few
+                WHERE words @@ lookup.query::tsquery
+                    AND tenant_id IS NOT DISTINCT FROM {tenant_id} AND asset_id IS NOT DISTINCT FROM {asset_id}
+                    AND from_revision <= {revision} AND (until_revision IS NULL OR until_revision > {revision})
+                LIMIT {max_candidates}
+            ) AS candidate
         ) AS found
-        GROUP BY chunk_id ORDER BY score DESC, chunk_id LIMIT $8";
+        GROUP BY chunk_id ORDER BY score DESC, chunk_id LIMIT {limit}",
+    );
     let looks = plan_queries(database, scope, within, words).await?;
     if looks.lookups.is_empty() {
         return Ok(SearchResults::default());
@@ -61,17 +63,13 @@ pub(super) async fn search_words(
     let queries: Vec<String> = looks.lookups.iter().map(query).collect();
     let asked: Vec<String> = looks.words.iter().map(|word| lexemes.word(&word.word)).collect();
     let shares: Vec<f64> = looks.words.iter().map(|word| word.weight).collect();
-    let params: [Param<'_>; 8] = [
-        &scope.tenant().uuid(),
-        &within.asset.uuid(),
-        &within.revision.get(),
-        &queries,
-        &asked,
-        &shares,
-        &i64::from(MAX_CANDIDATES),
-        &i64::from(within.limit),
-    ];
-    let rows = database.read(SQL, &params).await?;
+    let input = revision_params(scope, within.asset, within.revision)
+        .with_list_param("lookups", queries)
+        .with_list_param("lexemes", asked)
+        .with_list_param("shares", shares)
+        .with_param("max_candidates", i64::from(MAX_CANDIDATES))
+        .with_param("limit", i64::from(within.limit));
+    let rows = database.fetch(&SEARCH, input).await?;
     let hits = rows.iter().map(|row| Ok(SearchHit { chunk_id: row.id("chunk_id")?, score: row.column("score")? }));
     Ok(SearchResults { hits: hits.collect::<Result<_, StoreError>>()?, is_capped: looks.is_capped })
 }
@@ -83,20 +81,22 @@ async fn plan_queries(
     within: &SearchScope,
     words: &WordSet,
 ) -> Result<SearchPlan, StoreError> {
-    const SQL: &str = "SELECT asked.word, coalesce((
+    static COUNT: Query = Query::new(
+        "SELECT asked.word, coalesce((
                 SELECT held.chunks FROM knowledge_word AS held
-                WHERE held.tenant_id = $1 AND held.asset_id = $2 AND held.word = asked.word AND held.revision <= $3
+                WHERE held.tenant_id = {tenant_id} AND held.asset_id = {asset_id} AND held.word = asked.word AND held.revision <= {revision}
                 ORDER BY held.revision DESC LIMIT 1), 0) AS held,
             coalesce((
-                SELECT chunks FROM knowledge_ingest WHERE tenant_id = $1 AND asset_id = $2 AND revision = $3
+                SELECT chunks FROM knowledge_ingest WHERE tenant_id = {tenant_id} AND asset_id = {asset_id} AND revision = {revision}
             ), 0) AS total
-        FROM unnest($4::text[]) AS asked (word)";
+        FROM unnest({words}) AS asked (word)",
+    );
     let asked: Vec<&str> = words.iter().take(MAX_COUNTED_WORDS).collect();
     if asked.is_empty() {
         return Ok(SearchPlan::default());
     }
-    let params: [Param<'_>; 4] = [&scope.tenant().uuid(), &within.asset.uuid(), &within.revision.get(), &asked];
-    let rows = database.read(SQL, &params).await?;
+    let input = revision_params(scope, within.asset, within.revision).with_list_param("words", asked);
+    let rows = database.fetch(&COUNT, input).await?;
     let number = |name: &'static str, number: i64| decode(name, u64::try_from(number).ok());
     let mut total = 0;
     let mut held = Vec::with_capacity(rows.len());
@@ -113,13 +113,17 @@ pub(super) async fn chunks(
     asset: AssetId,
     ids: &[ChunkId],
 ) -> Result<Vec<RetrievedChunk>, StoreError> {
-    const SQL: &str = "SELECT chunk_id, chunk.entry_id, document_id, said.title, position, chunk.body, digest, tokens
+    static READ: Query = Query::new(
+        "SELECT chunk_id, chunk.entry_id, document_id, said.title, position, chunk.body, digest, tokens
         FROM knowledge_chunk AS chunk
         LEFT JOIN knowledge_document_text AS said
             ON said.tenant_id = chunk.tenant_id AND said.entry_id = chunk.entry_id
-        WHERE chunk.tenant_id = $1 AND chunk_id = ANY($2) AND asset_id IS NOT DISTINCT FROM $3::uuid";
-    let ids: Vec<Uuid> = ids.iter().map(|id| id.uuid()).collect();
-    let rows = database.read(SQL, &[&scope.tenant().uuid(), &ids, &asset.uuid()]).await?;
+        WHERE chunk.tenant_id = {tenant_id} AND chunk_id = ANY({chunks}) AND asset_id IS NOT DISTINCT FROM {asset_id}",
+    );
+    let input = Input::of_params(scope)
+        .with_list_param("chunks", ids.iter().map(|id| id.uuid()).collect())
+        .with_param("asset_id", asset.uuid());
+    let rows = database.fetch(&READ, input).await?;
     rows.iter()
         .map(|row| {
             let count = |name: &'static str| decode(name, u32::try_from(row.column::<i32>(name)?).ok());

@@ -5,9 +5,10 @@
 //! With the extension `vector`, PostgreSQL compares and returns the best hits. Without it, this process reads the
 //! vectors and compares them on a blocking thread.
 
-use super::Lexemes;
+use super::{Lexemes, revision_params};
 use crate::{
-    database::{Database, Param, STATEMENT_TIMEOUT},
+    database::{Database, STATEMENT_TIMEOUT},
+    guarded::{Input, Query},
     row::{RowExt, decode},
     store_error::unavailable,
 };
@@ -50,6 +51,11 @@ impl<'a> Candidates<'a> {
         let lexemes = Lexemes::of(scope.tenant(), within.asset);
         let marks: Vec<String> = metadata_hashes(&within.filters).iter().map(|mark| lexemes.mark(mark)).collect();
         Self { scope, within, filter: (!marks.is_empty()).then(|| marks.join(" & ")) }
+    }
+
+    /// The parameters that select the candidates.
+    fn params(&self) -> Input<'a> {
+        revision_params(self.scope, self.within.asset, self.within.revision).with_param("filter", self.filter.clone())
     }
 }
 
@@ -98,31 +104,28 @@ async fn search_in_database(
     vector: &[f32],
     permit: Permit<TenantId>,
 ) -> Result<SearchResults, StoreError> {
-    const SQL: &str = "SELECT chunk_id, score, count(*) OVER () AS compared
+    static SEARCH: Query = Query::new(
+        "SELECT chunk_id, score, count(*) OVER () AS compared
         FROM (
-            SELECT chunk_id, least(1, greatest(0, -(meaning <#> $6::text::vector))) AS score
+            SELECT chunk_id, least(1, greatest(0, -(meaning <#> {vector}::vector))) AS score
             FROM (
                 SELECT chunk_id, meaning FROM knowledge_chunk
-                WHERE tenant_id = $1 AND asset_id = $2 AND from_revision <= $3
-                    AND (until_revision IS NULL OR until_revision > $3) AND embedded_by <> ''
-                    AND ($4::text IS NULL OR words @@ $4::text::tsquery)
-                ORDER BY from_revision, chunk_id LIMIT $5
+                WHERE tenant_id = {tenant_id} AND asset_id = {asset_id} AND from_revision <= {revision}
+                    AND (until_revision IS NULL OR until_revision > {revision}) AND embedded_by <> ''
+                    AND ({filter} IS NULL OR words @@ {filter}::tsquery)
+                ORDER BY from_revision, chunk_id LIMIT {max_candidates}
             ) AS candidate
             OFFSET 0
-        ) AS likened
-        ORDER BY score DESC, chunk_id LIMIT $7";
-    let Candidates { scope, within, filter } = candidates;
+        ) AS compared
+        ORDER BY score DESC, chunk_id LIMIT {limit}",
+    );
     let most = max_compared_in_database(vector.len());
-    let params: [Param<'_>; 7] = [
-        &scope.tenant().uuid(),
-        &within.asset.uuid(),
-        &within.revision.get(),
-        filter,
-        &i64::from(most).saturating_add(1),
-        &to_pgvector_text(vector),
-        &i64::from(within.limit),
-    ];
-    let (rows, _permit) = database.read_with_permit(permit, SQL, &params).await?;
+    let input = candidates
+        .params()
+        .with_param("max_candidates", i64::from(most).saturating_add(1))
+        .with_param("vector", to_pgvector_text(vector))
+        .with_param("limit", i64::from(candidates.within.limit));
+    let (rows, _permit) = database.read_with_permit(permit, SEARCH.text(&input)?, &input.params()).await?;
     let hits = rows.iter().map(|row| Ok(SearchHit { chunk_id: row.id("chunk_id")?, score: row.column("score")? }));
     let hits = hits.collect::<Result<Vec<SearchHit>, StoreError>>()?;
     let compared: i64 = rows.first().map_or(Ok(0), |row| row.column("compared"))?;
@@ -142,29 +145,35 @@ pub(super) async fn coverage(
     scope: TenantScope,
     within: &SearchScope,
 ) -> Result<VectorCoverage, StoreError> {
-    const LENGTH: &str = "SELECT octet_length(embedding) / 4 AS parts FROM knowledge_chunk
-        WHERE tenant_id = $1 AND asset_id = $2 AND from_revision <= $3
-            AND (until_revision IS NULL OR until_revision > $3) AND embedded_by <> ''
-        ORDER BY from_revision, chunk_id LIMIT 1";
-    const COUNT: &str = "SELECT count(*) AS pieces FROM (
+    static LENGTH: Query = Query::new(
+        "SELECT octet_length(embedding) / 4 AS dimensions FROM knowledge_chunk
+        WHERE tenant_id = {tenant_id} AND asset_id = {asset_id} AND from_revision <= {revision}
+            AND (until_revision IS NULL OR until_revision > {revision}) AND embedded_by <> ''
+        ORDER BY from_revision, chunk_id LIMIT 1",
+    );
+    static COUNT: Query = Query::new(
+        "SELECT count(*) AS chunks FROM (
             SELECT FROM knowledge_chunk
-            WHERE tenant_id = $1 AND asset_id = $2 AND from_revision <= $3
-                AND (until_revision IS NULL OR until_revision > $3) AND embedded_by <> ''
-                AND ($4::text IS NULL OR words @@ $4::text::tsquery)
-            LIMIT $5
-        ) AS candidate";
-    let Candidates { filter, .. } = Candidates::of(scope, within);
-    let (tenant, asset, revision) = (scope.tenant().uuid(), within.asset.uuid(), within.revision.get());
-    let parts = database.read_one(LENGTH, &[&tenant, &asset, &revision]).await?;
-    let parts = parts.map_or(Ok(0), |row| row.column::<i32>("parts"))?;
-    let parts = decode("parts", usize::try_from(parts).ok())?;
-    let limit =
-        if has_vector_column(database).await? { max_compared_in_database(parts) } else { max_compared_vectors(parts) };
-    let beyond = i64::from(limit).saturating_add(1);
+            WHERE tenant_id = {tenant_id} AND asset_id = {asset_id} AND from_revision <= {revision}
+                AND (until_revision IS NULL OR until_revision > {revision}) AND embedded_by <> ''
+                AND ({filter} IS NULL OR words @@ {filter}::tsquery)
+            LIMIT {max_candidates}
+        ) AS candidate",
+    );
+    let input = revision_params(scope, within.asset, within.revision);
+    let first = database.fetch_one(&LENGTH, input).await?;
+    let dimensions = first.map_or(Ok(0), |row| row.column::<i32>("dimensions"))?;
+    let dimensions = decode("dimensions", usize::try_from(dimensions).ok())?;
+    let limit = if has_vector_column(database).await? {
+        max_compared_in_database(dimensions)
+    } else {
+        max_compared_vectors(dimensions)
+    };
+    let input = Candidates::of(scope, within).params().with_param("max_candidates", i64::from(limit).saturating_add(1));
     // Planned for these values: without a filter, an index-only scan suffices.
-    let rows = database.read_list(0, COUNT, &[&tenant, &asset, &revision, &filter, &beyond]).await?;
-    let pieces: i64 = rows.first().map_or(Ok(0), |row| row.column("pieces"))?;
-    Ok(VectorCoverage { limit, is_complete: pieces <= i64::from(limit) })
+    let rows = database.read_list(0, COUNT.text(&input)?, &input.params()).await?;
+    let chunks: i64 = rows.first().map_or(Ok(0), |row| row.column("chunks"))?;
+    Ok(VectorCoverage { limit, is_complete: chunks <= i64::from(limit) })
 }
 
 /// Renders a vector in PostgreSQL's text format.
@@ -185,20 +194,15 @@ async fn fetch_candidates(
     most: u32,
     permit: Permit<TenantId>,
 ) -> Result<(Vec<Row>, Permit<TenantId>), StoreError> {
-    const SQL: &str = "SELECT chunk_id, embedding FROM knowledge_chunk
-        WHERE tenant_id = $1 AND asset_id = $2 AND from_revision <= $3
-            AND (until_revision IS NULL OR until_revision > $3) AND embedded_by <> ''
-            AND ($4::text IS NULL OR words @@ $4::text::tsquery)
-        ORDER BY from_revision, chunk_id LIMIT $5";
-    let Candidates { scope, within, filter } = candidates;
-    let params: [Param<'_>; 5] = [
-        &scope.tenant().uuid(),
-        &within.asset.uuid(),
-        &within.revision.get(),
-        filter,
-        &i64::from(most).saturating_add(1),
-    ];
-    database.read_with_permit(permit, SQL, &params).await
+    static READ: Query = Query::new(
+        "SELECT chunk_id, embedding FROM knowledge_chunk
+        WHERE tenant_id = {tenant_id} AND asset_id = {asset_id} AND from_revision <= {revision}
+            AND (until_revision IS NULL OR until_revision > {revision}) AND embedded_by <> ''
+            AND ({filter} IS NULL OR words @@ {filter}::tsquery)
+        ORDER BY from_revision, chunk_id LIMIT {max_candidates}",
+    );
+    let input = candidates.params().with_param("max_candidates", i64::from(most).saturating_add(1));
+    database.read_with_permit(permit, READ.text(&input)?, &input.params()).await
 }
 
 /// Computes the similarity of a vector to at most `most` rows.

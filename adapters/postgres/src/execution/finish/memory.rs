@@ -1,32 +1,29 @@
 //! Turns of conversations, written with the ends of their runs.
 
-use crate::{database::Param, memory::locked_session};
-use fairway_domain::memory::{OnRevoke, Writeback};
-use serde_json::{Value, json};
-use uuid::Uuid;
+use crate::{guarded::Input, memory::locked_session};
+use fairway_domain::{
+    execution::FinishRecord,
+    memory::{OnRevoke, Writeback},
+};
+use serde_json::json;
 
 /// Writes a turn only if its conversation was not erased since the run read it, and no access contract that applies to
 /// it is revoked. Session rows are locked in one order, so that concurrent batches do not deadlock.
-macro_rules! insert_turns {
-    () => {
-        "offered AS MATERIALIZED (
-            SELECT ended.tenant_id, execution_id, workload_id, turn.owner, turn.session_id, meeting, erasure, asset_id, said,
-                answered, turn.salt, digest, clean, contracts, erased_on_revoke, most, days
-            FROM unnest($60::uuid[], $61::text[], $62::text[], $63::text[], $64::uuid[], $65::uuid[], $66::text[], $67::text[],
-                $68::bytea[], $69::bytea[], $70::bool[], $71::jsonb[], $72::bool[], $73::bigint[], $74::int[])
-                AS turn (execution_id, owner, session_id, meeting, erasure, asset_id, said, answered, salt, digest, clean,
-                contracts, erased_on_revoke, most, days)
+pub(super) const INSERT_TURNS: &str = ", offered AS MATERIALIZED (
+            SELECT ended.tenant_id, execution_id, workload_id, turn.owner, turn.session_id, locked_session, erasure, asset_id, said,
+                answered, turn.salt, digest, clean, contracts, erased_on_revoke, max_turns, days
+            FROM turn
             JOIN ended USING (execution_id)
          ),
-         met AS (
+         session AS (
             INSERT INTO memory_session AS held (tenant_id, workload_id, owner, session_id, erasure, touched_at)
-            SELECT tenant_id, workload_id, owner, meeting, erasure, fairway_now() FROM offered
-            ORDER BY tenant_id, workload_id, owner, meeting
+            SELECT tenant_id, workload_id, owner, locked_session, erasure, fairway_now() FROM offered
+            ORDER BY tenant_id, workload_id, owner, locked_session
             ON CONFLICT (tenant_id, workload_id, owner, session_id) DO UPDATE SET touched_at = excluded.touched_at
             WHERE held.erasure IS NOT DISTINCT FROM excluded.erasure
-            RETURNING tenant_id, workload_id, owner, session_id AS meeting
+            RETURNING tenant_id, workload_id, owner, session_id AS locked_session
          ),
-         turns AS (
+         stored_turns AS (
             INSERT INTO memory_turn (tenant_id, execution_id, workload_id, asset_id, owner, session_id, said, answered,
                 bytes, salt, digest, clean, contracts, erased_on_revoke, remembered_at, expires_at)
             SELECT tenant_id, execution_id, workload_id, asset_id, owner, session_id, said, answered,
@@ -34,7 +31,7 @@ macro_rules! insert_turns {
                 ARRAY(SELECT fairway_contract_mark(tenant_id, contract) FROM jsonb_array_elements_text(contracts) AS contract),
                 erased_on_revoke, fairway_now(),
                 fairway_now() + make_interval(days => days)
-            FROM offered JOIN met USING (tenant_id, workload_id, owner, meeting)
+            FROM offered JOIN session USING (tenant_id, workload_id, owner, locked_session)
             WHERE NOT EXISTS (
                 SELECT FROM access_contract AS contract
                 WHERE contract.tenant_id = offered.tenant_id AND contract.revoked
@@ -44,83 +41,47 @@ macro_rules! insert_turns {
          ),
          trimmed AS (
             DELETE FROM memory_turn WHERE ctid = ANY (ARRAY(
-                SELECT old.place FROM turns JOIN offered USING (tenant_id, execution_id), LATERAL (
+                SELECT old.place FROM stored_turns JOIN offered USING (tenant_id, execution_id), LATERAL (
                     (SELECT ctid AS place FROM memory_turn AS kept
-                    WHERE offered.meeting <> '' AND kept.tenant_id = offered.tenant_id
+                    WHERE offered.locked_session <> '' AND kept.tenant_id = offered.tenant_id
                         AND kept.workload_id = offered.workload_id AND kept.owner = offered.owner
                         AND kept.session_id = offered.session_id AND kept.asset_id = offered.asset_id
-                    ORDER BY kept.remembered_at DESC, kept.execution_id DESC OFFSET offered.most - 1 LIMIT 200)
+                    ORDER BY kept.remembered_at DESC, kept.execution_id DESC OFFSET offered.max_turns - 1 LIMIT 200)
                     UNION ALL
                     (SELECT ctid FROM memory_turn AS kept
-                    WHERE offered.meeting = '' AND kept.tenant_id = offered.tenant_id
+                    WHERE offered.locked_session = '' AND kept.tenant_id = offered.tenant_id
                         AND kept.workload_id = offered.workload_id AND kept.owner = offered.owner
                         AND kept.asset_id = offered.asset_id
-                    ORDER BY kept.remembered_at DESC, kept.execution_id DESC OFFSET offered.most - 1 LIMIT 200)
+                    ORDER BY kept.remembered_at DESC, kept.execution_id DESC OFFSET offered.max_turns - 1 LIMIT 200)
                 ) AS old
             ))
-         ),"
-    };
-}
-pub(super) use insert_turns;
+     )";
 
-/// The turns of a batch, one vector for each column.
-#[derive(Default)]
-pub(super) struct TurnColumns<'a> {
-    executions: Vec<Uuid>,
-    owners: Vec<String>,
-    sessions: Vec<&'a str>,
-    locked_sessions: Vec<&'a str>,
-    erasures: Vec<Option<Uuid>>,
-    assets: Vec<Uuid>,
-    said: Vec<&'a str>,
-    answered: Vec<&'a str>,
-    salts: Vec<&'a [u8]>,
-    digests: Vec<Vec<u8>>,
-    clean: Vec<bool>,
-    contracts: Vec<Value>,
-    erased_on_revoke: Vec<bool>,
-    max_turns: Vec<i64>,
-    days: Vec<i32>,
-}
-
-impl<'a> TurnColumns<'a> {
-    pub(super) fn push(&mut self, of: Uuid, written: &'a Writeback) {
-        let Writeback { conversation: place, turn, salt, contracts } = written;
-        let rules = &turn.memory.config;
-        self.executions.push(of);
-        self.owners.push(place.owner.to_string());
-        self.sessions.push(place.session.as_str());
-        self.locked_sessions.push(locked_session(rules.scope, place));
-        self.erasures.push(turn.last_erasure);
-        self.assets.push(turn.memory.asset.uuid());
-        self.said.push(&turn.question);
-        self.answered.push(&turn.response);
-        self.salts.push(salt);
-        self.digests.push(written.digest().to_vec());
-        self.clean.push(rules.personal_data.requires_masked_turns());
-        self.contracts.push(json!(contracts));
-        self.erased_on_revoke.push(rules.on_revoke == OnRevoke::Erase);
-        self.max_turns.push(i64::from(rules.max_turns));
-        self.days.push(i32::try_from(rules.retention_days).unwrap_or(i32::MAX));
-    }
-
-    pub(super) fn params(&self) -> [Param<'_>; 15] {
-        [
-            &self.executions,
-            &self.owners,
-            &self.sessions,
-            &self.locked_sessions,
-            &self.erasures,
-            &self.assets,
-            &self.said,
-            &self.answered,
-            &self.salts,
-            &self.digests,
-            &self.clean,
-            &self.contracts,
-            &self.erased_on_revoke,
-            &self.max_turns,
-            &self.days,
-        ]
-    }
+/// Adds the turns of runs.
+pub(super) fn with_turns<'v>(input: Input<'v>, endings: impl Iterator<Item = &'v FinishRecord> + Clone) -> Input<'v> {
+    let turns: Vec<(&FinishRecord, &Writeback)> =
+        endings.filter_map(|ending| ending.writeback.as_ref().map(|written| (ending, written))).collect();
+    let written = || turns.iter().map(|(_, written)| *written);
+    let conversations = || written().map(|written| &written.conversation);
+    let rules = || written().map(|written| &written.turn.memory.config);
+    input
+        .with_rows("turn")
+        .with_all("execution_id", turns.iter().map(|(ending, _)| ending.execution_id.uuid()).collect())
+        .with_all("owner", conversations().map(|place| place.owner.to_string()).collect())
+        .with_all("session_id", conversations().map(|place| place.session.as_str()).collect())
+        .with_all(
+            "locked_session",
+            written().map(|written| locked_session(written.turn.memory.config.scope, &written.conversation)).collect(),
+        )
+        .with_all("erasure", written().map(|written| written.turn.last_erasure).collect())
+        .with_all("asset_id", written().map(|written| written.turn.memory.asset.uuid()).collect())
+        .with_all("said", written().map(|written| written.turn.question.as_str()).collect())
+        .with_all("answered", written().map(|written| written.turn.response.as_str()).collect())
+        .with_all("salt", written().map(|written| written.salt.as_slice()).collect())
+        .with_all("digest", written().map(|written| written.digest().to_vec()).collect())
+        .with_all("clean", rules().map(|rules| rules.personal_data.requires_masked_turns()).collect())
+        .with_all("contracts", written().map(|written| json!(written.contracts)).collect())
+        .with_all("erased_on_revoke", rules().map(|rules| rules.on_revoke == OnRevoke::Erase).collect())
+        .with_all("max_turns", rules().map(|rules| i64::from(rules.max_turns)).collect())
+        .with_all("days", rules().map(|rules| i32::try_from(rules.retention_days).unwrap_or(i32::MAX)).collect())
 }

@@ -1,0 +1,72 @@
+//! Texts of pages, and their sizes.
+
+use super::*;
+use crate::database::DatabaseOptions;
+use fairway_testkit::TestDatabase;
+use std::time::Duration;
+
+fn things_query(lateral: Option<&str>) -> ListQuery {
+    let mut values = Values::default();
+    let conditions = vec![format!("tenant_id = {}", values.bind(1)), "kind = $2".to_owned()];
+    let mut listing = ListQuery::single(
+        "thing_id, name",
+        SortKey::Id("thing_id", "thing_id"),
+        "FROM thing",
+        RowBytes::Small,
+        conditions,
+        values,
+    );
+    listing.arms[0].lateral = lateral.map(str::to_owned);
+    listing
+}
+
+#[test]
+fn places_limits_and_cursors_inside_each_arm() {
+    let bounds = |behind: Option<&str>| PageBounds {
+        rows: "$4".to_owned(),
+        arm_limit: "$5".to_owned(),
+        offset: "$6".to_owned(),
+        after: behind.map(str::to_owned),
+    };
+    insta::assert_snapshot!(things_query(None).page_sql(&bounds(None)).trim(), @"SELECT * FROM ((SELECT thing_id, name FROM thing WHERE tenant_id = $1 AND kind = $2 ORDER BY thing_id DESC LIMIT $5)) AS found ORDER BY thing_id DESC LIMIT $4 OFFSET $6");
+    insta::assert_snapshot!(things_query(Some("seen")).page_sql(&bounds(Some("$3"))).trim(), @"SELECT * FROM ((SELECT item.* FROM seen CROSS JOIN LATERAL (SELECT thing_id, name FROM thing WHERE tenant_id = $1 AND kind = $2 AND thing_id < $3 ORDER BY thing_id DESC LIMIT $5) AS item)) AS found ORDER BY thing_id DESC LIMIT $4 OFFSET $6");
+    insta::assert_snapshot!(things_query(None).count_sql().trim(), @"SELECT count(*) FROM (SELECT FROM ((SELECT FROM thing WHERE tenant_id = $1 AND kind = $2 LIMIT 10001)) AS found LIMIT 10001) AS few");
+}
+
+/// The test function is declared `IMMUTABLE`, like the size expressions of real lists.
+#[tokio::test]
+async fn computes_the_size_of_each_row_once() {
+    let clone = TestDatabase::create().await.unwrap();
+    let owner = clone.connect_as_owner().await.unwrap();
+    let things = "
+        CREATE TABLE thing (tenant_id int, thing_id uuid, content text);
+        INSERT INTO thing SELECT 1, gen_random_uuid(), repeat('x', 100) FROM generate_series(1, 30);
+        CREATE SEQUENCE weighed;
+        CREATE FUNCTION weigh(content text) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$
+        BEGIN
+            PERFORM nextval('weighed');
+            RETURN length(content);
+        END
+        $$;
+        GRANT SELECT ON thing TO fairway_service;
+        GRANT USAGE ON SEQUENCE weighed TO fairway_service;";
+    owner.batch_execute(things).await.unwrap();
+    let options = DatabaseOptions { url: clone.url(), connections: 2, result_retention: Duration::from_secs(600) };
+    let database = Database::new(&options).unwrap();
+    let mut values = Values::default();
+    let conditions = vec![format!("tenant_id = {}", values.bind(1_i32))];
+    let row_bytes = RowBytes::Measured { sql: "weigh(content)", largest: UNBOUNDED_ROW_BYTES };
+    let listing = ListQuery::single(
+        "thing_id, content",
+        SortKey::Id("thing_id", "thing_id"),
+        "FROM thing",
+        row_bytes,
+        conditions,
+        values,
+    );
+    let page = PageRequest { limit: 20, start: PageStart::Skip(0) };
+    let listed = database.fetch_page(listing, page, |row| row.column::<Uuid>("thing_id")).await.unwrap();
+    assert_eq!((listed.rows.len(), listed.next.is_some()), (20, true));
+    let weighed: i64 = owner.query_one("SELECT last_value FROM weighed", &[]).await.unwrap().get(0);
+    assert_eq!(weighed, 21, "the size of each row of the page and of the extra row is computed once");
+}
