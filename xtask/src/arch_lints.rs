@@ -6,6 +6,7 @@ pub(crate) mod long_forms;
 mod outgoing;
 pub(crate) mod packages;
 mod restricted_calls;
+mod statements;
 mod wording;
 
 use anyhow::{Result, bail};
@@ -26,6 +27,7 @@ pub(crate) fn run(place: &Paths) -> Result<()> {
     let sources = files::sources(&place.root)?;
     found.extend(outgoing::violations(&place.root, &sources)?);
     found.extend(restricted_calls::violations(&place.root, &sources)?);
+    found.extend(statements::violations(&place.root, &sources)?);
     found.extend(long_forms::violations(&place.root, &sources)?);
     found.extend(wording::violations(&place.root, &sources, &files::documents(&place.root)?)?);
     if !found.is_empty() {

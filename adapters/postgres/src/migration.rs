@@ -1,6 +1,10 @@
 //! Schema migrations, and creation and expiry of monthly partitions.
 
-use crate::{database::tls, driver_error::redact_driver_error};
+use crate::{
+    database::tls,
+    driver_error::redact_driver_error,
+    guarded::{Input, Query},
+};
 use sha2::{Digest, Sha256};
 use std::{error::Error, str::FromStr, time::Duration};
 use tokio_postgres::{Client, Config, error::SqlState};
@@ -103,9 +107,10 @@ pub async fn create_partitions(owner_url: &str) -> Result<i32, MigrationError> {
 /// Waits for long readers up to [`PARTITION_ATTEMPTS`] times in total; the next daily run creates the rest, months
 /// before it is needed.
 async fn create_missing_partitions(client: &Client) -> Result<i32, MigrationError> {
+    let sql = format!("SELECT fairway_make_partition({MONTHS_AHEAD}, 1)");
     let (mut made, mut busy) = (0, 0);
     loop {
-        match client.query_one("SELECT fairway_make_partition($1, 1)", &[&MONTHS_AHEAD]).await {
+        match client.query_one(&sql, &[]).await {
             Ok(row) if row.try_get::<_, Option<&str>>(0)?.is_none() => return Ok(made),
             Ok(_) => made += 1,
             Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) && busy < PARTITION_ATTEMPTS => {
@@ -136,11 +141,11 @@ pub struct ExpiredPartitions {
 /// # Errors
 /// When the database is unreachable or rejects a statement.
 pub async fn expire_payloads(owner_url: &str, kept: Duration) -> Result<ExpiredPartitions, MigrationError> {
-    const SQL: &str = "SELECT fairway_expire_payloads(make_interval(secs => $1))";
+    let sql = format!("SELECT fairway_expire_payloads(make_interval(secs => {}))", kept.as_secs());
     let client = connect(owner_url).await?;
     let mut months = Vec::new();
     loop {
-        match client.query_one(SQL, &[&kept.as_secs_f64()]).await {
+        match client.query_one(&sql, &[]).await {
             Ok(row) => match row.try_get(0)? {
                 Some(month) => months.push(month),
                 None => return Ok(ExpiredPartitions { months, is_incomplete: false }),
@@ -166,8 +171,10 @@ pub fn schema_fingerprint() -> u64 {
 /// When the server is unreachable or rejects the statement.
 pub async fn create_database(server_url: &str, name: &str) -> Result<(), MigrationError> {
     let client = connect(server_url).await?;
-    let known = client.query_opt("SELECT FROM pg_database WHERE datname = $1", &[&name]).await?;
-    if known.is_none() {
+    static FIND: Query = Query::new("SELECT FROM pg_database WHERE datname = {name}");
+    let input = Input::without_rows().with_param("name", name);
+    let sql = FIND.text(&input).map_err(|error| MigrationError::Database(Box::new(error)))?;
+    if client.query_opt(sql, &input.params()).await?.is_none() {
         client.batch_execute(&format!("CREATE DATABASE \"{}\"", name.replace('"', "\"\""))).await?;
     }
     Ok(())

@@ -83,7 +83,9 @@ async fn connect(url: &str) -> Result<(Client, DriverConnection), StoreError> {
 #[async_trait]
 impl WakeupBus for PostgresWakeupBus {
     async fn publish(&self, signals: &[Wakeup]) -> Result<(), StoreError> {
-        let message: Vec<String> = signals.iter().map(|signal| signal.as_wire()).collect();
+        static NOTIFY: Query = Query::new("SELECT pg_notify({channel}, {message})");
+        let message = |text| Input::without_rows().with_param("channel", CHANNEL).with_param::<&str>("message", text);
+        let text: Vec<String> = signals.iter().map(|signal| signal.as_wire()).collect();
         let mut connected = self.notifier.lock().await;
         let notifier = match connected.take().filter(|notifier| !notifier.client.is_closed()) {
             Some(notifier) => notifier,
@@ -97,7 +99,7 @@ impl WakeupBus for PostgresWakeupBus {
                         );
                     }
                 });
-                let notify = timeout(TIMEOUT, client.prepare("SELECT pg_notify($1, $2)"))
+                let notify = timeout(TIMEOUT, client.prepare(NOTIFY.text(&message(""))?))
                     .await
                     .map_err(|elapsed| store_error::unavailable(Box::new(elapsed)))?
                     .map_err(store_error::from_driver)?;
@@ -105,8 +107,8 @@ impl WakeupBus for PostgresWakeupBus {
             }
         };
         // The connection is kept only after an answer. A hanging connection would block all later notifications.
-        let message = message.join(" ");
-        let sent = timeout(TIMEOUT, notifier.client.execute(&notifier.notify, &[&CHANNEL, &message]))
+        let text = text.join(" ");
+        let sent = timeout(TIMEOUT, notifier.client.execute(&notifier.notify, &message(&text).params()))
             .await
             .map_err(|elapsed| store_error::unavailable(Box::new(elapsed)))?;
         *connected = Some(notifier);

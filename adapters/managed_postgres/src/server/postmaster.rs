@@ -144,7 +144,7 @@ mod tests {
     fn stops_an_abandoned_server_of_the_directory() {
         let folder = tempfile::tempdir().unwrap();
         // A program whose command line contains the directory, like a server's.
-        let script = "trap 'exit 0' INT; while :; do read -r line < \"$0/pipe\"; done";
+        let script = "trap 'exit 0' INT; while :; do read -r line < \"${0}/pipe\"; done";
         nix::unistd::mkfifo(&folder.path().join("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
         let mut child = Command::new("sh").arg("-c").arg(script).arg(folder.path()).spawn().unwrap();
         fs::write(folder.path().join("postmaster.pid"), format!("{}\n", child.id())).unwrap();

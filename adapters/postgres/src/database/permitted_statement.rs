@@ -98,7 +98,7 @@ mod tests {
             assert!(!second.is_finished(), "the second commit started while PostgreSQL executed the first");
             sleep(Duration::from_millis(10)).await;
         }
-        owner.execute("SELECT pg_cancel_backend($1)", &[&sleeping]).await.unwrap();
+        owner.batch_execute(&format!("SELECT pg_cancel_backend({sleeping})")).await.unwrap();
         assert_eq!(second.await.unwrap().unwrap(), 1);
     }
 }

@@ -28,9 +28,12 @@ async fn approved(stage: &Fixture, workload: &Workload) -> Vec<Release> {
 
 /// Checks the invariants: each lane's history is one path that ends at its holder, and exactly the holders are active.
 async fn assert_invariants(stage: &Fixture, workload: &Workload) {
-    let sql = "SELECT lane, revision, from_release_id, to_release_id FROM deployment_history
-        WHERE workload_id = $1 ORDER BY revision";
-    let rows = stage.owner.query(sql, &[&workload.workload_id.uuid()]).await.unwrap();
+    let id = workload.workload_id;
+    let sql = format!(
+        "SELECT lane, revision, from_release_id, to_release_id FROM deployment_history
+         WHERE workload_id = '{id}' ORDER BY revision"
+    );
+    let rows = stage.owner.query(&sql, &[]).await.unwrap();
     let now = stage.store.deployment(scope(), workload.workload_id, &crate::fixture::environment()).await.unwrap();
     let now = now.unwrap();
     let mut revisions = BTreeSet::new();
@@ -47,8 +50,8 @@ async fn assert_invariants(stage: &Fixture, workload: &Workload) {
     assert_eq!(revisions, expected, "the history has one entry for each revision");
     let holders: BTreeSet<Uuid> =
         Lane::ALL.into_iter().filter_map(|lane| now.holder(lane)).map(|id| id.uuid()).collect();
-    let sql = "SELECT release_id FROM release WHERE workload_id = $1 AND state = 'active'";
-    let active = stage.owner.query(sql, &[&workload.workload_id.uuid()]).await.unwrap();
+    let sql = format!("SELECT release_id FROM release WHERE workload_id = '{id}' AND state = 'active'");
+    let active = stage.owner.query(&sql, &[]).await.unwrap();
     assert_eq!(active.iter().map(|row| row.get(0)).collect::<BTreeSet<Uuid>>(), holders);
 }
 

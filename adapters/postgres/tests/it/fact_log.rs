@@ -113,8 +113,14 @@ async fn record(client: &impl GenericClient, fact_id: Uuid) {
     let fact = Fact::new(FactKind::AssetCreated, subject, None, &stamp, json!({ "slug": "x" }));
     let body = fact.canonical_bytes(TenantId::from(DEFAULT_TENANT));
     let leaf = leaf_hash(&body).to_vec();
-    let sql = "SELECT fairway_commit(true, $1, $2, NULL, $3, $4, $5, NULL, NULL, NULL, NULL, NULL, NULL)";
-    client.execute(sql, &[&DEFAULT_TENANT, &fact_id, &fact.kind.as_str(), &body, &leaf]).await.unwrap();
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let sql = format!(
+        "SELECT fairway_commit(true, '{DEFAULT_TENANT}', '{fact_id}', NULL, '{}', '\\x{}', '\\x{}', NULL, NULL, NULL, NULL, NULL, NULL)",
+        fact.kind.as_str(),
+        hex(&body),
+        hex(&leaf)
+    );
+    client.batch_execute(&sql).await.unwrap();
 }
 
 async fn order(stage: &Fixture) -> Vec<(i64, Uuid)> {
@@ -146,8 +152,8 @@ async fn crashed_sequencer_leaves_no_gap_and_no_duplicate_index() {
     }
     let mut dying = stage.database.connect_as_owner().await.unwrap();
     let transaction = dying.transaction().await.unwrap();
-    let sql = "SELECT fairway_sequence($1, 3)";
-    let placed: i64 = transaction.query_one(sql, &[&DEFAULT_TENANT]).await.unwrap().get(0);
+    let sql = format!("SELECT fairway_sequence('{DEFAULT_TENANT}', 3)");
+    let placed: i64 = transaction.query_one(&sql, &[]).await.unwrap().get(0);
     assert_eq!(placed, 3);
     assert_eq!(stage.store.sequence().await.unwrap(), 0, "a second sequencer must skip a locked log");
     transaction.rollback().await.unwrap();
@@ -165,11 +171,14 @@ async fn plan_from_an_empty_log_reads_each_fact_once() {
     stage.run("DELETE FROM fact_pending").await;
     record(&stage.owner, Uuid::now_v7()).await;
     assert_eq!(young.sequence().await.unwrap(), 1);
-    let fill = "WITH made AS (
-            INSERT INTO fact SELECT $1, gen_random_uuid(), NULL, 'x', 'x', sha256('x') FROM generate_series(1, $2::bigint)
+    let fill = format!(
+        "WITH made AS (
+            INSERT INTO fact SELECT '{DEFAULT_TENANT}', gen_random_uuid(), NULL, 'x', 'x', sha256('x')
+            FROM generate_series(1, {FACTS})
             RETURNING fact_id)
-        INSERT INTO fact_pending SELECT $1, fact_id FROM made";
-    stage.owner.execute(fill, &[&DEFAULT_TENANT, &FACTS]).await.unwrap();
+         INSERT INTO fact_pending SELECT '{DEFAULT_TENANT}', fact_id FROM made"
+    );
+    stage.run(&fill).await;
     let mut placed = 0;
     while placed < FACTS.unsigned_abs() {
         placed += young.sequence().await.unwrap();
@@ -201,8 +210,9 @@ async fn order_survives_a_copy_to_another_cluster() {
     for table in ["fact", "fact_pending", "fact_order", "fact_log"] {
         let read = format!("SELECT coalesce(json_agg(row ORDER BY md5(row::text)), '[]') FROM {table} AS row");
         let rows: Value = from.owner.query_one(&read, &[]).await.unwrap().get(0);
-        let write = format!("INSERT INTO {table} SELECT * FROM json_populate_recordset(NULL::{table}, $1)");
-        to.owner.execute(&write, &[&rows]).await.unwrap();
+        let rows = rows.to_string().replace('\'', "''");
+        let write = format!("INSERT INTO {table} SELECT * FROM json_populate_recordset(NULL::{table}, '{rows}')");
+        to.run(&write).await;
     }
     assert_eq!(order(&to).await, order(&from).await);
     assert_eq!(to.store.sequence().await.unwrap(), 1);

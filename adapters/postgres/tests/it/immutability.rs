@@ -59,13 +59,15 @@ async fn service(stage: &Fixture) -> Client {
 
 /// The tables and their partitions.
 async fn all_relations(stage: &Fixture) -> Vec<String> {
-    let sql = "SELECT relname::text FROM pg_class
-        WHERE relkind IN ('r', 'p') AND relnamespace = 'public'::regnamespace
-            AND (relname = ANY($1) OR oid IN (
+    let names = APPEND_ONLY.join(",");
+    let sql = format!(
+        "SELECT relname::text FROM pg_class
+         WHERE relkind IN ('r', 'p') AND relnamespace = 'public'::regnamespace
+            AND (relname = ANY('{{{names}}}') OR oid IN (
                 SELECT inhrelid FROM pg_inherits JOIN pg_class AS parent ON parent.oid = inhparent
-                WHERE parent.relname = ANY($1)))";
-    let names: Vec<&str> = APPEND_ONLY.to_vec();
-    stage.owner.query(sql, &[&names]).await.unwrap().iter().map(|row| row.get(0)).collect()
+                WHERE parent.relname = ANY('{{{names}}}')))"
+    );
+    stage.owner.query(&sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect()
 }
 
 async fn sqlstate_of(client: &Client, sql: &str) -> String {

@@ -79,8 +79,9 @@ async fn rejects_an_unreadable_interface_document() {
         json!({ "presentation_mode": "form", "access_mode": "everybody" }),
         json!({ "presentation_mode": "form", "access_mode": null }),
     ] {
-        let sql = "UPDATE workload SET interface_config = $1 WHERE workload_id = $2";
-        let refused = stage.owner.execute(sql, &[&document, &workload.workload_id.uuid()]).await.unwrap_err();
+        let id = workload.workload_id;
+        let sql = format!("UPDATE workload SET interface_config = '{document}' WHERE workload_id = '{id}'");
+        let refused = stage.owner.batch_execute(&sql).await.unwrap_err();
         let constraint = refused.as_db_error().and_then(|error| error.constraint()).unwrap_or_default().to_owned();
         assert!(constraint.starts_with("workload_interface_"), "{document}: {refused:?}");
     }

@@ -46,12 +46,14 @@ async fn large_approval_notes_wait_for_memory() {
     for bytes in [LARGE - 1, LARGE] {
         let (run, end) = accepted(&stage).await;
         stage.store.finish(scope(), &end).await.unwrap();
-        let note = "UPDATE approval_note SET body = repeat('x', $1) FROM approval
-            WHERE approval.approval_id = approval_note.approval_id AND release_id = $2";
-        let bytes = i32::try_from(bytes).unwrap();
-        assert_eq!(stage.owner.execute(note, &[&bytes, &run.release_id.uuid()]).await.unwrap(), 1);
-        let approval = "SELECT approval_id FROM approval WHERE release_id = $1";
-        let approval = stage.owner.query_one(approval, &[&run.release_id.uuid()]).await.unwrap();
+        let release = run.release_id;
+        let note = format!(
+            "UPDATE approval_note SET body = repeat('x', {bytes}) FROM approval
+             WHERE approval.approval_id = approval_note.approval_id AND release_id = '{release}'"
+        );
+        assert_eq!(stage.owner.execute(&note, &[]).await.unwrap(), 1);
+        let approval = format!("SELECT approval_id FROM approval WHERE release_id = '{release}'");
+        let approval = stage.owner.query_one(&approval, &[]).await.unwrap();
         let evidence = stage.store.evidence(scope(), run.execution_id).await.unwrap().unwrap();
         assert!(evidence.has_notes);
         assert_eq!(evidence.notes, [], "a batch load of evidence returned notes");
@@ -175,11 +177,15 @@ async fn pages_events_and_large_chunks_wait_for_memory() {
     let mut sizes = vec![10_000; 5];
     sizes.extend([40_000, 66_000]);
     sizes.extend([100; 200]);
-    let (positions, sizes): (Vec<i16>, Vec<i32>) = (1..).zip(sizes).unzip();
-    let insert = "INSERT INTO execution_progress (tenant_id, execution_id, position, events)
-        SELECT tenant_id, execution_id, position, format('[{\"kind\":\"output.delta\",\"data\":{\"delta\":\"%s\"}}]', repeat('x', size))
-        FROM execution, unnest($2::smallint[], $3::integer[]) AS piece (position, size) WHERE execution_id = $1";
-    stage.owner.execute(insert, &[&id.uuid(), &positions, &sizes]).await.unwrap();
+    let sizes: Vec<String> = sizes.iter().map(ToString::to_string).collect();
+    let insert = format!(
+        r#"INSERT INTO execution_progress (tenant_id, execution_id, position, events)
+        SELECT tenant_id, execution_id, position,
+            format('[{{"kind":"output.delta","data":{{"delta":"%s"}}}}]', repeat('x', size))
+        FROM execution, unnest(ARRAY[{}]) WITH ORDINALITY AS chunk (size, position) WHERE execution_id = '{id}'"#,
+        sizes.join(", ")
+    );
+    stage.run(&insert).await;
     let (mut pages, mut after, mut read) = (Vec::new(), 0, 0);
     loop {
         let page = stage.store.events(scope(), id, after).await.unwrap();

@@ -222,8 +222,8 @@ async fn next_start_completes_a_killed_migration() {
         let killed = migrate(&empty.url()).await;
         owner.batch_execute("DROP EVENT TRIGGER trap; DROP SCHEMA trap CASCADE").await.unwrap();
         assert!(killed.is_err(), "{killed_at} was created without a kill");
-        let made = "SELECT to_regclass($1) IS NULL AND to_regproc($1) IS NULL";
-        let undone: bool = owner.query_one(made, &[&killed_at]).await.unwrap().get(0);
+        let made = format!("SELECT to_regclass('{killed_at}') IS NULL AND to_regproc('{killed_at}') IS NULL");
+        let undone: bool = owner.query_one(&made, &[]).await.unwrap().get(0);
         assert!(undone, "{killed_at} survived the rollback of its transaction");
     }
     migrate(&empty.url()).await.unwrap();

@@ -98,7 +98,7 @@ async fn identifiers_map_to_the_partition_of_their_millisecond() {
     let seconds = u64::try_from(moment.unix_timestamp()).unwrap();
     let floor: uuid::Uuid = stage
         .owner
-        .query_one("SELECT fairway_uuid_floor($1)", &[&moment.replace_nanosecond(0).unwrap()])
+        .query_one(&format!("SELECT fairway_uuid_floor(to_timestamp({seconds}))"), &[])
         .await
         .unwrap()
         .get(0);

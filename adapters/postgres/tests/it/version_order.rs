@@ -154,9 +154,12 @@ async fn only_routes_of_model_policies_are_withdrawn() {
     for (route, expected) in [("a", false), ("b", true), ("c", false), ("d", true)] {
         assert_eq!(after(route).await, expected, "{route}");
     }
-    let sql = "SELECT string_agg(route_id || ' ' || state, ', ' ORDER BY route_id) FROM withdrawn_route
-        WHERE asset_version_id = $1";
-    let rows = stage.owner.query_one(sql, &[&retiring.asset_version_id.uuid()]).await.unwrap();
+    let sql = format!(
+        "SELECT string_agg(route_id || ' ' || state, ', ' ORDER BY route_id) FROM withdrawn_route
+         WHERE asset_version_id = '{}'",
+        retiring.asset_version_id
+    );
+    let rows = stage.owner.query_one(&sql, &[]).await.unwrap();
     assert_eq!(rows.get::<_, String>(0), "b suspended, d retired");
     // Content of other kinds does not withdraw routes.
     let skill = stage.asset(AssetKind::Skill).await;

@@ -62,7 +62,7 @@ async fn closed_connection_is_replaced() {
     let owner = database.connect_as_owner().await.unwrap();
     for _ in 0..20 {
         let closed = backend(&store).await;
-        owner.execute("SELECT pg_terminate_backend($1)", &[&closed]).await.unwrap();
+        owner.batch_execute(&format!("SELECT pg_terminate_backend({closed})")).await.unwrap();
         let find = || diesel::select(sql::<Integer>("pg_backend_pid()"));
         if let Err(refused) = store.first::<_, i32>("backend", find).await {
             assert_eq!(refused.fault, StoreFault::Unavailable, "{refused:?}");

@@ -1,0 +1,89 @@
+//! Checks that statements of the adapters number no parameters by hand, and that the list of statements that are text is
+//! complete and current.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+/// The statements that are text and not typed queries, one on each line: file and name. A new line is a decision: a typed
+/// query is checked by the compiler.
+const LIST: &str = "adapters/postgres/text_statements.txt";
+/// The tests of the builders compare texts with numbers.
+const BUILDER_TESTS: [&str; 2] = ["adapters/postgres/src/guarded/tests.rs", "adapters/postgres/src/pagination/tests.rs"];
+/// The types of statements that are text.
+const TYPES: [&str; 3] = ["Query", "Guarded", "GuardedBatch"];
+
+/// Sources with numbered parameters, and differences between the list and the statements.
+///
+/// # Errors
+/// When a source or the list cannot be read.
+pub(crate) fn violations(root: &Path, sources: &[PathBuf]) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    let mut statements = BTreeSet::new();
+    for path in sources.iter().filter(|path| path.starts_with(root.join("adapters"))) {
+        let relative = path.strip_prefix(root).unwrap_or(path);
+        if BUILDER_TESTS.iter().any(|tests| relative == Path::new(tests)) {
+            continue;
+        }
+        let text = fs::read_to_string(path).with_context(|| format!("reading {}", relative.display()))?;
+        found.extend(numbered_lines(&text).map(|line| {
+            format!("{}:{line}: name the parameter; the builder in `guarded.rs` numbers it", relative.display())
+        }));
+        if relative.starts_with("adapters/postgres/src") {
+            statements.extend(names(&text).map(|name| format!("{} {name}", relative.display())));
+        }
+    }
+    let list = fs::read_to_string(root.join(LIST)).with_context(|| format!("reading {LIST}"))?;
+    let listed: BTreeSet<String> = list.lines().map(str::to_owned).collect();
+    let unlisted = statements.difference(&listed).map(|name| format!("{LIST}: `{name}` is text; type it or list it"));
+    found.extend(unlisted);
+    found.extend(listed.difference(&statements).map(|name| format!("{LIST}: there is no `{name}`")));
+    Ok(found)
+}
+
+/// The numbers of lines with `$` and a digit.
+fn numbered_lines(text: &str) -> impl Iterator<Item = usize> {
+    let is_numbered =
+        |line: &str| line.split('$').skip(1).any(|rest| rest.starts_with(|first: char| first.is_ascii_digit()));
+    (1..).zip(text.lines()).filter(move |(_, line)| is_numbered(line)).map(|(number, _)| number)
+}
+
+/// The names of the statements that a file defines.
+fn names(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter_map(|line| {
+        let (name, definition) = line.trim_start().strip_prefix("static ")?.split_once(": ")?;
+        let (kind, _) = definition.split_once(" =")?;
+        TYPES.contains(&kind).then_some(name)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn project(source: &str, list: &str) -> Result<Vec<String>> {
+        let root = tempfile::tempdir()?;
+        let path = root.path().join("adapters/postgres/src/thing.rs");
+        fs::create_dir_all(path.parent().context("no parent")?)?;
+        fs::write(&path, source)?;
+        fs::write(root.path().join(LIST), list)?;
+        violations(root.path(), &[path])
+    }
+
+    #[test]
+    fn accepts_listed_statements_with_named_parameters() {
+        let source = "    static FIND: Query = Query::new(\"SELECT FROM thing WHERE thing_id = {thing_id}\");\n";
+        let found = project(source, "adapters/postgres/src/thing.rs FIND\n").unwrap();
+        assert!(found.is_empty(), "{found:?}");
+    }
+
+    #[test]
+    fn rejects_numbered_parameters_and_differences_from_the_list() {
+        let source = "static SAVE: Guarded =\n    Guarded::new(\"UPDATE thing SET name = $1\", \"true\");\n";
+        let found = project(source, "adapters/postgres/src/thing.rs FIND\n").unwrap();
+        assert_eq!(found.len(), 3, "{found:?}");
+        assert!(found[0].contains("thing.rs:2") && found[1].contains("SAVE") && found[2].contains("FIND"), "{found:?}");
+    }
+}
