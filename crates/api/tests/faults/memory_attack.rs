@@ -1,7 +1,7 @@
 //! Bounds the resident memory of a server under attack by clients of every role.
 //!
-//! The short form runs each attack alone, for one round; it repeats an attack that misses a goal, up to three times. The
-//! long form (`cargo xtask model`) runs random attacks concurrently, from the seed `FAIRWAY_TEST_SEED`, for
+//! The short form runs each attack alone, for one round; it repeats an attack that misses a goal, up to three times.
+//! The long form (`cargo xtask model`) runs random attacks concurrently, from the seed `FAIRWAY_TEST_SEED`, for
 //! `FAIRWAY_TEST_MEMORY_SECONDS` (600 by default).
 //! `FAIRWAY_TEST_MEMORY_ATTACKS` selects attacks by name, separated by commas, to find the cause of a peak.
 

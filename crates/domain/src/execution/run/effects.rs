@@ -46,7 +46,7 @@ pub struct RunInput<'a> {
 #[derive(Debug)]
 #[must_use]
 pub enum RunEffect {
-    /// Evaluates the access contracts of the bound knowledge bases, in binding order. This is the first effect of a run.
+    /// Evaluates the access contracts of the bound knowledge bases, in binding order; requested first.
     CheckContracts,
     /// Loads the conversation history.
     LoadHistory,
