@@ -23,6 +23,8 @@ const EVENT_STREAM: &str = "text/event-stream";
 
 /// A pooled connection with the credentials of an account.
 pub struct Connection {
+    /// The slot of the account, for the log.
+    account: String,
     endpoint: Endpoint,
     key: Option<(Arc<dyn SecretReader>, ServerSecretRef)>,
 }
@@ -42,11 +44,13 @@ pub(crate) enum StreamResponse {
 }
 
 impl Connection {
-    /// A connection to an address that the operator configured; the guard allows its exact origin.
+    /// A connection of the account in this slot to an address that the operator configured; the guard allows its exact
+    /// origin.
     ///
     /// # Errors
     /// When the address is invalid.
     pub fn new(
+        account: &str,
         guard: &Guard,
         base_url: &Url,
         time: Duration,
@@ -54,6 +58,7 @@ impl Connection {
     ) -> Result<Self, EgressError> {
         let guard = guard.clone().with_allowed_origin(base_url);
         Ok(Self {
+            account: account.to_owned(),
             endpoint: guard.endpoint(base_url.as_str(), Limits { timeout: time, max_body: MAX_RESPONSE_BYTES })?,
             key,
         })
@@ -63,11 +68,18 @@ impl Connection {
     pub(crate) async fn key_header(&self, name: HeaderName, before: &str) -> Result<HeaderMap, ProviderFailure> {
         let Some((secrets, reference)) = &self.key else { return Ok(HeaderMap::new()) };
         let secret = secrets.read_server_secret(reference).await.map_err(|error| {
-            tracing::warn!(code = error.code(), "failed to read the key of a provider account; the call fails");
+            tracing::warn!(
+                account = self.account.as_str(),
+                code = error.code(),
+                "failed to read the key of a provider account; failing the call"
+            );
             ProviderError::Unavailable
         })?;
         let Ok(mut value) = HeaderValue::from_str(&format!("{before}{}", secret.expose())) else {
-            tracing::warn!("the key of a provider account has invalid characters; the call fails");
+            tracing::warn!(
+                account = self.account.as_str(),
+                "the key of a provider account contains characters that a header cannot contain; failing the call"
+            );
             return Err(ProviderError::Unavailable.into());
         };
         value.set_sensitive(true);
@@ -88,7 +100,11 @@ impl Connection {
         let body = serde_json::to_vec(body).map_err(|_| ProviderError::Refused)?;
         let call = EgressRequest { method: Method::POST, path: path.to_owned(), headers, body: body.into() };
         let answer = self.endpoint.send(call).await.map_err(|error| {
-            tracing::warn!(code = error.code(), "failed to send a request to a provider");
+            tracing::warn!(
+                account = self.account.as_str(),
+                code = error.code(),
+                "failed to send a request to a model provider; the caller decides on a retry"
+            );
             failure::of_sending(error)
         })?;
         if answer.status().is_success() {
@@ -96,7 +112,11 @@ impl Connection {
         }
         // The body may repeat the request or the key, so only the status is logged.
         let status = answer.status();
-        tracing::warn!(status = status.as_u16(), "a provider returned an error status");
+        tracing::warn!(
+            account = self.account.as_str(),
+            status = status.as_u16(),
+            "a model provider returned an error status; the caller decides on a retry"
+        );
         Err(failure::with_headers(failure::of_status(status), answer.headers(), SystemTime::now()))
     }
 

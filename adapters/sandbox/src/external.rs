@@ -7,6 +7,7 @@ use fairway_domain::execution::script::{
     AbandonBehavior, GatewayFailure, Language, MAX_DURATION, PreparedGateway, ScriptGateway, ScriptLimits,
     ScriptRequest, ScriptResult,
 };
+use fairway_domain::id::ExecutionId;
 use fairway_domain::secret::Secret;
 use fairway_egress::{
     EgressError, EgressRefusal, EgressRequest, Endpoint, Guard, Limits, Method, StatusCode, Url,
@@ -74,15 +75,17 @@ impl ExternalGateway {
             "limits": request.limits.as_json(),
         });
         let call = EgressRequest { method: Method::POST, path: String::new(), headers, body: body.to_string().into() };
-        let answer = self.endpoint.send(call).await.map_err(gateway_failure)?;
+        let failed = |error| gateway_failure(error, request.execution_id);
+        let answer = self.endpoint.send(call).await.map_err(failed)?;
         if answer.status() != StatusCode::OK {
             tracing::info!(
+                execution_id = %request.execution_id,
                 status = answer.status().as_u16(),
                 "the runtime gateway returned another status than 200; the outcome of the script is unknown"
             );
             return Err(GatewayFailure::Lost);
         }
-        Response::read(&answer.read_all().await.map_err(gateway_failure)?, request.limits.output_bytes)
+        Response::read(&answer.read_all().await.map_err(failed)?, request.limits.output_bytes)
     }
 }
 
@@ -111,15 +114,21 @@ impl PreparedGateway for ExternalGateway {
 
 /// Converts a failure for the caller; the log gets its cause. A script that was not sent did not run; otherwise its
 /// outcome is unknown.
-fn gateway_failure(error: EgressError) -> GatewayFailure {
-    tracing::info!(error = &error as &dyn std::error::Error, "a call of the runtime gateway failed");
-    match error {
+fn gateway_failure(error: EgressError, execution_id: ExecutionId) -> GatewayFailure {
+    let failure = match error {
         EgressError::Refused(_) | EgressError::Unresolved | EgressError::Unreachable => GatewayFailure::Unreachable,
         EgressError::TimedOut => GatewayFailure::TimedOut,
         EgressError::Redirected | EgressError::TooLong | EgressError::Encoded | EgressError::Incomplete => {
             GatewayFailure::Lost
         }
-    }
+    };
+    tracing::info!(
+        %execution_id,
+        code = failure.code(),
+        error = &error as &dyn std::error::Error,
+        "failed to call the runtime gateway; ending the run as failed or unknown"
+    );
+    failure
 }
 
 #[cfg(test)]

@@ -76,11 +76,18 @@ impl ToolClient {
         before: &str,
     ) -> Result<HeaderValue, HttpCallError> {
         let secret = self.secrets.read(tenant, reference).await.map_err(|error| {
-            tracing::warn!(code = error.code(), "failed to read the secret of a call; the call fails");
+            tracing::warn!(
+                tenant = tenant.as_str(),
+                code = error.code(),
+                "failed to read the secret of an HTTP call; failing the call"
+            );
             HttpCallError::SecretUnavailable
         })?;
         let mut value = HeaderValue::from_str(&format!("{before}{}", secret.expose())).map_err(|_| {
-            tracing::warn!("the secret of a call has characters that a header cannot contain; the call fails");
+            tracing::warn!(
+                tenant = tenant.as_str(),
+                "a secret contains characters that a header cannot contain; failing the call"
+            );
             HttpCallError::SecretUnavailable
         })?;
         value.set_sensitive(true);
@@ -104,7 +111,12 @@ impl ToolClient {
         let sent = EgressRequest { method: to_http_method(call.method), path, headers, body: body.into() };
         let answer = endpoint.send(sent).await.map_err(call_error)?;
         if !answer.status().is_success() {
-            tracing::info!(status = answer.status().as_u16(), "a call returned an error status");
+            tracing::info!(
+                tenant = tenant.as_str(),
+                call_id = %call.call_id,
+                status = answer.status().as_u16(),
+                "an HTTP call got an error status; failing the call"
+            );
             return Err(HttpCallError::ErrorStatus);
         }
         let kind = answer.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
@@ -177,7 +189,7 @@ fn matches_hosts(hosts: &[String], address: &str) -> bool {
 
 /// Converts a failure for the caller. The log gets its cause without the address, whose path is often secret.
 fn call_error(error: EgressError) -> HttpCallError {
-    tracing::info!(error = &error as &dyn std::error::Error, "a call failed");
+    tracing::info!(error = &error as &dyn std::error::Error, "failed to complete an HTTP call; failing the call");
     match error {
         EgressError::Refused(_) => HttpCallError::Forbidden,
         EgressError::Unresolved | EgressError::Unreachable => HttpCallError::Unreachable,

@@ -96,7 +96,11 @@ async fn run_session(wire: GuardedTransport, call: &McpCall) -> Result<Value, Mc
     let myself = Implementation::new("fairway", env!("CARGO_PKG_VERSION"));
     let me = ClientInfo(ClientConfig::new(ClientCapabilities::default(), myself).with_protocol_version(handshake));
     let running = serve_client_with_lifecycle(me, transport, lifecycle).await.map_err(|error| {
-        tracing::info!(error = init_error_name(&error), "failed to start an MCP session");
+        tracing::info!(
+            error_kind = init_error_name(&error),
+            call_id = %call.call_id,
+            "failed to start an MCP session; failing the tool call"
+        );
         HttpCallError::Truncated
     })?;
     // The end of the session is not awaited. The SDK's task sends it when the session is dropped, within seconds,
@@ -110,7 +114,7 @@ async fn verify_and_call(peer: &Peer<RoleClient>, call: &McpCall) -> Result<Valu
     {
         return Err(HttpCallError::ErrorStatus.into());
     }
-    let found = find_tool(peer, &call.tool).await?;
+    let found = find_tool(peer, call).await?;
     let found = found.and_then(|tool| {
         let schema = Value::Object(tool.input_schema.as_ref().clone());
         ToolPin::of(&tool.name, tool.description.as_deref().unwrap_or_default(), &schema)
@@ -119,20 +123,20 @@ async fn verify_and_call(peer: &Peer<RoleClient>, call: &McpCall) -> Result<Valu
         return Err(McpError::Drifted(found));
     }
     let params = CallToolRequestParams::new(call.tool.clone()).with_arguments(call.arguments.clone());
-    match peer.call_tool_once(params).await.map_err(|error| session_error(&error))? {
-        CallToolResponse::Complete(result) => Ok(result_value(result)?),
+    match peer.call_tool_once(params).await.map_err(|error| session_error(&error, call))? {
+        CallToolResponse::Complete(result) => Ok(result_value(result, call)?),
         // No user is available for input, and no client would poll a task.
         CallToolResponse::InputRequired(_) | CallToolResponse::Task(_) => Err(HttpCallError::ErrorStatus.into()),
         _ => Err(HttpCallError::Malformed.into()),
     }
 }
 
-async fn find_tool(peer: &Peer<RoleClient>, name: &str) -> Result<Option<Tool>, McpError> {
+async fn find_tool(peer: &Peer<RoleClient>, call: &McpCall) -> Result<Option<Tool>, McpError> {
     let (mut found, mut cursor) = (None, None);
     for _ in 0..MAX_PAGES {
         let params = PaginatedRequestParams::default().with_cursor(cursor);
-        let page = peer.list_tools(Some(params)).await.map_err(|error| session_error(&error))?;
-        for tool in page.tools.into_iter().filter(|tool| tool.name == name) {
+        let page = peer.list_tools(Some(params)).await.map_err(|error| session_error(&error, call))?;
+        for tool in page.tools.into_iter().filter(|tool| tool.name == call.tool) {
             // Of two tools with the same name, the server's choice is unknown.
             if found.replace(tool).is_some() {
                 return Ok(None);
@@ -148,9 +152,9 @@ async fn find_tool(peer: &Peer<RoleClient>, name: &str) -> Result<Option<Tool>, 
 }
 
 /// The result of a tool: its structured content, or its text. The limits of HTTP responses apply.
-fn result_value(result: CallToolResult) -> Result<Value, HttpCallError> {
+fn result_value(result: CallToolResult, call: &McpCall) -> Result<Value, HttpCallError> {
     if result.is_error == Some(true) {
-        tracing::info!("an MCP tool reported an error");
+        tracing::info!(call_id = %call.call_id, "an MCP tool reported an error; failing the tool call");
         return Err(HttpCallError::ErrorStatus);
     }
     let value = match result.structured_content {
@@ -175,8 +179,8 @@ fn result_value(result: CallToolResult) -> Result<Value, HttpCallError> {
     json::read(&bytes).map_err(|_| HttpCallError::Malformed)
 }
 
-/// Converts a session failure. The log gets only its name: other parts may contain the server's text.
-fn session_error(error: &ServiceError) -> HttpCallError {
+/// Converts a session failure of a call. The log gets only its name: other parts may contain the server's text.
+fn session_error(error: &ServiceError, call: &McpCall) -> HttpCallError {
     let (name, failure) = match error {
         ServiceError::McpError(_) => ("McpError", HttpCallError::ErrorStatus),
         ServiceError::UnexpectedResponse => ("UnexpectedResponse", HttpCallError::Malformed),
@@ -188,7 +192,7 @@ fn session_error(error: &ServiceError) -> HttpCallError {
         ServiceError::InputRequiredRoundsExceeded { .. } => ("InputRequiredRoundsExceeded", HttpCallError::Truncated),
         _ => ("unknown", HttpCallError::Truncated),
     };
-    tracing::info!(error = name, "an MCP session failed");
+    tracing::info!(error_kind = name, call_id = %call.call_id, "an MCP session failed; failing the tool call");
     failure
 }
 
@@ -289,7 +293,7 @@ impl GuardedTransport {
             return Ok(StreamableHttpPostResponse::Accepted);
         }
         if !status.is_success() {
-            tracing::info!(status = status.as_u16(), "an MCP server returned an error status");
+            tracing::info!(status = status.as_u16(), "an MCP server returned an error status; failing the tool call");
             return Err(self.invalid_response(HttpCallError::ErrorStatus));
         }
         let session = answer.headers().get(SESSION).and_then(|session| session.to_str().ok()).map(str::to_owned);

@@ -216,7 +216,7 @@ fn provider(
 ) -> anyhow::Result<Arc<dyn Provider>> {
     let connection = |endpoint: &ProviderEndpoint| {
         let key = endpoint.secret_ref.clone().map(|reference| (Arc::clone(secrets), reference));
-        Connection::new(guard, &endpoint.base_url, endpoint.timeout, key)
+        Connection::new(&account.account_slot, guard, &endpoint.base_url, endpoint.timeout, key)
     };
     let provider: Arc<dyn Provider> = match &account.kind {
         ProviderKind::Local => Arc::new(LocalProvider),

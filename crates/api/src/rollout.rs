@@ -39,7 +39,7 @@ impl NewPlan {
     pub(crate) fn parse(&self) -> Result<RolloutPlan, FieldProblem> {
         let lanes: Option<Vec<Lane>> = self.lane_sequence.iter().map(|lane| Lane::parse(lane)).collect();
         let lanes = lanes.ok_or_else(|| FieldProblem::invalid("rollout_plan.lane_sequence"))?;
-        // A value that does not fit exceeds every bound.
+        // A value that `u32` cannot hold is refused as too long.
         let minutes = u32::try_from(self.soak_duration_minutes).unwrap_or(MAX_SOAK_MINUTES.saturating_add(1));
         let pace = if self.auto_advance { AdvanceMode::Automatic } else { AdvanceMode::Manual };
         RolloutPlan::new(&lanes, minutes, pace).map_err(|refusal| {

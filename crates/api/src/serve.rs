@@ -397,7 +397,7 @@ pub async fn run_rollout_controller(settings: &Settings) -> anyhow::Result<()> {
         }
         .await
         {
-            tracing::warn!(error = format!("{error:#}"), "database unavailable; retrying");
+            tracing::warn!(error = format!("{error:#}"), "database unavailable; retrying in 1 s");
             tokio::select! {
                 () = shutdown.as_mut() => return Ok(()),
                 () = tokio::time::sleep(DATABASE_RETRY_DELAY) => {}
@@ -454,7 +454,7 @@ async fn maintain_partitions(owner_url: String, kept: Duration) {
         expire_payloads(&owner_url, kept).await;
         tokio::time::sleep(PARTITION_INTERVAL).await;
         match fairway_postgres::create_partitions(&owner_url).await {
-            Ok(made) => tracing::info!(made, "future partitions created"),
+            Ok(partitions) => tracing::info!(partitions, "created future partitions"),
             Err(error) => {
                 tracing::error!(
                     error = &error as &dyn std::error::Error,
@@ -472,7 +472,7 @@ async fn expire_payloads(owner_url: &str, kept: Duration) {
         match fairway_postgres::expire_payloads(owner_url, kept).await {
             Ok(expired) => {
                 if !expired.months.is_empty() {
-                    tracing::info!(months = expired.months.join(", "), "expired payloads dropped");
+                    tracing::info!(months = expired.months.join(", "), "dropped expired payloads");
                 }
                 if !expired.is_incomplete {
                     return;

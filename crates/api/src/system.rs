@@ -1,4 +1,4 @@
-//! System clock and random identifiers.
+//! The system clock, and a source of time-ordered identifiers, salts and secrets.
 
 use fairway_domain::{
     id::IdSource,

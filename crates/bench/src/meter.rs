@@ -51,11 +51,11 @@ pub(crate) struct Cost {
     pub(crate) machine: Duration,
     /// Bytes of write-ahead log written.
     pub(crate) log_bytes: u64,
-    /// The contents of that log, if PostgreSQL can report them.
+    /// Bytes and commits in the written WAL, by kind; `None` if PostgreSQL cannot report them.
     pub(crate) log: Option<LogContents>,
 }
 
-/// The contents of a range of the write-ahead log.
+/// Bytes and commits in a range of the write-ahead log, by kind.
 #[derive(Clone, Copy)]
 pub(crate) struct LogContents {
     /// Bytes of records without full-page images.

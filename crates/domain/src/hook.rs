@@ -39,7 +39,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// The spelling in content, evidence and requests.
+    /// The wire form in content, evidence and requests.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -17,7 +17,7 @@ fn load() -> Option<ClientConfig> {
     let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
     let own = rustls_native_certs::load_native_certs();
     if !own.errors.is_empty() {
-        tracing::debug!(errors = own.errors.len(), "failed to read some system certificates");
+        tracing::debug!(errors = own.errors.len(), "failed to read some system certificates; continuing without them");
     }
     roots.add_parsable_certificates(own.certs);
     let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));

@@ -77,7 +77,7 @@ pub async fn run_sequencer(log: Arc<dyn FactSequencer>, wake: Arc<SequencerWakeu
                 tokio::time::sleep(BATCH_WINDOW).await;
             }
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "failed to sequence facts; retrying");
+                tracing::warn!(error = &error as &dyn std::error::Error, "failed to sequence facts; retrying in 1 s");
                 tokio::time::sleep(RETRY_DELAY).await;
             }
         }

@@ -14,7 +14,7 @@ pub async fn run_retention(services: Services) {
             Err(error) => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "failed to delete expired idempotency keys; retrying"
+                    "failed to delete expired idempotency keys; retrying in 1 h"
                 );
             }
         }
@@ -23,7 +23,7 @@ pub async fn run_retention(services: Services) {
             Err(error) => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "failed to delete expired rate limit counters; retrying"
+                    "failed to delete expired rate limit counters; retrying in 1 h"
                 );
             }
         }
@@ -32,7 +32,7 @@ pub async fn run_retention(services: Services) {
             Err(error) => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "failed to delete expired conversation turns; retrying"
+                    "failed to delete expired conversation turns; retrying in 1 h"
                 );
             }
         }
@@ -45,7 +45,7 @@ pub async fn run_retention(services: Services) {
             Err(error) => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "failed to collect unreferenced artifacts; retrying"
+                    "failed to delete unreferenced artifacts; retrying when the sweep is next due"
                 );
             }
         }

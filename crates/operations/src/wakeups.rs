@@ -201,7 +201,10 @@ async fn run_receiver(signals: &Wakeups, live: &ActiveRuns, line: &dyn WakeupBus
         match line.receive().await {
             Ok(heard) => heard.into_iter().for_each(|signal| signals.deliver(signal, live)),
             Err(error) => {
-                tracing::debug!(error = &error as &dyn std::error::Error, "failed to receive wakeups; retrying");
+                tracing::debug!(
+                    error = &error as &dyn std::error::Error,
+                    "failed to receive wakeups; retrying in 500 ms"
+                );
                 sleep(RETRY_DELAY).await;
             }
         }

@@ -205,8 +205,8 @@ fn cluster_version(data: &Path) -> io::Result<Option<u32>> {
     }
 }
 
-/// Removes the caller's `PG…` variables, language and working directory from the environment of the server's
-/// programs.
+/// Removes the caller's `PG…` variables and sets locale, time zone and working directory, so that the server's programs
+/// do not depend on the caller.
 pub(crate) fn isolate_environment(command: &mut Command, data: &Path) {
     for (name, _) in std::env::vars_os() {
         if name.as_encoded_bytes().starts_with(b"PG") {

@@ -120,8 +120,8 @@ async fn readiness_ends_when_a_payload_table_lacks_partitions() {
     assert!(stage.store.has_partitions_ahead().await.unwrap());
 }
 
-/// A completed run.
-async fn completed_run(stage: &Fixture) -> Acceptance {
+/// Stores a completed run.
+async fn store_completed_run(stage: &Fixture) -> Acceptance {
     let (workload, placed) = stage.active().await;
     let run = acceptance(&placed);
     let on = stage.accepted_on(&workload, &placed).await;
@@ -148,7 +148,7 @@ async fn move_past_month(stage: &Fixture, days: i64) {
 #[tokio::test]
 async fn expired_payload_partitions_are_dropped_and_evidence_stays() {
     let stage = Fixture::new().await;
-    let run = completed_run(&stage).await;
+    let run = store_completed_run(&stage).await;
     let url = stage.database.url();
     let (payloads, evidence) = count_payloads_and_evidence(&stage).await;
     assert_eq!(payloads, 3);
@@ -201,7 +201,7 @@ async fn expired_payload_partitions_are_dropped_and_evidence_stays() {
 #[tokio::test]
 async fn last_month_is_kept_under_any_retention() {
     let stage = Fixture::new().await;
-    completed_run(&stage).await;
+    store_completed_run(&stage).await;
     let (url, second) = (stage.database.url(), Duration::from_secs(1));
     assert_eq!(expire_payloads(&url, second).await.unwrap().months, [""; 0]);
     move_past_month(&stage, 3).await;
@@ -213,7 +213,7 @@ async fn last_month_is_kept_under_any_retention() {
 #[tokio::test]
 async fn locked_partitions_are_skipped_without_blocking_readers() {
     let stage = Fixture::new().await;
-    completed_run(&stage).await;
+    store_completed_run(&stage).await;
     move_past_month(&stage, 40).await;
     let url = stage.database.url();
     let reader = connect(&url).await;
@@ -266,7 +266,7 @@ async fn creating_a_partition_locks_one_table_and_does_not_wait() {
 #[tokio::test]
 async fn expiry_works_under_any_plan() {
     let stage = Fixture::new().await;
-    completed_run(&stage).await;
+    store_completed_run(&stage).await;
     move_past_month(&stage, 40).await;
     stage.run("ANALYZE").await;
     for setting in ["", "SET enable_nestloop = off", "SET enable_hashjoin = off; SET enable_mergejoin = off"] {
@@ -279,7 +279,7 @@ async fn expiry_works_under_any_plan() {
 #[tokio::test]
 async fn detached_partition_is_kept() {
     let stage = Fixture::new().await;
-    completed_run(&stage).await;
+    store_completed_run(&stage).await;
     move_past_month(&stage, 40).await;
     let month = "SELECT tableoid::regclass::text FROM execution_result";
     let month: String = stage.owner.query_one(month, &[]).await.unwrap().get(0);

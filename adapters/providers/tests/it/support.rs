@@ -53,7 +53,8 @@ impl Protocol {
         fairway_testkit::init();
         let url = Url::parse(base_url).unwrap();
         let key = keys.map(|keys| (keys as Arc<dyn SecretReader>, ServerSecretRef::Env("KEY".to_owned())));
-        let connection = Connection::new(&Guard::new(ServerMode::Remote, Vec::new()), &url, time, key).unwrap();
+        let guard = Guard::new(ServerMode::Remote, Vec::new());
+        let connection = Connection::new("first", &guard, &url, time, key).unwrap();
         match self {
             Self::OpenAi => Arc::new(OpenAi::new(connection, &url)),
             Self::Anthropic => Arc::new(Anthropic::new(connection, &url)),

@@ -186,12 +186,14 @@ async fn log_contains_no_text_of_the_server() {
         let endpoint = FaultyEndpoint::start().await;
         endpoint.respond_with(script);
         caller(&["127.0.0.0/8"]).call_tool(&acme(), &call(endpoint.url("/"))).await.unwrap_err();
-        assert!(log.text().contains(&format!("failed to start an MCP session error=\"{name}\"")), "{}", log.text());
+        let event = format!("failed to start an MCP session; failing the tool call error_kind=\"{name}\"");
+        assert!(log.text().contains(&event), "{}", log.text());
     }
     let endpoint = FaultyEndpoint::start().await;
     script_calls(&endpoint, DESCRIPTION, error(2));
     caller(&["127.0.0.0/8"]).call_tool(&acme(), &call(endpoint.url("/"))).await.unwrap_err();
-    assert!(log.text().contains("an MCP session failed error=\"McpError\""), "{}", log.text());
+    let event = "an MCP session failed; failing the tool call error_kind=\"McpError\"";
+    assert!(log.text().contains(event), "{}", log.text());
     assert!(!log.text().contains("canary"), "{}", log.text());
 }
 

@@ -336,7 +336,7 @@ mod tests {
         // Holders of share links count as the same sender, and requests without a body are admitted.
         assert!(admit(&holder).is_none());
         assert!(admission.admit(crowd.clone(), false, now).is_some());
-        // A second sender gets its fair share, and others the rest of the second limit.
+        // A second sender gets its fair share, and other senders the rest up to 2 * MAX_ARRIVING.
         let second = client("user:second");
         while let Some(place) = admit(&second) {
             held.push(place);
@@ -346,7 +346,7 @@ mod tests {
             let Some(place) = admit(&client(&format!("user:other-{}", other % 5))) else { break };
             held.push(place);
         }
-        // A named caller without an arriving body is admitted above the second limit, once.
+        // Above 2 * MAX_ARRIVING, a named caller may send one body if none of its bodies is arriving.
         let first = admit(&client("user:third"));
         assert!(first.is_some());
         assert!(admit(&client("user:third")).is_none());

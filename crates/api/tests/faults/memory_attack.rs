@@ -1,7 +1,8 @@
 //! Bounds the resident memory of a server under attack by clients of every role.
 //!
-//! The short form runs each attack alone, for a few rounds. The long form (`cargo xtask model`) runs random attacks
-//! concurrently, from the seed `FAIRWAY_TEST_SEED`, for `FAIRWAY_TEST_MEMORY_SECONDS` (600 by default).
+//! The short form runs each attack alone, for one round; it repeats an attack that misses a goal, up to three times.
+//! The long form (`cargo xtask model`) runs random attacks concurrently, from the seed `FAIRWAY_TEST_SEED`, for
+//! `FAIRWAY_TEST_MEMORY_SECONDS` (600 by default).
 //! `FAIRWAY_TEST_MEMORY_ATTACKS` selects attacks by name, separated by commas, to find the cause of a peak.
 
 #![expect(clippy::print_stdout, reason = "the long form reports its progress")]
@@ -86,7 +87,7 @@ async fn resident_memory_stays_below_400_mib_under_attack() {
     assert_eq!(run.status, 200, "{run:?}\n{}", server.read_log());
 }
 
-/// Attempts at an attack that did not reach all of its goals.
+/// Maximum number of rounds of an attack in the short form. An attack ends when it has reached all of its goals.
 const ROUNDS: usize = 4;
 
 async fn run_attacks_in_sequence(server: &Server, target: &Arc<Target>, random: &mut Random) {

@@ -79,7 +79,7 @@ async fn lists_and_calls_tools_in_both_revisions() {
         // The text content equals the structured content.
         let text: Value = serde_json::from_str(ran["content"][0]["text"].as_str().unwrap()).unwrap();
         assert_eq!(&text, content);
-        // The caller is the submitter, and the run has complete evidence.
+        // The evidence names the caller as submitter, and one fact records the end of the run.
         let execution = content["result"]["execution_id"].as_str().unwrap();
         let evidence = app.get(format!("/v1/executions/{execution}/evidence-graph")).await.expect(200);
         assert_eq!(evidence["workload"]["slug"], json!(workload.slug));

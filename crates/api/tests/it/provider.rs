@@ -196,7 +196,7 @@ async fn provider_keys_never_leave_the_server() {
     assert!(accounts.anthropic.request_count() > 0);
     let (telemetry, _) = server.shut_down().await;
     assert!(
-        telemetry.log.contains("a provider returned an error status") && telemetry.spans.contains("chat"),
+        telemetry.log.contains("a model provider returned an error status") && telemetry.spans.contains("chat"),
         "{}",
         telemetry.log
     );

@@ -260,7 +260,7 @@ async fn host_selects_the_tenant_of_anonymous_callers() {
     let named = run_request(&app, &here).as_actor("user:ada").await.expect(200);
     let read = app.get(format!("/v1/executions/{}", named["execution_id"].as_str().unwrap())).await.expect(200);
     assert_eq!(read["workload_id"], here.workload_id);
-    // At another host the actor is anonymous, so the host selects the tenant.
+    // The server treats a request at a non-loopback host as anonymous, so the host selects the tenant.
     let unnamed = run_request(&app, &here).as_actor("user:ada").header("Host", "forms.example").await.expect(200);
     let read = app.get(format!("/v1/executions/{}", unnamed["execution_id"].as_str().unwrap()));
     assert_eq!(read.in_tenant(&abroad.tenant).await.expect(200)["workload_id"], theirs.workload_id);

@@ -1,14 +1,13 @@
-//! A process executes a bounded number of runs that requests start directly. Further runs are queued, or refused
-//! without a queue.
+//! A process executes a bounded number of inline runs. It queues further runs, or refuses them without a queue.
 
 use crate::execution::{run, wait_until_ended};
 use fairway_testkit::{Behaviour, StubProvider, TestApp, app::ActiveWorkload};
 use serde_json::Value;
 
-/// Maximum of runs of one tenant that requests start directly in a process.
+/// Maximum number of inline runs of one tenant in a process.
 const PER_TENANT: usize = 192;
 
-/// Starts as many runs as the process executes. Each one waits for its model.
+/// Starts as many runs as the process executes. Each run waits for its model.
 async fn fill_process(app: &TestApp, workload: &ActiveWorkload, provider: &StubProvider) -> Vec<Value> {
     let begin = |_| async { run(app, workload).header("prefer", "wait=0").await.expect(202)["execution_id"].clone() };
     let runs = futures_util::future::join_all((0..PER_TENANT).map(begin)).await;

@@ -54,13 +54,13 @@ pub struct DelegationFields {
 /// Whether a client may act on behalf of other principals.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DelegationTrust {
-    /// It may.
+    /// The client may act on behalf of other principals.
     Trusted,
-    /// It may not.
+    /// The client may act for itself only.
     Untrusted,
 }
 
-/// Reason why the fields name no principal.
+/// Reason to refuse the on-behalf-of fields of a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DelegationRefusal {
     /// The client may not send the fields.
@@ -72,10 +72,10 @@ pub enum DelegationRefusal {
 }
 
 impl DelegationFields {
-    /// The principal that the request acts for; `None` without any field.
+    /// The principal that the fields name; `None` if the request has none of these fields.
     ///
     /// # Errors
-    /// When the client is not trusted, or a field does not fit.
+    /// When the client is not a delegating service, or a field is missing or invalid.
     pub fn subject(&self, trust: DelegationTrust, auth_mode: &str) -> Result<Option<ActorRef>, DelegationRefusal> {
         let Self { execution_mode, actor_ref, actor_type, actor_auth_mode } = self;
         if [execution_mode, actor_ref, actor_type, actor_auth_mode].iter().all(|field| field.is_none()) {

@@ -73,7 +73,7 @@ pub enum IntegrityDefect {
 }
 
 impl IntegrityDefect {
-    /// The spelling in facts and in the log.
+    /// The form in facts and in the log.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

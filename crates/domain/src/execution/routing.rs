@@ -96,16 +96,16 @@ const LOCAL_ACCOUNT: &str = "local";
 /// Whether the embedding account may receive a query.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub enum EmbeddingPermission {
-    /// It may.
+    /// The account may receive the query.
     #[default]
     Allowed,
-    /// The bound profile refuses it; holds the known parts of the route and all reasons.
+    /// The bound profile refuses the route.
     Refused {
         /// The route.
         route: RouteTarget,
         /// The account's configured jurisdiction.
         residency: Option<String>,
-        /// All reasons.
+        /// Every rule of the profile that the route violates.
         reasons: Vec<RouteRefusal>,
     },
 }
@@ -136,7 +136,7 @@ impl EmbeddingPermission {
     }
 }
 
-/// The reasons a profile refuses a route. Unknown properties are refused.
+/// Every rule of a profile that a route violates. A rule refuses an unknown property.
 fn route_refusals(profile: &SovereigntyProfile, route: &Route, account: Option<&str>) -> Vec<RouteRefusal> {
     let mut reasons = Vec::new();
     if !route.residency.as_deref().is_some_and(|place| profile.allows_jurisdiction(place)) {
@@ -205,7 +205,7 @@ pub struct ModelResponse {
 pub struct NextAttempt {
     /// The index of the route.
     pub route: usize,
-    /// The delay without jitter; zero when another route follows.
+    /// The delay before this attempt, without jitter. Zero for the first attempt on a route.
     pub delay: Duration,
 }
 

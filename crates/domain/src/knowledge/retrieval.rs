@@ -181,7 +181,7 @@ impl SearchPlan {
     }
 }
 
-/// Inverse document frequency as in BM25, which is never negative.
+/// Inverse document frequency in the variant `ln(1 + x)` of BM25, so that frequent words do not get a negative weight.
 #[expect(clippy::cast_precision_loss, reason = "a count of chunks need not be exact here")]
 fn inverse_document_frequency(chunks: u64, total: u64) -> f64 {
     let without = total.saturating_sub(chunks) as f64;

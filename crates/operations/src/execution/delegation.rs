@@ -24,10 +24,10 @@ impl Executions {
         actor.kind() == ActorKind::Service && self.settings.delegating_clients.contains(actor)
     }
 
-    /// The principal that the on-behalf-of fields of a request name; `None` without such fields.
+    /// The principal that the on-behalf-of fields name; `None` if the request has none of these fields.
     ///
     /// # Errors
-    /// When the client is no trusted service, or a field does not fit.
+    /// When the client is not a delegating service, or a field is missing or invalid.
     pub fn delegated_subject(
         &self,
         mode: IdentityMode,
@@ -43,8 +43,8 @@ impl Executions {
     /// a lane. The principal must be bound to the workload itself.
     ///
     /// # Errors
-    /// Not found when one of them does not see the workload; forbidden when one lacks a permission; refused without
-    /// a binding.
+    /// Not found when the service or the principal does not see the workload; forbidden when either lacks a
+    /// permission; refused when the principal has no binding.
     pub(super) async fn authorize_delegation(
         &self,
         client: &Caller,

@@ -28,7 +28,11 @@ impl RunEngine {
         match run_blocking(scope, WorkDeadline::Run, move || check.run()).await {
             Ok(verdict) => verdict,
             Err(error) => {
-                tracing::error!(?error, "failed to check a value against its schema; the value is refused");
+                tracing::error!(
+                    tenant_id = %scope.tenant(),
+                    ?error,
+                    "failed to check a value against its schema; rejecting the value"
+                );
                 Err(SchemaRejection::BudgetExceeded)
             }
         }
@@ -44,7 +48,11 @@ impl RunEngine {
         let looked = run_blocking(scope, WorkDeadline::Run, move || looking.run(&redactor)).await;
         looked
             .inspect_err(|error| {
-                tracing::error!(?error, "failed to evaluate guardrails; treating the result as unknown")
+                tracing::error!(
+                    tenant_id = %scope.tenant(),
+                    ?error,
+                    "failed to evaluate guardrails; treating the result as unknown"
+                )
             })
             .ok()
     }

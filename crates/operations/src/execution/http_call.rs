@@ -37,7 +37,7 @@ impl RunEngine {
             tracing::error!(
                 tenant_id = %scope.tenant(),
                 error = &error as &dyn std::error::Error,
-                "failed to read the tenant of a call; the call fails"
+                "failed to read the tenant of a call; failing the call"
             );
             HttpCallError::TenantUnresolved
         })?;
@@ -57,8 +57,9 @@ impl RunEngine {
         let stamp = Stamp { fact_id: self.context.new_id(), at: self.context.clock.now(), actor, request_id };
         let fact = call.drifted_fact(found, execution, reader.workspace, &stamp);
         let until = Instant::now() + self.settings.lease;
-        let mut pause = MIN_RETRY_DELAY;
+        let (mut pause, mut attempt) = (MIN_RETRY_DELAY, 0_u32);
         loop {
+            attempt = attempt.saturating_add(1);
             match self.audit_store.commit_fact(reader.scope, fact.clone()).await {
                 Ok(()) => {
                     self.context.notify_facts();
@@ -66,18 +67,22 @@ impl RunEngine {
                 }
                 Err(error) if Instant::now() + pause < until => {
                     tracing::warn!(
+                        tenant_id = %reader.scope.tenant(),
                         execution_id = %execution,
+                        attempt,
                         error = &error as &dyn std::error::Error,
-                        "failed to record a drifted tool; retrying"
+                        "failed to record that an MCP tool differs from its pin; retrying with backoff"
                     );
                     sleep(pause).await;
                     pause = (pause * 2).min(MAX_RETRY_DELAY);
                 }
                 Err(error) => {
                     tracing::error!(
+                        tenant_id = %reader.scope.tenant(),
                         execution_id = %execution,
+                        attempt,
                         error = &error as &dyn std::error::Error,
-                        "failed to record a drifted tool; leaving the run to recovery"
+                        "failed to record that an MCP tool differs from its pin; leaving the run to recovery"
                     );
                     return Err(Interruption::LeaseLost);
                 }

@@ -34,7 +34,7 @@ pub async fn run_recovery(recovery: Arc<RunRecovery>) {
             Err(error) => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "failed to end runs with an expired lease; retrying"
+                    "failed to end runs with an expired lease; retrying in 2 s"
                 );
                 tokio::time::sleep(POLL_INTERVAL).await;
             }

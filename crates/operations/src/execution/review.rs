@@ -38,11 +38,11 @@ pub async fn run_review_expiry(reviews: Arc<Reviews>) {
     loop {
         match reviews.expire_reviews().await {
             Ok(0) => tokio::time::sleep(POLL_INTERVAL).await,
-            Ok(ended) => tracing::info!(ended, "ended runs with an overdue review"),
+            Ok(ended) => tracing::info!(ended, "ended runs with an overdue review or a stopped workload"),
             Err(error) => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "failed to end runs with an overdue review; retrying"
+                    "failed to end runs with an overdue review or a stopped workload; retrying in 1 s"
                 );
                 tokio::time::sleep(POLL_INTERVAL).await;
             }

@@ -356,8 +356,9 @@ impl ActiveRun {
     async fn store_end(&self, ending: &FinishRecord) -> bool {
         let stores = &self.engine.run_store;
         let until = tokio::time::Instant::now() + self.engine.settings.lease;
-        let mut pause = MIN_RETRY_DELAY;
+        let (mut pause, mut attempt) = (MIN_RETRY_DELAY, 0_u32);
         loop {
+            attempt = attempt.saturating_add(1);
             match stores.finish(self.scope, ending).await {
                 Ok(()) => {
                     self.engine.context.notify_facts();
@@ -376,16 +377,20 @@ impl ActiveRun {
                 Err(CommitError::Stale) => return self.is_stored(ending).await,
                 Err(CommitError::Store(error)) if tokio::time::Instant::now() + pause < until => {
                     tracing::warn!(
+                        tenant_id = %self.scope.tenant(),
                         execution_id = %ending.execution_id,
+                        attempt,
                         error = &error as &dyn std::error::Error,
-                        "failed to store the end of a run; retrying"
+                        "failed to store the end of a run; retrying with backoff"
                     );
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(MAX_RETRY_DELAY);
                 }
                 Err(error) => {
                     tracing::error!(
+                        tenant_id = %self.scope.tenant(),
                         execution_id = %ending.execution_id,
+                        attempt,
                         error = &error as &dyn std::error::Error,
                         "failed to store the end of a run; leaving it to recovery"
                     );
@@ -444,9 +449,10 @@ impl RunEngine {
                 }
                 Err(error) => {
                     tracing::warn!(
+                        tenant_id = %scope.tenant(),
                         execution_id = %held.execution_id,
                         error = &error as &dyn std::error::Error,
-                        "failed to renew a lease; retrying"
+                        "failed to renew a lease; retrying within a third of its duration"
                     );
                 }
             }

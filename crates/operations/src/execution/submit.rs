@@ -116,9 +116,10 @@ impl RunEngine {
             (Ok(Ok(None) | Err(_)) | Err(_), StoreFault::Unavailable | StoreFault::OutcomeUnknown)
             | (Ok(Err(_)) | Err(_), StoreFault::Inconsistent) => {
                 tracing::warn!(
+                    tenant_id = %scope.tenant(),
                     execution_id = %id,
                     error = &error as &dyn std::error::Error,
-                    "no response to an accept; its outcome is unknown"
+                    "failed to determine whether a run was accepted; refusing the request"
                 );
                 Err(RunRefusal::AcceptanceUnknown(id).into())
             }

@@ -27,7 +27,12 @@ impl Reservation {
             let Some(key) = &self.key else { continue };
             if let Err(error) = self.keys.renew_reservation(self.scope, key, self.resource, lease).await {
                 let error: &dyn std::error::Error = &error;
-                tracing::warn!(error, "failed to renew the reservation of an idempotency key; retrying");
+                tracing::warn!(
+                    tenant_id = %self.scope.tenant(),
+                    resource_id = %self.resource,
+                    error,
+                    "failed to renew the reservation of an idempotency key; retrying after a third of its lease"
+                );
             }
         }
     }

@@ -90,7 +90,12 @@ impl KnowledgeBases {
                 Err(ToolRefusal::EmbeddingMismatch.into())
             }
             Err(RetrievalFailure::EmbeddingFailed(error)) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "failed to embed a query; the query fails");
+                tracing::warn!(
+                    tenant_id = %scope.tenant(),
+                    asset_id = %asset.asset_id,
+                    error = &error as &dyn std::error::Error,
+                    "failed to embed a query; failing the query"
+                );
                 Err(KnowledgeRefusal::NoVectors.into())
             }
             Err(RetrievalFailure::Store(error)) => Err(error.into()),

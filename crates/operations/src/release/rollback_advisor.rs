@@ -22,7 +22,10 @@ pub async fn run_rollback_advisor(releases: Arc<Releases>) {
     loop {
         tokio::time::sleep(CLAIM_INTERVAL).await;
         if let Err(error) = releases.advise_when_due().await {
-            tracing::warn!(error = &error as &dyn std::error::Error, "failed to evaluate rollback advice; retrying");
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "failed to evaluate rollback advice; retrying when the evaluation is next due"
+            );
         }
     }
 }

@@ -68,7 +68,10 @@ pub async fn run_rollout_controller(
             Ok(RoundResult { advanced: 0, .. }) => {}
             Ok(RoundResult { advanced, held }) => tracing::info!(advanced, held, "advanced rollouts"),
             Err(ref error) => {
-                tracing::warn!(error = error as &dyn std::error::Error, "failed to process rollouts; retrying");
+                tracing::warn!(
+                    error = error as &dyn std::error::Error,
+                    "failed to process rollouts; retrying in the next round"
+                );
             }
         }
         failed = if piloted.is_ok() { 0 } else { failed.saturating_add(1) };

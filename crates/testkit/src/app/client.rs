@@ -51,7 +51,7 @@ pub struct Response {
 }
 
 impl Request {
-    /// The method.
+    /// The HTTP method of the request.
     #[must_use]
     pub fn method(&self) -> &str {
         self.method.as_str()

@@ -108,7 +108,7 @@ impl StatementTracker {
                 self.is_executed = true;
                 false
             }
-            // Close: only the end of the statement matters.
+            // Close: its fields are ignored; the connection has no current statement afterwards.
             Some(b'C') => {
                 self.statement.clear();
                 false

@@ -1,4 +1,4 @@
-//! Collects all problems of a body whose deserialization failed.
+//! Collects the problems of a body whose deserialization failed.
 //!
 //! The strict deserialization stops at the first problem. Only then a second deserializer, [`Probe`], reads the body
 //! again. It records each problem with its field path and continues with a placeholder of the requested type. The
@@ -59,7 +59,7 @@ impl Diagnosis {
     }
 }
 
-/// All problems of a body that is not a `T`, including `first`.
+/// Finds the problems of a body that is not a `T`, at most [`MAX_PROBLEMS`], including `first`.
 pub(super) fn diagnose<T: DeserializeOwned>(document: &Value, first: FieldProblem) -> Vec<FieldProblem> {
     let notes = Diagnosis::default();
     let readings = MAX_VALUES.checked_div(count_values(document)).unwrap_or(MAX_PASSES).clamp(1, MAX_PASSES);
@@ -72,7 +72,7 @@ pub(super) fn diagnose<T: DeserializeOwned>(document: &Value, first: FieldProble
         }
     }
     let mut found = notes.problems.into_inner();
-    // Incomplete passes can miss problems, so the one of the strict pass is added.
+    // The passes can miss the problem of the strict deserialization, because their number is limited.
     if !found.contains(&first) {
         found.insert(0, first);
     }
@@ -97,7 +97,7 @@ fn count_values(value: &Value) -> usize {
 fn record_rule(error: DeserializeError, of: Option<StructId>, probe: Probe<'_>) -> DeserializeError {
     let (at, notes) = (probe.at, probe.notes);
     match (error, of) {
-        // An inner value has already recorded it.
+        // An inner value has already recorded the failure.
         (DeserializeError::Recorded, _) => {}
         (DeserializeError::Missing(field), Some(of)) => {
             notes.required.borrow_mut().insert((of, field));

@@ -80,7 +80,7 @@ pub(super) struct Target {
     pub(super) agent: ActiveWorkload,
     /// An agent with many tools that have large schemas.
     pub(super) many_tools: ActiveWorkload,
-    /// A tenant without the other resources.
+    /// A second, empty tenant.
     pub(super) other_tenant: Uuid,
     /// The knowledge base of the agent, with vector search.
     pub(super) vector_knowledge_base: Uuid,

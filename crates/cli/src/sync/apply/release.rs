@@ -1,4 +1,4 @@
-//! Drafts with the desired bindings.
+//! Ensures that a release with the desired bindings exists; creates a draft if none matches.
 
 mod create_draft;
 

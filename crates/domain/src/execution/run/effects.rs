@@ -38,33 +38,33 @@ pub struct RunInput<'a> {
     pub inputs: &'a Map<String, Value>,
     /// The inputs in stored form.
     pub stored_inputs: &'a Payload,
-    /// Its digest.
+    /// The digest of the stored inputs.
     pub input_digest: [u8; 32],
 }
 
-/// The effect that a run requests from its driver.
+/// The effect that a run requests from its driver. The driver returns the result to the run.
 #[derive(Debug)]
 #[must_use]
 pub enum RunEffect {
-    /// The decisions of the bound knowledge bases' contracts, in binding order; requested first.
+    /// Evaluates the access contracts of the bound knowledge bases, in binding order; requested first.
     CheckContracts,
-    /// The conversation history.
+    /// Loads the conversation history.
     LoadHistory,
-    /// A model response.
+    /// Calls a model.
     CallModel(Box<ModelRequest>),
-    /// Documents from a knowledge base.
+    /// Retrieves documents from a knowledge base.
     RetrieveDocuments(Box<RetrievalQuery>),
-    /// A tool result.
+    /// Calls a tool; the driver returns its result.
     CallTool(Box<ToolRequest>),
-    /// A guardrail check. It is a computation that can take long.
+    /// Evaluates guardrails, which can take long.
     CheckGuardrails(Box<GuardrailCheck>),
-    /// A long schema check.
+    /// Checks a value against a schema, which takes long.
     CheckSchema(Box<SchemaCheck>),
-    /// A hook's response.
+    /// Calls a hook.
     CallHook(Box<HttpCall>),
-    /// A memory reservation for large values ([`Run::on_reservation`](super::Run::on_reservation)).
+    /// Reserves memory for large values ([`Run::on_reservation`](super::Run::on_reservation)).
     Reserve,
-    /// None: the run has ended.
+    /// Requests nothing, because the run has ended.
     Ended,
 }
 
@@ -91,7 +91,7 @@ pub struct RunOutcome {
     pub fulfilled: Vec<(Obligation, Timestamp)>,
     /// The strictest decision of the run.
     pub decision: PolicyDecision,
-    /// The conversation turn that it offers.
+    /// The conversation turn that the run offers to its memory.
     pub offered_turn: Option<CandidateTurn>,
 }
 
@@ -111,11 +111,11 @@ pub struct FinishedRun {
 
 /// The progress of a step.
 pub(super) enum StepProgress {
-    /// It is complete.
+    /// The step is complete.
     Done(Value),
-    /// It needs a model response.
+    /// The step needs a model response.
     NeedsModel(Box<ModelRequest>, Box<PendingRequest>),
-    /// It needs documents.
+    /// The step needs documents.
     NeedsDocuments(Box<RetrievalQuery>),
 }
 

@@ -192,8 +192,9 @@ impl<'s> ProgressRecorder<'s> {
     pub(super) async fn store_progress(&mut self, events: Vec<RunEvent>) -> Result<(), Interruption> {
         let piece = self.next_record(events);
         let until = Instant::now() + self.engine.settings.lease;
-        let mut pause = MIN_RETRY_DELAY;
+        let (mut pause, mut attempt) = (MIN_RETRY_DELAY, 0_u32);
         loop {
+            attempt = attempt.saturating_add(1);
             match self.engine.run_store.record_progress(self.scope, self.lease, &piece).await {
                 Ok(()) => {
                     self.engine.wakeup_sender.publish(Wakeup::RunProgress(self.lease.execution_id));
@@ -201,9 +202,11 @@ impl<'s> ProgressRecorder<'s> {
                 }
                 Err(CommitError::Store(error)) if Instant::now() + pause < until => {
                     tracing::warn!(
+                        tenant_id = %self.scope.tenant(),
                         execution_id = %self.lease.execution_id,
+                        attempt,
                         error = &error as &dyn std::error::Error,
-                        "failed to store run progress; retrying"
+                        "failed to store run progress; retrying with backoff"
                     );
                     sleep(pause).await;
                     pause = (pause * 2).min(MAX_RETRY_DELAY);
@@ -211,7 +214,9 @@ impl<'s> ProgressRecorder<'s> {
                 Err(CommitError::Stale) => return Err(Interruption::LeaseLost),
                 Err(error) => {
                     tracing::error!(
+                        tenant_id = %self.scope.tenant(),
                         execution_id = %self.lease.execution_id,
+                        attempt,
                         error = &error as &dyn std::error::Error,
                         "failed to store run progress; leaving the run to recovery"
                     );

@@ -17,7 +17,7 @@ pub(super) fn check(content: &Value, compile: CompileMode, findings: &mut Violat
         }
         for (name, parameter) in PARAMETERS {
             match (name == detector, parameter) {
-                // Without the list every entity type counts.
+                // `entities` is optional: entity types that it omits get the guardrail's `action`.
                 (true, "entities") => {}
                 (true, _) => findings.require(guardrail, &pointer, parameter),
                 (false, _) => findings.forbid(guardrail, &pointer, parameter),
