@@ -1,7 +1,12 @@
 //! Wakeups between processes over `NOTIFY` and `LISTEN`, each on a dedicated connection. No transaction that writes
 //! data sends a notification: PostgreSQL serializes the commits of such transactions.
 
-use crate::{database::tls, driver_error::redact_driver_error, store_error};
+use crate::{
+    database::tls,
+    driver_error::redact_driver_error,
+    guarded::{Input, Query},
+    store_error,
+};
 use async_trait::async_trait;
 use fairway_domain::{
     store::StoreError,
@@ -84,8 +89,8 @@ async fn connect(url: &str) -> Result<(Client, DriverConnection), StoreError> {
 impl WakeupBus for PostgresWakeupBus {
     async fn publish(&self, signals: &[Wakeup]) -> Result<(), StoreError> {
         static NOTIFY: Query = Query::new("SELECT pg_notify({channel}, {message})");
-        let message = |text| Input::without_rows().with_param("channel", CHANNEL).with_param::<&str>("message", text);
-        let text: Vec<String> = signals.iter().map(|signal| signal.as_wire()).collect();
+        let text: String = signals.iter().map(|signal| signal.as_wire()).collect::<Vec<_>>().join(" ");
+        let input = Input::without_rows().with_param("channel", CHANNEL).with_param("message", text.as_str());
         let mut connected = self.notifier.lock().await;
         let notifier = match connected.take().filter(|notifier| !notifier.client.is_closed()) {
             Some(notifier) => notifier,
@@ -99,7 +104,7 @@ impl WakeupBus for PostgresWakeupBus {
                         );
                     }
                 });
-                let notify = timeout(TIMEOUT, client.prepare(NOTIFY.text(&message(""))?))
+                let notify = timeout(TIMEOUT, client.prepare(NOTIFY.text(&input)?))
                     .await
                     .map_err(|elapsed| store_error::unavailable(Box::new(elapsed)))?
                     .map_err(store_error::from_driver)?;
@@ -107,8 +112,7 @@ impl WakeupBus for PostgresWakeupBus {
             }
         };
         // The connection is kept only after an answer. A hanging connection would block all later notifications.
-        let text = text.join(" ");
-        let sent = timeout(TIMEOUT, notifier.client.execute(&notifier.notify, &message(&text).params()))
+        let sent = timeout(TIMEOUT, notifier.client.execute(&notifier.notify, &input.params()))
             .await
             .map_err(|elapsed| store_error::unavailable(Box::new(elapsed)))?;
         *connected = Some(notifier);

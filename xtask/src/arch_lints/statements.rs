@@ -11,7 +11,8 @@ use anyhow::{Context, Result};
 /// query is checked by the compiler.
 const LIST: &str = "adapters/postgres/text_statements.txt";
 /// The tests of the builders compare texts with numbers.
-const BUILDER_TESTS: [&str; 2] = ["adapters/postgres/src/guarded/tests.rs", "adapters/postgres/src/pagination/tests.rs"];
+const BUILDER_TESTS: [&str; 2] =
+    ["adapters/postgres/src/guarded/tests.rs", "adapters/postgres/src/pagination/tests.rs"];
 /// The types of statements that are text.
 const TYPES: [&str; 3] = ["Query", "Guarded", "GuardedBatch"];
 
