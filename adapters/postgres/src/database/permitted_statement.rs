@@ -3,7 +3,7 @@
 
 use super::{
     Param,
-    statement::{StatementError, connection, send_until},
+    statement::{HeldConnection, StatementError, connection},
 };
 use crate::store_error;
 use deadpool_postgres::{Object, Pool};
@@ -16,20 +16,21 @@ use tokio_postgres::Row;
 
 /// A statement that PostgreSQL may still execute, with its connection and its permit.
 struct HeldStatement<P: Send + 'static> {
-    resources: Option<(Object, P)>,
+    resources: Option<(HeldConnection, P)>,
     /// Deadline of the statement.
     deadline: Instant,
 }
 
 impl<P: Send + 'static> Drop for HeldStatement<P> {
     fn drop(&mut self) {
-        let (Some((connection, permit)), Ok(runtime)) = (self.resources.take(), Handle::try_current()) else { return };
+        let (Some((mut held, permit)), Ok(runtime)) = (self.resources.take(), Handle::try_current()) else { return };
+        let Some((connection, is_prepared)) = held.take() else { return };
         let until = self.deadline;
         runtime.spawn(async move {
             // A connection answers in order, so an empty query returns after the pending statement ended.
             match timeout_at(until, connection.batch_execute("")).await {
-                Ok(Ok(())) => drop(connection),
-                Ok(Err(_)) | Err(_) => drop(Object::take(connection)),
+                Ok(Ok(())) if is_prepared => drop(connection),
+                Ok(_) | Err(_) => drop(Object::take(connection)),
             }
             drop(permit);
         });
@@ -47,9 +48,9 @@ pub(super) async fn try_query<P: Send + 'static>(
 ) -> Result<(Result<Vec<Row>, StatementError>, P), StatementError> {
     let until = Instant::now() + answer;
     let connection = connection(pool, until).await.map_err(StatementError::NoConnection)?;
-    let mut in_flight = HeldStatement { resources: Some((connection, permit)), deadline: until };
+    let mut in_flight = HeldStatement { resources: Some((HeldConnection::new(connection), permit)), deadline: until };
     let answer = match &in_flight.resources {
-        Some((connection, _)) => Some(send_until(connection, until, sql, params).await),
+        Some((held, _)) => Some(held.send_until(until, sql, params).await),
         None => None,
     };
     if let Some(Err(timeout @ StatementError::Timeout { .. })) = answer {

@@ -91,15 +91,67 @@ pub(super) async fn try_query_until(
     params: &[Param<'_>],
 ) -> Result<Vec<Row>, StatementError> {
     let connection = connection(pool, until).await.map_err(StatementError::NoConnection)?;
-    let answer = send_until(&connection, until, sql, params).await;
+    let mut held = HeldConnection::new(connection);
+    let answer = held.send_until(until, sql, params).await;
     let received = answer.iter().flatten().map(Row::raw_size_bytes).fold(0, usize::saturating_add);
     if matches!(answer, Err(StatementError::Timeout { .. }))
         || received > MAX_RECEIVED_BYTES
         || STATEMENT_BYTES.try_with(|sent| *sent > MAX_SENT_BYTES).unwrap_or_default()
     {
-        drop(Object::take(connection));
+        held.close();
     }
     answer
+}
+
+/// A connection with a statement. If its caller is cancelled while PostgreSQL prepares the statement, the connection is
+/// closed: the driver never learns of the prepared statement, so nothing would remove it.
+pub(super) struct HeldConnection {
+    connection: Option<Object>,
+    is_prepared: AtomicBool,
+}
+
+impl HeldConnection {
+    pub(super) const fn new(connection: Object) -> Self {
+        Self { connection: Some(connection), is_prepared: AtomicBool::new(false) }
+    }
+
+    /// Sends a statement and waits for its result until `until`.
+    pub(super) async fn send_until(
+        &self,
+        until: Instant,
+        sql: &str,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Row>, StatementError> {
+        let Some(connection) = &self.connection else {
+            return Err(StatementError::NoConnection(store_error::broken("the connection is closed".into())));
+        };
+        let is_sent = AtomicBool::new(false);
+        let answer = timeout_at(until, send(connection, &is_sent, &self.is_prepared, sql, params)).await;
+        let is_sent = is_sent.into_inner();
+        match answer {
+            Ok(answer) => answer.map_err(|error| StatementError::Driver { error, is_sent }),
+            Err(elapsed) => Err(StatementError::Timeout { elapsed, is_sent }),
+        }
+    }
+
+    /// Takes the connection, and whether no statement is in preparation on it.
+    pub(super) fn take(&mut self) -> Option<(Object, bool)> {
+        let is_prepared = AtomicBool::load(&self.is_prepared, Ordering::Relaxed);
+        self.connection.take().map(|connection| (connection, is_prepared))
+    }
+
+    pub(super) fn close(&mut self) {
+        drop(self.connection.take().map(Object::take));
+    }
+}
+
+impl Drop for HeldConnection {
+    fn drop(&mut self) {
+        match self.take() {
+            Some((connection, false)) => drop(Object::take(connection)),
+            Some((_, true)) | None => {}
+        }
+    }
 }
 
 /// Acquires a pooled connection before `until`.
@@ -109,25 +161,10 @@ pub(super) async fn connection(pool: &Pool, until: Instant) -> Result<Object, St
     connection.map_err(|error| store_error::unavailable(driver_error::redact_pool_error(error)))
 }
 
-/// Sends a statement and waits for its result until `until`.
-pub(super) async fn send_until(
-    connection: &Object,
-    until: Instant,
-    sql: &str,
-    params: &[Param<'_>],
-) -> Result<Vec<Row>, StatementError> {
-    let is_sent = AtomicBool::new(false);
-    let answer = timeout_at(until, send(connection, &is_sent, sql, params)).await;
-    let is_sent = is_sent.into_inner();
-    match answer {
-        Ok(answer) => answer.map_err(|error| StatementError::Driver { error, is_sent }),
-        Err(elapsed) => Err(StatementError::Timeout { elapsed, is_sent }),
-    }
-}
-
 async fn send(
     connection: &Object,
     is_sent: &AtomicBool,
+    is_prepared: &AtomicBool,
     sql: &str,
     params: &[Param<'_>],
 ) -> Result<Vec<Row>, tokio_postgres::Error> {
@@ -138,7 +175,9 @@ async fn send(
         db.query.summary = summary(sql),
     );
     let answer = async {
-        let statement = connection.prepare_cached(sql).await?;
+        let statement = connection.prepare_cached(sql).await;
+        is_prepared.store(true, Ordering::Relaxed);
+        let statement = statement?;
         // The driver sends nothing on a closed connection.
         is_sent.store(!connection.is_closed(), Ordering::Relaxed);
         connection.query(&statement, params).await

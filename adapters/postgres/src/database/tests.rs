@@ -1,4 +1,4 @@
-//! Tests of the limits on prepared statements.
+//! Tests of prepared statements and of commits.
 
 use super::*;
 use fairway_domain::{
@@ -95,4 +95,55 @@ async fn limits_prepared_statements_of_lists_by_month() {
     }
     assert!(most > MAX_POINT_STATEMENTS / 2, "the filters produce {most} statements");
     assert!(most <= MAX_POINT_STATEMENTS + STATEMENT_CHECK_INTERVAL + 1, "one connection keeps {most} statements");
+}
+
+/// A constraint that is checked at the commit of a change of `idempotency_key`.
+const DEFERRED: &str = "
+    CREATE FUNCTION reject() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        RAISE EXCEPTION 'rejected at the commit' USING ERRCODE = 'check_violation';
+    END $$;
+    CREATE CONSTRAINT TRIGGER rejected AFTER INSERT OR DELETE ON idempotency_key DEFERRABLE INITIALLY DEFERRED
+        FOR EACH ROW EXECUTE FUNCTION reject();
+";
+
+#[tokio::test]
+async fn constraint_that_fails_at_the_commit_fails_the_statement() {
+    static INSERT: Query = Query::new(
+        "INSERT INTO idempotency_key (tenant_id, caller, route, key, body_digest, created_at)
+         VALUES ({tenant_id}, 'user:ada', 'r', 'k', 'x', now()) RETURNING key",
+    );
+    let (database, store) = store().await;
+    let owner = database.connect_as_owner().await.unwrap();
+    owner.batch_execute(DEFERRED).await.unwrap();
+    let input = Input::of_params(scope());
+    let (sql, params) = (INSERT.text(&input).unwrap(), input.params());
+    let refused = store.commit(sql, &params).await.unwrap_err();
+    assert!(matches!(&refused, CommitError::Store(error) if error.fault != StoreFault::OutcomeUnknown), "{refused:?}");
+    assert!(commit_batch(&store.point_pool, sql, &params).await.unwrap().is_none(), "the batch is rolled back");
+    assert!(store.write_idempotent(sql, &params).await.is_err());
+    let rows = "SELECT count(*) FROM idempotency_key";
+    assert_eq!(owner.query_one(rows, &[]).await.unwrap().get::<_, i64>(0), 0);
+}
+
+/// A future that is dropped at each of its first polls, so that some are dropped while PostgreSQL prepares the statement.
+#[tokio::test]
+async fn cancelled_preparation_leaves_no_statement() {
+    let (_database, store) = store().await;
+    read(&store.point_pool, "SELECT 1", &[]).await.unwrap();
+    let before = prepared(&store.point_pool).await;
+    for polls in 0..200_u32 {
+        let sql = format!("SELECT {polls}::integer AS number, pg_sleep(0)");
+        let mut sent = Box::pin(store.read(&sql, &[]));
+        for _ in 0..polls % 20 {
+            if futures_util::poll!(sent.as_mut()).is_ready() {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        drop(sent);
+    }
+    let known = store.point_pool.get().await.unwrap().statement_cache.size();
+    let held = prepared(&store.point_pool).await;
+    assert!(held <= before + known, "PostgreSQL holds {held} statements and the connection knows {known}");
 }

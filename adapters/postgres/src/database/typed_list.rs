@@ -57,7 +57,7 @@ impl From<PageRequest> for PageBounds {
 
 /// The number of rows of a query, counted up to [`COUNT_LIMIT`].
 #[derive(Clone, Copy, Debug, QueryId)]
-pub(crate) struct CappedCount<Q>(Q);
+pub(crate) struct CappedCount<Q>(pub(super) Q);
 
 impl<Q> Query for CappedCount<Q> {
     type SqlType = BigInt;

@@ -1,8 +1,8 @@
 //! Tests of typed statements over PostgreSQL.
 
 use crate::{
-    database::{Database, DatabaseOptions},
-    schema::role_binding,
+    database::{Database, DatabaseOptions, typed_list::CappedCount},
+    schema::{memory_session, role_binding, workspace},
 };
 use diesel::{ExpressionMethods as _, QueryDsl as _, dsl::sql, pg::Pg, sql_types::Integer};
 use fairway_domain::store::StoreFault;
@@ -91,4 +91,49 @@ async fn refused_statement_is_reported_without_its_message() {
     let broken = || diesel::select(sql::<Integer>("'secret-value'::text::integer"));
     let refused = store.first::<_, i32>("broken cast", broken).await.unwrap_err();
     assert!(!format!("{:?} {}", refused, refused.source).contains("secret-value"), "{refused:?}");
+}
+
+/// Two queries of one type have different texts, so their statements differ.
+#[tokio::test]
+async fn queries_of_one_type_do_not_share_a_statement() {
+    let (_database, store) = store().await;
+    for _ in 0..2 {
+        for (slug, expected) in [("default", 1), ("other", 0)] {
+            let find = move || {
+                let all = workspace::table.into_boxed::<'static, Pg>();
+                CappedCount(if slug == "default" {
+                    all.filter(workspace::slug.eq(slug))
+                } else {
+                    all.filter(workspace::slug.eq(slug)).filter(workspace::name.ne("x"))
+                })
+            };
+            assert_eq!(store.load::<_, i64>("count", find).await.unwrap(), [expected], "{slug}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn constraint_that_fails_at_the_commit_fails_a_typed_write() {
+    let (database, store) = store().await;
+    let owner = database.connect_as_owner().await.unwrap();
+    let sql = "
+        CREATE FUNCTION reject() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN
+            RAISE EXCEPTION 'rejected at the commit' USING ERRCODE = 'check_violation';
+        END $$;
+        CREATE CONSTRAINT TRIGGER rejected AFTER INSERT ON memory_session DEFERRABLE INITIALLY DEFERRED
+            FOR EACH ROW EXECUTE FUNCTION reject();";
+    owner.batch_execute(sql).await.unwrap();
+    let insert = || {
+        diesel::insert_into(memory_session::table).values((
+            memory_session::tenant_id.eq(Uuid::nil()),
+            memory_session::workload_id.eq(Uuid::nil()),
+            memory_session::owner.eq("user:ada"),
+            memory_session::session_id.eq("s"),
+            memory_session::touched_at.eq(time::OffsetDateTime::UNIX_EPOCH),
+        ))
+    };
+    store.execute("insert of a session", insert).await.unwrap_err();
+    let rows = "SELECT count(*) FROM memory_session";
+    assert_eq!(owner.query_one(rows, &[]).await.unwrap().get::<_, i64>(0), 0);
 }
