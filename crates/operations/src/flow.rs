@@ -5,7 +5,7 @@ use crate::{
     access::{Authorizer, Operation, authorize},
     asset::{Artifacts, Assets, check_not_reserved, home_of},
     blocking::{WorkDeadline, run_blocking},
-    context::OperationContext,
+    clock_and_ids::ClockAndIds,
     idempotency::{Idempotency, keyed_outcome},
     services::{CommonOperations, SharedState},
 };
@@ -84,7 +84,7 @@ async fn parse_content(scope: TenantScope, text: String) -> Result<(Canonical, S
 /// Operations on flows.
 #[derive(Clone)]
 pub struct Flows {
-    context: OperationContext,
+    context: ClockAndIds,
     version_store: Arc<dyn VersionStore>,
     authorizer: Arc<Authorizer>,
     idempotency: Arc<Idempotency>,

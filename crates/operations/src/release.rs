@@ -24,7 +24,7 @@ use crate::{
     Failure, Idempotent, Precondition, Stores,
     access::{Authorizer, Identities, Operation, authorize},
     asset::{Artifacts, Assets},
-    context::OperationContext,
+    clock_and_ids::ClockAndIds,
     environment::Environments,
     idempotency::{Idempotency, MAX_ATTEMPTS, keyed_outcome},
     knowledge::KnowledgeBases,
@@ -86,7 +86,7 @@ pub struct ReleaseQuery {
 /// Operations on releases and deployments.
 #[derive(Clone)]
 pub struct Releases {
-    context: OperationContext,
+    context: ClockAndIds,
     active_releases: Arc<ActiveReleaseCache>,
     provider: Arc<dyn Provider>,
     summaries: Cache<(TenantId, AssetVersionId), Arc<ContentSummary>>,

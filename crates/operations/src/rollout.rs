@@ -5,7 +5,7 @@ mod rollout_controller;
 use crate::{
     Failure, Idempotent, Precondition, Stores,
     access::Operation,
-    context::OperationContext,
+    clock_and_ids::ClockAndIds,
     idempotency::{Idempotency, keyed_outcome},
     release::{CheckScope, MAX_CONFLICTS, Releases},
     services::{CommonOperations, SharedState},
@@ -63,7 +63,7 @@ impl AdvanceResult {
 /// Operations on rollouts, and their controller.
 #[derive(Clone)]
 pub struct Rollouts {
-    context: OperationContext,
+    context: ClockAndIds,
     release_store: Arc<dyn ReleaseStore>,
     deployment_store: Arc<dyn DeploymentStore>,
     rollout_store: Arc<dyn RolloutStore>,

@@ -3,7 +3,7 @@
 use crate::{
     Failure, Idempotent, Settings, Stores,
     access::{Claims, Operation},
-    context::OperationContext,
+    clock_and_ids::ClockAndIds,
     idempotency::{Idempotency, MAX_ATTEMPTS, keyed_outcome},
     rate_limit::RateLimits,
     services::{CommonOperations, SharedState},
@@ -94,7 +94,7 @@ impl VerifiedLink {
 /// Operations on share links, and the verification of requests that present one.
 #[derive(Clone)]
 pub struct ShareLinks {
-    context: OperationContext,
+    context: ClockAndIds,
     settings: Arc<Settings>,
     share_link_store: Arc<dyn ShareLinkStore>,
     tenant_store: Arc<dyn TenantStore>,

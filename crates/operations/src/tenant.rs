@@ -6,7 +6,7 @@ use crate::{
         Operation,
         authorize::{authorize, authorize_tenant, authorize_tenant_view},
     },
-    context::OperationContext,
+    clock_and_ids::ClockAndIds,
     idempotency::{Idempotency, MAX_ATTEMPTS, keyed_outcome},
     services::{CommonOperations, SharedState},
 };
@@ -33,7 +33,7 @@ pub struct TenantSettingsPatch {
 /// Operations on tenants and workspaces.
 #[derive(Clone)]
 pub struct Tenants {
-    context: OperationContext,
+    context: ClockAndIds,
     settings: Arc<Settings>,
     tenant_store: Arc<dyn TenantStore>,
     workspace_store: Arc<dyn WorkspaceStore>,

@@ -3,7 +3,7 @@
 use crate::{
     Failure, Idempotent, Precondition, Stores,
     access::{Authorizer, Operation, authorize},
-    context::OperationContext,
+    clock_and_ids::ClockAndIds,
     execution::run_access,
     idempotency::{Idempotency, MAX_ATTEMPTS, keyed_outcome},
     rate_limit::RateLimits,
@@ -78,7 +78,7 @@ pub(crate) fn unknown_slug(pass: Option<&VerifiedLink>) -> Failure {
 /// Operations on workloads.
 #[derive(Clone)]
 pub struct Workloads {
-    context: OperationContext,
+    context: ClockAndIds,
     wakeups: WakeupSender,
     workload_store: Arc<dyn WorkloadStore>,
     authorizer: Arc<Authorizer>,

@@ -4,7 +4,7 @@
 use crate::{
     Failure, Stores,
     cache::{MAX_BYTES, weighted_cache},
-    context::OperationContext,
+    clock_and_ids::ClockAndIds,
     services::SharedState,
 };
 use fairway_domain::{
@@ -111,7 +111,7 @@ impl RecordedMismatches {
 /// Stores, verifies and collects artifacts.
 #[derive(Clone)]
 pub struct Artifacts {
-    context: OperationContext,
+    context: ClockAndIds,
     artifact_store: Arc<dyn ArtifactStore>,
     mismatches: RecordedMismatches,
     artifact_index: Arc<dyn ArtifactIndex>,

@@ -2,7 +2,7 @@
 
 use super::script::LOST_SCRIPT;
 use crate::{
-    Failure, Settings, Stores, context::OperationContext, execution::active_runs::ActiveRuns, services::SharedState,
+    Failure, Settings, Stores, clock_and_ids::ClockAndIds, execution::active_runs::ActiveRuns, services::SharedState,
     wakeups::WakeupSender,
 };
 use fairway_domain::{
@@ -44,7 +44,7 @@ pub async fn run_recovery(recovery: Arc<RunRecovery>) {
 
 /// Recovers runs whose process stopped, and drains the runs of a process that stops.
 pub struct RunRecovery {
-    context: OperationContext,
+    context: ClockAndIds,
     active_runs: Arc<ActiveRuns>,
     settings: Arc<Settings>,
     wakeup_sender: WakeupSender,

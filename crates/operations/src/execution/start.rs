@@ -7,7 +7,7 @@ use super::{
 use crate::{
     Failure, Settings, Stores,
     access::{Authorizer, Claims, Identities, IdentityMode},
-    context::OperationContext,
+    clock_and_ids::ClockAndIds,
     execution::{
         active_runs::ActiveRuns,
         engine::RunEngine,
@@ -50,7 +50,7 @@ pub(super) struct RunContext {
 
 /// Accepts runs from requests and starts them.
 pub struct Executions {
-    pub(crate) context: OperationContext,
+    pub(crate) context: ClockAndIds,
     pub(crate) active_runs: Arc<ActiveRuns>,
     pub(crate) code_gateway: Arc<dyn ScriptGateway>,
     pub(crate) large_runs: Arc<LargeRuns>,

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     Failure, Settings, Stores,
     access::{Claims, Identities},
-    context::OperationContext,
+    clock_and_ids::ClockAndIds,
     execution::{
         active_runs::ActiveRuns,
         engine::RunEngine,
@@ -154,7 +154,7 @@ enum NextAction {
 
 /// Claims queued runs and executes them.
 pub struct RunWorker {
-    pub(super) context: OperationContext,
+    pub(super) context: ClockAndIds,
     pub(super) active_runs: Arc<ActiveRuns>,
     pub(super) large_runs: Arc<LargeRuns>,
     pub(super) plans: Arc<PlanCache>,
