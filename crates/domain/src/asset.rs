@@ -14,9 +14,9 @@ pub mod reference;
 use crate::{
     access::{ActorRef, OwnerRef},
     audit::{Fact, FactKind, Stamp, Subject},
+    fact_category::FactCategory,
     id::{AssetId, AssetVersionId, NamespaceId, WorkspaceId},
     note::Note,
-    notification::Category,
     slug::Slug,
     store::{Change, Revision, aggregate},
     time::Timestamp,
@@ -378,7 +378,7 @@ impl Asset {
         let detail = json!({ "asset_id": self.asset_id, "checksum": content.canonical.checksum().as_str() });
         let decides = matches!(self.kind, AssetKind::PolicyBundle | AssetKind::ModelPolicy);
         let fact = Fact::new(FactKind::AssetVersionCreated, subject, Some(self.workspace_id), stamp, detail)
-            .with_categories(decides.then_some(Category::PolicyChanges));
+            .with_categories(decides.then_some(FactCategory::PolicyChanges));
         Ok(Change::create(NewVersion::of(self.asset_id, id, label, content, stamp), fact))
     }
 

@@ -18,9 +18,9 @@ use crate::{
     access::ActorRef,
     audit::{Fact, FactKind, Stamp, Subject},
     evidence::{EvidenceArtifact, RecordedDecision, SnapshotDigest, lineage::LineageItem},
+    fact_category::FactCategory,
     id::{ExecutionId, ReleaseId, ShareLinkId, WorkloadId, WorkspaceId},
     memory::Writeback,
-    notification::Category,
     policy::Obligation,
     release::lane::Lane,
     share_link::TokenHash,
@@ -415,10 +415,10 @@ impl RunRef<'_> {
             "error_code": error_code,
             "output_digest": output_digest,
         });
-        let categories: &[Category] = match outcome {
+        let categories: &[FactCategory] = match outcome {
             // An unknown outcome needs a person to resolve it.
-            Outcome::Failure | Outcome::Timeout | Outcome::Unknown => &[Category::Executions],
-            Outcome::Denied => &[Category::Executions, Category::ComplianceFindings],
+            Outcome::Failure | Outcome::Timeout | Outcome::Unknown => &[FactCategory::Executions],
+            Outcome::Denied => &[FactCategory::Executions, FactCategory::ComplianceFindings],
             Outcome::Success | Outcome::Cancelled => &[],
         };
         self.fact(FactKind::ExecutionEnded, detail, stamp).with_categories(categories.iter().copied())
@@ -428,7 +428,7 @@ impl RunRef<'_> {
     #[must_use]
     pub fn denied_fact(&self, decision: &RecordedDecision, stamp: &Stamp) -> Fact {
         let detail = json!({ "outcome": Outcome::Denied.as_str(), "reason_code": decision.reason_code });
-        let categories = [Category::Executions, Category::ComplianceFindings];
+        let categories = [FactCategory::Executions, FactCategory::ComplianceFindings];
         self.fact(FactKind::ExecutionDenied, detail, stamp).with_categories(categories)
     }
 

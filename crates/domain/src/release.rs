@@ -18,8 +18,8 @@ use crate::{
     access::ActorRef,
     asset::{Lifecycle, VersionLabel, canonical::Checksum, kind::AssetKind},
     audit::{Fact, FactKind, Stamp, Subject},
+    fact_category::FactCategory,
     id::{AssetId, AssetVersionId, BindingId, ReleaseId, WorkloadId, WorkspaceId},
-    notification::Category,
     rollout::Rollout,
     slug::Slug,
     store::{Change, Revision, aggregate},
@@ -448,7 +448,7 @@ impl Release {
             "bindings_digest": to.digest().or_else(|| self.state.digest()).map(BindingsDigest::as_str),
         });
         // Submitting a release requests verdicts.
-        let category = matches!(to, State::ReviewReady { .. }).then_some(Category::Approvals);
+        let category = matches!(to, State::ReviewReady { .. }).then_some(FactCategory::Approvals);
         let fact = Fact::new(FactKind::ReleaseTransitioned, self.subject(), Some(self.workspace_id), stamp, detail);
         fact.with_categories(category)
     }

@@ -4,8 +4,8 @@
 use super::{AssetVersion, NewVersion, canonical::Checksum};
 use crate::{
     audit::{Fact, FactKind, Stamp, Subject},
+    fact_category::FactCategory,
     id::{ArtifactId, AssetId, AssetVersionId, ReleaseId, WorkspaceId},
-    notification::Category,
 };
 use serde_json::json;
 use std::fmt;
@@ -133,7 +133,7 @@ impl IntegrityMismatch {
             ),
         };
         let fact = Fact::new(kind, subject, Some(workspace), stamp, detail);
-        fact.with_categories([Category::Incidents, Category::ComplianceFindings])
+        fact.with_categories([FactCategory::Incidents, FactCategory::ComplianceFindings])
     }
 }
 

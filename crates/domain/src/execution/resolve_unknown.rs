@@ -5,11 +5,11 @@ use crate::{
     asset::ports::ArtifactPath,
     audit::{Fact, FactKind, Stamp},
     evidence::{EvidenceArtifact, EvidenceRecord},
+    fact_category::FactCategory,
     id::ExecutionId,
     idempotency::KeyedOutcome,
     moment::Moment,
     note::Note,
-    notification::Category,
     store::CommitError,
     tenant::TenantScope,
 };
@@ -105,11 +105,11 @@ pub fn resolve(
         | Status::Denied
         | Status::Cancelled => return Err(ResolveRefusal::NotUnknown),
     }
-    let (status, outcome, error, categories): (_, _, _, &[Category]) = match settled {
+    let (status, outcome, error, categories): (_, _, _, &[FactCategory]) = match settled {
         Resolution::Success => (Status::Completed, Outcome::Success, None, &[]),
         Resolution::Failure => {
             let error = RunError::new(RESOLVED_AS_FAILURE, "a person resolved the run as failed");
-            (Status::Failed, Outcome::Failure, Some(error), &[Category::Executions])
+            (Status::Failed, Outcome::Failure, Some(error), &[FactCategory::Executions])
         }
     };
     let named = RunRef {

@@ -9,11 +9,11 @@ use crate::{
     asset::ports::ArtifactPath,
     audit::{Fact, FactKind, Stamp},
     evidence::{EvidenceArtifact, EvidenceRecord},
+    fact_category::FactCategory,
     id::ExecutionId,
     idempotency::KeyedOutcome,
     moment::Moment,
     note::Note,
-    notification::Category,
     policy::Obligation,
     store::{CommitError, StoreError},
     tenant::TenantScope,
@@ -171,9 +171,9 @@ impl<'r> PendingReview<'r> {
                 (Status::Denied, Outcome::Denied, Some(error))
             }
         };
-        let categories: &[Category] = match verdict {
-            AnswerVerdict::Approved => &[Category::Approvals],
-            AnswerVerdict::Rejected => &[Category::Approvals, Category::Executions],
+        let categories: &[FactCategory] = match verdict {
+            AnswerVerdict::Approved => &[FactCategory::Approvals],
+            AnswerVerdict::Rejected => &[FactCategory::Approvals, FactCategory::Executions],
         };
         let detail = json!({
             "verdict": verdict.as_str(),
@@ -210,7 +210,7 @@ impl<'r> PendingReview<'r> {
     #[must_use]
     pub fn self_review_refused_fact(self, stamp: &Stamp) -> Fact {
         let fact = self.run_ref().fact(FactKind::SelfReviewRefused, json!({}), stamp);
-        fact.with_categories([Category::ComplianceFindings])
+        fact.with_categories([FactCategory::ComplianceFindings])
     }
 
     fn is_own_run(self, actor: &ActorRef) -> bool {
@@ -289,7 +289,7 @@ impl RunRef<'_> {
     #[must_use]
     pub fn review_requested_fact(&self, output: Option<&Payload>, stamp: &Stamp) -> Fact {
         let detail = json!({ "output_digest": output.map(|output| digest_text(&output.digest())) });
-        self.fact(FactKind::ExecutionReviewAsked, detail, stamp).with_categories([Category::Approvals])
+        self.fact(FactKind::ExecutionReviewAsked, detail, stamp).with_categories([FactCategory::Approvals])
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{Release, ReleaseRecord};
 use crate::{
     audit::{Fact, FactKind, Stamp},
-    notification::Category,
+    fact_category::FactCategory,
     store::Change,
     workload::interface::RolloutConfig,
 };
@@ -69,7 +69,7 @@ impl Release {
             "threshold": recommendation.threshold,
         });
         let fact = Fact::new(FactKind::RollbackAdvised, self.subject(), Some(self.workspace_id), stamp, detail)
-            .with_categories(advised.then_some(Category::Incidents));
+            .with_categories(advised.then_some(FactCategory::Incidents));
         Some(Change::replace(
             Self(ReleaseRecord { rollback_recommended: advised, ..self.0.clone() }),
             self.revision,

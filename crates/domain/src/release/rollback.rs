@@ -11,9 +11,9 @@ use crate::{
         integrity::{ArtifactOwner, IntegrityDefect, IntegrityMismatch},
     },
     audit::{Fact, FactKind, Stamp},
+    fact_category::FactCategory,
     id::{ArtifactId, ReleaseId},
     note::MAX_NOTE_CHARS,
-    notification::Category,
     rollout::Rollout,
     text::{is_blank, is_prose},
     time::Timestamp,
@@ -183,7 +183,7 @@ impl Release {
             "artifact_checksum": evidence.checksum.as_str(),
         });
         let fact = Fact::new(FactKind::ReleaseRolledBack, self.subject(), Some(self.workspace_id), stamp, detail);
-        let fact = fact.with_categories([Category::Incidents, Category::Reports]);
+        let fact = fact.with_categories([FactCategory::Incidents, FactCategory::Reports]);
         let moves = lanes
             .iter()
             .map(|back| LaneMove { lane: back.lane, from: Some(self.release_id), to: Some(back.rolled_back_to) })
