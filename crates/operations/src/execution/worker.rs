@@ -5,8 +5,8 @@ mod claims;
 use super::{
     early_end::{EarlyEnd, UnstartedRun},
     engine::{CheckpointPolicy, MAX_DECISIONS, Replay},
-    entry::{EntryRefusal, EntryRequest, RunEntry, policy_attributes},
     run::{ActiveRun, RunResult},
+    run_decision::{RunDecision, RunDecisionRefusal, RunDecisionRequest, policy_attributes},
     script::RunWork,
 };
 use crate::{
@@ -308,7 +308,7 @@ impl RunWorker {
         }
         let caller = self.submitter_of(claimed, sender, fresh).await?;
         let inputs_read = parse_object(inputs)?;
-        let entered = self.run_plans.enter(EntryRequest {
+        let run_decision = self.run_plans.decide_run(RunDecisionRequest {
             scope,
             caller: &caller,
             workload: &entry,
@@ -317,29 +317,29 @@ impl RunWorker {
             inputs: &inputs_read,
             has_steps: true,
         });
-        let entered = match entered.await {
-            Ok(entered) => entered,
-            Err(EntryRefusal::Stale) => return Ok(NextAction::Retry),
-            Err(EntryRefusal::NoActiveRelease) if !fresh => return Ok(NextAction::Retry),
-            Err(EntryRefusal::NoActiveRelease) => {
+        let run_decision = match run_decision.await {
+            Ok(run_decision) => run_decision,
+            Err(RunDecisionRefusal::Stale) => return Ok(NextAction::Retry),
+            Err(RunDecisionRefusal::NoActiveRelease) if !fresh => return Ok(NextAction::Retry),
+            Err(RunDecisionRefusal::NoActiveRelease) => {
                 return Ok(NextAction::End(EarlyEnd::failed("no_active_release", "no release is active")));
             }
-            Err(EntryRefusal::NothingToRun) => {
+            Err(RunDecisionRefusal::NothingToRun) => {
                 let message = "the release binds neither a flow nor a prompt with a model policy";
                 return Ok(NextAction::End(EarlyEnd::failed("nothing_to_run", message)));
             }
-            Err(EntryRefusal::Failed(failure)) => return Err(failure),
+            Err(RunDecisionRefusal::Failed(failure)) => return Err(failure),
         };
-        if entered.decision.outcome == policy::Outcome::Deny {
+        if run_decision.decision.outcome == policy::Outcome::Deny {
             // A denial on cached state is decided again on fresh state.
             if !fresh {
                 return Ok(NextAction::Retry);
             }
             let denied = EarlyEnd::denied("policy_denied", "the policy no longer allows this run");
-            return Ok(NextAction::End(EarlyEnd { decision: Some(entered.recorded), ..denied }));
+            return Ok(NextAction::End(EarlyEnd { decision: Some(run_decision.recorded), ..denied }));
         }
         let accepted = combined_decision(&claimed.decisions).ok_or(Failure::Inconsistent("a run has no decision"))?;
-        let RunEntry { lane, release_id, plan, attributes, decision, recorded, expected_revisions } = entered;
+        let RunDecision { lane, release_id, plan, attributes, decision, recorded, expected_revisions } = run_decision;
         let acceptance = self.current_acceptance(claimed, inputs, sender, release_id, lane, recorded);
         Ok(NextAction::Run(Box::new(ActiveRun {
             engine: Arc::clone(&self.run_engine),
