@@ -25,7 +25,7 @@ use actix_web::{
     web,
 };
 use fairway_domain::{
-    access::{ActorKind, ActorRef, Caller, delegation::DelegationField},
+    access::{ActorKind, ActorRef, Caller, on_behalf_of::OnBehalfOfField},
     id::TenantId,
     share_link::{ResultToken, ShareToken, TokenHash, TokenRefusal},
 };
@@ -120,7 +120,7 @@ pub(crate) fn field_refusal(request: &HttpRequest, problems: Vec<FieldProblem>) 
         api.zip(claims).is_some_and(|(api, claims)| api.services.executions.is_delegating_client(&claims.actor))
     };
     let is_on_behalf = |problem: &FieldProblem| {
-        problem.code == "unknown_field" && DelegationField::ALL.iter().any(|field| field.as_str() == problem.path)
+        problem.code == "unknown_field" && OnBehalfOfField::ALL.iter().any(|field| field.as_str() == problem.path)
     };
     if problems.iter().any(is_on_behalf) && is_internal() {
         let message = "on-behalf-of fields are accepted by execute and tool calls only";

@@ -20,10 +20,7 @@ use crate::{
 };
 use actix_web::{HttpRequest, HttpResponse, post, web};
 use fairway_domain::{
-    access::{
-        ActorRef,
-        delegation::{self, DelegationFields},
-    },
+    access::{ActorRef, delegation, on_behalf_of::OnBehalfOfFields},
     id::RequestId,
     idempotency::RequestKey,
     rate_limit::ClientAddress,
@@ -248,7 +245,7 @@ pub(crate) async fn call_tool(
     let tool = BuiltinTool::parse(&tool).ok_or_else(ApiError::not_found)?;
     let key = keyed.into_request_key(&claims.actor, || body.digest());
     let CallOfTool { arguments, execution_mode, actor_ref, actor_type, actor_auth_mode } = body.into_inner();
-    let delegation = DelegationFields { execution_mode, actor_ref, actor_type, actor_auth_mode };
+    let delegation = OnBehalfOfFields { execution_mode, actor_ref, actor_type, actor_auth_mode };
     let on_behalf_of = api.services.executions.delegated_subject(api.mode, &claims.actor, &delegation)?;
     delegation::check_tool(tool, on_behalf_of.as_ref())?;
     let asked = tool::parse_call(tool, arguments.unwrap_or_default())?;
