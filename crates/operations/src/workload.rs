@@ -62,7 +62,7 @@ pub struct RuntimeQuery {
 pub(crate) fn scope_of(caller: &Caller, workload: &Workload) -> ResourceScope {
     match workload.management_source {
         // Platform operators see and change built-in workloads.
-        Some(ManagementSource::PlatformBuiltin) => ResourceScope::PLATFORM,
+        Some(ManagementSource::PlatformBuiltin) => ResourceScope::INSTALLATION,
         Some(ManagementSource::WorkspaceBuiltin) | None => {
             ResourceScope::workspace(caller.tenant, workload.namespace_id, workload.workspace_id)
                 .for_workload(workload.workload_id)
