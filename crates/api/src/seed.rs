@@ -100,7 +100,7 @@ async fn seed_database(settings: &Settings, database: &DatabaseAddress) -> anyho
     let callers = (caller(services, settings, AUTHOR).await?, caller(services, settings, APPROVER).await?);
     let (demo, file) = parse_demo()?;
     let (workload, environment) = (&file.workload, &file.environment);
-    let seeded = services.demo.seed_demo(&callers.0, &callers.1, &demo).await;
+    let seeded = services.demo.seed(&callers.0, &callers.1, &demo).await;
     Ok(match seeded.with_context(|| format!("failed to seed the demo `{workload}`"))? {
         SeedOutcome::Activated(release) => format!(
             "{AUTHOR} made `{workload}`; {APPROVER} approved and activated release {release} in `{environment}`\n"
