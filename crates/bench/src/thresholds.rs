@@ -346,8 +346,8 @@ pub(crate) fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cost_meter::Cost;
     use crate::load::tests::tally;
-    use crate::meter::Cost;
 
     fn stretch(requests: u64) -> Measurement {
         let cost = Cost { log_bytes: requests * 2_048, program: Duration::from_millis(100), ..Cost::default() };
