@@ -9,8 +9,8 @@ use crate::{
         paging::CursorKey, shutdown::ShutdownSignal,
     },
     metrics::Metrics,
+    runtime_info::ProviderPlugin,
     system::{SystemClock, SystemIds},
-    tool::ProviderPlugin,
 };
 use anyhow::Context as _;
 use fairway_artifacts::Artifacts;

@@ -2,12 +2,12 @@
 
 use super::{ApiError, FieldProblem};
 use crate::{
+    builtin_tool::ARGUMENTS,
     flow::FlowErrorView,
     http::{
         client_address::{RATE_LIMIT, RATE_LIMIT_REMAINING, RATE_LIMIT_RESET},
         deserialize_error::truncate_path,
     },
-    tool::ARGUMENTS,
 };
 use actix_web::http::{
     StatusCode,

@@ -171,7 +171,7 @@ fn error_defining_sources() -> Vec<String> {
         for entry in fs::read_dir(folder).unwrap().flatten() {
             let (path, name) = (entry.path(), entry.file_name());
             // Errors of settings are printed at startup, and health probes return status words.
-            if name == "config" || name == "config.rs" || name == "health.rs" {
+            if name == "config" || name == "config.rs" || name == "operator_endpoints.rs" {
                 continue;
             }
             if path.is_dir() {
