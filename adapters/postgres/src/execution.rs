@@ -5,11 +5,11 @@ mod accept_batch;
 mod accept_delegated;
 mod accept_script;
 mod evidence;
-mod find;
 mod finish;
 mod lease;
 mod lineage;
 mod list;
+mod load;
 mod progress;
 mod queue;
 mod resolve_unknown;
@@ -18,9 +18,9 @@ mod start;
 
 pub(crate) use accept_batch::AcceptCommitter;
 pub(crate) use evidence::EvidenceLoader;
-pub(crate) use find::RunLoader;
 pub(crate) use finish::FinishCommitter;
 pub(crate) use lineage::LineageLoader;
+pub(crate) use load::RunLoader;
 pub(crate) use progress::ProgressCommitter;
 pub(crate) use start::StartCommitter;
 
@@ -107,12 +107,12 @@ impl ExecutionStore for Database {
     }
 
     async fn find(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<Execution>, StoreError> {
-        find::find(self, scope, id).await
+        load::find(self, scope, id).await
     }
 
     async fn find_state(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<RunState>, StoreError> {
         let found = self.runs.load((scope.tenant().uuid(), id.uuid())).await?;
-        Ok(found.map(find::FoundRun::into_state))
+        Ok(found.map(load::FoundRun::into_state))
     }
 
     async fn location(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<RunLocation>, StoreError> {
