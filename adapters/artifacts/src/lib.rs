@@ -11,8 +11,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use fairway_domain::{
     asset::{
+        artifact_store::{ArtifactError, ArtifactPath, ArtifactStore, ObjectListing, PutOutcome, StoredObject},
         integrity::UnverifiedBytes,
-        ports::{ArtifactError, ArtifactPath, ArtifactStore, ObjectListing, PutOutcome, StoredObject},
     },
     time::Timestamp,
 };

@@ -18,7 +18,7 @@ use fairway_chunking::TextSplitter;
 use fairway_document_fetcher::GuardedFetcher;
 use fairway_domain::{
     access::AccessStore,
-    asset::ports::ArtifactStore,
+    asset::artifact_store::ArtifactStore,
     execution::{dispatch::DispatchPolicy, http_call::HttpCaller, provider::Provider, script::ScriptGateway},
     id::IdSource,
     redaction::Redactor,

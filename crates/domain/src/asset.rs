@@ -1,6 +1,7 @@
 //! Assets and their immutable versions.
 
 pub mod artifact_index;
+pub mod artifact_store;
 pub mod canonical;
 pub mod content;
 pub mod diff;
@@ -21,9 +22,9 @@ use crate::{
     store::{Change, Revision, aggregate},
     time::Timestamp,
 };
+use artifact_store::ArtifactPath;
 use canonical::{Canonical, Checksum};
 use kind::AssetKind;
-use ports::ArtifactPath;
 use reference::AssetReference;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};

@@ -5,10 +5,11 @@ use fairway_domain::{
     access::{GrantRefusal, Permission, principal_binding::PrincipalRefusal},
     asset::{
         AssetRefusal,
+        artifact_store::ArtifactError,
         canonical::CanonicalRefusal,
         content::{ContentProblem, ContentRefusal},
         integrity::IntegrityMismatch,
-        ports::{ArtifactError, BlockingRelease},
+        ports::BlockingRelease,
     },
     environment::EnvironmentRefusal,
     execution::{resolve_unknown::ResolveRefusal, review::ReviewRefusal},

@@ -3,7 +3,7 @@
 use super::{in_bucket, in_directory, path};
 use crate::bounded_read;
 use bytes::Bytes;
-use fairway_domain::asset::ports::{ArtifactError, ArtifactStore, PutOutcome};
+use fairway_domain::asset::artifact_store::{ArtifactError, ArtifactStore, PutOutcome};
 use futures_util::{StreamExt as _, stream};
 use object_store::{Attributes, GetResult, GetResultPayload, ObjectMeta, path::Path};
 use std::{

@@ -11,7 +11,7 @@ use diesel::QueryDsl as _;
 use fairway_domain::{
     asset::{
         artifact_index::{ArtifactIndex, VersionKey, VersionRow},
-        ports::{ArtifactPath, StoredObject},
+        artifact_store::{ArtifactPath, StoredObject},
     },
     id::AssetVersionId,
     store::StoreError,

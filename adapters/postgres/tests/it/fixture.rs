@@ -4,9 +4,10 @@ use fairway_domain::{
     access::{ActorRef, OwnerRef},
     asset::{
         Asset, AssetVersion, Lifecycle, NewAsset, VersionContent, VersionLabel,
+        artifact_store::ArtifactPath,
         canonical::Canonical,
         kind::AssetKind,
-        ports::{ArtifactPath, AssetStore, VersionStore},
+        ports::{AssetStore, VersionStore},
         reference::AssetReference,
     },
     audit::Stamp,

@@ -7,9 +7,10 @@ use crate::{
 use fairway_domain::{
     asset::{
         AssetVersion, Lifecycle,
+        artifact_store::ArtifactPath,
         canonical::Canonical,
         kind::AssetKind,
-        ports::{ArtifactPath, AssetStore, VersionStore},
+        ports::{AssetStore, VersionStore},
     },
     execution::ports::RunStore,
     id::ReleaseId,

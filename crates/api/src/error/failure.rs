@@ -16,10 +16,8 @@ use actix_web::http::{
 use fairway_domain::{
     access::{GrantRefusal, Role},
     asset::{
-        AssetRefusal,
-        canonical::CanonicalRefusal,
-        content::ContentRefusal,
-        ports::{ArtifactError, BlockingRelease},
+        AssetRefusal, artifact_store::ArtifactError, canonical::CanonicalRefusal, content::ContentRefusal,
+        ports::BlockingRelease,
     },
     execution::{resolve_unknown::ResolveRefusal, review::ReviewRefusal},
     field_path,

@@ -2,8 +2,8 @@
 
 use async_trait::async_trait;
 use fairway_domain::asset::{
+    artifact_store::{ArtifactError, ArtifactPath, ArtifactStore, ObjectListing, PutOutcome},
     integrity::UnverifiedBytes,
-    ports::{ArtifactError, ArtifactPath, ArtifactStore, ObjectListing, PutOutcome},
 };
 use fairway_testkit::{ArtifactFault, FaultyArtifacts, TestApp};
 use serde_json::{Value, json};

@@ -2,7 +2,7 @@
 
 use super::{Outcome, Payload, RunError, RunRef, Status, digest_text};
 use crate::{
-    asset::ports::ArtifactPath,
+    asset::artifact_store::ArtifactPath,
     audit::{Fact, FactKind, Stamp},
     evidence::{EvidenceArtifact, EvidenceRecord},
     fact_category::FactCategory,

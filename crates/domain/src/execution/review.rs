@@ -6,7 +6,7 @@
 use super::{Outcome, Payload, RunError, RunRef, Status, digest_text};
 use crate::{
     access::ActorRef,
-    asset::ports::ArtifactPath,
+    asset::artifact_store::ArtifactPath,
     audit::{Fact, FactKind, Stamp},
     evidence::{EvidenceArtifact, EvidenceRecord},
     fact_category::FactCategory,

@@ -14,7 +14,7 @@ use super::{
     run::{FinishedRun, Interruption, RunOutcome},
 };
 use crate::{
-    asset::ports::ArtifactPath,
+    asset::artifact_store::ArtifactPath,
     audit::{Fact, FactKind, Stamp},
     evidence::EvidenceArtifact,
     id::{ArtifactId, ExecutionId},

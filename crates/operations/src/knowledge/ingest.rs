@@ -11,7 +11,7 @@ use crate::{
 };
 use fairway_domain::{
     access::{Caller, ResourceScope},
-    asset::{Asset, canonical::Checksum, ports::ArtifactPath},
+    asset::{Asset, artifact_store::ArtifactPath, canonical::Checksum},
     execution::provider::ProviderError,
     id::{AssetId, IdSource, IngestId, TenantId, WorkspaceId},
     idempotency::RequestKey,

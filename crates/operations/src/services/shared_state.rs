@@ -16,7 +16,7 @@ use crate::{
 };
 use fairway_domain::{
     access::Caller,
-    asset::ports::ArtifactStore,
+    asset::artifact_store::ArtifactStore,
     execution::{http_call::HttpCaller, provider::Provider, script::ScriptGateway},
     id::{AssetVersionId, NamespaceId, TenantId, WorkspaceId},
 };

@@ -3,7 +3,7 @@
 use super::{Decision, execution::accepted, store};
 use crate::fixture::{Fixture, acceptance, ending, fresh, run_ref, scope, stamp};
 use fairway_domain::{
-    asset::ports::ArtifactPath,
+    asset::artifact_store::ArtifactPath,
     evidence::EvidenceArtifact,
     execution::{
         Acceptance, FinishRecord, Outcome, Payload, RunError, Status,

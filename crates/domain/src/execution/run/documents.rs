@@ -2,7 +2,7 @@
 
 use super::{Run, RunEffect, StepFailure, StepProgress, model_call::as_micros};
 use crate::{
-    asset::ports::ArtifactPath,
+    asset::artifact_store::ArtifactPath,
     evidence::EvidenceArtifact,
     execution::{
         Payload, RunError,

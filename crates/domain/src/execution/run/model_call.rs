@@ -4,7 +4,7 @@ use super::{
     Run, RunScope, SchemaResult, StepFailure, StepProgress, documents::documents_message, scope::RenderedPromptScope,
 };
 use crate::{
-    asset::{content::embedded::SchemaRejection, kind::AssetKind, ports::ArtifactPath},
+    asset::{artifact_store::ArtifactPath, content::embedded::SchemaRejection, kind::AssetKind},
     evidence::EvidenceArtifact,
     execution::{
         Payload,

@@ -2,7 +2,7 @@
 
 use super::{FinishedRun, RunOutcome};
 use crate::{
-    asset::ports::ArtifactPath,
+    asset::artifact_store::ArtifactPath,
     evidence::EvidenceArtifact,
     execution::{Outcome, Payload, RunError, Status, digest_text},
     moment::Moment,
