@@ -197,7 +197,7 @@ pub trait ScriptGateway: Send + Sync {
     /// Its name in evidence.
     fn name(&self) -> &'static str;
     /// What happens to a script that Fairway abandons after the hand-over.
-    fn abandon_behavior(&self) -> AbandonBehavior;
+    fn abandoned_script_fate(&self) -> AbandonedScriptFate;
     /// Prepares one sandbox for this language and these limits without blocking. Nothing is handed over yet; dropping
     /// the result releases all resources.
     fn prepare(&self, language: Language, limits: ScriptLimits) -> Box<dyn PreparedGateway>;
@@ -205,14 +205,14 @@ pub trait ScriptGateway: Send + Sync {
 
 /// The fate of a script that Fairway abandons.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum AbandonBehavior {
+pub enum AbandonedScriptFate {
     /// The script terminates.
     Terminates,
     /// The script may continue; its result is unknown.
     MayContinue,
 }
 
-impl AbandonBehavior {
+impl AbandonedScriptFate {
     /// The outcome of a script whose run exceeds its deadline.
     #[must_use]
     pub const fn timeout_outcome(self) -> ScriptOutcome {

@@ -237,7 +237,7 @@ impl ActiveRun {
         let began = engine.context.clock.now();
         let came = tokio::select! {
             in_time = timeout(self.time_left, gateway.run(request)) => {
-                in_time.map_or_else(|_| engine.code_gateway.abandon_behavior().timeout_outcome(), ScriptOutcome::Returned)
+                in_time.map_or_else(|_| engine.code_gateway.abandoned_script_fate().timeout_outcome(), ScriptOutcome::Returned)
             }
             cut = self.renew_lease(look) => ScriptOutcome::Interrupted(cut),
         };
