@@ -35,7 +35,7 @@ use fairway_operations::{
 use fairway_postgres::{Database, DatabaseOptions, PostgresWakeupBus};
 use fairway_providers::{Account, Accounts, Anthropic, Connection, LocalProvider, OpenAi};
 use fairway_sandbox::{EmbeddedGateway, ExternalGateway};
-use fairway_secrets::{Sources, Vault};
+use fairway_secrets::{SecretSources, Vault};
 use fairway_tool_client::ToolClient;
 use std::{sync::Arc, time::Duration};
 use tokio::{sync::OnceCell, task::JoinSet};
@@ -206,7 +206,7 @@ fn secrets(settings: &Settings, guard: &Guard) -> anyhow::Result<Arc<dyn SecretR
         let token = Secret::new(vault.token.expose().to_owned());
         Vault::new(guard, vault.address.as_str(), &token)
     });
-    Ok(Arc::new(Sources::new(settings.secrets_dir.clone(), vault.transpose()?)))
+    Ok(Arc::new(SecretSources::new(settings.secrets_dir.clone(), vault.transpose()?)))
 }
 
 fn provider(
