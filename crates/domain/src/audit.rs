@@ -208,9 +208,9 @@ impl Fact {
         self
     }
 
-    /// Adds members to `detail`. `more` must be an object; any other JSON adds nothing.
+    /// Merges the members of a JSON object into `detail`; equal keys are replaced. Any other JSON adds nothing.
     #[must_use]
-    pub fn with_detail(mut self, more: Value) -> Self {
+    pub fn merge_detail(mut self, more: Value) -> Self {
         if let Value::Object(more) = more {
             self.detail.extend(more);
         }
@@ -220,7 +220,7 @@ impl Fact {
     /// Notifies an owner of the fact.
     #[must_use]
     pub fn notifying_owner(self, owner: &str) -> Self {
-        self.with_categories([FactCategory::Reports]).with_detail(json!({ "notify": owner }))
+        self.with_categories([FactCategory::Reports]).merge_detail(json!({ "notify": owner }))
     }
 
     /// The stored and hashed bytes: RFC 8785 canonical JSON of the whole entry.

@@ -40,7 +40,7 @@ impl QueryAudit<'_> {
             Self::Returned(revision, chunks) => {
                 let chunks: Vec<Value> = chunks.iter().map(|chunk| json!(chunk.chunk_id)).collect();
                 fact(FactKind::KnowledgeRead)
-                    .with_detail(json!({ "index_revision": revision.get(), "chunk_ids": chunks }))
+                    .merge_detail(json!({ "index_revision": revision.get(), "chunk_ids": chunks }))
             }
             Self::Embedding => fact(FactKind::KnowledgeAsked),
             Self::Refused => fact(FactKind::KnowledgeReadRefused).with_categories([FactCategory::ComplianceFindings]),

@@ -355,7 +355,7 @@ impl Release {
         };
         let fact = self.transition_fact(&release.state, stamp);
         let fact =
-            planned.into_iter().fold(fact, |fact, plan| fact.with_detail(json!({ "rollout_plan": plan.to_json() })));
+            planned.into_iter().fold(fact, |fact, plan| fact.merge_detail(json!({ "rollout_plan": plan.to_json() })));
         Ok(self.reassign_lanes(release, &redeployment, deployment, fact))
     }
 
@@ -456,7 +456,7 @@ impl Release {
             moves,
             reason,
             evidence: None,
-            fact: fact.with_detail(detail),
+            fact: fact.merge_detail(detail),
         })
     }
 

@@ -64,7 +64,7 @@ impl Release {
             requires_soak: only_soaked,
         };
         let detail = json!({ "to_lane": next, "soak_left_seconds": seen.soak_seconds_left });
-        let fact = self.rollout_fact(FactKind::RolloutAdvanced, rollout, stamp).with_detail(detail);
+        let fact = self.rollout_fact(FactKind::RolloutAdvanced, rollout, stamp).merge_detail(detail);
         Ok(self.reassign_lanes(release, &redeployment, deployment, fact))
     }
 
@@ -93,7 +93,7 @@ impl Release {
         updated.0.hold_reasons.push(hold);
         let next = Self(ReleaseRecord { rollout: Some(updated), ..self.0.clone() });
         let detail = json!({ "hold_reason": hold.as_str() });
-        let fact = self.rollout_fact(FactKind::RolloutHeld, rollout, stamp).with_detail(detail);
+        let fact = self.rollout_fact(FactKind::RolloutHeld, rollout, stamp).merge_detail(detail);
         Some(Change::replace(next, self.revision, fact))
     }
 
