@@ -94,7 +94,7 @@ impl RunPayload {
     pub(super) fn inputs(&self, workload: &Workload) -> Result<Cow<'_, Map<String, Value>>, Failure> {
         match (self, &workload.interface_config) {
             (Self::Inputs(inputs) | Self::Form(inputs), Some(interface)) => {
-                interface.validate_inputs(inputs).map(Cow::Owned).map_err(Failure::InvalidInputs)
+                interface.effective_inputs(inputs).map(Cow::Owned).map_err(Failure::InvalidInputs)
             }
             (Self::Inputs(inputs) | Self::Form(inputs), None) => Ok(Cow::Borrowed(inputs)),
             (Self::Script { script, .. }, _) => Ok(Cow::Owned(script.inputs())),
