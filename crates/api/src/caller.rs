@@ -27,7 +27,7 @@ use actix_web::{
 use fairway_domain::{
     access::{ActorKind, ActorRef, Caller, on_behalf_of::OnBehalfOfField},
     id::TenantId,
-    share_link::{ResultToken, ShareToken, TokenHash, TokenRefusal},
+    share_link::{ResultToken, ShareToken, ShareTokenRefusal, TokenHash},
 };
 use fairway_operations::{
     Failure,
@@ -253,7 +253,7 @@ fn api_claims(request: &HttpRequest) -> Result<Claims, ApiError> {
     if names_actor(request) || presented_token(request)?.is_none() {
         return Ok(claims);
     }
-    Err(Failure::ShareToken(TokenRefusal::Invalid).into())
+    Err(Failure::ShareToken(ShareTokenRefusal::Invalid).into())
 }
 
 /// The share token in the query or the header. Two different tokens are refused, because readers disagree on which one

@@ -16,7 +16,7 @@ use fairway_domain::{
     id::{WorkloadId, WorkspaceId},
     idempotency::RequestKey,
     search::{MAX_QUERY_CHARS, WordSet},
-    share_link::TokenRefusal,
+    share_link::ShareTokenRefusal,
     slug::Slug,
     store::{CommitError, Conflict, Page, PageRequest},
     tenant::TenantScope,
@@ -72,7 +72,7 @@ pub(crate) fn scope_of(caller: &Caller, workload: &Workload) -> ResourceScope {
 
 /// The refusal of an unknown slug. The bearer of a share link learns only that the link does not open the slug.
 pub(crate) fn unknown_slug(pass: Option<&VerifiedLink>) -> Failure {
-    pass.map_or(Failure::NotFound, |_| Failure::ShareToken(TokenRefusal::Invalid))
+    pass.map_or(Failure::NotFound, |_| Failure::ShareToken(ShareTokenRefusal::Invalid))
 }
 
 /// Operations on workloads.

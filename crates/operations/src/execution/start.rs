@@ -30,7 +30,7 @@ use fairway_domain::{
     },
     id::RequestId,
     idempotency::{IdempotencyStore, RequestKey},
-    share_link::{ShareLinkStore, TokenRefusal},
+    share_link::{ShareLinkStore, ShareTokenRefusal},
     tenant::TenantScope,
     workload::interface::AccessMode,
 };
@@ -226,7 +226,7 @@ const fn may_be_stale(failure: &Failure) -> bool {
             | Failure::Anonymous(_)
             | Failure::Contended
             | Failure::InvalidInputs(_)
-            | Failure::ShareToken(TokenRefusal::Required | TokenRefusal::Invalid)
+            | Failure::ShareToken(ShareTokenRefusal::Required | ShareTokenRefusal::Invalid)
             | Failure::Run(
                 RunRefusal::Suspended
                     | RunRefusal::Retired
