@@ -47,7 +47,7 @@ impl ReleaseArtifact {
     /// # Errors
     /// When the checksum does not match; the content must then not be shown.
     pub fn verify(self) -> Result<Self, IntegrityMismatch> {
-        if Checksum::of(self.content.as_bytes()) == self.checksum {
+        if Checksum::blake3_of(self.content.as_bytes()) == self.checksum {
             return Ok(self);
         }
         Err(IntegrityMismatch {

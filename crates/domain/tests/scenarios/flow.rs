@@ -179,7 +179,7 @@ fn run_plan(scenario: &Scenario) -> Result<RunPlan, String> {
         let slug = format!("desk-{}", name.split('.').next().unwrap().replace('_', "-"));
         let source = SourceVersion {
             reference: format!("{slug}@v1"),
-            checksum: Checksum::of(text.as_bytes()),
+            checksum: Checksum::blake3_of(text.as_bytes()),
             size_bytes: u64::try_from(text.len()).unwrap(),
         };
         Some(BoundAsset { role, slug, source: Some(source) })
@@ -223,7 +223,7 @@ fn bound_tools(scenario: &Scenario) -> Vec<BoundTool> {
         let slug = format!("{}-tool", tool.name.replace('_', "-"));
         let source = SourceVersion {
             reference: format!("{slug}@v1"),
-            checksum: Checksum::of(text.as_bytes()),
+            checksum: Checksum::blake3_of(text.as_bytes()),
             size_bytes: u64::try_from(text.len()).unwrap(),
         };
         BoundTool { slug, source, tool, server: content["binding"]["ref"]["slug"].as_str().map(server) }

@@ -242,7 +242,7 @@ impl Artifacts {
         if row.artifact_ref != path.as_str() {
             wrong.push(Discrepancy::WrongPath);
         }
-        if Checksum::of(row.content.as_bytes()).as_str() != row.checksum {
+        if Checksum::blake3_of(row.content.as_bytes()).as_str() != row.checksum {
             wrong.push(Discrepancy::WrongChecksum);
         }
         match self.artifact_store.read(&path, row.content.len()).await? {
