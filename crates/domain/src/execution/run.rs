@@ -432,7 +432,7 @@ impl<'a> Run<'a> {
         let mut merged = Map::clone(&self.inputs);
         merged.extend(inputs);
         let now = self.moment.now();
-        let decision = facts.decide(plan, &merged, now);
+        let decision = facts.decide_by_plan(plan, &merged, now);
         let id = DecisionId::from(self.moment.new_id());
         self.run_outcome.decisions.push(RecordedDecision::from_decision(id, &decision, now));
         let summary = json!({ "outcome": decision.outcome.as_str(), "reason_code": decision.reason_code });

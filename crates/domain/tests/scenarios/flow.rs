@@ -299,7 +299,7 @@ fn execute_run(scenario: &Scenario, plan: &RunPlan, request: &RunRequest, out: &
         environment: request.environment.clone(),
         lane: Lane::parse(&request.lane).unwrap(),
     };
-    let decision = facts.decide(plan, &request.inputs, request.now);
+    let decision = facts.decide_by_plan(plan, &request.inputs, request.now);
     policy::write_decision("decided", &decision, out);
     if decision.outcome == fairway_domain::policy::Outcome::Deny {
         writeln!(out, "ended: denied before it began").unwrap();

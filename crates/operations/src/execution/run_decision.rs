@@ -73,7 +73,7 @@ impl RunPlans {
         }
         let attributes = policy_attributes(caller, entry, environment, lane);
         let now = self.context.clock.now();
-        let decision = attributes.decide(&plan.plan, inputs, now);
+        let decision = attributes.decide_by_plan(&plan.plan, inputs, now);
         let recorded = RecordedDecision::from_decision(self.context.new_id::<DecisionId>(), &decision, now);
         let expected_revisions = ExpectedRevisions {
             deployment: deployment.revision,

@@ -128,7 +128,7 @@ fn run(plan: &RunPlan, answer: &str, cut_at: Option<(usize, Interruption)>) -> R
         stored_inputs: &sent,
         input_digest: sent.digest(),
     };
-    let decision = facts.decide(plan, &inputs, moments.next().now());
+    let decision = facts.decide_by_plan(plan, &inputs, moments.next().now());
     let mut run = Run::new(subject, decision, moments.next());
     let mut turn = run.start();
     let mut asked = 0;
@@ -343,7 +343,7 @@ fn estimates_fulfilment_work_in_advance() {
             stored_inputs: &sent,
             input_digest: sent.digest(),
         };
-        let decision = facts.decide(&plan, &inputs, moments.next().now());
+        let decision = facts.decide_by_plan(&plan, &inputs, moments.next().now());
         let mut run = Run::new(subject, decision, moments.next());
         assert!(matches!(run.start(), RunEffect::CallModel(_)));
         let turn = run.on_model(moments.next(), model_response(&long));
