@@ -38,7 +38,7 @@ use fairway_domain::{
         lineage::{LineageFilter, LineagePage},
     },
     execution::{
-        Acceptance, Admission, Execution, FinishRecord, Outcome, Payload, RunError, Status, StepRow,
+        Acceptance, Admission, Execution, ExecutionOutcome, FinishRecord, Payload, RunError, Status, StepRow,
         dispatch::{CancelLease, CancelOutcome, Claim, ClaimedRun, LeaseRef, QueuedStart, StartOutcome},
         ports::{
             AcceptOutcome, EventPage, ExecutionFilter, ExecutionStore, ExpectedRevisions, LapsedFilter, LapsedRun,
@@ -91,7 +91,7 @@ fn execution(row: &Row) -> Result<Execution, StoreError> {
             .map(|service| decode("delegate", ActorRef::parse(service).ok()))
             .transpose()?,
         status: row.parsed("status", Status::parse)?,
-        outcome: outcome.map(|text| decode("outcome", Outcome::parse(text))).transpose()?,
+        outcome: outcome.map(|text| decode("outcome", ExecutionOutcome::parse(text))).transpose()?,
         error: code.zip(message).map(|(code, message)| RunError { code, message, offset }),
         output: row.column("output")?,
         reason_code: row.column::<Option<String>>("reason_code")?.unwrap_or_default(),

@@ -258,7 +258,7 @@ impl ExecutionView {
             submitted_by: execution.submitter.to_string(),
             delegated_by: execution.delegate.as_ref().map(ToString::to_string),
             status: execution.status.as_str(),
-            outcome: execution.outcome.map(fairway_domain::execution::Outcome::as_str),
+            outcome: execution.outcome.map(fairway_domain::execution::ExecutionOutcome::as_str),
             error: execution.error.as_ref().map(ErrorView::of),
             reason_code: execution.reason_code.clone(),
             started_at: execution.started_at.to_string(),

@@ -228,7 +228,7 @@ impl<'r> RunColumns<'r> {
             Admission::Run { .. } | Admission::Script { .. } => (Status::Running, None, None),
             Admission::Queue { .. } => (Status::Queued, None, None),
             Admission::Deny(_) => {
-                (Status::Denied, Some(fairway_domain::execution::Outcome::Denied.as_str()), Some(started))
+                (Status::Denied, Some(fairway_domain::execution::ExecutionOutcome::Denied.as_str()), Some(started))
             }
         };
         Self {

@@ -16,7 +16,7 @@ use fairway_domain::{
         lineage::{ActionClass, InfluenceRole, LineageItem, Origin, UntrustedReason},
     },
     execution::{
-        Acceptance, Admission, DelegatedAccess, FinishRecord, Outcome, Payload, RunRef, Status, StepRecord,
+        Acceptance, Admission, DelegatedAccess, ExecutionOutcome, FinishRecord, Payload, RunRef, Status, StepRecord,
         dispatch::{Claim, RequestContext},
         ports::{ExpectedRevisions, RunStore},
         progress::{ProgressRecord, RunEvent},
@@ -452,7 +452,7 @@ pub(crate) fn ending(run: &Acceptance) -> FinishRecord {
         execution_id: run.execution_id,
         lease: lease_of(run),
         status: Status::Completed,
-        outcome: Outcome::Success,
+        outcome: ExecutionOutcome::Success,
         review_timeout: None,
         error: None,
         steps: vec![StepRecord {
@@ -489,7 +489,7 @@ pub(crate) fn ending(run: &Acceptance) -> FinishRecord {
         }),
         writeback: None,
         finished_at: now(),
-        fact: run_ref(run).ended_fact(Outcome::Success, None, Some(&output), &stamp()),
+        fact: run_ref(run).ended_fact(ExecutionOutcome::Success, None, Some(&output), &stamp()),
         output: Some(output),
     }
 }

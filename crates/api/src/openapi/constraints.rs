@@ -9,7 +9,7 @@ use fairway_domain::{
     asset::{Lifecycle, kind::AssetKind},
     evidence::lineage::{ActionClass, InfluenceRole, Origin},
     execution::{
-        Outcome, Status as RunStatus, resolve_unknown::Resolution, review::AnswerVerdict as ReviewVerdict,
+        ExecutionOutcome, Status as RunStatus, resolve_unknown::Resolution, review::AnswerVerdict as ReviewVerdict,
         script::Language,
     },
     generator::MAX_DESCRIPTION as MAX_DESCRIBED,
@@ -270,7 +270,7 @@ fn run_statuses() -> Constraint {
 }
 
 fn outcomes() -> Constraint {
-    one_of(Outcome::ALL.map(Outcome::as_str))
+    one_of(ExecutionOutcome::ALL.map(ExecutionOutcome::as_str))
 }
 
 fn verdicts() -> Constraint {

@@ -25,7 +25,7 @@ mod tool_calls;
 mod tests;
 
 use super::{
-    Outcome, RunError, Status, StepRecord,
+    ExecutionOutcome, RunError, Status, StepRecord,
     progress::RunEvent,
     retrieval::{RetrievalError, RetrievalResult},
     routing::ModelResponse,
@@ -125,7 +125,7 @@ impl<'a> Run<'a> {
         let obligations = decision.obligations.clone();
         let run_outcome = RunOutcome {
             status: Status::Failed,
-            outcome: Outcome::Failure,
+            outcome: ExecutionOutcome::Failure,
             error: None,
             output: None,
             steps: Vec::new(),
@@ -346,7 +346,7 @@ impl<'a> Run<'a> {
             }
             Err(StepFailure::Failed(error)) => (false, Some(error)),
             Err(StepFailure::Denied) => {
-                (self.run_outcome.status, self.run_outcome.outcome) = (Status::Denied, Outcome::Denied);
+                (self.run_outcome.status, self.run_outcome.outcome) = (Status::Denied, ExecutionOutcome::Denied);
                 return Err(RunEffect::Ended);
             }
             Err(StepFailure::RefusedByContract) => return Err(self.fail_by_contract()),
@@ -370,7 +370,7 @@ impl<'a> Run<'a> {
     }
 
     fn set_completed(&mut self, value: Value) -> RunEffect {
-        (self.run_outcome.status, self.run_outcome.outcome) = (Status::Completed, Outcome::Success);
+        (self.run_outcome.status, self.run_outcome.outcome) = (Status::Completed, ExecutionOutcome::Success);
         self.add_capped_search_metadata();
         self.run_outcome.output = Some((value, std::mem::take(&mut self.metadata)));
         RunEffect::Ended

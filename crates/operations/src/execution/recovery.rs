@@ -9,7 +9,7 @@ use fairway_domain::{
     access::ActorRef,
     audit::Stamp,
     execution::{
-        FinishRecord, Outcome, RunError, RunRef, Status,
+        ExecutionOutcome, FinishRecord, RunError, RunRef, Status,
         dispatch::LeaseRef,
         ports::{LapsedFilter, LapsedRun, LeaseStore, RunStore, WorkKind},
     },
@@ -129,11 +129,11 @@ impl RunRecovery {
         let (status, outcome, code, message) = if lapsed.work_kind == WorkKind::Script {
             LOST_SCRIPT
         } else if lapsed.cancelled_by.is_some() {
-            (Status::Cancelled, Outcome::Cancelled, "cancelled", "the run was cancelled")
+            (Status::Cancelled, ExecutionOutcome::Cancelled, "cancelled", "the run was cancelled")
         } else if lapsed.is_past_deadline {
-            (Status::Failed, Outcome::Timeout, "deadline_exceeded", "the run exceeded its deadline")
+            (Status::Failed, ExecutionOutcome::Timeout, "deadline_exceeded", "the run exceeded its deadline")
         } else {
-            (Status::Failed, Outcome::Failure, "interrupted", "the process that executed the run ended")
+            (Status::Failed, ExecutionOutcome::Failure, "interrupted", "the process that executed the run ended")
         };
         let run = &lapsed.execution;
         let named = RunRef {

@@ -12,7 +12,7 @@ use crate::{
 use fairway_domain::{
     access::Caller,
     execution::{
-        Outcome, Status,
+        ExecutionOutcome, Status,
         run::FinishedRun,
         script::{
             GatewayFailure, MAX_CONCURRENT_PER_TENANT, PreparedGateway, SandboxProfile, SandboxRefusal, Script,
@@ -220,9 +220,9 @@ impl Drop for ScriptSlot {
 }
 
 /// The end of a script whose process was lost.
-pub(super) const LOST_SCRIPT: (Status, Outcome, &str, &str) = (
+pub(super) const LOST_SCRIPT: (Status, ExecutionOutcome, &str, &str) = (
     Status::Unknown,
-    Outcome::Unknown,
+    ExecutionOutcome::Unknown,
     GatewayFailure::Lost.code(),
     "it is unknown whether the script ran: the process that waited for it ended",
 );

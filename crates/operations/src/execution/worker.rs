@@ -27,7 +27,7 @@ use fairway_domain::{
     access::Caller,
     evidence::RecordedDecision,
     execution::{
-        Acceptance, Admission, DelegatedAccess, Outcome, Payload, RunRef, Status,
+        Acceptance, Admission, DelegatedAccess, ExecutionOutcome, Payload, RunRef, Status,
         dispatch::{Claim, ClaimedRun, MAX_RECLAIMS, RequestContext},
         ports::{LeaseStore, RunStore, WorkloadWithDeployment},
         run::{Interruption, SMALL_RUN_BYTES},
@@ -443,7 +443,7 @@ impl RunWorker {
         let imposed = claimed.decisions.iter().flat_map(|decision| &decision.obligations);
         let owes = imposed.into_iter().any(|name| name == Obligation::NotifyOwner.as_str());
         let by = match (early_end.outcome, &claimed.cancelled_by) {
-            (Outcome::Cancelled, Some(by)) => by.clone(),
+            (ExecutionOutcome::Cancelled, Some(by)) => by.clone(),
             (_, Some(_) | None) => run.submitter.clone(),
         };
         let request_id =
