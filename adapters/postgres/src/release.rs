@@ -450,7 +450,7 @@ impl DeploymentStore for Database {
         self.releases_after(&SERVING, after, most).await
     }
 
-    async fn commit_deployment(
+    async fn commit_lane_change(
         &self,
         scope: TenantScope,
         change: DeploymentChange,

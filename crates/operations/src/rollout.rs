@@ -161,7 +161,7 @@ impl Rollouts {
         let rule = self.releases.approval_rule(scope, &seen.release).await?;
         let change = seen.release.advance(advance, &seen.deployment, &standing, rule, stamp)?;
         let (rollout, revision) = (change.release.rollout.clone(), change.release.revision);
-        match self.deployment_store.commit_deployment(scope, change, key).await {
+        match self.deployment_store.commit_lane_change(scope, change, key).await {
             Err(CommitError::Stale) => Ok(None),
             soak => {
                 let soak = soak?;

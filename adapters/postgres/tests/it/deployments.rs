@@ -80,7 +80,7 @@ async fn one_of_concurrent_changes_on_one_revision_commits() {
     let mut movers = JoinSet::new();
     for change in changes {
         let store = Arc::clone(&stage.store);
-        movers.spawn(async move { store.commit_deployment(scope(), change, None).await });
+        movers.spawn(async move { store.commit_lane_change(scope(), change, None).await });
     }
     let results = movers.join_all().await;
     assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 1);
@@ -116,7 +116,7 @@ async fn concurrent_lane_changes_keep_one_holder_and_a_contiguous_history() {
                     | State::Superseded { .. } => placed.release.retire(&placed.deployment, &stamp()).unwrap(),
                     State::Retired => break,
                 };
-                match stage.store.commit_deployment(scope(), change, None).await {
+                match stage.store.commit_lane_change(scope(), change, None).await {
                     Ok(_) => moved += 1,
                     Err(CommitError::Stale) => {}
                     Err(error) => panic!("concurrent lane changes wait for each other and never fail: {error:?}"),

@@ -277,7 +277,7 @@ async fn rejects_accepts_after_the_release_lost_its_lanes() {
         });
     }
     let retirement = placed.release.retire(&placed.deployment, &stamp()).unwrap();
-    stage.store.commit_deployment(scope(), retirement, None).await.unwrap();
+    stage.store.commit_lane_change(scope(), retirement, None).await.unwrap();
     sender.send(true).unwrap();
     receiver.changed().await.unwrap();
     let accepted: i64 = runners.join_all().await.into_iter().sum();
@@ -449,7 +449,7 @@ async fn revisions_change_with_lanes_and_access_rights() {
     let first = stage.store.current_revisions(scope(), workload.workload_id, &environment).await.unwrap().unwrap();
     assert_eq!(first.deployment, placed.deployment.revision);
     let retirement = placed.release.retire(&placed.deployment, &stamp()).unwrap();
-    stage.store.commit_deployment(scope(), retirement, None).await.unwrap();
+    stage.store.commit_lane_change(scope(), retirement, None).await.unwrap();
     let second = stage.store.current_revisions(scope(), workload.workload_id, &environment).await.unwrap().unwrap();
     assert_eq!((second.deployment, second.access), (first.deployment.next(), first.access));
     let grant = crate::commits::COMMITS.into_iter().find(|commit| commit.method == "AccessStore::commit_grant");

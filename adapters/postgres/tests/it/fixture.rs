@@ -179,7 +179,7 @@ impl World {
         let workload = self.workload().await;
         let version = self.bindable().await;
         let placed = self.approved(&workload, &version).await;
-        self.store.commit_deployment(scope(), activation(&placed, None), None).await.unwrap();
+        self.store.commit_lane_change(scope(), activation(&placed, None), None).await.unwrap();
         let placed = self.current_release(&placed.release).await;
         let body = GovernanceChain::for_release(&placed.release, &workload).to_snapshot().body;
         let snapshot = Snapshot { digest: snapshot_digest(&placed), body };

@@ -77,7 +77,7 @@ async fn batched_lane_changes_return_independent_results() {
                 _ => {}
             }
             let change = activation(&outdated, Some(Lane::ALL[number % 3]));
-            (number, placed, stage.store.commit_deployment(scope(), change, None).await)
+            (number, placed, stage.store.commit_lane_change(scope(), change, None).await)
         });
     }
     let mut moved = 0;

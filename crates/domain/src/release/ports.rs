@@ -183,7 +183,7 @@ pub trait DeploymentStore: Send + Sync {
     async fn list_serving(&self, after: Option<TenantRelease>, most: u32) -> Result<Vec<TenantRelease>, StoreError>;
     /// Stores a lane reassignment: the deployment, the release with its rollout, superseded and reinstated releases,
     /// the history, and the evidence. Returns the soak start of the rollout's current lane, if there is a rollout.
-    async fn commit_deployment(
+    async fn commit_lane_change(
         &self,
         scope: TenantScope,
         change: DeploymentChange,

@@ -118,7 +118,7 @@ impl Releases {
                                     release: change.release.clone(),
                                     deployment: change.deployment.clone(),
                                 };
-                                let commit = self.deployment_store.commit_deployment(scope, *change, outcome.as_ref());
+                                let commit = self.deployment_store.commit_lane_change(scope, *change, outcome.as_ref());
                                 (placed, commit.await)
                             }
                         };
