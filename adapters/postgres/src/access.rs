@@ -4,7 +4,8 @@ mod principal_binding;
 
 use crate::{
     database::{Database, PageBounds, StoredRow},
-    guarded::{Guarded, Input, Query},
+    guarded_commit::Guarded,
+    query::{Input, Query},
     row::{RowExt, decode, parse_json},
     schema::{namespace, role_binding, workload, workspace},
 };

@@ -11,8 +11,9 @@ use crate::{
     batch_load::BatchLoader,
     database::{Database, STATEMENT_BYTES, read},
     group_commit::BatchCommitter as _,
-    guarded::{Guarded, Input, Query},
+    guarded_commit::Guarded,
     list_permits::PAGE_BYTES,
+    query::{Input, Query},
     row::{RowExt, decode},
     schema,
 };

@@ -2,8 +2,9 @@
 
 use crate::{
     database::Database,
-    guarded::{Guarded, Input, Query},
+    guarded_commit::Guarded,
     pagination::{ListQuery, RowBytes, SortKey, UNBOUNDED_ROW_BYTES, UnionArm, Values, visible_arms},
+    query::{Input, Query},
     row::{RowExt, decode, read_count},
     schema::fact,
 };

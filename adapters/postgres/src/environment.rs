@@ -3,7 +3,8 @@
 use crate::{
     batch_load::BatchLoader,
     database::{Database, read},
-    guarded::{Guarded, Input, Query},
+    guarded_commit::Guarded,
+    query::{Input, Query},
     row::{RowExt, decode},
 };
 use async_trait::async_trait;

@@ -2,7 +2,7 @@
 
 use crate::{
     database::Database,
-    guarded::{Input, Query},
+    query::{Input, Query},
     row::{RowExt as _, read_count},
     schema::idempotency_key,
 };

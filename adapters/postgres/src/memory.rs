@@ -3,7 +3,8 @@
 
 use crate::{
     database::{Database, Param},
-    guarded::{Guarded, Input},
+    guarded_commit::Guarded,
+    query::Input,
     row::{RowExt, decode},
 };
 use async_trait::async_trait;

@@ -2,7 +2,7 @@
 
 use crate::{
     database::Database,
-    guarded::{Input, Query},
+    query::{Input, Query},
     row::{RowExt as _, decode, read_count},
     store_error,
 };

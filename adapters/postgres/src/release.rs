@@ -8,8 +8,9 @@ mod transition;
 
 use crate::{
     database::Database,
-    guarded::{Guarded, Input, Query},
+    guarded_commit::Guarded,
     pagination::{ListQuery, RowBytes, SortKey, UNBOUNDED_ROW_BYTES, UnionArm, Values, visible_arms},
+    query::{Input, Query},
     row::{RowExt, decode},
     schema,
 };

@@ -3,7 +3,7 @@
 use crate::{
     batch_load::BatchLoader,
     database::read,
-    guarded::{Input, Query},
+    query::{Input, Query},
     row::RowExt,
 };
 use async_trait::async_trait;

@@ -2,8 +2,9 @@
 
 use crate::{
     database::{Database, PageBounds, StoredRow},
-    guarded::{Guarded, Input},
+    guarded_commit::Guarded,
     joins::database_now,
+    query::Input,
     row::{RowExt as _, decode},
     schema::{execution, share_link},
 };

@@ -2,8 +2,9 @@
 
 use crate::{
     database::Database,
-    guarded::{Guarded, Input, Query},
+    guarded_commit::Guarded,
     pagination::{ListQuery, RowBytes, SortKey, Values},
+    query::{Input, Query},
     row::{RowExt, decode},
     schema::tenant_public_host,
     workload::with_workload,

@@ -2,8 +2,9 @@
 
 use crate::{
     database::{Database, StoredRow},
-    guarded::{Guarded, Input},
+    guarded_commit::Guarded,
     pagination::{ListQuery, RowBytes, SortKey, UnionArm, Values, visible_arms},
+    query::Input,
     row::{RowExt, decode},
     schema,
 };

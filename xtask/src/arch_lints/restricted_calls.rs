@@ -28,7 +28,7 @@ const RESTRICTIONS: &[Restriction] = &[
         call: "INSERT INTO fact (",
         problem: "writes a fact beside `Guarded`, which writes it with its change",
         callers: &[
-            "adapters/postgres/src/guarded.rs",
+            "adapters/postgres/src/guarded_commit.rs",
             // Accepting and ending runs have guards of their own: revisions, and the lease.
             "adapters/postgres/src/execution/accept.rs",
             "adapters/postgres/src/execution/accept_script.rs",

@@ -2,7 +2,8 @@
 
 use crate::{
     database::{Database, PageBounds, StoredRow},
-    guarded::{Guarded, Input},
+    guarded_commit::Guarded,
+    query::Input,
     row::decode,
     schema::principal_binding,
 };

@@ -2,7 +2,8 @@
 
 use crate::{
     database::{Database, PageBounds, StoredRow},
-    guarded::{Guarded, Input, Query},
+    guarded_commit::Guarded,
+    query::{Input, Query},
     row::{RowExt as _, decode},
     schema::asset_grant,
     store_error,

@@ -3,8 +3,8 @@
 use super::{ASSET_COLUMNS, asset};
 use crate::{
     database::Database,
-    guarded::{Input, Query},
     list_permits::PAGE_BYTES,
+    query::{Input, Query},
     row::RowExt,
 };
 use async_trait::async_trait;

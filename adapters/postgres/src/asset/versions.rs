@@ -3,8 +3,9 @@
 use crate::{
     database::{Database, commit, commit_batch},
     group_commit::BatchCommitter,
-    guarded::{FactColumns, Guarded, GuardedBatch, Input, Query},
+    guarded_commit::{FactColumns, Guarded, GuardedBatch},
     large_reads::{LargeRead, MAX_SMALL_BYTES},
+    query::{Input, Query},
     row::{RowExt, decode},
 };
 use async_trait::async_trait;

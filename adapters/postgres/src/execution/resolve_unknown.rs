@@ -1,9 +1,6 @@
 //! Resolves runs with status `unknown`. The first resolution wins.
 
-use crate::{
-    database::Database,
-    guarded::{Guarded, Input},
-};
+use crate::{database::Database, guarded_commit::Guarded, query::Input};
 use async_trait::async_trait;
 use fairway_domain::{
     execution::{

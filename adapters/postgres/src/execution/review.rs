@@ -3,8 +3,9 @@
 
 use crate::{
     database::Database,
-    guarded::{Guarded, Input, Query},
+    guarded_commit::Guarded,
     large_reads::{LargeRead, MAX_SMALL_BYTES},
+    query::{Input, Query},
     row::RowExt,
 };
 use async_trait::async_trait;

@@ -2,7 +2,8 @@
 
 use crate::{
     database::Database,
-    guarded::{Guarded, Input, Query},
+    guarded_commit::Guarded,
+    query::{Input, Query},
     row::RowExt,
 };
 use fairway_domain::{

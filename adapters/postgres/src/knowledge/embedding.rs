@@ -3,7 +3,8 @@
 use super::model_name;
 use crate::{
     database::{Database, Param},
-    guarded::{Guarded, Input},
+    guarded_commit::Guarded,
+    query::Input,
     row::{RowExt, decode},
 };
 use fairway_domain::{

@@ -3,7 +3,8 @@
 use super::{Lexemes, model_name};
 use crate::{
     database::Database,
-    guarded::{Guarded, Input},
+    guarded_commit::Guarded,
+    query::Input,
     row::{RowExt, decode},
     store_error,
 };

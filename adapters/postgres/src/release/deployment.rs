@@ -5,7 +5,8 @@ use super::rows::{with_release, with_rollout};
 use crate::{
     database::{commit, commit_batch},
     group_commit::BatchCommitter,
-    guarded::{FactColumns, Guarded, GuardedBatch, Input},
+    guarded_commit::{FactColumns, Guarded, GuardedBatch},
+    query::Input,
     row::{RowExt, decode},
 };
 use async_trait::async_trait;

@@ -4,7 +4,7 @@ use super::rows::{self, DEPLOYMENT_COLUMNS, RELEASE_COLUMNS, release_with_deploy
 use crate::{
     batch_load::BatchLoader,
     database::{Database, read},
-    guarded::{Input, Query},
+    query::{Input, Query},
     row::RowExt,
 };
 use async_trait::async_trait;

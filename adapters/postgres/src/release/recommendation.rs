@@ -2,7 +2,8 @@
 
 use crate::{
     database::Database,
-    guarded::{Guarded, Input, Query},
+    guarded_commit::Guarded,
+    query::{Input, Query},
 };
 use async_trait::async_trait;
 use fairway_domain::{

@@ -1,7 +1,7 @@
 //! Columns and rows of releases.
 
 use crate::{
-    guarded::Input,
+    query::Input,
     row::{RowExt, decode, parse_json},
 };
 use fairway_domain::{

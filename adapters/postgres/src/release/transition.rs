@@ -4,7 +4,8 @@ use super::rows::{ReferenceRows, with_release};
 use crate::{
     database::{commit, commit_batch},
     group_commit::BatchCommitter,
-    guarded::{FactColumns, Guarded, GuardedBatch, Input},
+    guarded_commit::{FactColumns, Guarded, GuardedBatch},
+    query::Input,
     row::RowExt,
 };
 use async_trait::async_trait;
