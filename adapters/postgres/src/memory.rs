@@ -95,7 +95,7 @@ impl MemoryStore for Database {
         wanted: &RecallQuery,
     ) -> Result<RecalledTurns, StoreError> {
         let owner = place.owner.to_string();
-        let (most, days) = (i64::from(wanted.limit), i32::try_from(wanted.max_age_days).unwrap_or(i32::MAX));
+        let (limit, days) = (i64::from(wanted.limit), i32::try_from(wanted.max_age_days).unwrap_or(i32::MAX));
         let bytes = i64::try_from(MAX_REPLAY_BYTES).unwrap_or(i64::MAX);
         let params: [Param<'_>; 9] = [
             &scope.tenant().uuid(),
@@ -103,7 +103,7 @@ impl MemoryStore for Database {
             &owner,
             &locked_session(wanted.scope, place),
             &wanted.asset.uuid(),
-            &most,
+            &limit,
             &days,
             &wanted.personal_data.requires_masked_turns(),
             &bytes,

@@ -239,7 +239,7 @@ impl AcceptCommitter {
         ];
         match &batch.queue_limit {
             None => params.extend_from_slice(&[&batch.tokens, &batch.lease_for, &batch.deadline_in]),
-            Some(most) => params.push(most),
+            Some(limit) => params.push(limit),
         }
         let Some(rows) = commit_batch(&self.pool, self.sql, &params).await? else { return Ok(None) };
         rows.iter()

@@ -111,7 +111,7 @@ struct DecisionBody {
 /// unknown, so the worker names it in its next claim.
 pub(super) async fn claim(database: &Database, claim: &Claim) -> Result<Vec<ClaimedRun>, StoreError> {
     let (lease_for, deadline_in) = (claim.lease_for.as_secs_f64(), claim.deadline_after.as_secs_f64());
-    let (most, most_of_one) = (i64::from(claim.limit), i64::from(claim.per_tenant_limit));
+    let (limit, per_tenant_limit) = (i64::from(claim.limit), i64::from(claim.per_tenant_limit));
     let after = claim.after_tenant.map_or(Uuid::nil(), fairway_domain::id::TenantId::uuid);
     let sated: Vec<Uuid> = claim.saturated.iter().map(|tenant| tenant.uuid()).collect();
     let no_large_of: Vec<Uuid> = claim.no_large_tenants.iter().map(|tenant| tenant.uuid()).collect();
@@ -120,8 +120,8 @@ pub(super) async fn claim(database: &Database, claim: &Claim) -> Result<Vec<Clai
         &claim.lease,
         &lease_for,
         &deadline_in,
-        &most,
-        &most_of_one,
+        &limit,
+        &per_tenant_limit,
         &after,
         &sated,
         &MAX_TENANTS,

@@ -99,7 +99,7 @@ pub(super) async fn stale_chunks(
     scope: TenantScope,
     asset: AssetId,
     model: &EmbeddingModel,
-    most: u32,
+    limit: u32,
 ) -> Result<Vec<StaleChunk>, StoreError> {
     // The inner query uses the partial index over current chunks, in order of age; the texts are read for its rows
     // only.
@@ -116,7 +116,7 @@ pub(super) async fn stale_chunks(
         WHERE bytes_before < $5";
     let model = model_name(Some(model));
     let bytes = decode("bytes", i64::try_from(MAX_INGEST_BYTES).ok())?;
-    let params: [Param<'_>; 5] = [&scope.tenant().uuid(), &asset.uuid(), &model, &i64::from(most), &bytes];
+    let params: [Param<'_>; 5] = [&scope.tenant().uuid(), &asset.uuid(), &model, &i64::from(limit), &bytes];
     let rows = database.read(SQL, &params).await?;
     rows.iter().map(|row| Ok(StaleChunk { chunk_id: row.id("chunk_id")?, text: row.column("body")? })).collect()
 }

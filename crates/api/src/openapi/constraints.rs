@@ -409,7 +409,7 @@ fn apply_constraint(
         }
         placed.insert((*schema, *property));
         match form {
-            Constraint::AtMost(most) => object.maximum = Some(Number::from(most)),
+            Constraint::AtMost(limit) => object.maximum = Some(Number::from(limit)),
             Constraint::Words(words) => {
                 let null = null.then_some(Value::Null);
                 object.enum_values = Some(words.into_iter().map(Value::from).chain(null).collect());

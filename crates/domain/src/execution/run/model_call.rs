@@ -99,7 +99,7 @@ impl<'a> Run<'a> {
             messages,
             tools,
             temperature: policy.temperature,
-            max_tokens: policy.max_tokens.and_then(|most| u32::try_from(most).ok()),
+            max_tokens: policy.max_tokens.and_then(|limit| u32::try_from(limit).ok()),
         });
         let asked = PendingRequest { routes: routes.clone(), sent_at: self.moment.now(), transcript_entry: said };
         let question = ModelRequest { kind: RequestKind::Completion, conversation, routes, is_streamable: is_shown };
