@@ -74,11 +74,11 @@ impl RolloutStore for Database {
             "(SELECT count(*) = 1 FROM changed)",
         );
         let ChangeRecord { next, fact, .. } = change.into_record();
-        let told = next
+        let recorded_hold = next
             .rollout
             .as_ref()
             .and_then(|rollout| Some((rollout.since_revision.get(), rollout.hold_reasons.last()?.as_str())));
-        let Some((since, hold)) = told else { return Err(CommitError::Stale) };
+        let Some((since, hold)) = recorded_hold else { return Err(CommitError::Stale) };
         let input =
             Input::new(scope).with("release_id", next.release_id.uuid()).with("since", since).with("hold", hold);
         self.commit_guarded(&HOLD, scope, &fact, None, input).await.map(|_| ())

@@ -215,7 +215,7 @@ pub struct ReleaseRecord {
     /// Its latest rollout, if any.
     pub rollout: Option<Rollout>,
     /// Whether the latest evaluation of its runs recommended a rollback.
-    pub rollback_recommended: bool,
+    pub rollback_advised: bool,
     /// The bindings, oldest first.
     pub bindings: Vec<Binding>,
     /// The resolved references of the bound contents; empty in drafts, where they are unresolved.
@@ -264,7 +264,7 @@ impl Release {
             policy_bundle_id: new.policy_bundle_id,
             supersedes_release_id: None,
             rollout: None,
-            rollback_recommended: false,
+            rollback_advised: false,
             bindings: Vec::new(),
             references: Vec::new(),
             approvals: Vec::new(),

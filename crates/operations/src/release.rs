@@ -372,11 +372,11 @@ impl Releases {
                             rule,
                             &self.context.stamp(caller),
                         ) {
-                            Err(ReleaseRefusal::SelfApproval) => {
+                            Err(ReleaseRefusal::SelfApprovalNotAllowed) => {
                                 let fact = placed.release.self_approval_refused_fact(&self.context.stamp(caller));
                                 self.audit_store.commit_fact(scope, fact).await?;
                                 self.context.notify_facts();
-                                return Err(ReleaseRefusal::SelfApproval.into());
+                                return Err(ReleaseRefusal::SelfApprovalNotAllowed.into());
                             }
                             decided => decided?,
                         };

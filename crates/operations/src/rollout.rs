@@ -157,9 +157,9 @@ impl Rollouts {
         stamp: &Stamp,
         key: Option<&KeyedOutcome>,
     ) -> Result<Option<AdvanceResult>, Failure> {
-        let standing = self.releases.activation_report(scope, &seen.release, CheckScope::Decisive).await?;
+        let report = self.releases.activation_report(scope, &seen.release, CheckScope::Decisive).await?;
         let rule = self.releases.approval_rule(scope, &seen.release).await?;
-        let change = seen.release.advance(advance, &seen.deployment, &standing, rule, stamp)?;
+        let change = seen.release.advance(advance, &seen.deployment, &report, rule, stamp)?;
         let (rollout, revision) = (change.release.rollout.clone(), change.release.revision);
         match self.deployment_store.commit_lane_change(scope, change, key).await {
             Err(CommitError::Stale) => Ok(None),
@@ -207,9 +207,9 @@ impl Rollouts {
             return Ok(None);
         };
         let runs = self.deployment_store.ended_runs(scope, release.release_id, newest).await?;
-        let standing = self.releases.activation_report(scope, release, CheckScope::Decisive).await?;
+        let report = self.releases.activation_report(scope, release, CheckScope::Decisive).await?;
         let rule = self.releases.approval_rule(scope, release).await?;
-        let gates = release.check_next_lane(&standing, rule);
+        let gates = release.check_next_lane(&report, rule);
         Ok(Some(LaneMetrics::new(lane, runs.recommend(&config), gates, workload.status, &config)))
     }
 }

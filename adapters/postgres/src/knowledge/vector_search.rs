@@ -201,7 +201,7 @@ async fn fetch_candidates(
     database.read_with_permit(permit, SQL, &params).await
 }
 
-/// Computes the similarity of a vector to at most `most` rows.
+/// Computes the similarity of a vector to at most `limit` rows.
 fn rank_candidates(vector: &[f32], rows: &[Row], limit: u32) -> Result<SearchResults, StoreError> {
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let mut hits = Vec::with_capacity(rows.len());

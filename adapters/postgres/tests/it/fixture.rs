@@ -321,8 +321,8 @@ pub(crate) fn self_reference(version: &BindableVersion) -> FrozenReference {
 
 /// Activates an approved or active release on one lane, or on all remaining lanes.
 pub(crate) fn activation(placed: &ReleaseWithDeployment, lane: Option<Lane>) -> DeploymentChange {
-    let taking = lane.map_or(LaneSelection::All, LaneSelection::One);
-    placed.release.activate(&taking, &placed.deployment, &passing_checks(), RULE, &stamp()).unwrap()
+    let selection = lane.map_or(LaneSelection::All, LaneSelection::One);
+    placed.release.activate(&selection, &placed.deployment, &passing_checks(), RULE, &stamp()).unwrap()
 }
 
 /// Activation checks without findings.

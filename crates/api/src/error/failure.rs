@@ -318,7 +318,7 @@ fn map_release_refusal(refusal: ReleaseRefusal) -> ApiError {
             };
             invalid(message).with_detail("approvals", counted).with_detail("min_approvals", needed)
         }
-        ReleaseRefusal::SelfApproval => ApiError::new(
+        ReleaseRefusal::SelfApprovalNotAllowed => ApiError::new(
             StatusCode::FORBIDDEN,
             code,
             "the creator of a release may not approve it in this environment",

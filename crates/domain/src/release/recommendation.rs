@@ -57,7 +57,7 @@ impl Release {
     #[must_use]
     pub fn record_recommendation(&self, recommendation: &Recommendation, stamp: &Stamp) -> Option<Change<Self>> {
         let advised = recommendation.is_recommended;
-        if advised == self.rollback_recommended {
+        if advised == self.rollback_advised {
             return None;
         }
         let detail = json!({
@@ -70,10 +70,6 @@ impl Release {
         });
         let fact = Fact::new(FactKind::RollbackAdvised, self.subject(), Some(self.workspace_id), stamp, detail)
             .with_categories(advised.then_some(FactCategory::Incidents));
-        Some(Change::replace(
-            Self(ReleaseRecord { rollback_recommended: advised, ..self.0.clone() }),
-            self.revision,
-            fact,
-        ))
+        Some(Change::replace(Self(ReleaseRecord { rollback_advised: advised, ..self.0.clone() }), self.revision, fact))
     }
 }

@@ -187,7 +187,7 @@ impl Release {
         stamp: &Stamp,
     ) -> Result<Change<ReviewedRelease>, ReleaseRefusal> {
         if rule.self_approval == SelfApproval::Refused && verdict == Verdict::Approved && self.is_author(&stamp.actor) {
-            return Err(ReleaseRefusal::SelfApproval);
+            return Err(ReleaseRefusal::SelfApprovalNotAllowed);
         }
         let subject_digest = self.bindings_digest();
         self.check_verdict_limits(verdict, &subject_digest, &stamp.actor)?;

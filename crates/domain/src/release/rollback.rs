@@ -132,7 +132,7 @@ impl Release {
     /// When the release holds no lanes, an earlier holder is not eligible, or the reason is invalid.
     pub fn roll_back(
         &self,
-        ways: &[LaneRollback<'_>],
+        rollbacks: &[LaneRollback<'_>],
         deployment: &Deployment,
         artifact_id: ArtifactId,
         reason: &str,
@@ -151,12 +151,12 @@ impl Release {
                 && to.is_rollback_target()
                 && to.release_id != self.release_id
         };
-        if ways.is_empty() || !ways.iter().all(possible) {
+        if rollbacks.is_empty() || !rollbacks.iter().all(possible) {
             return Err(ReleaseRefusal::NoPreviousRelease);
         }
         let lanes: Vec<ReturnedLane> =
-            ways.iter().map(|(lane, to)| ReturnedLane { lane: *lane, rolled_back_to: to.release_id }).collect();
-        let returned: BTreeSet<ReleaseId> = ways
+            rollbacks.iter().map(|(lane, to)| ReturnedLane { lane: *lane, rolled_back_to: to.release_id }).collect();
+        let returned: BTreeSet<ReleaseId> = rollbacks
             .iter()
             .filter(|(_, to)| matches!(to.state, State::Superseded { .. }))
             .map(|(_, to)| to.release_id)
@@ -164,8 +164,8 @@ impl Release {
         check_reason(reason)?;
         let holders = |next: Deployment, back: &ReturnedLane| next.with_holder(back.lane, Some(back.rolled_back_to));
         let mut next = lanes.iter().fold(deployment.clone(), holders);
-        let done = self.rollout.as_ref().filter(|rollout| rollout.is_in_progress()).map(Rollout::current_lane);
-        next.0.soaking = deployment.next_soaking(&next, done, None);
+        let ended = self.rollout.as_ref().filter(|rollout| rollout.is_in_progress()).map(Rollout::current_lane);
+        next.0.soaking = deployment.next_soaking(&next, ended, None);
         next.0.revision = deployment.revision.next();
         let state =
             if next.is_held_by(self.release_id) { State::Active { digest } } else { State::Superseded { digest } };
@@ -198,7 +198,7 @@ impl Release {
             // The returned lanes are its own, so no other rollout is affected.
             stopped_rollouts: Vec::new(),
             soak: Soak::Kept,
-            requires_soak: false,
+            requires_ended_soak: false,
             reinstated: returned.into_iter().collect(),
             moves,
             reason: MoveReason::Rollback,

@@ -137,10 +137,10 @@ pub(super) async fn rollback(stage: &Fixture) -> Decision {
     let holder = stage.current_release(&next.release).await;
     let back = old.release.release_id;
     let old = stage.current_release(&old.release).await.release;
-    let ways = Lane::ALL.map(|lane| (lane, &old));
+    let rollbacks = Lane::ALL.map(|lane| (lane, &old));
     let change = holder
         .release
-        .roll_back(&ways, &holder.deployment, fresh(), "The answers are incomprehensible.", &stamp())
+        .roll_back(&rollbacks, &holder.deployment, fresh(), "The answers are incomprehensible.", &stamp())
         .unwrap();
     let store = store(stage);
     Decision::new(async move |key| store.commit_lane_change(scope(), change, key.as_ref()).await.map(|_| ()))
