@@ -36,11 +36,11 @@ pub(crate) fn run(place: &Paths) -> Result<ExitCode> {
 }
 
 /// Checks the size of the executable.
-fn check_size(program: &Path, most: u64) -> Result<()> {
+fn check_size(program: &Path, limit: u64) -> Result<()> {
     let size = fs::metadata(program).context("reading the executable's size")?.len();
     println!("{} has {size} bytes", program.display());
-    if size > most {
-        bail!("the executable exceeds the maximum of {most} bytes");
+    if size > limit {
+        bail!("the executable exceeds the maximum of {limit} bytes");
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use fairway_managed_postgres::binaries::BIN_VARIABLE;
 use crate::arch_lints::packages::{Package, packages};
 use crate::paths::Paths;
 use crate::signals::Signals;
-use crate::{children, external_tools, gateway, pgvector, postgres, s3_server, tools};
+use crate::{children, external_tools, gateway, postgres, postgres_with_vectors, s3_server, tools};
 
 /// The superuser URL of the run's PostgreSQL.
 const URL_VARIABLE: &str = "FAIRWAY_TEST_POSTGRES_URL";
@@ -46,7 +46,7 @@ pub(crate) fn run_selected(place: &Paths, arguments: &[String], variables: &[(&s
     let binaries = postgres::ensure()?;
     let python = s3_server::ensure(place)?;
     let gateway = gateway::ensure(place)?;
-    let vectors = pgvector::ensure(&python)?;
+    let vectors = postgres_with_vectors::ensure(&python)?;
     let inspector = external_tools::install_npm_packages(place, &place.root.join(INSPECTOR_FOLDER))?;
     // Stopped and removed on drop, whatever the result.
     let server =

@@ -11,8 +11,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use fairway_domain::{
     asset::{
+        artifact_store::{ArtifactError, ArtifactPath, ArtifactStore, ObjectListing, PutOutcome, StoredObject},
         integrity::UnverifiedBytes,
-        ports::{ArtifactError, ArtifactPath, ArtifactStore, ObjectListing, PutOutcome, StoredObject},
     },
     time::Timestamp,
 };
@@ -179,10 +179,10 @@ struct Listing {
 
 #[async_trait]
 impl ObjectListing for Listing {
-    async fn next(&mut self, most: usize) -> Result<Vec<StoredObject>, ArtifactError> {
+    async fn next(&mut self, limit: usize) -> Result<Vec<StoredObject>, ArtifactError> {
         let portion = async {
             let mut found = Vec::new();
-            while found.len() < most
+            while found.len() < limit
                 && let Some(object) = self.objects.next().await
             {
                 let object = object.map_err(unavailable)?;

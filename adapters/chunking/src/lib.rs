@@ -75,8 +75,8 @@ struct ChunkBuilder<'t> {
 }
 
 impl<'t> ChunkBuilder<'t> {
-    fn of(text: &'t str, most: u32) -> Self {
-        let max_tokens = usize::try_from(most).unwrap_or(usize::MAX).max(1);
+    fn of(text: &'t str, limit: u32) -> Self {
+        let max_tokens = usize::try_from(limit).unwrap_or(usize::MAX).max(1);
         Self { text, max_tokens, pieces: Vec::new(), current: 0..0, current_tokens: 0 }
     }
 

@@ -41,9 +41,9 @@ fn fetch_error(error: EgressError) -> FetchError {
 
 #[async_trait]
 impl DocumentFetcher for GuardedFetcher {
-    async fn fetch(&self, address: &str, most: usize) -> Result<String, FetchError> {
+    async fn fetch(&self, address: &str, max_bytes: usize) -> Result<String, FetchError> {
         let endpoint =
-            self.guard.endpoint(address, Limits { timeout: TIMEOUT, max_body: most }).map_err(fetch_error)?;
+            self.guard.endpoint(address, Limits { timeout: TIMEOUT, max_body: max_bytes }).map_err(fetch_error)?;
         let accept = header::HeaderValue::from_static("text/*, application/json;q=0.9");
         let call = EgressRequest {
             method: Method::GET,

@@ -151,7 +151,7 @@ impl AccessStore for Database {
             workload: None,
         };
         match grant {
-            GrantScope::Platform => Ok(Some(ResourceScope::PLATFORM)),
+            GrantScope::Platform => Ok(Some(ResourceScope::INSTALLATION)),
             GrantScope::Tenant(id) => Ok((*id == tenant).then(|| ResourceScope::tenant(tenant))),
             GrantScope::Namespace(id) => {
                 let key = (tenant_id, id.uuid());

@@ -2,11 +2,11 @@
 
 mod accept;
 mod evidence;
-mod find;
 mod finish;
 mod lease;
 mod lineage;
 mod list;
+mod load;
 mod progress;
 mod queue;
 mod resolve_unknown;
@@ -15,9 +15,9 @@ mod start;
 
 pub(crate) use accept::AcceptCommitter;
 pub(crate) use evidence::EvidenceLoader;
-pub(crate) use find::RunLoader;
 pub(crate) use finish::FinishCommitter;
 pub(crate) use lineage::LineageLoader;
+pub(crate) use load::RunLoader;
 pub(crate) use progress::ProgressCommitter;
 pub(crate) use start::StartCommitter;
 
@@ -36,7 +36,7 @@ use fairway_domain::{
         lineage::{LineageFilter, LineagePage},
     },
     execution::{
-        Acceptance, Execution, FinishRecord, Outcome, Payload, RunError, Status, StepRow,
+        Acceptance, Execution, ExecutionOutcome, FinishRecord, Payload, RunError, Status, StepRow,
         dispatch::{CancelLease, CancelOutcome, Claim, ClaimedRun, LeaseRef, QueuedStart, StartOutcome},
         ports::{
             AcceptOutcome, EventPage, ExecutionFilter, ExecutionStore, ExpectedRevisions, LapsedFilter, LapsedRun,
@@ -141,7 +141,7 @@ fn execution(row: &Row) -> Result<Execution, StoreError> {
             .map(|service| decode("delegate", ActorRef::parse(service).ok()))
             .transpose()?,
         status: row.parsed("status", Status::parse)?,
-        outcome: outcome.map(|text| decode("outcome", Outcome::parse(text))).transpose()?,
+        outcome: outcome.map(|text| decode("outcome", ExecutionOutcome::parse(text))).transpose()?,
         error: code.zip(message).map(|(code, message)| RunError { code, message, offset }),
         output: row.column("output")?,
         reason_code: row.column::<Option<String>>("reason_code")?.unwrap_or_default(),
@@ -157,12 +157,12 @@ impl ExecutionStore for Database {
     }
 
     async fn find(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<Execution>, StoreError> {
-        find::find(self, scope, id).await
+        load::find(self, scope, id).await
     }
 
     async fn find_state(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<RunState>, StoreError> {
         let found = self.runs.load((scope.tenant().uuid(), id.uuid())).await?;
-        Ok(found.map(find::FoundRun::into_state))
+        Ok(found.map(load::FoundRun::into_state))
     }
 
     async fn location(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<RunLocation>, StoreError> {

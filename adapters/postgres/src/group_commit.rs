@@ -84,8 +84,12 @@ pub(crate) struct GroupCommit<C> {
 }
 
 impl<C> GroupCommit<C> {
-    pub(crate) fn new(committer: C, heavy: &LargeCommitPermits) -> Self {
-        Self { committer, large_permits: Semaphore::const_new(MAX_LARGE_COMMITS), shared_large_permits: heavy.clone() }
+    pub(crate) fn new(committer: C, shared_large_permits: &LargeCommitPermits) -> Self {
+        Self {
+            committer,
+            large_permits: Semaphore::const_new(MAX_LARGE_COMMITS),
+            shared_large_permits: shared_large_permits.clone(),
+        }
     }
 }
 
@@ -96,21 +100,21 @@ impl<C: BatchCommitter> BatchOperation for GroupCommit<C> {
     const LABEL: &'static str = C::LABEL;
 
     async fn run_batch(&self, items: Vec<C::Item>) -> Vec<Result<C::Output, CommitError>> {
-        let mut sharing: Vec<&C::Item> = Vec::with_capacity(items.len());
-        let shares: Vec<bool> = items
+        let mut batch_items: Vec<&C::Item> = Vec::with_capacity(items.len());
+        let batched: Vec<bool> = items
             .iter()
             .map(|item| {
-                let shares = C::is_batchable(item, &sharing);
-                sharing.extend(shares.then_some(item));
-                shares
+                let is_batched = C::is_batchable(item, &batch_items);
+                batch_items.extend(is_batched.then_some(item));
+                is_batched
             })
             .collect();
-        let batch = if sharing.len() > 1 { self.committer.commit_batch(&sharing).await } else { Ok(None) };
+        let batch = if batch_items.len() > 1 { self.committer.commit_batch(&batch_items).await } else { Ok(None) };
         if let Err(error) = &batch {
             tracing::warn!(
                 error = error as &dyn std::error::Error,
                 kind = C::LABEL,
-                items = sharing.len(),
+                items = batch_items.len(),
                 fault = ?error.fault,
                 "group commit failed; failing its requests"
             );
@@ -118,12 +122,12 @@ impl<C: BatchCommitter> BatchOperation for GroupCommit<C> {
         let rolled_back = matches!(batch, Ok(None));
         let was_refused = matches!(batch, Err(StoreError { fault: StoreFault::Unavailable, .. }));
         let mut results = batch.ok().flatten().unwrap_or_default().into_iter();
-        let answers = items.iter().zip(shares).map(|(item, shared)| {
-            let result = if shared { results.next() } else { None };
+        let commits = items.iter().zip(batched).map(|(item, is_batched)| {
+            let result = if is_batched { results.next() } else { None };
             async move {
                 match result {
-                    Some(answer) => answer,
-                    None if rolled_back || !shared => self.committer.commit_one(item).await,
+                    Some(result) => result,
+                    None if rolled_back || !is_batched => self.committer.commit_one(item).await,
                     None if was_refused => Err(CommitError::Store(unavailable(unanswered()))),
                     // The batch was sent, and its response is missing or unreadable.
                     None => Err(CommitError::Store(outcome_unknown(unanswered()))),
@@ -131,7 +135,7 @@ impl<C: BatchCommitter> BatchOperation for GroupCommit<C> {
             }
         });
         // Run concurrently, because the next batch starts after these commits.
-        join_all(answers).await
+        join_all(commits).await
     }
 }
 

@@ -94,9 +94,9 @@ impl DocumentStore for Database {
         scope: TenantScope,
         asset: AssetId,
         model: &EmbeddingModel,
-        most: u32,
+        limit: u32,
     ) -> Result<Vec<StaleChunk>, StoreError> {
-        embedding::stale_chunks(self, scope, asset, model, most).await
+        embedding::stale_chunks(self, scope, asset, model, limit).await
     }
 
     async fn commit_reembedding(

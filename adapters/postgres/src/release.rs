@@ -359,7 +359,7 @@ impl DeploymentStore for Database {
         scope: TenantScope,
         workload: WorkloadId,
         environment: &Slug,
-        most: u32,
+        limit: u32,
     ) -> Result<Vec<LaneHistoryEntry>, StoreError> {
         static READ: Query = Query::new(
             "SELECT revision, lane, from_release_id, to_release_id, reason, moved_at
@@ -374,7 +374,7 @@ impl DeploymentStore for Database {
         let input = Input::new(scope)
             .with("workload_id", workload.uuid())
             .with("environment", environment.as_str())
-            .with("max_entries", i64::from(most));
+            .with("max_entries", i64::from(limit));
         let rows = self.fetch(&READ, input).await?;
         rows.iter()
             .map(|row| {
@@ -453,16 +453,16 @@ impl DeploymentStore for Database {
         Ok(EndedRuns { ended: number("ended")?, failed: number("failed")? })
     }
 
-    async fn list_serving(&self, after: Option<TenantRelease>, most: u32) -> Result<Vec<TenantRelease>, StoreError> {
+    async fn list_serving(&self, after: Option<TenantRelease>, limit: u32) -> Result<Vec<TenantRelease>, StoreError> {
         static SERVING: Query = Query::new(
             "SELECT tenant_id, release_id FROM release
             WHERE state = 'active' AND (tenant_id, release_id) > (SELECT after_tenant, after_release FROM input)
             ORDER BY tenant_id, release_id LIMIT (SELECT max_rows FROM input)",
         );
-        self.releases_after(&SERVING, after, most).await
+        self.releases_after(&SERVING, after, limit).await
     }
 
-    async fn commit_deployment(
+    async fn commit_lane_change(
         &self,
         scope: TenantScope,
         change: DeploymentChange,

@@ -51,14 +51,14 @@ impl RolloutStore for Database {
         }))
     }
 
-    async fn list_soaked(&self, after: Option<TenantRelease>, most: u32) -> Result<Vec<TenantRelease>, StoreError> {
+    async fn list_soaked(&self, after: Option<TenantRelease>, limit: u32) -> Result<Vec<TenantRelease>, StoreError> {
         static SOAKED: Query = Query::new(
             "SELECT tenant_id, release_id FROM release
             WHERE rollout_status = 'in_progress' AND rollout_auto_advance AND soak_ends_at <= fairway_now()
                 AND (tenant_id, release_id) > (SELECT after_tenant, after_release FROM input)
             ORDER BY tenant_id, release_id LIMIT (SELECT max_rows FROM input)",
         );
-        self.releases_after(&SOAKED, after, most).await
+        self.releases_after(&SOAKED, after, limit).await
     }
 
     async fn commit_hold(&self, scope: TenantScope, change: Change<Release>) -> Result<(), CommitError> {
@@ -73,11 +73,11 @@ impl RolloutStore for Database {
             "(SELECT count(*) = 1 FROM changed)",
         );
         let ChangeRecord { next, fact, .. } = change.into_record();
-        let told = next
+        let recorded_hold = next
             .rollout
             .as_ref()
             .and_then(|rollout| Some((rollout.since_revision.get(), rollout.hold_reasons.last()?.as_str())));
-        let Some((since, hold)) = told else { return Err(CommitError::Stale) };
+        let Some((since, hold)) = recorded_hold else { return Err(CommitError::Stale) };
         let input =
             Input::new(scope).with("release_id", next.release_id.uuid()).with("since", since).with("hold", hold);
         self.commit_guarded(&HOLD, scope, &fact, None, input).await.map(|_| ())

@@ -182,12 +182,12 @@ fn first_sentence(text: &str) -> String {
 }
 
 /// The text limited to a number of words, which count as tokens.
-fn limit_words(text: String, most: Option<u32>) -> String {
-    let most = most.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
-    if text.split_whitespace().count() <= most {
+fn limit_words(text: String, limit: Option<u32>) -> String {
+    let limit = limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    if text.split_whitespace().count() <= limit {
         return text;
     }
-    text.split_whitespace().take(most).collect::<Vec<_>>().join(" ")
+    text.split_whitespace().take(limit).collect::<Vec<_>>().join(" ")
 }
 
 fn count_words(text: &str) -> u64 {

@@ -8,8 +8,8 @@ use crate::{
 };
 use async_trait::async_trait;
 use fairway_domain::execution::script::{
-    AbandonBehavior, GatewayFailure, Language, MAX_CONCURRENT_PER_TENANT, MAX_DURATION, PreparedGateway, ScriptFailure,
-    ScriptGateway, ScriptLimits, ScriptRequest, ScriptResult,
+    AbandonedScriptFate, GatewayFailure, Language, MAX_CONCURRENT_PER_TENANT, MAX_DURATION, PreparedGateway,
+    ScriptFailure, ScriptGateway, ScriptLimits, ScriptRequest, ScriptResult,
 };
 use nix::{
     sys::signal::{Signal, killpg},
@@ -120,8 +120,8 @@ impl ScriptGateway for EmbeddedGateway {
     }
 
     /// Dropping the future kills the child.
-    fn abandon_behavior(&self) -> AbandonBehavior {
-        AbandonBehavior::Terminates
+    fn abandoned_script_fate(&self) -> AbandonedScriptFate {
+        AbandonedScriptFate::Terminates
     }
 
     /// Starts a child if a slot is free; otherwise the script waits for a slot when it arrives.

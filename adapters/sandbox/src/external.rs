@@ -4,7 +4,7 @@
 use crate::ipc::{MAX_RESPONSE, Response};
 use async_trait::async_trait;
 use fairway_domain::execution::script::{
-    AbandonBehavior, GatewayFailure, Language, MAX_DURATION, PreparedGateway, ScriptGateway, ScriptLimits,
+    AbandonedScriptFate, GatewayFailure, Language, MAX_DURATION, PreparedGateway, ScriptGateway, ScriptLimits,
     ScriptRequest, ScriptResult,
 };
 use fairway_domain::id::ExecutionId;
@@ -94,8 +94,8 @@ impl ScriptGateway for ExternalGateway {
         "external"
     }
 
-    fn abandon_behavior(&self) -> AbandonBehavior {
-        AbandonBehavior::MayContinue
+    fn abandoned_script_fate(&self) -> AbandonedScriptFate {
+        AbandonedScriptFate::MayContinue
     }
 
     fn prepare(&self, _: Language, _: ScriptLimits) -> Box<dyn PreparedGateway> {

@@ -27,7 +27,7 @@ const VARIABLE_PREFIX: &str = "FAIRWAY_SECRET_";
 
 /// The sources of secrets of this server.
 #[derive(Clone, Debug)]
-pub struct Sources {
+pub struct SecretSources {
     /// The folder that contains one folder per tenant.
     pub folder: Option<PathBuf>,
     /// The vault.
@@ -36,16 +36,16 @@ pub struct Sources {
     variables: fn(&str) -> Option<OsString>,
 }
 
-impl Sources {
+impl SecretSources {
     /// Sources with the variables of this process.
     #[must_use]
     pub fn new(folder: Option<PathBuf>, vault: Option<Vault>) -> Self {
         Self { folder, vault, variables: |name| env::var_os(name) }
     }
 
-    /// The same sources with other variables.
+    /// The same sources, which look up variables with this function instead of in the environment of the process.
     #[must_use]
-    pub fn with_variables(self, variables: fn(&str) -> Option<OsString>) -> Self {
+    pub fn with_variable_lookup(self, variables: fn(&str) -> Option<OsString>) -> Self {
         Self { variables, ..self }
     }
 
@@ -60,7 +60,7 @@ impl Sources {
 }
 
 #[async_trait]
-impl SecretReader for Sources {
+impl SecretReader for SecretSources {
     async fn read(&self, tenant: &Slug, reference: &SecretRef) -> Result<Secret, SecretError> {
         match reference {
             SecretRef::Env(name) => {

@@ -7,7 +7,7 @@ use fairway_domain::{
     slug::Slug,
 };
 use fairway_egress::{Guard, ServerMode};
-use fairway_secrets::{Sources, Vault, VaultError};
+use fairway_secrets::{SecretSources, Vault, VaultError};
 use fairway_testkit::{FaultyEndpoint, Script};
 use serde_json::json;
 use std::{ffi::OsString, fs, os::unix::fs::symlink, path::Path};
@@ -17,12 +17,12 @@ fn slug(text: &str) -> Slug {
     Slug::parse(text).unwrap()
 }
 
-async fn read(places: &Sources, tenant: &str, reference: &str) -> Result<String, SecretError> {
+async fn read(places: &SecretSources, tenant: &str, reference: &str) -> Result<String, SecretError> {
     let read = places.read(&slug(tenant), &SecretRef::parse(reference).unwrap()).await;
     read.map(|secret| secret.expose().to_owned())
 }
 
-async fn read_own(places: &Sources, reference: &str) -> Result<String, SecretError> {
+async fn read_own(places: &SecretSources, reference: &str) -> Result<String, SecretError> {
     let read = places.read_server_secret(&ServerSecretRef::parse(reference).unwrap()).await;
     read.map(|secret| secret.expose().to_owned())
 }
@@ -41,7 +41,7 @@ fn variables(name: &str) -> Option<OsString> {
 
 #[tokio::test]
 async fn reads_only_variables_of_the_tenant() {
-    let places = Sources::new(None, None).with_variables(variables);
+    let places = SecretSources::new(None, None).with_variable_lookup(variables);
     for (tenant, reference, value) in [
         ("acme", "env:KEY", Ok("of acme")),
         ("acme-eu", "env:KEY", Ok("of acme-eu")),
@@ -66,8 +66,8 @@ fn folder() -> TempDir {
     folder
 }
 
-fn below(folder: &Path) -> Sources {
-    Sources::new(Some(folder.to_owned()), None)
+fn below(folder: &Path) -> SecretSources {
+    SecretSources::new(Some(folder.to_owned()), None)
 }
 
 #[tokio::test]
@@ -78,7 +78,7 @@ async fn reads_files_in_the_folder_of_the_tenant() {
     assert_eq!(read(&places, "other", "file:key").await.as_deref(), Ok("of other"));
     assert_eq!(read(&places, "acme", "file:nothing").await, Err(SecretError::Missing));
     assert_eq!(read(&places, "nobody", "file:key").await, Err(SecretError::Missing));
-    assert_eq!(read(&Sources::new(None, None), "acme", "file:key").await, Err(SecretError::NotConfigured));
+    assert_eq!(read(&SecretSources::new(None, None), "acme", "file:key").await, Err(SecretError::NotConfigured));
     let path = folder.path().join("other/key");
     assert_eq!(read_own(&places, &format!("file:{}", path.display())).await.as_deref(), Ok("of other"));
 }
@@ -132,7 +132,7 @@ async fn reads_the_vault_below_the_path_of_the_tenant() {
     let entry = json!({ "data": { "data": { "key": "of acme", "number": 1 }, "metadata": { "version": 1 } } });
     let guard = Guard::new(ServerMode::Remote, Vec::new());
     let vault = Vault::new(&guard, &endpoint.url(""), &Secret::new("s.token".to_owned())).unwrap();
-    let places = Sources::new(None, Some(vault));
+    let places = SecretSources::new(None, Some(vault));
     endpoint.respond_with(Script::json(&entry));
     assert_eq!(read(&places, "acme", "vault:team/openai#key").await.as_deref(), Ok("of acme"));
     assert_eq!(read_own(&places, "vault:server/openai#key").await.as_deref(), Ok("of acme"));
@@ -154,7 +154,7 @@ async fn reads_the_vault_below_the_path_of_the_tenant() {
         endpoint.respond_with(script);
         assert_eq!(read(&places, "acme", "vault:a#key").await, Err(error), "{error:?}");
     }
-    assert_eq!(read(&Sources::new(None, None), "acme", "vault:a#b").await, Err(SecretError::NotConfigured));
+    assert_eq!(read(&SecretSources::new(None, None), "acme", "vault:a#b").await, Err(SecretError::NotConfigured));
 }
 
 #[test]

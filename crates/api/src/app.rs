@@ -1,10 +1,10 @@
 //! The application: all routes and the middleware stack.
 
 use crate::{
-    access, asset, asset_kind, audit,
+    access, asset, asset_kind, audit, builtin_tool,
     caller::shed_load,
     compose::Api,
-    embed, environment, evidence, execution, flow, health,
+    embeddable_page, environment, evidence, execution, flow,
     http::{
         HttpBase,
         body_drain::body_drain,
@@ -16,7 +16,7 @@ use crate::{
     },
     knowledge, mcp, memory,
     openapi::{BaseDocument, document},
-    release, rollout, share_link, tenant, tool, workload,
+    operator_endpoints, release, rollout, runtime_info, share_link, tenant, workload,
 };
 use actix_web::{
     App, Error, HttpResponse,
@@ -64,9 +64,9 @@ fn routes(config: &mut impl RouteConfig) {
 /// Health, tenants and access.
 fn operator_routes(config: &mut impl RouteConfig) {
     config
-        .service(health::healthz)
-        .service(health::readyz)
-        .service(health::metrics)
+        .service(operator_endpoints::healthz)
+        .service(operator_endpoints::readyz)
+        .service(operator_endpoints::metrics)
         .service(tenant::list_tenants)
         .service(tenant::create_tenant)
         .service(tenant::read_tenant_settings)
@@ -165,10 +165,10 @@ fn run_routes(config: &mut impl RouteConfig) {
         .service(evidence::read_evidence_graph)
         .service(evidence::read_evidence_artifact)
         .service(evidence::read_context_lineage)
-        .service(tool::call_tool)
-        .service(tool::read_runtime_plugins)
-        .service(tool::read_runtime_system_meta)
-        .service(tool::read_runtime_mcp_manifest)
+        .service(builtin_tool::call_tool)
+        .service(runtime_info::read_runtime_plugins)
+        .service(runtime_info::read_runtime_system_meta)
+        .service(runtime_info::read_runtime_mcp_manifest)
         .service(audit::list_audit_events);
 }
 
@@ -198,7 +198,7 @@ pub fn app(
         .service(web::resource("/docs").guard(guard::Get()).to(redirect_to_docs))
         .service(page)
         .service(mcp::resource())
-        .service(embed::resource())
+        .service(embeddable_page::resource())
         .default_service(web::to(fallback))
         .wrap(from_fn(strict_query))
         .wrap(from_fn(shed_load))

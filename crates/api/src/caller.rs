@@ -25,9 +25,9 @@ use actix_web::{
     web,
 };
 use fairway_domain::{
-    access::{ActorKind, ActorRef, Caller, delegation::DelegationField},
+    access::{ActorKind, ActorRef, Caller, on_behalf_of::OnBehalfOfField},
     id::TenantId,
-    share_link::{ResultToken, ShareToken, TokenHash, TokenRefusal},
+    share_link::{ResultToken, ShareToken, ShareTokenRefusal, TokenHash},
 };
 use fairway_operations::{
     Failure,
@@ -120,7 +120,7 @@ pub(crate) fn field_refusal(request: &HttpRequest, problems: Vec<FieldProblem>) 
         api.zip(claims).is_some_and(|(api, claims)| api.services.executions.is_delegating_client(&claims.actor))
     };
     let is_on_behalf = |problem: &FieldProblem| {
-        problem.code == "unknown_field" && DelegationField::ALL.iter().any(|field| field.as_str() == problem.path)
+        problem.code == "unknown_field" && OnBehalfOfField::ALL.iter().any(|field| field.as_str() == problem.path)
     };
     if problems.iter().any(is_on_behalf) && is_internal() {
         let message = "on-behalf-of fields are accepted by execute and tool calls only";
@@ -253,7 +253,7 @@ fn api_claims(request: &HttpRequest) -> Result<Claims, ApiError> {
     if names_actor(request) || presented_token(request)?.is_none() {
         return Ok(claims);
     }
-    Err(Failure::ShareToken(TokenRefusal::Invalid).into())
+    Err(Failure::ShareToken(ShareTokenRefusal::Invalid).into())
 }
 
 /// The share token in the query or the header. Two different tokens are refused, because readers disagree on which one

@@ -9,8 +9,8 @@ use crate::{
         paging::CursorKey, shutdown::ShutdownSignal,
     },
     metrics::Metrics,
+    runtime_info::ProviderPlugin,
     system::{SystemClock, SystemIds},
-    tool::ProviderPlugin,
 };
 use anyhow::Context as _;
 use fairway_artifacts::Artifacts;
@@ -18,7 +18,7 @@ use fairway_chunking::TextSplitter;
 use fairway_document_fetcher::GuardedFetcher;
 use fairway_domain::{
     access::AccessStore,
-    asset::ports::ArtifactStore,
+    asset::artifact_store::ArtifactStore,
     execution::{dispatch::DispatchPolicy, http_call::HttpCaller, provider::Provider, script::ScriptGateway},
     id::IdSource,
     redaction::Redactor,
@@ -35,7 +35,7 @@ use fairway_operations::{
 use fairway_postgres::{Database, DatabaseOptions, PostgresWakeupBus};
 use fairway_providers::{Account, Accounts, Anthropic, Connection, LocalProvider, OpenAi};
 use fairway_sandbox::{EmbeddedGateway, ExternalGateway};
-use fairway_secrets::{Sources, Vault};
+use fairway_secrets::{SecretSources, Vault};
 use fairway_tool_client::ToolClient;
 use std::{sync::Arc, time::Duration};
 use tokio::{sync::OnceCell, task::JoinSet};
@@ -206,7 +206,7 @@ fn secrets(settings: &Settings, guard: &Guard) -> anyhow::Result<Arc<dyn SecretR
         let token = Secret::new(vault.token.expose().to_owned());
         Vault::new(guard, vault.address.as_str(), &token)
     });
-    Ok(Arc::new(Sources::new(settings.secrets_dir.clone(), vault.transpose()?)))
+    Ok(Arc::new(SecretSources::new(settings.secrets_dir.clone(), vault.transpose()?)))
 }
 
 fn provider(

@@ -14,7 +14,7 @@ pub use raw::{ConfigError, Origin};
 pub use setting::{SETTINGS, Setting};
 
 use crate::{
-    embed::EmbedPolicy,
+    embeddable_page::EmbedPolicy,
     http::{
         client_address::TrustedProxies,
         site_guard::{HostName, Scheme, SiteRules},

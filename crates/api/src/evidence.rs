@@ -21,7 +21,7 @@ use fairway_domain::{
         ArtifactRow, ChainApproval, ChainBinding, ChainRelease, ChainWorkload, DecisionRow, EvidenceRecord,
         OwedObligation, RetrievalRow,
     },
-    execution::{Outcome, digest_text},
+    execution::{ExecutionOutcome, digest_text},
     id::ExecutionId,
     tool::EvidenceFormat,
 };
@@ -166,7 +166,7 @@ impl ExecutionSection {
             started_at: run.started_at.to_string(),
             finished_at: run.finished_at.map(|at| at.to_string()),
             status: run.status.as_str(),
-            outcome: run.outcome.map(Outcome::as_str),
+            outcome: run.outcome.map(ExecutionOutcome::as_str),
             error_code: run.error.as_ref().map(|error| error.code.clone()),
             environment: run.environment.to_string(),
             lane: run.lane.as_str(),

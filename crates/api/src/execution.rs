@@ -34,7 +34,7 @@ use actix_web::{
     post, web,
 };
 use fairway_domain::{
-    access::{Caller, delegation::DelegationFields},
+    access::{Caller, on_behalf_of::OnBehalfOfFields},
     execution::{Execution, RunError, Status, StepRow},
     id::ExecutionId,
     share_link::{TokenHash, is_guest},
@@ -258,7 +258,7 @@ impl ExecutionView {
             submitted_by: execution.submitter.to_string(),
             delegated_by: execution.delegate.as_ref().map(ToString::to_string),
             status: execution.status.as_str(),
-            outcome: execution.outcome.map(fairway_domain::execution::Outcome::as_str),
+            outcome: execution.outcome.map(fairway_domain::execution::ExecutionOutcome::as_str),
             error: execution.error.as_ref().map(ErrorView::of),
             reason_code: execution.reason_code.clone(),
             started_at: execution.started_at.to_string(),
@@ -318,7 +318,7 @@ pub(crate) async fn execute_workload(
         actor_type,
         actor_auth_mode,
     } = body.into_inner();
-    let delegation = DelegationFields { execution_mode, actor_ref, actor_type, actor_auth_mode };
+    let delegation = OnBehalfOfFields { execution_mode, actor_ref, actor_type, actor_auth_mode };
     let on_behalf_of = api.services.executions.delegated_subject(api.mode, &claims.actor, &delegation)?;
     let mut fields = FieldErrors::default();
     let environment = Slug::parse(&environment)

@@ -21,7 +21,7 @@ use fairway_domain::{
 use fairway_operations::{
     access::Operation,
     asset::AssetQuery,
-    flow::{FlowDraft, FlowVersion, FlowVersionDraft, FlowView as Flow},
+    flow::{FlowVersion, FlowView as Flow, NewFlow, NewFlowVersion},
 };
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -58,8 +58,9 @@ fn version_view(version: AssetVersion) -> Result<VersionView, ApiError> {
 
 /// A flow to create.
 #[derive(Deserialize, ToSchema)]
+#[schema(as = NewFlow)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct NewFlow {
+pub(crate) struct NewFlowBody {
     /// Unique in the tenant.
     #[schema(max_length = 63)]
     slug: String,
@@ -80,8 +81,9 @@ pub(crate) struct NewFlow {
 
 /// A version to add to a flow.
 #[derive(Deserialize, ToSchema)]
+#[schema(as = NewFlowVersion)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct NewFlowVersion {
+pub(crate) struct NewFlowVersionBody {
     /// The flow in YAML.
     #[schema(max_length = 262_144)]
     content_yaml: String,
@@ -146,7 +148,7 @@ pub(crate) struct FlowListQuery {
     operation_id = "create_flow",
     tag = "assets",
     params(WorkspaceQuery, KeyParams),
-    request_body = NewFlow,
+    request_body = NewFlowBody,
     responses((status = 201, description = "The new flow", body = FlowView), WriteRefusals)
 )]
 #[post("/v1/flows")]
@@ -155,7 +157,7 @@ pub(crate) async fn create_flow(
     caller: IdentifiedCaller,
     keyed: IdempotencyHeader,
     query: Query<WorkspaceQuery>,
-    body: DeferredBody<NewFlow, CONTENT_LIMIT>,
+    body: DeferredBody<NewFlowBody, CONTENT_LIMIT>,
 ) -> Result<HttpResponse, ApiError> {
     let body = body.read_authorized(api.services.flows.authorize_new_flow(&caller, query.query_workspace())).await?;
     let key = keyed.into_request_key(&caller.actor, || body.digest());
@@ -165,8 +167,8 @@ pub(crate) async fn create_flow(
     let version_label = fields.check(parse_label(new.version_label.as_deref()));
     let change_note = fields.check(parse_note("change_note", new.change_note.as_deref()));
     let workspace_id = fields.check(query.with_body(new.workspace_id));
-    let draft = fields.finish(|| {
-        Some(FlowDraft {
+    let new_flow = fields.finish(|| {
+        Some(NewFlow {
             slug: slug?,
             owner_ref: owner_ref?,
             version_label: version_label?,
@@ -175,7 +177,7 @@ pub(crate) async fn create_flow(
             content_yaml: new.content_yaml,
         })
     })?;
-    let done = api.services.flows.create_flow(&caller, draft, key.as_ref()).await?;
+    let done = api.services.flows.create_flow(&caller, new_flow, key.as_ref()).await?;
     let view = FlowView::of(&done.value)?;
     let asset = &done.value.asset;
     let location = format!("/v1/flows/{}?workspace_id={}", asset.asset_id, asset.workspace_id);
@@ -227,7 +229,7 @@ pub(crate) async fn read_flow(
     operation_id = "create_flow_version",
     tag = "assets",
     params(("flow_id" = Uuid, Path, description = "The flow's asset"), WorkspaceQuery, KeyParams),
-    request_body = NewFlowVersion,
+    request_body = NewFlowVersionBody,
     responses((status = 201, description = "The new version", body = VersionView), WriteRefusals)
 )]
 #[post("/v1/flows/{flow_id}/versions")]
@@ -237,7 +239,7 @@ pub(crate) async fn create_flow_version(
     flow: PathId<AssetId>,
     query: Query<WorkspaceQuery>,
     keyed: IdempotencyHeader,
-    body: DeferredBody<NewFlowVersion, CONTENT_LIMIT>,
+    body: DeferredBody<NewFlowVersionBody, CONTENT_LIMIT>,
 ) -> Result<HttpResponse, ApiError> {
     let authorize = api.services.assets.authorize_asset_write(
         &caller,
@@ -253,9 +255,9 @@ pub(crate) async fn create_flow_version(
     let change_note = fields.check(parse_note("change_note", new.change_note.as_deref()));
     let from = fields.check(query.with_body(new.workspace_id));
     let content_yaml = new.content_yaml;
-    let (draft, from) =
-        fields.finish(|| Some((FlowVersionDraft { content_yaml, label: label?, change_note: change_note? }, from?)))?;
-    let (asset, done) = api.services.flows.create_flow_version(&caller, *flow, from, draft, key.as_ref()).await?;
+    let (new_version, from) =
+        fields.finish(|| Some((NewFlowVersion { content_yaml, label: label?, change_note: change_note? }, from?)))?;
+    let (asset, done) = api.services.flows.create_flow_version(&caller, *flow, from, new_version, key.as_ref()).await?;
     let (FlowVersion { version, content_yaml }, done) = done.into_parts();
     let view = version_view(version)?.with_yaml(content_yaml);
     let location = view.location(&asset);

@@ -28,7 +28,7 @@ pub mod shutdown;
 pub mod site_guard;
 pub mod strict_query;
 
-use crate::{embed::EmbedPolicy, execution::stream_limit::StreamLimiter, metrics::Metrics};
+use crate::{embeddable_page::EmbedPolicy, execution::stream_limit::StreamLimiter, metrics::Metrics};
 use client_address::TrustedProxies;
 use deprecation::Deprecation;
 use fallback::KnownMethods;

@@ -5,7 +5,7 @@
 use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
 use fairway_api::{
-    compose::RunWorkers, config::Settings, openapi, seed, serve, serve::DatabaseAddress, telemetry::Telemetry,
+    compose::RunWorkers, config::Settings, openapi, seed, serve, serve::OpenDatabase, telemetry::Telemetry,
 };
 use std::{path::PathBuf, process::ExitCode};
 
@@ -142,7 +142,7 @@ fn run(line: &CommandLine) -> anyhow::Result<ExitCode> {
             let settings = load_settings(line)?;
             let telemetry = Telemetry::start(&settings.log, settings.export_traces)?;
             let migrated = runtime()?.block_on(async {
-                let database = DatabaseAddress::open(&settings).await?;
+                let database = OpenDatabase::open(&settings).await?;
                 let migrated = fairway_postgres::migrate(&database.owner_url).await;
                 database.close().await?;
                 anyhow::Ok(migrated?)

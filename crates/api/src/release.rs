@@ -372,9 +372,9 @@ pub(crate) async fn transition_release(
         let named = named.into_iter().filter(|(_, named)| *named);
         fields.extend(named.map(|(field, _)| FieldProblem::new(field, "invalid", "only `active` accepts this field")));
     }
-    let taking = rollout::lane_selection(&mut fields, lane.flatten(), body.rollout_plan.as_ref());
-    let wanted = fields.finish(|| Some(Transition { to: to?, lanes: taking? }))?;
-    let done = api.services.releases.transition_release(&caller, *release, wanted, &expected, key.as_ref()).await?;
+    let selection = rollout::lane_selection(&mut fields, lane.flatten(), body.rollout_plan.as_ref());
+    let transition = fields.finish(|| Some(Transition { to: to?, lanes: selection? }))?;
+    let done = api.services.releases.transition_release(&caller, *release, transition, &expected, key.as_ref()).await?;
     let view = TransitionView::of(&done.value, &caller.actor);
     let revision = done.value.release.release.revision;
     Ok(ResourceResponse::idempotent(&done, &view, StatusCode::OK)?.with_etag(revision).into_response())

@@ -3,7 +3,7 @@
 use crate::{
     compose::{Adapters, Process},
     config::{AuthMode, Settings},
-    serve::DatabaseAddress,
+    serve::OpenDatabase,
 };
 use anyhow::Context as _;
 use fairway_domain::{
@@ -85,7 +85,7 @@ struct BindingFile {
 /// # Errors
 /// When the database or the artifact store cannot be reached, or a step is refused.
 pub async fn seed(settings: &Settings) -> anyhow::Result<String> {
-    let database = DatabaseAddress::open_or_join(settings).await?;
+    let database = OpenDatabase::open_or_join(settings).await?;
     let seeded = seed_database(settings, &database).await;
     let closed = database.close().await;
     let seeded = seeded?;
@@ -93,14 +93,14 @@ pub async fn seed(settings: &Settings) -> anyhow::Result<String> {
     Ok(format!("{seeded}{}", usage(&format!("http://{}", settings.bind))?))
 }
 
-async fn seed_database(settings: &Settings, database: &DatabaseAddress) -> anyhow::Result<String> {
+async fn seed_database(settings: &Settings, database: &OpenDatabase) -> anyhow::Result<String> {
     fairway_postgres::migrate(&database.owner_url).await.context("failed to migrate the database")?;
     let process = Process::new(settings, database.url.clone(), Adapters::of(settings)?)?;
     let services = process.services();
     let callers = (caller(services, settings, AUTHOR).await?, caller(services, settings, APPROVER).await?);
     let (demo, file) = parse_demo()?;
     let (workload, environment) = (&file.workload, &file.environment);
-    let seeded = services.demo.seed_demo(&callers.0, &callers.1, &demo).await;
+    let seeded = services.demo.seed(&callers.0, &callers.1, &demo).await;
     Ok(match seeded.with_context(|| format!("failed to seed the demo `{workload}`"))? {
         SeedOutcome::Activated(release) => format!(
             "{AUTHOR} made `{workload}`; {APPROVER} approved and activated release {release} in `{environment}`\n"

@@ -58,8 +58,8 @@ const PARTITION_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 const EXPIRY_ATTEMPTS: u32 = 20;
 const EXPIRY_RETRY_DELAY: Duration = Duration::from_secs(15);
 
-/// The two URLs of the database, and the managed PostgreSQL server if this process started it.
-pub struct DatabaseAddress {
+/// The opened database: its two URLs, and the managed PostgreSQL server if this process started it.
+pub struct OpenDatabase {
     /// URL of the service role.
     pub url: String,
     /// URL of the owner role, for migrations.
@@ -67,7 +67,7 @@ pub struct DatabaseAddress {
     private_server: Option<ManagedServer>,
 }
 
-impl DatabaseAddress {
+impl OpenDatabase {
     /// Resolves the database of the settings, and starts the server if it is a managed one.
     ///
     /// # Errors
@@ -172,7 +172,7 @@ fn start_managed_server(data_dir: &Path) -> anyhow::Result<ManagedServer> {
 }
 
 /// Finds the managed server that another process runs on this directory, or starts an existing cluster.
-fn find_managed_server(data_dir: &Path) -> anyhow::Result<DatabaseAddress> {
+fn find_managed_server(data_dir: &Path) -> anyhow::Result<OpenDatabase> {
     let options = managed_server_options(data_dir)?;
     let directory = options.data_dir.clone();
     let (url, private) = match ManagedServer::start_existing(options) {
@@ -180,7 +180,7 @@ fn find_managed_server(data_dir: &Path) -> anyhow::Result<DatabaseAddress> {
         Err(StartError::InUse { .. }) => (ManagedServer::url_of_running(&directory, DATABASE_NAME)?, None),
         Err(error) => return Err(error.into()),
     };
-    Ok(DatabaseAddress { owner_url: url.clone(), url, private_server: private })
+    Ok(OpenDatabase { owner_url: url.clone(), url, private_server: private })
 }
 
 fn managed_server_options(data_dir: &Path) -> anyhow::Result<Options> {
@@ -284,7 +284,7 @@ pub async fn serve(settings: &Settings, works: RunWorkers) -> anyhow::Result<()>
     fairway_memory_limit::limit_process(settings.memory_limit);
     let listener =
         TcpListener::bind(settings.bind).with_context(|| format!("failed to listen on {}", settings.bind))?;
-    let database = DatabaseAddress::open(settings).await?;
+    let database = OpenDatabase::open(settings).await?;
     let served = serve_with_database(settings, &database, listener, works).await;
     let closed = database.close().await;
     served.and(closed)
@@ -305,7 +305,7 @@ fn raise_open_file_limit() {
 
 async fn serve_with_database(
     settings: &Settings,
-    database: &DatabaseAddress,
+    database: &OpenDatabase,
     listener: TcpListener,
     works: RunWorkers,
 ) -> anyhow::Result<()> {
@@ -349,7 +349,7 @@ async fn serve_with_database(
 /// # Errors
 /// When the database or the artifact store is missing or unreachable.
 pub async fn verify_artifacts(settings: &Settings) -> anyhow::Result<VerificationReport> {
-    let database = DatabaseAddress::open_existing(settings).await?;
+    let database = OpenDatabase::open_existing(settings).await?;
     let verified = async {
         let process = Process::new(settings, database.url.clone(), Adapters::of(settings)?)?;
         anyhow::Ok(process.services().artifacts.verify_artifacts().await?)
@@ -373,7 +373,7 @@ pub async fn run_rollout_controller(settings: &Settings) -> anyhow::Result<()> {
         }
     };
     let mut shutdown = pin!(shutdown);
-    let mut address = DatabaseAddress::find_running(settings).await?;
+    let mut address = OpenDatabase::find_running(settings).await?;
     let mut schema_matches = agrees(&address).await.context("failed to read the schema version")?;
     loop {
         if !schema_matches {
@@ -391,7 +391,7 @@ pub async fn run_rollout_controller(settings: &Settings) -> anyhow::Result<()> {
         }
         // A managed server may be back at another port.
         while let Err(error) = async {
-            address = DatabaseAddress::find_running(settings).await?;
+            address = OpenDatabase::find_running(settings).await?;
             schema_matches = agrees(&address).await?;
             anyhow::Ok(())
         }
@@ -417,7 +417,7 @@ pub async fn run_worker(settings: &Settings) -> anyhow::Result<()> {
     }
     fairway_memory_limit::limit_process(settings.memory_limit);
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let address = DatabaseAddress::find_running(settings).await?;
+    let address = OpenDatabase::find_running(settings).await?;
     if !agrees(&address).await.context("failed to read the schema version")? {
         anyhow::bail!("the database schema belongs to another version; run the worker of the servers' version");
     }

@@ -16,12 +16,12 @@ use fairway_managed_postgres::{Binaries, Durability, ManagedServer, Options, Sta
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-use crate::baseline;
+use crate::baseline_service;
 use crate::child::{ChildProcess, free_address};
-use crate::meter::connect;
+use crate::cost_meter::connect;
 use crate::openai_provider::GATEWAY_KEY;
-use crate::provider;
 use crate::queued::WORKERS;
+use crate::stub_provider;
 
 /// The database of the measured server.
 pub(crate) const DATABASE: &str = "fairway";
@@ -117,7 +117,7 @@ impl Postgres {
         for name in [DATABASE, SMALL_DATABASE, BASELINE_DATABASE] {
             admin.batch_execute(&format!("CREATE DATABASE {name}")).await?;
         }
-        baseline::prepare(&connect(&self.server.url(BASELINE_DATABASE)).await?).await
+        baseline_service::prepare(&connect(&self.server.url(BASELINE_DATABASE)).await?).await
     }
 
     /// Connections to a Fairway database and to the baseline's.
@@ -138,9 +138,9 @@ pub(crate) async fn start_baseline(home: &RunDirectory, postgres: &Postgres) -> 
     let mut command = parent_death::command(own, DeathSignal::Terminate);
     command.arg("floor").arg("--bind").arg(address.to_string());
     command.arg("--workers").arg(workers().to_string()).arg("--connections").arg(CONNECTIONS.to_string());
-    command.env(baseline::URL_VARIABLE, postgres.server.url(BASELINE_DATABASE));
+    command.env(baseline_service::URL_VARIABLE, postgres.server.url(BASELINE_DATABASE));
     let mut floor = ChildProcess::start(command, address, home.join("floor.log"))?;
-    floor.wait_until_ready(&baseline::read_path(1), Instant::now()).await.context("starting the baseline")?;
+    floor.wait_until_ready(&baseline_service::read_path(1), Instant::now()).await.context("starting the baseline")?;
     Ok(floor)
 }
 
@@ -202,12 +202,12 @@ pub(crate) async fn start_provider_and_server(
     let mut command = parent_death::command(own, DeathSignal::Terminate);
     command.arg("provider").arg("--bind").arg(address.to_string());
     let mut provider = ChildProcess::start(command, address, home.join("provider.log"))?;
-    provider.wait_until_ready(provider::READY, Instant::now()).await.context("starting the provider")?;
+    provider.wait_until_ready(stub_provider::READY, Instant::now()).await.context("starting the provider")?;
     let settings = home.join("accounts.toml");
     let account = format!(
         "[[providers]]\naccount_slot = \"{}\"\nkind = \"openai\"\nbase_url = \"http://{address}/v1\"\n\
          residency = \"eu\"\n",
-        provider::ACCOUNT
+        stub_provider::ACCOUNT
     );
     fs::write(&settings, account).with_context(|| format!("writing {}", settings.display()))?;
     let address = free_address()?;

@@ -11,7 +11,7 @@ use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::sleep;
 
 use crate::connection::{BenchRequest, BenchResponse, Connection};
-use crate::meter::{Meter, Reading};
+use crate::cost_meter::{CostMeter, Reading};
 
 /// Maximum recorded latency in microseconds.
 const MAX_LATENCY_MICROS: u64 = 60_000_000;
@@ -70,7 +70,7 @@ pub(crate) async fn run(
     target: SocketAddr,
     scripts: Vec<ClientScript>,
     span: LoadDuration,
-    meter: &Meter,
+    meter: &CostMeter,
     program: u32,
 ) -> Result<Tally> {
     let phase = Rc::new(Cell::new(LoadPhase::WarmUp));

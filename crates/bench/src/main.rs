@@ -6,12 +6,13 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program prints to its standard streams")]
 
 mod accounting;
-mod baseline;
+mod baseline_service;
 mod catalogue;
 mod child;
 mod code_mode;
 mod cold_start;
 mod connection;
+mod cost_meter;
 mod environment;
 mod fixtures;
 mod interleaved;
@@ -19,15 +20,14 @@ mod known_misses;
 mod large_corpus;
 mod large_history;
 mod load;
-mod meter;
 mod openai_provider;
 mod overload;
-mod provider;
 mod queued;
 mod report;
 mod revocation;
 mod run;
 mod scenario;
+mod stub_provider;
 mod thresholds;
 mod timing_oracle;
 
@@ -53,10 +53,10 @@ struct CommandLine {
 enum Verb {
     /// Serve the baseline; the benchmark starts this itself
     #[command(hide = true)]
-    Floor(baseline::Arguments),
+    Floor(baseline_service::Arguments),
     /// Serve a stub model provider; the benchmark starts this itself
     #[command(hide = true)]
-    Provider(provider::Arguments),
+    Provider(stub_provider::Arguments),
 }
 
 /// The measurement plan.
@@ -101,8 +101,8 @@ impl Plan {
 fn main() -> ExitCode {
     let line = CommandLine::parse();
     let result = match (line.verb, line.plan) {
-        (Some(Verb::Floor(arguments)), _) => baseline::serve(&arguments),
-        (Some(Verb::Provider(arguments)), _) => provider::serve(&arguments),
+        (Some(Verb::Floor(arguments)), _) => baseline_service::serve(&arguments),
+        (Some(Verb::Provider(arguments)), _) => stub_provider::serve(&arguments),
         (None, Some(plan)) => match measure(&plan) {
             Ok(outcome) => return finish(&outcome),
             Err(error) => Err(error),

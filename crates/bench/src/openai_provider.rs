@@ -15,9 +15,9 @@ use crate::child::ChildProcess;
 use crate::connection::{BenchRequest, Connection, post, with_header};
 use crate::fixtures::{Fixtures, Workload};
 use crate::load::{ClientScript, histogram};
-use crate::provider::{CONSTANT_ANSWER, parse_send_time};
 use crate::run::Measurement;
 use crate::scenario::ticket_request;
+use crate::stub_provider::{CONSTANT_ANSWER, parse_send_time};
 use crate::thresholds::{TargetResult, TargetVerdict};
 
 /// Names for `--only`: the runs, and the first part of an answer.

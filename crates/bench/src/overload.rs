@@ -21,9 +21,9 @@ use tokio::task::{JoinHandle, LocalSet, spawn_blocking, spawn_local};
 use tokio::time::{sleep, sleep_until};
 
 use crate::connection::{BenchRequest, Connection, get, post_bytes, with_header};
+use crate::cost_meter::peak_resident;
 use crate::fixtures::{Fixtures, OUTSIDER};
 use crate::load::histogram;
-use crate::meter::peak_resident;
 use crate::scenario::ticket_request;
 use crate::thresholds::{CLIENTS, TargetResult, TargetVerdict, mebibytes};
 

@@ -170,7 +170,7 @@ pub(crate) fn judge(seen: Option<&QueuedRuns>) -> Vec<TargetResult> {
         measured: measured.unwrap_or_else(|| "n/a".to_owned()),
         verdict: met.map_or(TargetVerdict::NotMeasured, TargetVerdict::of),
     };
-    let within = |micros: u64, most: Duration| Duration::from_micros(micros) < most;
+    let within = |micros: u64, limit: Duration| Duration::from_micros(micros) < limit;
     vec![
         judged(
             "share of the baseline: commit of two inserts, clients answered at once",

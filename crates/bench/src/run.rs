@@ -11,6 +11,7 @@ use crate::accounting::{Accounting, StatementCounts};
 use crate::child::ChildProcess;
 use crate::code_mode::{self, ScriptLatency};
 use crate::cold_start::{self, ColdStart};
+use crate::cost_meter::{Cost, CostMeter, resident};
 use crate::environment::{
     DATABASE, Postgres, RunDirectory, SMALL_DATABASE, start_baseline, start_gateway, start_provider_and_server,
     start_queue, start_server,
@@ -20,7 +21,6 @@ use crate::interleaved::{InterleavedScenario, ROUNDS};
 use crate::large_corpus::{self, RetrievalLatency};
 use crate::large_history::{self, HistorySize, StoredRuns};
 use crate::load::{self, ClientScript, LoadDuration, Tally};
-use crate::meter::{Cost, Meter, resident};
 use crate::openai_provider::{self, ProviderBenchmark};
 use crate::overload::{self, Overload};
 use crate::queued::{self, QueuedRuns};
@@ -114,7 +114,7 @@ pub(crate) async fn run_benchmark(plan: &Plan, home: &RunDirectory, postgres: &P
     if rows.is_empty() && !parts.iter().any(|name| is_part_selected(name, plan)) {
         bail!("no scenario has such a name");
     }
-    let meter = Meter::open(&postgres.url(), postgres.process_id()).await?;
+    let meter = CostMeter::open(&postgres.url(), postgres.process_id()).await?;
     let accounting = Accounting::open(meter.client()).await?;
     postgres.create_databases(meter.client()).await?;
     report_progress("cold starts");
@@ -171,7 +171,7 @@ pub(crate) async fn run_benchmark(plan: &Plan, home: &RunDirectory, postgres: &P
 
 struct Bench<'a> {
     plan: &'a Plan,
-    meter: Meter,
+    meter: CostMeter,
     databases: [tokio_postgres::Client; 2],
     accounting: Accounting,
     baseline: ChildProcess,
@@ -447,7 +447,7 @@ impl Bench<'_> {
 }
 
 /// The cost of the server and PostgreSQL while idle.
-async fn idle_cost(meter: &Meter, server: &ChildProcess) -> Result<Cost> {
+async fn idle_cost(meter: &CostMeter, server: &ChildProcess) -> Result<Cost> {
     let before = meter.read(server.id()).await?;
     sleep(IDLE_DURATION).await;
     let after = meter.read(server.id()).await?;

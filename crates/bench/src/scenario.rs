@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use crate::baseline;
+use crate::baseline_service;
 use crate::connection::{BenchRequest, get, post, post_bytes, with_header};
 use crate::fixtures::{CONTESTED_LANE, ENVIRONMENT, Fixtures, WORKSPACE, prompt};
 use crate::large_history::StoredRuns;
@@ -282,7 +282,8 @@ impl BaselineOperation {
     fn script(self, client: usize) -> Result<ClientScript> {
         let (next, expects): (Box<dyn FnMut() -> BenchRequest>, _) = match self {
             BaselineOperation::Read => {
-                let mut paths = Cycle::starting_at((0..baseline::ROWS).map(baseline::read_path).collect(), client)?;
+                let mut paths =
+                    Cycle::starting_at((0..baseline_service::ROWS).map(baseline_service::read_path).collect(), client)?;
                 (Box::new(move || get(paths.next())), "\"state\":\"active\"")
             }
             BaselineOperation::Commit => {

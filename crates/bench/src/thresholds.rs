@@ -171,11 +171,11 @@ fn run_results(
     measured: Option<&ScenarioMeasurement>,
     account: Option<&StatementCounts>,
 ) -> Vec<TargetResult> {
-    let at_most = |what: &str, most: f64, bar: &str, unit: &str, scale: f64, value: Option<f64>| TargetResult {
+    let at_most = |what: &str, limit: f64, bar: &str, unit: &str, scale: f64, value: Option<f64>| TargetResult {
         name: format!("{}: {what}", row.name()),
         target: bar.to_owned(),
         measured: value.map_or_else(not_available, |value| format!("{:.2}{unit}", value / scale)),
-        verdict: value.map_or(TargetVerdict::NotMeasured, |value| TargetVerdict::of(value <= most)),
+        verdict: value.map_or(TargetVerdict::NotMeasured, |value| TargetVerdict::of(value <= limit)),
     };
     let p99 = measured.map(|measured| measured.fairway.quantile(0.99));
     vec![
@@ -346,8 +346,8 @@ pub(crate) fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cost_meter::Cost;
     use crate::load::tests::tally;
-    use crate::meter::Cost;
 
     fn stretch(requests: u64) -> Measurement {
         let cost = Cost { log_bytes: requests * 2_048, program: Duration::from_millis(100), ..Cost::default() };

@@ -1,8 +1,8 @@
 //! Definition of the command line.
 
 use crate::{
-    asset, audit, evidence, execution, failure::Failure, flow, login, manpages, output::Format, policy, prompt,
-    release, run, session::Session, sync, workload,
+    asset, audit, completions_and_manpages, evidence, execution, failure::Failure, flow, login, output::Format, policy,
+    prompt, release, run, session::Session, sync, workload,
 };
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use std::env;
@@ -92,9 +92,9 @@ enum Command {
     #[command(subcommand)]
     Asset(asset::OfflineCommand),
     /// Print shell completions
-    Completions(manpages::CompletionArguments),
+    Completions(completions_and_manpages::CompletionArguments),
     /// Write manual pages to a directory
-    Man(manpages::ManualArguments),
+    Man(completions_and_manpages::ManualArguments),
 }
 
 impl CommandLine {
@@ -131,8 +131,8 @@ pub(crate) fn run(line: CommandLine) -> Result<(), Failure> {
         Command::Flow(command) => flow::check(&command, &session),
         Command::Prompt(command) => prompt::run(&command),
         Command::Asset(command) => asset::check(&command, &session),
-        Command::Completions(arguments) => manpages::print_completions(&arguments),
-        Command::Man(arguments) => manpages::write_manual_pages(&arguments),
+        Command::Completions(arguments) => completions_and_manpages::print_completions(&arguments),
+        Command::Man(arguments) => completions_and_manpages::write_manual_pages(&arguments),
     }
 }
 

@@ -3,13 +3,13 @@
 mod asset;
 mod audit;
 mod command_line;
+mod completions_and_manpages;
 mod evidence;
 mod execution;
 mod failure;
 mod file;
 mod flow;
 mod login;
-mod manpages;
 mod output;
 mod policy;
 mod profile;

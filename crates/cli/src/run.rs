@@ -113,8 +113,8 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
         _ => 1,
     };
     let number: u64 = number.parse().map_err(|_| "a duration is a number with s, m or h, such as 90s".to_owned())?;
-    let most = 7 * 24 * 3600;
-    let whole = number.checked_mul(seconds).filter(|whole| *whole <= most);
+    let limit = 7 * 24 * 3600;
+    let whole = number.checked_mul(seconds).filter(|whole| *whole <= limit);
     whole.map(Duration::from_secs).ok_or_else(|| "the maximum is one week".to_owned())
 }
 

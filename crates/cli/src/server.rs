@@ -143,10 +143,10 @@ impl Server {
     ///
     /// # Errors
     /// When a page is not a list, a link leads to another origin, or the list exceeds its page limit.
-    pub(crate) fn list_first(&self, path: &[&str], query: Query<'_>, most: usize) -> Result<Vec<Value>, Failure> {
+    pub(crate) fn list_first(&self, path: &[&str], query: Query<'_>, limit: usize) -> Result<Vec<Value>, Failure> {
         let mut items = Vec::new();
         let mut url = self.url(path, query)?;
-        url.query_pairs_mut().append_pair("limit", &most.clamp(1, PAGE_SIZE).to_string());
+        url.query_pairs_mut().append_pair("limit", &limit.clamp(1, PAGE_SIZE).to_string());
         let mut room = MAX_RESPONSE_BYTES;
         for _ in 0..MAX_PAGES {
             let answer = self.send(&self.request(&Method::GET, &url, &[])?)?;
@@ -155,8 +155,8 @@ impl Server {
             let Value::Array(page) = page else { return Err(self.not_fairway()) };
             room = room.saturating_sub(length);
             items.extend(page);
-            if items.len() >= most {
-                items.truncate(most);
+            if items.len() >= limit {
+                items.truncate(limit);
                 return Ok(items);
             }
             let Some(link) = link else { return Ok(items) };

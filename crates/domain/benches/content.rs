@@ -58,13 +58,13 @@ fn row(what: &str, runs: u32, bar: Bar, mut once: impl FnMut()) {
     #[expect(clippy::cast_precision_loss, reason = "a percentile of nanoseconds is far below 2^53")]
     let micros = |nanos: u64| nanos as f64 / 1_000.0;
     let (median, tail) = (micros(taken.value_at_quantile(0.5)), micros(taken.value_at_quantile(0.99)));
-    let (name, measured, most) = match bar {
-        Bar::Median(most) => ("median", median, most),
-        Bar::Tail(most) => ("p99", tail, most),
+    let (name, measured, limit) = match bar {
+        Bar::Median(limit) => ("median", median, limit),
+        Bar::Tail(limit) => ("p99", tail, limit),
     };
-    let verdict = if measured < most { "met" } else { "missed" };
+    let verdict = if measured < limit { "met" } else { "missed" };
     let mean = taken.mean() / 1_000.0;
-    println!("| {what} | {runs} | {mean:.1} | {median:.1} | {tail:.1} | {name} < {most} | {verdict} |");
+    println!("| {what} | {runs} | {mean:.1} | {median:.1} | {tail:.1} | {name} < {limit} | {verdict} |");
 }
 
 /// Ten kibibytes of the sort of content that people write: nested, mixed, keys out of order.

@@ -2,8 +2,10 @@
 
 pub mod actor;
 pub mod delegation;
+pub mod on_behalf_of;
 pub mod permission;
 pub mod principal_binding;
+mod resource_scope;
 pub mod rights;
 
 use crate::{
@@ -18,7 +20,8 @@ pub use actor::{ActorKind, ActorRef, ActorRefusal, OwnerRef};
 use async_trait::async_trait;
 pub use permission::{Permission, Permissions, Role, Roles};
 pub use principal_binding::{CallerLanes, LaneBinding};
-pub use rights::{Grant, GrantScope, ResourceScope, Rights};
+pub use resource_scope::ResourceScope;
+pub use rights::{Grant, GrantScope, Rights};
 use serde_json::json;
 use std::sync::Arc;
 

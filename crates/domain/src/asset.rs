@@ -1,6 +1,7 @@
 //! Assets and their immutable versions.
 
 pub mod artifact_index;
+pub mod artifact_store;
 pub mod canonical;
 pub mod content;
 pub mod diff;
@@ -14,16 +15,16 @@ pub mod reference;
 use crate::{
     access::{ActorRef, OwnerRef},
     audit::{Fact, FactKind, Stamp, Subject},
+    fact_category::FactCategory,
     id::{AssetId, AssetVersionId, NamespaceId, WorkspaceId},
     note::Note,
-    notification::Category,
     slug::Slug,
     store::{Change, Revision, aggregate},
     time::Timestamp,
 };
+use artifact_store::ArtifactPath;
 use canonical::{Canonical, Checksum};
 use kind::AssetKind;
-use ports::ArtifactPath;
 use reference::AssetReference;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
@@ -378,7 +379,7 @@ impl Asset {
         let detail = json!({ "asset_id": self.asset_id, "checksum": content.canonical.checksum().as_str() });
         let decides = matches!(self.kind, AssetKind::PolicyBundle | AssetKind::ModelPolicy);
         let fact = Fact::new(FactKind::AssetVersionCreated, subject, Some(self.workspace_id), stamp, detail)
-            .with_categories(decides.then_some(Category::PolicyChanges));
+            .with_categories(decides.then_some(FactCategory::PolicyChanges));
         Ok(Change::create(NewVersion::of(self.asset_id, id, label, content, stamp), fact))
     }
 

@@ -2,8 +2,8 @@
 
 use crate::{
     access::{ActorRef, rights::VisibleScopes},
+    fact_category::FactCategory,
     id::{FactId, RequestId, TenantId, WorkspaceId},
-    notification::Category,
     store::{CommitError, Page, PageRequest, StoreError},
     tenant::TenantScope,
     time::Timestamp,
@@ -169,7 +169,7 @@ pub struct Fact {
     /// The time.
     pub occurred_at: Timestamp,
     /// The notification categories of the fact.
-    pub categories: Vec<Category>,
+    pub categories: Vec<FactCategory>,
     /// Further codes and digests.
     pub detail: Map<String, Value>,
 }
@@ -203,14 +203,14 @@ impl Fact {
 
     /// Adds categories.
     #[must_use]
-    pub fn with_categories(mut self, categories: impl IntoIterator<Item = Category>) -> Self {
+    pub fn with_categories(mut self, categories: impl IntoIterator<Item = FactCategory>) -> Self {
         self.categories.extend(categories);
         self
     }
 
-    /// Adds members to `detail`. `more` must be an object; any other JSON adds nothing.
+    /// Merges the members of a JSON object into `detail`; equal keys are replaced. Any other JSON adds nothing.
     #[must_use]
-    pub fn with_detail(mut self, more: Value) -> Self {
+    pub fn merge_detail(mut self, more: Value) -> Self {
         if let Value::Object(more) = more {
             self.detail.extend(more);
         }
@@ -220,7 +220,7 @@ impl Fact {
     /// Notifies an owner of the fact.
     #[must_use]
     pub fn notifying_owner(self, owner: &str) -> Self {
-        self.with_categories([Category::Reports]).with_detail(json!({ "notify": owner }))
+        self.with_categories([FactCategory::Reports]).merge_detail(json!({ "notify": owner }))
     }
 
     /// The stored and hashed bytes: RFC 8785 canonical JSON of the whole entry.
@@ -249,8 +249,8 @@ impl Fact {
 #[derive(Serialize)]
 struct Entry<'a> {
     actor: String,
-    #[serde(skip_serializing_if = "<[Category]>::is_empty")]
-    categories: &'a [Category],
+    #[serde(skip_serializing_if = "<[FactCategory]>::is_empty")]
+    categories: &'a [FactCategory],
     detail: Box<RawValue>,
     fact_id: FactId,
     kind: &'static str,

@@ -3,8 +3,8 @@
 use crate::{
     access::ActorRef,
     audit::{Fact, FactKind, Stamp, Subject},
+    fact_category::FactCategory,
     id::WorkspaceId,
-    notification::Category,
     release::review::{ApprovalRule, SelfApproval},
     slug::Slug,
     store::{Change, CommitError, Revision, StoreError, aggregate},
@@ -99,7 +99,7 @@ impl Environment {
             "pin_documents": settings.pin_documents,
         });
         let fact = Fact::new(FactKind::EnvironmentConfigured, subject, Some(workspace_id), stamp, detail);
-        let fact = fact.with_categories([Category::PolicyChanges]);
+        let fact = fact.with_categories([FactCategory::PolicyChanges]);
         let revision = before.map_or(Revision::FIRST, |before| before.revision.next());
         let (updated_at, updated_by) = (stamp.at, stamp.actor.clone());
         let next = Self(EnvironmentRecord { workspace_id, environment, settings, updated_at, updated_by, revision });

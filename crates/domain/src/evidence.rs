@@ -4,7 +4,7 @@ pub mod graph;
 pub mod lineage;
 
 use crate::{
-    asset::ports::ArtifactPath,
+    asset::artifact_store::ArtifactPath,
     execution::{Execution, Payload},
     id::{ApprovalId, ArtifactId, AssetId, AssetVersionId, DecisionId, ReleaseId, WorkloadId},
     policy::{Outcome, PolicyDecision},

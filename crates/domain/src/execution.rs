@@ -18,9 +18,9 @@ use crate::{
     access::ActorRef,
     audit::{Fact, FactKind, Stamp, Subject},
     evidence::{EvidenceArtifact, RecordedDecision, SnapshotDigest, lineage::LineageItem},
+    fact_category::FactCategory,
     id::{ExecutionId, ReleaseId, ShareLinkId, WorkloadId, WorkspaceId},
     memory::Writeback,
-    notification::Category,
     policy::Obligation,
     release::lane::Lane,
     share_link::TokenHash,
@@ -99,7 +99,7 @@ impl Status {
 
 /// The outcome of an execution.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Outcome {
+pub enum ExecutionOutcome {
     /// Ended with an answer.
     Success,
     /// Ended without an answer.
@@ -114,7 +114,7 @@ pub enum Outcome {
     Unknown,
 }
 
-impl Outcome {
+impl ExecutionOutcome {
     /// Every outcome.
     pub const ALL: [Self; 6] =
         [Self::Success, Self::Failure, Self::Denied, Self::Cancelled, Self::Timeout, Self::Unknown];
@@ -329,7 +329,7 @@ pub struct FinishRecord {
     /// The new status.
     pub status: Status,
     /// The outcome of the run, or of its steps when its answer awaits review.
-    pub outcome: Outcome,
+    pub outcome: ExecutionOutcome,
     /// The time allowed for a review, if one is required; the run then has not ended yet.
     pub review_timeout: Option<Duration>,
     /// The error, if there is no answer.
@@ -404,7 +404,7 @@ impl RunRef<'_> {
     #[must_use]
     pub fn ended_fact(
         &self,
-        outcome: Outcome,
+        outcome: ExecutionOutcome,
         error_code: Option<&str>,
         output: Option<&Payload>,
         stamp: &Stamp,
@@ -415,11 +415,13 @@ impl RunRef<'_> {
             "error_code": error_code,
             "output_digest": output_digest,
         });
-        let categories: &[Category] = match outcome {
+        let categories: &[FactCategory] = match outcome {
             // An unknown outcome needs a person to resolve it.
-            Outcome::Failure | Outcome::Timeout | Outcome::Unknown => &[Category::Executions],
-            Outcome::Denied => &[Category::Executions, Category::ComplianceFindings],
-            Outcome::Success | Outcome::Cancelled => &[],
+            ExecutionOutcome::Failure | ExecutionOutcome::Timeout | ExecutionOutcome::Unknown => {
+                &[FactCategory::Executions]
+            }
+            ExecutionOutcome::Denied => &[FactCategory::Executions, FactCategory::ComplianceFindings],
+            ExecutionOutcome::Success | ExecutionOutcome::Cancelled => &[],
         };
         self.fact(FactKind::ExecutionEnded, detail, stamp).with_categories(categories.iter().copied())
     }
@@ -427,8 +429,8 @@ impl RunRef<'_> {
     /// The fact that a policy denied the run.
     #[must_use]
     pub fn denied_fact(&self, decision: &RecordedDecision, stamp: &Stamp) -> Fact {
-        let detail = json!({ "outcome": Outcome::Denied.as_str(), "reason_code": decision.reason_code });
-        let categories = [Category::Executions, Category::ComplianceFindings];
+        let detail = json!({ "outcome": ExecutionOutcome::Denied.as_str(), "reason_code": decision.reason_code });
+        let categories = [FactCategory::Executions, FactCategory::ComplianceFindings];
         self.fact(FactKind::ExecutionDenied, detail, stamp).with_categories(categories)
     }
 
@@ -466,7 +468,7 @@ pub struct Execution {
     /// The status.
     pub status: Status,
     /// The outcome, once known.
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<ExecutionOutcome>,
     /// The error, if there is no answer.
     pub error: Option<RunError>,
     /// The answer, while it is retained.

@@ -451,7 +451,7 @@ impl Step {
                         ToolChoice::Named(names) => Some(json!(names)),
                     },
                 );
-                put("max_steps", max_steps.map(|most| json!(most)));
+                put("max_steps", max_steps.map(|limit| json!(limit)));
             }
             StepKind::Return { output } => put("output", Some(output.source())),
             StepKind::LlmCall { .. } | StepKind::Embedding { .. } => {}

@@ -18,8 +18,8 @@ use crate::{
     access::ActorRef,
     asset::{Lifecycle, VersionLabel, canonical::Checksum, kind::AssetKind},
     audit::{Fact, FactKind, Stamp, Subject},
+    fact_category::FactCategory,
     id::{AssetId, AssetVersionId, BindingId, ReleaseId, WorkloadId, WorkspaceId},
-    notification::Category,
     rollout::Rollout,
     slug::Slug,
     store::{Change, Revision, aggregate},
@@ -220,7 +220,7 @@ pub struct ReleaseRecord {
     /// Its latest rollout, if any.
     pub rollout: Option<Rollout>,
     /// Whether the latest evaluation of its runs recommended a rollback.
-    pub rollback_recommended: bool,
+    pub rollback_advised: bool,
     /// The bindings, oldest first.
     pub bindings: Vec<Binding>,
     /// The resolved references of the bound contents; empty in drafts, where they are unresolved.
@@ -269,7 +269,7 @@ impl Release {
             policy_bundle_id: new.policy_bundle_id,
             supersedes_release_id: None,
             rollout: None,
-            rollback_recommended: false,
+            rollback_advised: false,
             bindings: Vec::new(),
             references: Vec::new(),
             approvals: Vec::new(),
@@ -453,7 +453,7 @@ impl Release {
             "bindings_digest": to.digest().or_else(|| self.state.digest()).map(BindingsDigest::as_str),
         });
         // Submitting a release requests verdicts.
-        let category = matches!(to, State::ReviewReady { .. }).then_some(Category::Approvals);
+        let category = matches!(to, State::ReviewReady { .. }).then_some(FactCategory::Approvals);
         let fact = Fact::new(FactKind::ReleaseTransitioned, self.subject(), Some(self.workspace_id), stamp, detail);
         fact.with_categories(category)
     }

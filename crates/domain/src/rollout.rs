@@ -247,10 +247,10 @@ mod tests {
     fn rollout_advances_through_lanes_and_completes() {
         let now = Timestamp::new(::time::OffsetDateTime::UNIX_EPOCH);
         let plan = RolloutPlan::new(&[Lane::Restricted, Lane::Standard], 5, AdvanceMode::Manual).unwrap();
-        let begun = Rollout::start(plan, Revision::FIRST, now);
-        assert_eq!((begun.current_lane(), begun.next_lane()), (Lane::Restricted, Some(Lane::Standard)));
-        assert_eq!(begun.soak_ends_at().micros(), 300_000_000);
-        let last = begun.advance(Revision::new(7), now);
+        let rollout = Rollout::start(plan, Revision::FIRST, now);
+        assert_eq!((rollout.current_lane(), rollout.next_lane()), (Lane::Restricted, Some(Lane::Standard)));
+        assert_eq!(rollout.soak_ends_at().micros(), 300_000_000);
+        let last = rollout.advance(Revision::new(7), now);
         assert_eq!(
             (last.current_lane(), last.next_lane(), last.since_revision),
             (Lane::Standard, None, Revision::new(7))
@@ -259,6 +259,6 @@ mod tests {
         let complete = last.advance(Revision::new(8), now);
         assert_eq!((complete.status, complete.current_index), (RolloutStatus::Completed, 1));
         assert_eq!(complete.stop(), complete, "a completed rollout stays completed");
-        assert_eq!(begun.stop().status, RolloutStatus::RolledBack);
+        assert_eq!(rollout.stop().status, RolloutStatus::RolledBack);
     }
 }

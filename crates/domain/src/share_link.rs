@@ -139,7 +139,7 @@ impl ShareTermsRefusal {
 
 /// The reason a token is refused. The first applicable reason in this order is reported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum TokenRefusal {
+pub enum ShareTokenRefusal {
     /// The workload requires a share link, and no token was sent.
     #[error("this workload requires a share link")]
     Required,
@@ -157,7 +157,7 @@ pub enum TokenRefusal {
     Exhausted,
 }
 
-impl TokenRefusal {
+impl ShareTokenRefusal {
     /// The stable code of the refusal.
     #[must_use]
     pub const fn code(self) -> &'static str {
@@ -187,10 +187,10 @@ impl ShareLinkSnapshot {
     ///
     /// # Errors
     /// When it was revoked or has expired.
-    pub const fn check_open(&self) -> Result<(), TokenRefusal> {
+    pub const fn check_open(&self) -> Result<(), ShareTokenRefusal> {
         match (self.link.0.is_revoked, self.is_expired) {
-            (true, _) => Err(TokenRefusal::Revoked),
-            (false, true) => Err(TokenRefusal::Expired),
+            (true, _) => Err(ShareTokenRefusal::Revoked),
+            (false, true) => Err(ShareTokenRefusal::Expired),
             (false, false) => Ok(()),
         }
     }
@@ -199,9 +199,9 @@ impl ShareLinkSnapshot {
     ///
     /// # Errors
     /// As [`Self::check_open`], and when no runs are left.
-    pub fn check_can_start_run(&self) -> Result<(), TokenRefusal> {
+    pub fn check_can_start_run(&self) -> Result<(), ShareTokenRefusal> {
         self.check_open()?;
-        if self.link.use_count < self.link.max_uses { Ok(()) } else { Err(TokenRefusal::Exhausted) }
+        if self.link.use_count < self.link.max_uses { Ok(()) } else { Err(ShareTokenRefusal::Exhausted) }
     }
 }
 
@@ -350,7 +350,7 @@ mod tests {
 
     #[test]
     fn reports_first_refusal_reason() {
-        use TokenRefusal::{Exhausted, Expired, Revoked};
+        use ShareTokenRefusal::{Exhausted, Expired, Revoked};
         for (revoked, expired, uses, open, runs) in [
             (false, false, 0, Ok(()), Ok(())),
             (false, false, 1, Ok(()), Ok(())),

@@ -15,7 +15,7 @@ pub use impact::{BlastRadius, Hop, ImpactedRelease, ImpactedWorkload};
 use crate::{
     Failure, Idempotent, Stores,
     access::{Authorizer, Operation, authorize},
-    context::OperationContext,
+    clock_and_ids::ClockAndIds,
     idempotency::{Idempotency, keyed_outcome},
     services::{CommonOperations, SharedState},
 };
@@ -91,7 +91,7 @@ pub(crate) fn home_of(place: &ResourceScope) -> Result<(WorkspaceId, NamespaceId
 /// Operations on assets, their versions, grants and references.
 #[derive(Clone)]
 pub struct Assets {
-    pub(crate) context: OperationContext,
+    pub(crate) context: ClockAndIds,
     pub(crate) access_store: Arc<dyn AccessStore>,
     pub(crate) asset_grant_store: Arc<dyn AssetGrantStore>,
     pub(crate) asset_store: Arc<dyn AssetStore>,

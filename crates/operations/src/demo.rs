@@ -4,7 +4,7 @@
 use crate::{
     Failure, Precondition, Stores,
     asset::{AssetDraft, Assets, VersionDraft},
-    flow::{FlowDraft, FlowVersionDraft, Flows},
+    flow::{Flows, NewFlow, NewFlowVersion},
     release::{ReleaseDraft, Releases, Transition},
     workload::{WorkloadDraft, Workloads},
 };
@@ -126,7 +126,7 @@ impl DemoSeeder {
     /// # Errors
     /// When another resource has a slug of the demo, or a step is refused. Created resources stay, and a repeat
     /// continues from there.
-    pub async fn seed_demo(&self, author: &Caller, approver: &Caller, demo: &Demo) -> Result<SeedOutcome, Failure> {
+    pub async fn seed(&self, author: &Caller, approver: &Caller, demo: &Demo) -> Result<SeedOutcome, Failure> {
         let scope = TenantScope::for_caller(author);
         let workload_id = self.demo_workload(author, demo).await?;
         let deployment = self.deployment_store.deployment(scope, workload_id, &demo.environment).await?;
@@ -240,7 +240,7 @@ impl DemoSeeder {
                 Ok(Some((asset, None)))
             }
             DemoContent::Flow(yaml) => {
-                let draft = FlowDraft {
+                let new_flow = NewFlow {
                     slug: slug.clone(),
                     owner_ref: owner_ref.clone(),
                     version_label: None,
@@ -248,7 +248,7 @@ impl DemoSeeder {
                     content_yaml: yaml.clone(),
                     workspace_id: None,
                 };
-                let flow = self.flows.create_flow(author, draft, Some(&key)).await?.value;
+                let flow = self.flows.create_flow(author, new_flow, Some(&key)).await?.value;
                 Ok(Some((flow.asset, flow.newest.map(|newest| newest.version))))
             }
         }
@@ -266,8 +266,8 @@ impl DemoSeeder {
                 Ok(self.assets.create_asset_version(author, asset, None, draft, None).await?.1.value)
             }
             DemoContent::Flow(yaml) => {
-                let draft = FlowVersionDraft { content_yaml: yaml.clone(), label: None, change_note: None };
-                Ok(self.flows.create_flow_version(author, asset, None, draft, None).await?.1.value.version)
+                let new_version = NewFlowVersion { content_yaml: yaml.clone(), label: None, change_note: None };
+                Ok(self.flows.create_flow_version(author, asset, None, new_version, None).await?.1.value.version)
             }
         }
     }

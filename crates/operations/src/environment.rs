@@ -3,7 +3,7 @@
 use crate::{
     Failure, Precondition, Stores,
     access::{Authorizer, Operation, authorize},
-    context::OperationContext,
+    clock_and_ids::ClockAndIds,
     idempotency::MAX_ATTEMPTS,
     services::{CommonOperations, SharedState},
 };
@@ -37,7 +37,7 @@ pub struct EffectiveSettings {
 /// Operations on the settings of environments.
 #[derive(Clone)]
 pub struct Environments {
-    context: OperationContext,
+    context: ClockAndIds,
     environment_store: Arc<dyn EnvironmentStore>,
     authorizer: Arc<Authorizer>,
 }

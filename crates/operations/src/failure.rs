@@ -5,10 +5,11 @@ use fairway_domain::{
     access::{GrantRefusal, Permission, principal_binding::PrincipalRefusal},
     asset::{
         AssetRefusal,
+        artifact_store::ArtifactError,
         canonical::CanonicalRefusal,
         content::{ContentProblem, ContentRefusal},
         integrity::IntegrityMismatch,
-        ports::{ArtifactError, BlockingRelease},
+        ports::BlockingRelease,
     },
     environment::EnvironmentRefusal,
     execution::{resolve_unknown::ResolveRefusal, review::ReviewRefusal},
@@ -18,7 +19,7 @@ use fairway_domain::{
     prompt::PromptRefusal,
     rate_limit::RateLimitRefusal,
     release::ReleaseRefusal,
-    share_link::{ShareTermsRefusal, TokenRefusal},
+    share_link::{ShareTermsRefusal, ShareTokenRefusal},
     store::{CommitError, Conflict, StoreError},
     tenant::TenantRefusal,
     workload::{WorkloadRefusal, interface::InterfaceProblem},
@@ -120,7 +121,7 @@ pub enum Failure {
     ShareTerms(#[from] ShareTermsRefusal),
     /// The share token is missing or invalid for the workload.
     #[error(transparent)]
-    ShareToken(#[from] TokenRefusal),
+    ShareToken(#[from] ShareTokenRefusal),
     /// The client exceeds its rate limit.
     #[error("the client exceeds its rate limit")]
     Throttled(RateLimitRefusal),

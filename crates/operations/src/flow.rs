@@ -5,7 +5,7 @@ use crate::{
     access::{Authorizer, Operation, authorize},
     asset::{Artifacts, Assets, check_not_reserved, home_of},
     blocking::{WorkDeadline, run_blocking},
-    context::OperationContext,
+    clock_and_ids::ClockAndIds,
     idempotency::{Idempotency, keyed_outcome},
     services::{CommonOperations, SharedState},
 };
@@ -25,9 +25,9 @@ use fairway_domain::{
 };
 use std::sync::Arc;
 
-/// The parameters of a new flow.
+/// The parameters of a new flow. It is stored at once.
 #[derive(Clone, Debug)]
-pub struct FlowDraft {
+pub struct NewFlow {
     /// Its slug.
     pub slug: Slug,
     /// The principal that is responsible for it.
@@ -44,7 +44,7 @@ pub struct FlowDraft {
 
 /// The parameters of a new flow version.
 #[derive(Clone, Debug)]
-pub struct FlowVersionDraft {
+pub struct NewFlowVersion {
     /// The YAML text.
     pub content_yaml: String,
     /// Its label; the next `vN` by default.
@@ -84,7 +84,7 @@ async fn parse_content(scope: TenantScope, text: String) -> Result<(Canonical, S
 /// Operations on flows.
 #[derive(Clone)]
 pub struct Flows {
-    context: OperationContext,
+    context: ClockAndIds,
     version_store: Arc<dyn VersionStore>,
     authorizer: Arc<Authorizer>,
     idempotency: Arc<Idempotency>,
@@ -127,10 +127,10 @@ impl Flows {
     pub async fn create_flow(
         &self,
         caller: &Caller,
-        draft: FlowDraft,
+        new_flow: NewFlow,
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<FlowView>, Failure> {
-        let place = self.authorizer.scope_for_new(caller, Operation::CreateFlow, draft.workspace_id).await?;
+        let place = self.authorizer.scope_for_new(caller, Operation::CreateFlow, new_flow.workspace_id).await?;
         let scope = authorize::authorize(caller, Operation::CreateFlow, &place)?;
         let (workspace_id, namespace_id) = home_of(&place)?;
         self.idempotency
@@ -138,8 +138,8 @@ impl Flows {
                 scope,
                 key,
                 async || {
-                    let FlowDraft { slug, owner_ref, version_label, change_note, content_yaml, workspace_id: _ } =
-                        draft;
+                    let NewFlow { slug, owner_ref, version_label, change_note, content_yaml, workspace_id: _ } =
+                        new_flow;
                     check_not_reserved(&slug)?;
                     let (canonical, content_yaml) = parse_content(scope, content_yaml).await?;
                     let (asset_id, id) = (self.context.new_id::<AssetId>(), self.context.new_id::<AssetVersionId>());
@@ -174,7 +174,7 @@ impl Flows {
         caller: &Caller,
         id: AssetId,
         from: Option<WorkspaceId>,
-        draft: FlowVersionDraft,
+        new_version: NewFlowVersion,
         key: Option<&RequestKey>,
     ) -> Result<(Asset, Idempotent<FlowVersion>), Failure> {
         let (scope, asset) = self.flow_from_optional(caller, Operation::CreateFlowVersion, id, from).await?;
@@ -182,7 +182,7 @@ impl Flows {
             scope,
             key,
             async || {
-                let FlowVersionDraft { content_yaml, label, change_note } = draft;
+                let NewFlowVersion { content_yaml, label, change_note } = new_version;
                 let (canonical, content_yaml) = parse_content(scope, content_yaml).await?;
                 let version_id: AssetVersionId = self.context.new_id();
                 let version_content = VersionContent { change_note, ..with_source(canonical, &content_yaml) };

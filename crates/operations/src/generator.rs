@@ -7,7 +7,7 @@ use crate::{
     Failure, RunRefusal, Settings, Stores,
     access::{Authorizer, Claims, Operation, authorize},
     asset::{Assets, validate},
-    context::OperationContext,
+    clock_and_ids::ClockAndIds,
     execution::{ExecuteRequest, Executions, RunPayload, WaitMode},
     release::Releases,
     services::{CommonOperations, SharedState},
@@ -107,7 +107,7 @@ impl GenerateRefusal {
 
 /// Generates drafts by the built-in workload of a tenant.
 pub struct Generators {
-    context: OperationContext,
+    context: ClockAndIds,
     settings: Arc<Settings>,
     access_store: Arc<dyn AccessStore>,
     asset_store: Arc<dyn AssetStore>,

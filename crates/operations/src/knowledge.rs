@@ -18,7 +18,7 @@ use crate::{
     Failure, Settings, Stores,
     access::Authorizer,
     asset::{Artifacts, Assets},
-    context::OperationContext,
+    clock_and_ids::ClockAndIds,
     environment::Environments,
     idempotency::Idempotency,
     services::{CommonOperations, SharedState},
@@ -60,7 +60,7 @@ struct EmbeddedTexts {
 /// Operations on knowledge bases: ingest, retrieval, re-embedding, revocation.
 #[derive(Clone)]
 pub struct KnowledgeBases {
-    context: OperationContext,
+    context: ClockAndIds,
     provider: Arc<dyn Provider>,
     settings: Arc<Settings>,
     asset_store: Arc<dyn AssetStore>,

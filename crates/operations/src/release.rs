@@ -24,7 +24,7 @@ use crate::{
     Failure, Idempotent, Precondition, Stores,
     access::{Authorizer, Identities, Operation, authorize},
     asset::{Artifacts, Assets},
-    context::OperationContext,
+    clock_and_ids::ClockAndIds,
     environment::Environments,
     idempotency::{Idempotency, MAX_ATTEMPTS, keyed_outcome},
     knowledge::KnowledgeBases,
@@ -86,7 +86,7 @@ pub struct ReleaseQuery {
 /// Operations on releases and deployments.
 #[derive(Clone)]
 pub struct Releases {
-    context: OperationContext,
+    context: ClockAndIds,
     active_releases: Arc<ActiveReleaseCache>,
     provider: Arc<dyn Provider>,
     summaries: Cache<(TenantId, AssetVersionId), Arc<ContentSummary>>,
@@ -372,11 +372,11 @@ impl Releases {
                             rule,
                             &self.context.stamp(caller),
                         ) {
-                            Err(ReleaseRefusal::SelfApproval) => {
+                            Err(ReleaseRefusal::SelfApprovalNotAllowed) => {
                                 let fact = placed.release.self_approval_refused_fact(&self.context.stamp(caller));
                                 self.audit_store.commit_fact(scope, fact).await?;
                                 self.context.notify_facts();
-                                return Err(ReleaseRefusal::SelfApproval.into());
+                                return Err(ReleaseRefusal::SelfApprovalNotAllowed.into());
                             }
                             decided => decided?,
                         };

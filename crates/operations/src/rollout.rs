@@ -5,7 +5,7 @@ mod rollout_controller;
 use crate::{
     Failure, Idempotent, Precondition, Stores,
     access::Operation,
-    context::OperationContext,
+    clock_and_ids::ClockAndIds,
     idempotency::{Idempotency, keyed_outcome},
     release::{CheckScope, MAX_CONFLICTS, Releases},
     services::{CommonOperations, SharedState},
@@ -63,7 +63,7 @@ impl AdvanceResult {
 /// Operations on rollouts, and their controller.
 #[derive(Clone)]
 pub struct Rollouts {
-    context: OperationContext,
+    context: ClockAndIds,
     release_store: Arc<dyn ReleaseStore>,
     deployment_store: Arc<dyn DeploymentStore>,
     rollout_store: Arc<dyn RolloutStore>,
@@ -157,11 +157,11 @@ impl Rollouts {
         stamp: &Stamp,
         key: Option<&KeyedOutcome>,
     ) -> Result<Option<AdvanceResult>, Failure> {
-        let standing = self.releases.activation_report(scope, &seen.release, CheckScope::Decisive).await?;
+        let report = self.releases.activation_report(scope, &seen.release, CheckScope::Decisive).await?;
         let rule = self.releases.approval_rule(scope, &seen.release).await?;
-        let change = seen.release.advance(advance, &seen.deployment, &standing, rule, stamp)?;
+        let change = seen.release.advance(advance, &seen.deployment, &report, rule, stamp)?;
         let (rollout, revision) = (change.release.rollout.clone(), change.release.revision);
-        match self.deployment_store.commit_deployment(scope, change, key).await {
+        match self.deployment_store.commit_lane_change(scope, change, key).await {
             Err(CommitError::Stale) => Ok(None),
             soak => {
                 let soak = soak?;
@@ -207,9 +207,9 @@ impl Rollouts {
             return Ok(None);
         };
         let runs = self.deployment_store.ended_runs(scope, release.release_id, newest).await?;
-        let standing = self.releases.activation_report(scope, release, CheckScope::Decisive).await?;
+        let report = self.releases.activation_report(scope, release, CheckScope::Decisive).await?;
         let rule = self.releases.approval_rule(scope, release).await?;
-        let gates = release.check_next_lane(&standing, rule);
+        let gates = release.check_next_lane(&report, rule);
         Ok(Some(LaneMetrics::new(lane, runs.recommend(&config), gates, workload.status, &config)))
     }
 }

@@ -32,9 +32,10 @@ use fairway_domain::{
     access::{AccessStore, ActorRef, principal_binding::PrincipalBindingStore},
     asset::{
         artifact_index::ArtifactIndex,
+        artifact_store::ArtifactStore,
         grant::AssetGrantStore,
         impact::ImpactStore,
-        ports::{ArtifactStore, AssetStore, VersionStore},
+        ports::{AssetStore, VersionStore},
     },
     audit::AuditStore,
     environment::EnvironmentStore,

@@ -3,7 +3,7 @@
 use crate::{
     Failure, Idempotent, Settings, Stores,
     access::{Claims, Operation},
-    context::OperationContext,
+    clock_and_ids::ClockAndIds,
     idempotency::{Idempotency, MAX_ATTEMPTS, keyed_outcome},
     rate_limit::RateLimits,
     services::{CommonOperations, SharedState},
@@ -14,7 +14,9 @@ use fairway_domain::{
     id::{ShareLinkId, TenantId, WorkloadId},
     idempotency::RequestKey,
     rate_limit::{ClientAddress, Quota, RateLimitKey},
-    share_link::{NewShareLink, ShareLink, ShareLinkSnapshot, ShareLinkStore, ShareTerms, ShareToken, TokenRefusal},
+    share_link::{
+        NewShareLink, ShareLink, ShareLinkSnapshot, ShareLinkStore, ShareTerms, ShareToken, ShareTokenRefusal,
+    },
     store::{CommitError, Page, PageRequest},
     tenant::{TenantScope, TenantStore, is_public_host},
     workload::{Workload, WorkloadRefusal},
@@ -80,13 +82,13 @@ impl VerifiedLink {
     }
 
     /// Checks that the link belongs to this workload.
-    pub(crate) fn check_opens(&self, caller: &Caller, workload: &Workload) -> Result<(), TokenRefusal> {
+    pub(crate) fn check_opens(&self, caller: &Caller, workload: &Workload) -> Result<(), ShareTokenRefusal> {
         let same = self.tenant == caller.tenant && self.snapshot.link.workload_id == workload.workload_id;
-        if same { Ok(()) } else { Err(TokenRefusal::Invalid) }
+        if same { Ok(()) } else { Err(ShareTokenRefusal::Invalid) }
     }
 
     /// Checks that the link may start a run.
-    pub(crate) fn check_starts_run(&self) -> Result<(), TokenRefusal> {
+    pub(crate) fn check_starts_run(&self) -> Result<(), ShareTokenRefusal> {
         self.snapshot.check_can_start_run()
     }
 }
@@ -94,7 +96,7 @@ impl VerifiedLink {
 /// Operations on share links, and the verification of requests that present one.
 #[derive(Clone)]
 pub struct ShareLinks {
-    context: OperationContext,
+    context: ClockAndIds,
     settings: Arc<Settings>,
     share_link_store: Arc<dyn ShareLinkStore>,
     tenant_store: Arc<dyn TenantStore>,
@@ -280,7 +282,7 @@ impl ShareLinks {
         let quota = Quota { per_minute, burst: per_minute };
         let scope = TenantScope::for_unknown_token();
         match self.rate_limits.count_request(scope, RateLimitKey::UnknownTokens(address), quota).await {
-            Ok(()) => Failure::ShareToken(TokenRefusal::Invalid),
+            Ok(()) => Failure::ShareToken(ShareTokenRefusal::Invalid),
             Err(refused) => refused,
         }
     }

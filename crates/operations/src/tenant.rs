@@ -6,7 +6,7 @@ use crate::{
         Operation,
         authorize::{authorize, authorize_tenant, authorize_tenant_view},
     },
-    context::OperationContext,
+    clock_and_ids::ClockAndIds,
     idempotency::{Idempotency, MAX_ATTEMPTS, keyed_outcome},
     services::{CommonOperations, SharedState},
 };
@@ -33,7 +33,7 @@ pub struct TenantSettingsPatch {
 /// Operations on tenants and workspaces.
 #[derive(Clone)]
 pub struct Tenants {
-    context: OperationContext,
+    context: ClockAndIds,
     settings: Arc<Settings>,
     tenant_store: Arc<dyn TenantStore>,
     workspace_store: Arc<dyn WorkspaceStore>,
@@ -58,7 +58,7 @@ impl Tenants {
     /// # Errors
     /// When the caller does not manage the platform.
     pub async fn list_tenants(&self, caller: &Caller, page: PageRequest) -> Result<Page<Tenant>, Failure> {
-        authorize(caller, Operation::ListTenants, &ResourceScope::PLATFORM)?;
+        authorize(caller, Operation::ListTenants, &ResourceScope::INSTALLATION)?;
         Ok(self.tenant_store.list(page).await?)
     }
 
@@ -73,7 +73,7 @@ impl Tenants {
         name: &str,
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<Tenant>, Failure> {
-        let scope = authorize(caller, Operation::CreateTenant, &ResourceScope::PLATFORM)?;
+        let scope = authorize(caller, Operation::CreateTenant, &ResourceScope::INSTALLATION)?;
         self.idempotency
             .idempotent(
                 scope,

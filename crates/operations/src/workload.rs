@@ -3,7 +3,7 @@
 use crate::{
     Failure, Idempotent, Precondition, Stores,
     access::{Authorizer, Operation, authorize},
-    context::OperationContext,
+    clock_and_ids::ClockAndIds,
     execution::run_access,
     idempotency::{Idempotency, MAX_ATTEMPTS, keyed_outcome},
     rate_limit::RateLimits,
@@ -16,7 +16,7 @@ use fairway_domain::{
     id::{WorkloadId, WorkspaceId},
     idempotency::RequestKey,
     search::{MAX_QUERY_CHARS, WordSet},
-    share_link::TokenRefusal,
+    share_link::ShareTokenRefusal,
     slug::Slug,
     store::{CommitError, Conflict, Page, PageRequest},
     tenant::TenantScope,
@@ -62,7 +62,7 @@ pub struct RuntimeQuery {
 pub(crate) fn scope_of(caller: &Caller, workload: &Workload) -> ResourceScope {
     match workload.management_source {
         // Platform operators see and change built-in workloads.
-        Some(ManagementSource::PlatformBuiltin) => ResourceScope::PLATFORM,
+        Some(ManagementSource::PlatformBuiltin) => ResourceScope::INSTALLATION,
         Some(ManagementSource::WorkspaceBuiltin) | None => {
             ResourceScope::workspace(caller.tenant, workload.namespace_id, workload.workspace_id)
                 .for_workload(workload.workload_id)
@@ -72,13 +72,13 @@ pub(crate) fn scope_of(caller: &Caller, workload: &Workload) -> ResourceScope {
 
 /// The refusal of an unknown slug. The bearer of a share link learns only that the link does not open the slug.
 pub(crate) fn unknown_slug(pass: Option<&VerifiedLink>) -> Failure {
-    pass.map_or(Failure::NotFound, |_| Failure::ShareToken(TokenRefusal::Invalid))
+    pass.map_or(Failure::NotFound, |_| Failure::ShareToken(ShareTokenRefusal::Invalid))
 }
 
 /// Operations on workloads.
 #[derive(Clone)]
 pub struct Workloads {
-    context: OperationContext,
+    context: ClockAndIds,
     wakeups: WakeupSender,
     workload_store: Arc<dyn WorkloadStore>,
     authorizer: Arc<Authorizer>,

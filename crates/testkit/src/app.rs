@@ -16,7 +16,7 @@ use fairway_api::{
     serve,
 };
 use fairway_domain::{
-    asset::ports::ArtifactStore,
+    asset::artifact_store::ArtifactStore,
     execution::{provider::Provider, script::ScriptGateway},
     id::IdSource,
     time::Clock,

@@ -2,8 +2,8 @@
 
 use async_trait::async_trait;
 use fairway_domain::asset::{
+    artifact_store::{ArtifactError, ArtifactPath, ArtifactStore, ObjectListing, PutOutcome, StoredObject},
     integrity::UnverifiedBytes,
-    ports::{ArtifactError, ArtifactPath, ArtifactStore, ObjectListing, PutOutcome, StoredObject},
 };
 use std::{
     collections::HashMap,
@@ -106,7 +106,7 @@ struct FaultyListing<'a> {
 
 #[async_trait]
 impl ObjectListing for FaultyListing<'_> {
-    async fn next(&mut self, most: usize) -> Result<Vec<StoredObject>, ArtifactError> {
+    async fn next(&mut self, limit: usize) -> Result<Vec<StoredObject>, ArtifactError> {
         if !self.store.unblocked_fault().await.is_responding() {
             return Err(unavailable());
         }
@@ -114,7 +114,7 @@ impl ObjectListing for FaultyListing<'_> {
             Some(walk) => walk,
             None => self.store.inner()?.list(self.prefix),
         };
-        self.inner.insert(walk).next(most).await
+        self.inner.insert(walk).next(limit).await
     }
 }
 

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use fairway_domain::execution::script::{
-    AbandonBehavior, GatewayFailure, Language, PreparedGateway, Script, ScriptGateway, ScriptLimits, ScriptRequest,
+    AbandonedScriptFate, GatewayFailure, Language, PreparedGateway, Script, ScriptGateway, ScriptLimits, ScriptRequest,
     ScriptResult,
 };
 use serde_json::Value;
@@ -95,8 +95,8 @@ impl ScriptGateway for StubGateway {
     }
 
     /// Like an external gateway, whose scripts may continue.
-    fn abandon_behavior(&self) -> AbandonBehavior {
-        AbandonBehavior::MayContinue
+    fn abandoned_script_fate(&self) -> AbandonedScriptFate {
+        AbandonedScriptFate::MayContinue
     }
 
     fn prepare(&self, _: Language, _: ScriptLimits) -> Box<dyn PreparedGateway> {

@@ -128,8 +128,8 @@ fn length_violation(path: &Path, lines: usize) -> Option<String> {
         return None;
     }
     let is_test = path.iter().any(|part| part == "tests");
-    let most = if is_test { MAX_TEST_LINES } else { MAX_LINES };
-    (lines > most).then(|| format!("{}: {lines} lines exceed the maximum of {most}", path.display()))
+    let limit = if is_test { MAX_TEST_LINES } else { MAX_LINES };
+    (lines > limit).then(|| format!("{}: {lines} lines exceed the maximum of {limit}", path.display()))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use super::{in_bucket, path};
 use crate::{Artifacts, MARKED_PREFIXES, marker_in};
 use fairway_domain::{
-    asset::ports::{ArtifactError, ArtifactPath, ArtifactStore, PutOutcome, StoredObject},
+    asset::artifact_store::{ArtifactError, ArtifactPath, ArtifactStore, PutOutcome, StoredObject},
     id::{AssetId, AssetVersionId},
 };
 use fairway_testkit::S3Server;

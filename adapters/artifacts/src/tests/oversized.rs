@@ -3,7 +3,7 @@
 use super::{in_bucket, in_directory, path};
 use crate::bounded_read;
 use bytes::Bytes;
-use fairway_domain::asset::ports::{ArtifactError, ArtifactStore, PutOutcome};
+use fairway_domain::asset::artifact_store::{ArtifactError, ArtifactStore, PutOutcome};
 use futures_util::{StreamExt as _, stream};
 use object_store::{Attributes, GetResult, GetResultPayload, ObjectMeta, path::Path};
 use std::{
@@ -78,9 +78,9 @@ async fn endless_stream_is_dropped_at_the_first_excess_part() {
     assert_eq!(format!("{found:?}"), "more unverified bytes than expected");
 }
 
-/// Responds to one request with an object of a terabyte, and sends at most `most` bytes of it. The thread returns
+/// Responds to one request with an object of a terabyte, and sends at most `max_bytes` of it. The thread returns
 /// the number of bytes sent.
-fn endless_bucket(most: usize) -> (String, JoinHandle<usize>) {
+fn endless_bucket(max_bytes: usize) -> (String, JoinHandle<usize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     let sender = thread::spawn(move || {
@@ -91,7 +91,7 @@ fn endless_bucket(most: usize) -> (String, JoinHandle<usize>) {
         client.write_all(head.as_bytes()).unwrap();
         let portion = [b' '; 64 * 1024];
         let mut sent = 0;
-        while sent < most {
+        while sent < max_bytes {
             match client.write(&portion) {
                 Ok(written) => sent += written,
                 Err(_) => break,

@@ -11,7 +11,7 @@ use diesel::QueryDsl as _;
 use fairway_domain::{
     asset::{
         artifact_index::{ArtifactIndex, VersionKey, VersionRow},
-        ports::{ArtifactPath, StoredObject},
+        artifact_store::{ArtifactPath, StoredObject},
     },
     id::AssetVersionId,
     store::StoreError,
@@ -26,7 +26,7 @@ const SWEEP_HOURS: i32 = 6;
 
 #[async_trait]
 impl ArtifactIndex for Database {
-    async fn versions_after(&self, behind: Option<VersionKey>, most: u32) -> Result<Vec<VersionKey>, StoreError> {
+    async fn versions_after(&self, behind: Option<VersionKey>, limit: u32) -> Result<Vec<VersionKey>, StoreError> {
         static READ: Query = Query::new(
             "SELECT tenant_id, asset_version_id FROM asset_version
             WHERE (tenant_id, asset_version_id) > (SELECT after_tenant, after_version FROM input)
@@ -36,7 +36,7 @@ impl ArtifactIndex for Database {
         let (tenant, version) =
             behind.map_or((Uuid::nil(), Uuid::nil()), |seen| (seen.tenant_id.uuid(), seen.asset_version_id.uuid()));
         let input =
-            Input::one().with("after_tenant", tenant).with("after_version", version).with("max_rows", i64::from(most));
+            Input::one().with("after_tenant", tenant).with("after_version", version).with("max_rows", i64::from(limit));
         let key = |row: &Row| {
             Ok(VersionKey { tenant_id: row.id("tenant_id")?, asset_version_id: row.id("asset_version_id")? })
         };

@@ -76,7 +76,7 @@ impl ImpactStore for Database {
         scope: TenantScope,
         targets: &[ReferenceTarget],
         known: &[AssetVersionId],
-        most: u32,
+        limit: u32,
     ) -> Result<Vec<Referrer>, StoreError> {
         // Targets at any version, then pairs of slug and label.
         let any: Vec<&str> =
@@ -112,7 +112,7 @@ impl ImpactStore for Database {
             .with_all("slugs", slugs)
             .with_all("labels", labels)
             .with_all("known_versions", known.iter().copied().map(AssetVersionId::uuid).collect())
-            .with("max_rows", i64::from(most));
+            .with("max_rows", i64::from(limit));
         let rows = self.read_list(PAGE_BYTES, READ.text(&input)?, &input.params()).await?;
         rows.iter().map(referrer).collect()
     }
@@ -121,7 +121,7 @@ impl ImpactStore for Database {
         &self,
         scope: TenantScope,
         bound: BindingTarget<'_>,
-        most: u32,
+        limit: u32,
     ) -> Result<Vec<BoundRelease>, StoreError> {
         static OF_ASSET: Query = Query::of_parts(&[
             BINDING_RELEASES,
@@ -137,7 +137,7 @@ impl ImpactStore for Database {
             BindingTarget::Asset(id) => (&OF_ASSET, vec![id.uuid()]),
             BindingTarget::Versions(ids) => (&OF_VERSIONS, ids.iter().copied().map(AssetVersionId::uuid).collect()),
         };
-        let input = Input::new(scope).with_all("bound_ids", ids).with("max_rows", i64::from(most));
+        let input = Input::new(scope).with_all("bound_ids", ids).with("max_rows", i64::from(limit));
         let rows = self.fetch(statement, input).await?;
         rows.iter().map(bound_release).collect()
     }

@@ -10,7 +10,7 @@ use crate::{
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
 use fairway_domain::{
-    asset::{AssetVersion, NewVersion, VersionLabel, canonical::Checksum, ports::ArtifactPath},
+    asset::{AssetVersion, NewVersion, VersionLabel, artifact_store::ArtifactPath, canonical::Checksum},
     id::AssetVersionId,
     idempotency::KeyedOutcome,
     note::Note,

@@ -51,7 +51,7 @@ fn none_and_some<T: Clone>(value: T) -> [Option<T>; 2] {
 async fn limits_prepared_statements_of_lists() {
     let (_database, store) = store().await;
     let visible_scopes = VisibleScopes { workspaces: vec![DEFAULT_WORKSPACE.into()], ..VisibleScopes::default() };
-    let mut most = 0;
+    let mut peak = 0;
     for workspace in none_and_some(DEFAULT_WORKSPACE.into()) {
         for workload in none_and_some(Uuid::nil().into()) {
             for environment in none_and_some(Slug::parse("dev").unwrap()) {
@@ -61,15 +61,15 @@ async fn limits_prepared_statements_of_lists() {
                         let filter = ReleaseFilter { workspace, workload, environment, state, visible_scopes };
                         for page in pages() {
                             ReleaseStore::list(&store, scope(), &filter, page).await.unwrap();
-                            most = most.max(prepared(&store.list_pool).await);
+                            peak = peak.max(prepared(&store.list_pool).await);
                         }
                     }
                 }
             }
         }
     }
-    assert!(most > MAX_LIST_STATEMENTS / 2, "the filters produce {most} statements");
-    assert!(most <= MAX_LIST_STATEMENTS + STATEMENT_CHECK_INTERVAL + 1, "one connection keeps {most} statements");
+    assert!(peak > MAX_LIST_STATEMENTS / 2, "the filters produce {peak} statements");
+    assert!(peak <= MAX_LIST_STATEMENTS + STATEMENT_CHECK_INTERVAL + 1, "one connection keeps {peak} statements");
 }
 
 #[tokio::test]
@@ -77,7 +77,7 @@ async fn limits_prepared_statements_of_lists_by_month() {
     let (_database, store) = store().await;
     let visible_scopes = VisibleScopes { workspaces: vec![DEFAULT_WORKSPACE.into()], ..VisibleScopes::default() };
     let moment: Timestamp = serde_json::from_value("2026-01-01T00:00:00Z".into()).unwrap();
-    let mut most = 0;
+    let mut peak = 0;
     for status in [None].into_iter().chain(Status::ALL.map(Some)) {
         for (since, until) in [(None, None), (Some(moment), None), (None, Some(moment)), (Some(moment), Some(moment))] {
             for workload in none_and_some(Uuid::nil().into()) {
@@ -87,14 +87,14 @@ async fn limits_prepared_statements_of_lists_by_month() {
                         for page in pages() {
                             ExecutionStore::list(&store, scope(), &filter, page).await.unwrap();
                         }
-                        most = most.max(prepared(&store.point_pool).await);
+                        peak = peak.max(prepared(&store.point_pool).await);
                     }
                 }
             }
         }
     }
-    assert!(most > MAX_POINT_STATEMENTS / 2, "the filters produce {most} statements");
-    assert!(most <= MAX_POINT_STATEMENTS + STATEMENT_CHECK_INTERVAL + 1, "one connection keeps {most} statements");
+    assert!(peak > MAX_POINT_STATEMENTS / 2, "the filters produce {peak} statements");
+    assert!(peak <= MAX_POINT_STATEMENTS + STATEMENT_CHECK_INTERVAL + 1, "one connection keeps {peak} statements");
 }
 
 /// A constraint that is checked at the commit of a change of `idempotency_key`.

@@ -13,7 +13,7 @@ use fairway_domain::{
     access::ActorRef,
     audit::Fact,
     execution::{
-        Acceptance, Admission, Outcome, Status,
+        Acceptance, Admission, ExecutionOutcome, Status,
         dispatch::RequestContext,
         ports::{AcceptOutcome, ExpectedRevisions},
     },
@@ -211,7 +211,7 @@ impl<'a> AdmissionColumns<'a> {
             }
             Admission::Deny(fact) => Self {
                 status: Status::Denied.as_str(),
-                outcome: Some(Outcome::Denied.as_str()),
+                outcome: Some(ExecutionOutcome::Denied.as_str()),
                 finished_at: Some(run.started_at.to_datetime()),
                 fact: Some(fact),
                 ..Self::default()

@@ -7,7 +7,7 @@ use crate::{
 use async_trait::async_trait;
 use fairway_domain::{
     execution::{
-        Outcome, Status,
+        ExecutionOutcome, Status,
         resolve_unknown::{ResolutionStore, ResolvedRun},
     },
     idempotency::KeyedOutcome,
@@ -61,7 +61,7 @@ impl ResolutionStore for Database {
         let input = Input::new(scope)
             .with("execution_id", settlement.execution_id.uuid())
             .with("status", Status::as_str(settlement.status))
-            .with("outcome", Outcome::as_str(settlement.outcome))
+            .with("outcome", ExecutionOutcome::as_str(settlement.outcome))
             .with("error_code", error.map(|error| error.code.as_str()))
             .with("error_message", error.map(|error| error.message.as_str()))
             .with("artifact_id", document.artifact_id.uuid())

@@ -9,7 +9,7 @@ use crate::{
 };
 use async_trait::async_trait;
 use fairway_domain::{
-    asset::ports::ArtifactPath,
+    asset::artifact_store::ArtifactPath,
     execution::{
         Status,
         review::{AnswerUnderReview, DeadlineCheck, ExpiredReview, ReviewEnd, ReviewStore},

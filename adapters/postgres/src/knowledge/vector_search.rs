@@ -74,13 +74,13 @@ pub(super) async fn search_vectors(
     if has_vector_column(database).await? {
         return search_in_database(database, &candidates, vector, permit).await;
     }
-    let most = max_compared_vectors(vector.len());
-    let (rows, permit) = fetch_candidates(database, &candidates, most, permit).await?;
+    let limit = max_compared_vectors(vector.len());
+    let (rows, permit) = fetch_candidates(database, &candidates, limit, permit).await?;
     let (vector, best) = (vector.to_vec(), within.limit);
     // The comparison would block an async worker thread. The blocking task drops rows and permit together, even if the
     // request is cancelled.
     let compared = spawn_blocking(move || {
-        let found = rank_candidates(&vector, &rows, most);
+        let found = rank_candidates(&vector, &rows, limit);
         drop((rows, permit));
         found
     });
@@ -119,17 +119,17 @@ async fn search_in_database(
         ) AS compared
         ORDER BY score DESC, chunk_id LIMIT {limit}",
     );
-    let most = max_compared_in_database(vector.len());
+    let limit = max_compared_in_database(vector.len());
     let input = candidates
         .params()
-        .with_param("max_candidates", i64::from(most).saturating_add(1))
+        .with_param("max_candidates", i64::from(limit).saturating_add(1))
         .with_param("vector", to_pgvector_text(vector))
         .with_param("limit", i64::from(candidates.within.limit));
     let (rows, _permit) = database.read_with_permit(permit, SEARCH.text(&input)?, &input.params()).await?;
     let hits = rows.iter().map(|row| Ok(SearchHit { chunk_id: row.id("chunk_id")?, score: row.column("score")? }));
     let hits = hits.collect::<Result<Vec<SearchHit>, StoreError>>()?;
     let compared: i64 = rows.first().map_or(Ok(0), |row| row.column("compared"))?;
-    Ok(SearchResults { hits, is_capped: compared > i64::from(most) })
+    Ok(SearchResults { hits, is_capped: compared > i64::from(limit) })
 }
 
 /// The number of vectors with `parts` dimensions that PostgreSQL compares for one query.
@@ -191,7 +191,7 @@ fn to_pgvector_text(vector: &[f32]) -> String {
 async fn fetch_candidates(
     database: &Database,
     candidates: &Candidates<'_>,
-    most: u32,
+    limit: u32,
     permit: Permit<TenantId>,
 ) -> Result<(Vec<Row>, Permit<TenantId>), StoreError> {
     static READ: Query = Query::new(
@@ -201,21 +201,21 @@ async fn fetch_candidates(
             AND ({filter} IS NULL OR words @@ {filter}::tsquery)
         ORDER BY from_revision, chunk_id LIMIT {max_candidates}",
     );
-    let input = candidates.params().with_param("max_candidates", i64::from(most).saturating_add(1));
+    let input = candidates.params().with_param("max_candidates", i64::from(limit).saturating_add(1));
     database.read_with_permit(permit, READ.text(&input)?, &input.params()).await
 }
 
-/// Computes the similarity of a vector to at most `most` rows.
-fn rank_candidates(vector: &[f32], rows: &[Row], most: u32) -> Result<SearchResults, StoreError> {
-    let most = usize::try_from(most).unwrap_or(usize::MAX);
+/// Computes the similarity of a vector to at most `limit` rows.
+fn rank_candidates(vector: &[f32], rows: &[Row], limit: u32) -> Result<SearchResults, StoreError> {
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let mut hits = Vec::with_capacity(rows.len());
-    for row in rows.iter().take(most) {
+    for row in rows.iter().take(limit) {
         let stored: &[u8] = row.column("embedding")?;
         let other: Vec<f32> = stored.as_chunks::<4>().0.iter().map(|part| f32::from_le_bytes(*part)).collect();
         decode("embedding", (other.len() == vector.len()).then_some(()))?;
         hits.push(SearchHit { chunk_id: row.id("chunk_id")?, score: cosine_similarity(vector, &other) });
     }
-    Ok(SearchResults { hits, is_capped: rows.len() > most })
+    Ok(SearchResults { hits, is_capped: rows.len() > limit })
 }
 
 #[cfg(test)]

@@ -217,7 +217,7 @@ impl BatchCommitter for LaneChangeCommitter {
         let alone = change.superseded.is_empty() && change.reinstated.is_empty() && change.evidence.is_none();
         let rolls = change.release.rollout.is_some()
             || change.soak != Soak::Kept
-            || change.requires_soak
+            || change.requires_ended_soak
             || !change.stopped_rollouts.is_empty()
             || !change.deployment.soaking.is_empty();
         alone && !rolls && in_front.iter().all(|other| other.deployment_key() != pending.deployment_key())
@@ -236,11 +236,11 @@ impl BatchCommitter for LaneChangeCommitter {
         let Some(rows) = commit_batch(&self.0, LANE_CHANGES.text(&input)?, &input.params()).await? else {
             return Ok(None);
         };
-        let moved: HashSet<Uuid> = rows.iter().map(|row| row.column("fact_id")).collect::<Result<_, _>>()?;
-        let answer = |pending: &&PendingLaneChange| {
-            moved.contains(&pending.change.fact.fact_id.uuid()).then_some(None).ok_or(CommitError::Stale)
+        let committed: HashSet<Uuid> = rows.iter().map(|row| row.column("fact_id")).collect::<Result<_, _>>()?;
+        let result_of = |pending: &&PendingLaneChange| {
+            committed.contains(&pending.change.fact.fact_id.uuid()).then_some(None).ok_or(CommitError::Stale)
         };
-        Ok(Some(pending.iter().map(answer).collect()))
+        Ok(Some(pending.iter().map(result_of).collect()))
     }
 
     async fn commit_one(&self, pending: &PendingLaneChange) -> Result<Option<Timestamp>, CommitError> {

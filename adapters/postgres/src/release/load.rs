@@ -62,12 +62,12 @@ impl Database {
         &self,
         query: &Query,
         after: Option<TenantRelease>,
-        most: u32,
+        limit: u32,
     ) -> Result<Vec<TenantRelease>, StoreError> {
         let (tenant, release) =
             after.map_or((Uuid::nil(), Uuid::nil()), |last| (last.tenant.uuid(), last.release.uuid()));
         let input =
-            Input::one().with("after_tenant", tenant).with("after_release", release).with("max_rows", i64::from(most));
+            Input::one().with("after_tenant", tenant).with("after_release", release).with("max_rows", i64::from(limit));
         let rows = self.fetch(query, input).await?;
         rows.iter()
             .map(|row| Ok(TenantRelease { tenant: row.id("tenant_id")?, release: row.id("release_id")? }))

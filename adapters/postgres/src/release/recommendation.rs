@@ -38,7 +38,7 @@ impl RecommendationStore for Database {
         );
         let ChangeRecord { next, fact, .. } = change.into_record();
         let input =
-            Input::new(scope).with("release_id", next.release_id.uuid()).with("is_advised", next.rollback_recommended);
+            Input::new(scope).with("release_id", next.release_id.uuid()).with("is_advised", next.rollback_advised);
         self.commit_guarded(&RECOMMEND, scope, &fact, None, input).await.map(|_| ())
     }
 }

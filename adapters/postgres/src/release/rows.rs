@@ -167,7 +167,7 @@ pub(super) fn release(row: &Row) -> Result<Release, StoreError> {
         policy_bundle_id: row.optional_id("policy_bundle_id")?,
         supersedes_release_id: row.optional_id("supersedes_release_id")?,
         rollout: rollout(row)?,
-        rollback_recommended: row.column("rollback_advised")?,
+        rollback_advised: row.column("rollback_advised")?,
         bindings: Vec::new(),
         references: Vec::new(),
         approvals: Vec::new(),
@@ -220,7 +220,7 @@ pub(super) fn with_rollout<'v>(input: Input<'v>, change: &'v DeploymentChange) -
         .with("rollout_since", rollout.map(|rollout| rollout.since_revision.get()))
         .with_all("rollout_holds", rollout.map_or_else(Vec::new, holds))
         .with("starts_soak", starts_soak)
-        .with("requires_ended_soak", change.requires_soak)
+        .with("requires_ended_soak", change.requires_ended_soak)
 }
 
 pub(crate) fn deployment(row: &Row) -> Result<Deployment, StoreError> {

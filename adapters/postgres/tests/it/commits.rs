@@ -49,7 +49,7 @@ const fn keyless(method: &'static str, tells: FactKind) -> Commit {
     Commit { method, fact_kind: Some(tells), takes_key: false }
 }
 
-/// All commits. `DeploymentStore::commit_deployment` appears once for each kind of decision. `RunStore::accept`
+/// All commits. `DeploymentStore::commit_lane_change` appears once for each kind of decision. `RunStore::accept`
 /// appears six times: for delegated and other runs, running, queued or denied, and for scripts. An admitted run writes
 /// its fact when it ends; an admitted script writes one at once too.
 pub(crate) const COMMITS: [Commit; 53] = [
@@ -85,10 +85,10 @@ pub(crate) const COMMITS: [Commit; 53] = [
     keyed("ReleaseStore::commit_review (live)", FactKind::ReleaseReviewed),
     keyed("ReleaseStore::commit_transition", FactKind::ReleaseTransitioned),
     keyed("ReleaseStore::commit_transition (submitted)", FactKind::ReleaseTransitioned),
-    keyed("DeploymentStore::commit_deployment", FactKind::ReleaseTransitioned),
-    keyed("DeploymentStore::commit_deployment (rollback)", FactKind::ReleaseRolledBack),
-    keyed("DeploymentStore::commit_deployment (rollout)", FactKind::ReleaseTransitioned),
-    keyed("DeploymentStore::commit_deployment (advance)", FactKind::RolloutAdvanced),
+    keyed("DeploymentStore::commit_lane_change", FactKind::ReleaseTransitioned),
+    keyed("DeploymentStore::commit_lane_change (rollback)", FactKind::ReleaseRolledBack),
+    keyed("DeploymentStore::commit_lane_change (rollout)", FactKind::ReleaseTransitioned),
+    keyed("DeploymentStore::commit_lane_change (advance)", FactKind::RolloutAdvanced),
     keyless("RolloutStore::commit_hold", FactKind::RolloutHeld),
     keyless("RecommendationStore::commit_recommendation", FactKind::RollbackAdvised),
     keyless("AuditStore::commit_fact", FactKind::SelfApprovalRefused),
@@ -183,10 +183,10 @@ impl Commit {
             "ReleaseStore::commit_review (live)" => release::review_of_live(stage).await,
             "ReleaseStore::commit_transition" => release::transition(stage).await,
             "ReleaseStore::commit_transition (submitted)" => release::submission(stage).await,
-            "DeploymentStore::commit_deployment" => release::deployment(stage).await,
-            "DeploymentStore::commit_deployment (rollback)" => release::rollback(stage).await,
-            "DeploymentStore::commit_deployment (rollout)" => release::rollout(stage).await,
-            "DeploymentStore::commit_deployment (advance)" => release::advance(stage).await,
+            "DeploymentStore::commit_lane_change" => release::deployment(stage).await,
+            "DeploymentStore::commit_lane_change (rollback)" => release::rollback(stage).await,
+            "DeploymentStore::commit_lane_change (rollout)" => release::rollout(stage).await,
+            "DeploymentStore::commit_lane_change (advance)" => release::advance(stage).await,
             "RecommendationStore::commit_recommendation" => release::advice(stage).await,
             "AuditStore::commit_fact" => release::refusal(stage).await,
             "RolloutStore::commit_hold" => release::hold(stage).await,

@@ -83,7 +83,7 @@ async fn one_of_concurrent_changes_on_one_revision_commits() {
     let mut movers = JoinSet::new();
     for change in changes {
         let store = Arc::clone(&stage.store);
-        movers.spawn(async move { store.commit_deployment(scope(), change, None).await });
+        movers.spawn(async move { store.commit_lane_change(scope(), change, None).await });
     }
     let results = movers.join_all().await;
     assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 1);
@@ -119,7 +119,7 @@ async fn concurrent_lane_changes_keep_one_holder_and_a_contiguous_history() {
                     | State::Superseded { .. } => placed.release.retire(&placed.deployment, &stamp()).unwrap(),
                     State::Retired { .. } => break,
                 };
-                match stage.store.commit_deployment(scope(), change, None).await {
+                match stage.store.commit_lane_change(scope(), change, None).await {
                     Ok(_) => moved += 1,
                     Err(CommitError::Stale) => {}
                     Err(error) => panic!("concurrent lane changes wait for each other and never fail: {error:?}"),
@@ -141,7 +141,7 @@ async fn retired_release_is_read_as_it_was_committed() {
     let change = placed.release.retire(&placed.deployment, &stamp()).unwrap();
     let committed = change.release.clone();
     assert_eq!(committed.references.len(), 1);
-    stage.store.commit_deployment(scope(), change, None).await.unwrap();
+    stage.store.commit_lane_change(scope(), change, None).await.unwrap();
     let read = stage.current_release(&committed).await.release;
     assert_eq!((&read.state, &read.references), (&committed.state, &committed.references));
     assert_eq!(read.state.digest(), placed.release.state.digest());

@@ -4,7 +4,7 @@ use crate::fixture::{Fixture, RETENTION, acceptance, actor, denied, ending, fres
 use fairway_domain::{
     evidence::lineage::LineageFilter,
     execution::{
-        Acceptance, Execution, FinishRecord, Outcome, Payload, RunError, Status,
+        Acceptance, Execution, ExecutionOutcome, FinishRecord, Payload, RunError, Status,
         dispatch::LeaseRef,
         ports::{AcceptOutcome, ExecutionStore, ExpectedRevisions, LapsedFilter, LeaseState, LeaseStore, RunStore},
     },
@@ -52,13 +52,13 @@ fn interrupted_ending(run: &Acceptance, lease: Uuid) -> FinishRecord {
     FinishRecord {
         lease,
         status: Status::Failed,
-        outcome: Outcome::Failure,
+        outcome: ExecutionOutcome::Failure,
         error: Some(RunError::new("interrupted", "its process went away")),
         output: None,
         steps: Vec::new(),
         decisions: Vec::new(),
         artifacts: Vec::new(),
-        fact: run_ref(run).ended_fact(Outcome::Failure, Some("interrupted"), None, &stamp()),
+        fact: run_ref(run).ended_fact(ExecutionOutcome::Failure, Some("interrupted"), None, &stamp()),
         ..ending(run)
     }
 }
@@ -80,7 +80,7 @@ async fn reads_back_an_accepted_run_and_ends_it_once() {
     let end = ending(&run);
     stage.store.finish(scope(), &end).await.unwrap();
     let found = read(&stage, &run).await;
-    assert_eq!((found.status, found.outcome), (Status::Completed, Some(Outcome::Success)));
+    assert_eq!((found.status, found.outcome), (Status::Completed, Some(ExecutionOutcome::Success)));
     assert_eq!(found.output, end.output.as_ref().map(|output| output.body.clone()));
     assert_eq!(found.finished_at, Some(end.finished_at));
     assert_eq!(found.reason_code, "a_rule");
@@ -277,7 +277,7 @@ async fn rejects_accepts_after_the_release_lost_its_lanes() {
         });
     }
     let retirement = placed.release.retire(&placed.deployment, &stamp()).unwrap();
-    stage.store.commit_deployment(scope(), retirement, None).await.unwrap();
+    stage.store.commit_lane_change(scope(), retirement, None).await.unwrap();
     sender.send(true).unwrap();
     receiver.changed().await.unwrap();
     let accepted: i64 = runners.join_all().await.into_iter().sum();
@@ -339,7 +339,7 @@ async fn end_of_a_reclaimed_run_by_its_former_worker_writes_nothing() {
     let late = stage.store.finish(scope(), &ending(&run)).await.unwrap_err();
     assert!(matches!(late, CommitError::Stale));
     let found = read(&stage, &run).await;
-    assert_eq!((found.status, found.outcome, found.output), (Status::Failed, Some(Outcome::Failure), None));
+    assert_eq!((found.status, found.outcome, found.output), (Status::Failed, Some(ExecutionOutcome::Failure), None));
     assert_eq!(found.error.map(|error| error.code), Some("interrupted".to_owned()));
     assert_eq!(terminal_facts(&stage, &run).await, 1);
     assert_eq!(stage.query_number("SELECT count(*) FROM evidence_artifact").await, 0);
@@ -449,7 +449,7 @@ async fn revisions_change_with_lanes_and_access_rights() {
     let first = stage.store.current_revisions(scope(), workload.workload_id, &environment).await.unwrap().unwrap();
     assert_eq!(first.deployment, placed.deployment.revision);
     let retirement = placed.release.retire(&placed.deployment, &stamp()).unwrap();
-    stage.store.commit_deployment(scope(), retirement, None).await.unwrap();
+    stage.store.commit_lane_change(scope(), retirement, None).await.unwrap();
     let second = stage.store.current_revisions(scope(), workload.workload_id, &environment).await.unwrap().unwrap();
     assert_eq!((second.deployment, second.access), (first.deployment.next(), first.access));
     let grant = crate::commits::COMMITS.into_iter().find(|commit| commit.method == "AccessStore::commit_grant");
@@ -468,6 +468,6 @@ async fn output_expires_by_the_database_clock() {
         stage.database.move_clock(seconds).await.unwrap();
         let found = read(&stage, &run).await;
         assert_eq!(found.output.is_some(), shown, "{seconds} s later");
-        assert_eq!((found.status, found.outcome), (Status::Completed, Some(Outcome::Success)));
+        assert_eq!((found.status, found.outcome), (Status::Completed, Some(ExecutionOutcome::Success)));
     }
 }

@@ -4,9 +4,10 @@ use fairway_domain::{
     access::{ActorRef, OwnerRef},
     asset::{
         Asset, AssetVersion, Lifecycle, NewAsset, VersionContent, VersionLabel,
+        artifact_store::ArtifactPath,
         canonical::Canonical,
         kind::AssetKind,
-        ports::{ArtifactPath, AssetStore, VersionStore},
+        ports::{AssetStore, VersionStore},
         reference::AssetReference,
     },
     audit::Stamp,
@@ -15,7 +16,7 @@ use fairway_domain::{
         lineage::{ActionClass, InfluenceRole, LineageItem, Origin, UntrustedReason},
     },
     execution::{
-        Acceptance, Admission, DelegatedAccess, FinishRecord, Outcome, Payload, RunRef, Status, StepRecord,
+        Acceptance, Admission, DelegatedAccess, ExecutionOutcome, FinishRecord, Payload, RunRef, Status, StepRecord,
         dispatch::{Claim, RequestContext},
         ports::{ExpectedRevisions, RunStore},
         progress::{ProgressRecord, RunEvent},
@@ -178,7 +179,7 @@ impl World {
         let workload = self.workload().await;
         let version = self.bindable().await;
         let placed = self.approved(&workload, &version).await;
-        self.store.commit_deployment(scope(), activation(&placed, None), None).await.unwrap();
+        self.store.commit_lane_change(scope(), activation(&placed, None), None).await.unwrap();
         let placed = self.current_release(&placed.release).await;
         let body = GovernanceChain::for_release(&placed.release, &workload).to_snapshot().body;
         let snapshot = Snapshot { digest: snapshot_digest(&placed), body };
@@ -320,8 +321,8 @@ pub(crate) fn self_reference(version: &BindableVersion) -> FrozenReference {
 
 /// Activates an approved or active release on one lane, or on all remaining lanes.
 pub(crate) fn activation(placed: &ReleaseWithDeployment, lane: Option<Lane>) -> DeploymentChange {
-    let taking = lane.map_or(LaneSelection::All, LaneSelection::One);
-    placed.release.activate(&taking, &placed.deployment, &passing_checks(), RULE, &stamp()).unwrap()
+    let selection = lane.map_or(LaneSelection::All, LaneSelection::One);
+    placed.release.activate(&selection, &placed.deployment, &passing_checks(), RULE, &stamp()).unwrap()
 }
 
 /// Activation checks without findings.
@@ -451,7 +452,7 @@ pub(crate) fn ending(run: &Acceptance) -> FinishRecord {
         execution_id: run.execution_id,
         lease: lease_of(run),
         status: Status::Completed,
-        outcome: Outcome::Success,
+        outcome: ExecutionOutcome::Success,
         review_timeout: None,
         error: None,
         steps: vec![StepRecord {
@@ -488,7 +489,7 @@ pub(crate) fn ending(run: &Acceptance) -> FinishRecord {
         }),
         writeback: None,
         finished_at: now(),
-        fact: run_ref(run).ended_fact(Outcome::Success, None, Some(&output), &stamp()),
+        fact: run_ref(run).ended_fact(ExecutionOutcome::Success, None, Some(&output), &stamp()),
         output: Some(output),
     }
 }

@@ -7,9 +7,10 @@ use crate::{
 use fairway_domain::{
     asset::{
         AssetVersion, Lifecycle,
+        artifact_store::ArtifactPath,
         canonical::Canonical,
         kind::AssetKind,
-        ports::{ArtifactPath, AssetStore, VersionStore},
+        ports::{AssetStore, VersionStore},
     },
     execution::ports::RunStore,
     id::ReleaseId,
@@ -76,7 +77,7 @@ async fn batched_lane_changes_return_independent_results() {
                 _ => {}
             }
             let change = activation(&outdated, Some(Lane::ALL[number % 3]));
-            (number, placed, stage.store.commit_deployment(scope(), change, None).await)
+            (number, placed, stage.store.commit_lane_change(scope(), change, None).await)
         });
     }
     let mut moved = 0;

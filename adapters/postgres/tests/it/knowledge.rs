@@ -64,7 +64,7 @@ fn document(name: &str, pieces: &[&str]) -> NewDocument {
                 start,
                 end,
                 tokens: 7,
-                digest: Checksum::of(piece.as_bytes()),
+                digest: Checksum::blake3_of(piece.as_bytes()),
                 term_frequencies: count_words([*piece]),
                 vector: None,
             };
@@ -78,7 +78,7 @@ fn document(name: &str, pieces: &[&str]) -> NewDocument {
         title: Some("A title".to_owned()),
         source_ref: None,
         metadata: Map::new(),
-        digest: Checksum::of(text.as_bytes()),
+        digest: Checksum::blake3_of(text.as_bytes()),
         text,
         chunks,
     }

@@ -23,7 +23,7 @@ type Commit = fn(Arc<Fixture>, ReleaseWithDeployment) -> BoxFuture<'static, Resu
 fn activate(stage: Arc<Fixture>, placed: ReleaseWithDeployment) -> BoxFuture<'static, Result<(), CommitError>> {
     Box::pin(async move {
         let change = activation(&placed, Some(Lane::Guided));
-        stage.store.commit_deployment(scope(), change, None).await.map(|_| ())
+        stage.store.commit_lane_change(scope(), change, None).await.map(|_| ())
     })
 }
 

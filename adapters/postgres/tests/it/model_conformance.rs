@@ -91,7 +91,7 @@ impl<'a> StoredHistory<'a> {
             Decision::Binding(change) => store.commit_binding(scope(), change, None).await,
             Decision::Transition(change) => store.commit_transition(scope(), change, None).await,
             Decision::Verdict(change) => store.commit_review(scope(), change, None).await,
-            Decision::Lanes(change) => store.commit_deployment(scope(), *change, None).await.map(|_| ()),
+            Decision::Lanes(change) => store.commit_lane_change(scope(), *change, None).await.map(|_| ()),
         }
     }
 

@@ -31,16 +31,16 @@ async fn lane_metrics_count_runs_since_the_lane_was_taken() {
     let workload = stage.workload().await;
     let release = stage.approved(&workload, &stage.bindable().await).await.release;
     let placed = stage.current_release(&release).await;
-    stage.store.commit_deployment(scope(), activation(&placed, Some(Lane::Standard)), None).await.unwrap();
+    stage.store.commit_lane_change(scope(), activation(&placed, Some(Lane::Standard)), None).await.unwrap();
     let record = async || stage.store.soak_status(scope(), release.release_id, 20).await.unwrap();
     assert_eq!(record().await, None, "no rollout is in progress");
 
     let before = accepted_run(&stage, &workload, &release, Lane::Restricted).await;
     let plan = RolloutPlan::new(&[Lane::Restricted, Lane::Guided], 60, AdvanceMode::Automatic).unwrap();
     let placed = stage.current_release(&release).await;
-    let taking = LaneSelection::Planned(plan);
-    let change = placed.release.activate(&taking, &placed.deployment, &passing_checks(), RULE, &stamp()).unwrap();
-    let began = stage.store.commit_deployment(scope(), change, None).await.unwrap();
+    let selection = LaneSelection::Planned(plan);
+    let change = placed.release.activate(&selection, &placed.deployment, &passing_checks(), RULE, &stamp()).unwrap();
+    let began = stage.store.commit_lane_change(scope(), change, None).await.unwrap();
     let started = stage.current_release(&release).await.release;
     assert_eq!(started.rollout.as_ref().unwrap().soak_started_at, began.unwrap());
     let elsewhere = accepted_run(&stage, &workload, &release, Lane::Standard).await;

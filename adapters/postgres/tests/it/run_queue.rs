@@ -47,11 +47,11 @@ async fn queue_runs_of(stage: &Fixture, tenants: &[u128], each: usize) {
 const QUEUED_RUNS: &str = "SELECT tenant_id, execution_id FROM execution_queue ORDER BY 1, 2";
 
 /// The tenants of the runs that a claim dequeues, in order.
-async fn dequeued_tenants(stage: &Fixture, most: u16, most_of_one: u16, after: Option<u128>) -> Vec<u128> {
+async fn dequeued_tenants(stage: &Fixture, limit: u16, per_tenant_limit: u16, after: Option<u128>) -> Vec<u128> {
     let token = fresh();
     let after = after.map(|tenant| TenantId::from(Uuid::from_u128(tenant)));
     let before = stage.owner.query(QUEUED_RUNS, &[]).await.unwrap();
-    let claim = Claim { lease: token, limit: most, per_tenant_limit: most_of_one, after_tenant: after, ..claim() };
+    let claim = Claim { lease: token, limit, per_tenant_limit, after_tenant: after, ..claim() };
     // The dequeued runs have no execution rows, so the claim returns none.
     assert!(claimed(stage, &claim).await.is_empty());
     let left = stage.owner.query(QUEUED_RUNS, &[]).await.unwrap();

@@ -2,7 +2,7 @@
 
 use super::{AuthMode, Database, LocalModeExposure};
 use crate::{
-    embed::FrameAncestors,
+    embeddable_page::FrameAncestors,
     http::{
         client_address::TrustedProxies,
         site_guard::{HostName, Scheme},

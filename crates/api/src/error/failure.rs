@@ -2,12 +2,12 @@
 
 use super::{ApiError, FieldProblem};
 use crate::{
+    builtin_tool::ARGUMENTS,
     flow::FlowErrorView,
     http::{
         client_address::{RATE_LIMIT, RATE_LIMIT_REMAINING, RATE_LIMIT_RESET},
         deserialize_error::truncate_path,
     },
-    tool::ARGUMENTS,
 };
 use actix_web::http::{
     StatusCode,
@@ -16,10 +16,8 @@ use actix_web::http::{
 use fairway_domain::{
     access::{GrantRefusal, Role},
     asset::{
-        AssetRefusal,
-        canonical::CanonicalRefusal,
-        content::ContentRefusal,
-        ports::{ArtifactError, BlockingRelease},
+        AssetRefusal, artifact_store::ArtifactError, canonical::CanonicalRefusal, content::ContentRefusal,
+        ports::BlockingRelease,
     },
     execution::{resolve_unknown::ResolveRefusal, review::ReviewRefusal},
     field_path,
@@ -320,7 +318,7 @@ fn map_release_refusal(refusal: ReleaseRefusal) -> ApiError {
             };
             invalid(message).with_detail("approvals", counted).with_detail("min_approvals", needed)
         }
-        ReleaseRefusal::SelfApproval => ApiError::new(
+        ReleaseRefusal::SelfApprovalNotAllowed => ApiError::new(
             StatusCode::FORBIDDEN,
             code,
             "the creator of a release may not approve it in this environment",

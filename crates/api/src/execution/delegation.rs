@@ -2,7 +2,7 @@
 
 use crate::error::{ApiError, FieldProblem};
 use actix_web::http::StatusCode;
-use fairway_domain::access::delegation::{DelegationField, DelegationRefusal};
+use fairway_domain::access::{delegation::DelegationRefusal, on_behalf_of::OnBehalfOfField};
 
 impl From<DelegationRefusal> for ApiError {
     fn from(refusal: DelegationRefusal) -> Self {
@@ -19,10 +19,10 @@ impl From<DelegationRefusal> for ApiError {
     }
 }
 
-fn problem_of(field: DelegationField) -> FieldProblem {
+fn problem_of(field: OnBehalfOfField) -> FieldProblem {
     let rule = match field {
-        DelegationField::ActorRef => "expected `user:<name>` or `service:<name>`",
-        DelegationField::ExecutionMode | DelegationField::ActorType | DelegationField::ActorAuthMode => {
+        OnBehalfOfField::ActorRef => "expected `user:<name>` or `service:<name>`",
+        OnBehalfOfField::ExecutionMode | OnBehalfOfField::ActorType | OnBehalfOfField::ActorAuthMode => {
             "this value does not fit the other on-behalf-of fields"
         }
     };

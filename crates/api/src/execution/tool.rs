@@ -1,7 +1,7 @@
 //! Runs as tool results.
 
 use super::{ErrorView, ExecutionResult, QueuedExecution, review};
-use crate::{error::ApiError, tool::ToolResult};
+use crate::{builtin_tool::ToolResult, error::ApiError};
 use fairway_domain::execution::Status;
 use fairway_operations::{Failure, ToolRefusal, execution::ExecuteResult as Run};
 use serde::Serialize;

@@ -9,7 +9,7 @@ use super::{
     strict_query::KnownQueries,
 };
 use crate::{
-    embed::{EmbedPolicy, FrameAncestors},
+    embeddable_page::{EmbedPolicy, FrameAncestors},
     metrics::Metrics,
 };
 use std::time::Duration;

@@ -2,10 +2,7 @@
 
 use super::REVISIONS;
 use crate::{
-    compose::Api,
-    error::ApiError,
-    http::paging::CursorSeal,
-    tool::{ToolCallContext, list_tools},
+    builtin_tool::ToolCallContext, compose::Api, error::ApiError, http::paging::CursorSeal, runtime_info::list_tools,
 };
 use fairway_domain::{
     access::Caller,

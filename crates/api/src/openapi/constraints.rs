@@ -9,7 +9,7 @@ use fairway_domain::{
     asset::{Lifecycle, kind::AssetKind},
     evidence::lineage::{ActionClass, InfluenceRole, Origin},
     execution::{
-        Outcome, Status as RunStatus, resolve_unknown::Resolution, review::AnswerVerdict as ReviewVerdict,
+        ExecutionOutcome, Status as RunStatus, resolve_unknown::Resolution, review::AnswerVerdict as ReviewVerdict,
         script::Language,
     },
     generator::MAX_DESCRIPTION as MAX_DESCRIBED,
@@ -270,7 +270,7 @@ fn run_statuses() -> Constraint {
 }
 
 fn outcomes() -> Constraint {
-    one_of(Outcome::ALL.map(Outcome::as_str))
+    one_of(ExecutionOutcome::ALL.map(ExecutionOutcome::as_str))
 }
 
 fn verdicts() -> Constraint {
@@ -409,7 +409,7 @@ fn apply_constraint(
         }
         placed.insert((*schema, *property));
         match form {
-            Constraint::AtMost(most) => object.maximum = Some(Number::from(most)),
+            Constraint::AtMost(limit) => object.maximum = Some(Number::from(limit)),
             Constraint::Words(words) => {
                 let null = null.then_some(Value::Null);
                 object.enum_values = Some(words.into_iter().map(Value::from).chain(null).collect());

@@ -1,7 +1,7 @@
 //! The artifact store: verification against the index, and garbage collection of unreferenced artifacts.
 
 use crate::fixture::{WORKSPACE, knowledge_content};
-use fairway_domain::asset::ports::ArtifactPath;
+use fairway_domain::asset::artifact_store::ArtifactPath;
 use fairway_testkit::{ArtifactFault, FaultyArtifacts, MovableClock, TestApp};
 use futures_util::future::join_all;
 use serde_json::{Value, json};

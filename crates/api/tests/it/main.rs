@@ -26,7 +26,7 @@ mod delegation;
 mod dispatch;
 mod draft_generation;
 mod egress;
-mod embed;
+mod embeddable_page;
 mod embedding_models;
 mod end_to_end;
 mod environment;

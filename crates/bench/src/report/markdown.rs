@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use crate::code_mode::ScriptLatency;
 use crate::cold_start::MinAndMedian;
+use crate::cost_meter::LogContents;
 use crate::interleaved::ROUNDS;
 use crate::large_corpus::RetrievalLatency;
-use crate::meter::LogContents;
 use crate::openai_provider::ProviderBenchmark;
 use crate::overload::Overload;
 use crate::queued::QueuedRuns;
@@ -255,11 +255,11 @@ pub(super) mod tests {
     use super::*;
     use crate::accounting::{Statement, StatementCounts};
     use crate::cold_start::ColdStart;
+    use crate::cost_meter::Cost;
     use crate::environment::FirstResponseTimes;
     use crate::interleaved::InterleavedScenario;
     use crate::known_misses::KNOWN_MISSES;
     use crate::load::tests::tally;
-    use crate::meter::Cost;
     use crate::report::Machine;
     use crate::revocation::RevocationResult;
     use crate::run::Idle;

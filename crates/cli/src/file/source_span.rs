@@ -54,10 +54,10 @@ impl SourceSpans {
         let events = Parser::new_from_str(text);
         let mut walk = EventWalker { events, sizes: HashMap::new(), spans: Vec::new(), values: 0, bytes: 0 };
         walk.document()?;
-        let stands = walk.spans;
-        let mut sorted: Vec<u32> = (0..to_u32(stands.len())).collect();
-        sorted.sort_by_key(|id| sort_key(&stands, *id));
-        Ok(Self { spans: stands, sorted })
+        let spans = walk.spans;
+        let mut sorted: Vec<u32> = (0..to_u32(spans.len())).collect();
+        sorted.sort_by_key(|id| sort_key(&spans, *id));
+        Ok(Self { spans, sorted })
     }
 
     /// The position of a value, or of its nearest existing ancestor.
@@ -67,7 +67,7 @@ impl SourceSpans {
             let Some(inside) = self.child(at, step) else { break };
             at = inside;
         }
-        span_of(&self.spans, at).map(|stand| stand.position)
+        span_of(&self.spans, at).map(|span| span.position)
     }
 
     /// The child of a value at one pointer step.
@@ -82,12 +82,12 @@ impl SourceSpans {
     }
 }
 
-fn span_of(stands: &[ValueSpan], id: u32) -> Option<&ValueSpan> {
-    stands.get(usize::try_from(id).ok()?)
+fn span_of(spans: &[ValueSpan], id: u32) -> Option<&ValueSpan> {
+    spans.get(usize::try_from(id).ok()?)
 }
 
-fn sort_key(stands: &[ValueSpan], id: u32) -> Option<(u32, &Step)> {
-    span_of(stands, id).map(|stand| (stand.parent, &stand.step))
+fn sort_key(spans: &[ValueSpan], id: u32) -> Option<(u32, &Step)> {
+    span_of(spans, id).map(|span| (span.parent, &span.step))
 }
 
 /// The size of a value with its aliases expanded.

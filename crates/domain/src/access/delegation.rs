@@ -1,55 +1,16 @@
-//! The on-behalf-of fields of a request: a trusted service names the principal that it acts for.
+//! Delegation: a trusted service acts for the principal that the on-behalf-of fields of its request name.
 //!
 //! Source: specification, execution; contract, section 12.
 
-use super::{ActorKind, ActorRef};
+use super::{
+    ActorKind, ActorRef,
+    on_behalf_of::{OnBehalfOfField, OnBehalfOfFields},
+};
 use crate::tool::BuiltinTool;
 use serde_json::Value;
 
 /// The value of `execution_mode`.
 const ON_BEHALF_OF: &str = "on_behalf_of";
-
-/// A field of a delegation.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum DelegationField {
-    /// `execution_mode`: `on_behalf_of`.
-    ExecutionMode,
-    /// `actor_ref`: the principal.
-    ActorRef,
-    /// `actor_type`: the kind of the principal.
-    ActorType,
-    /// `actor_auth_mode`: the identity mode of the server.
-    ActorAuthMode,
-}
-
-impl DelegationField {
-    /// Every field.
-    pub const ALL: [Self; 4] = [Self::ExecutionMode, Self::ActorRef, Self::ActorType, Self::ActorAuthMode];
-
-    /// The name on the wire.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::ExecutionMode => "execution_mode",
-            Self::ActorRef => "actor_ref",
-            Self::ActorType => "actor_type",
-            Self::ActorAuthMode => "actor_auth_mode",
-        }
-    }
-}
-
-/// The on-behalf-of fields of a request. A present member counts with any value, including null.
-#[derive(Clone, Debug, Default)]
-pub struct DelegationFields {
-    /// `execution_mode`.
-    pub execution_mode: Option<Value>,
-    /// `actor_ref`.
-    pub actor_ref: Option<Value>,
-    /// `actor_type`.
-    pub actor_type: Option<Value>,
-    /// `actor_auth_mode`.
-    pub actor_auth_mode: Option<Value>,
-}
 
 /// Whether a client may act on behalf of other principals.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,12 +27,12 @@ pub enum DelegationRefusal {
     /// The client may not send the fields.
     UntrustedClient,
     /// Fields that are missing, malformed or contradict the others; all four are required together.
-    InvalidFields(Vec<DelegationField>),
+    InvalidFields(Vec<OnBehalfOfField>),
     /// A tool that would act with the rights of the service itself.
     UnsupportedTool,
 }
 
-impl DelegationFields {
+impl OnBehalfOfFields {
     /// The principal that the fields name; `None` if the request has none of these fields.
     ///
     /// # Errors
@@ -98,12 +59,12 @@ impl DelegationFields {
         };
         let fits = |field: &Option<Value>, expected: &str| text(field).as_deref() == Some(expected);
         let checks = [
-            (DelegationField::ActorRef, subject.is_some()),
-            (DelegationField::ExecutionMode, fits(execution_mode, ON_BEHALF_OF)),
-            (DelegationField::ActorType, fits(actor_type, kind)),
-            (DelegationField::ActorAuthMode, fits(actor_auth_mode, auth_mode)),
+            (OnBehalfOfField::ActorRef, subject.is_some()),
+            (OnBehalfOfField::ExecutionMode, fits(execution_mode, ON_BEHALF_OF)),
+            (OnBehalfOfField::ActorType, fits(actor_type, kind)),
+            (OnBehalfOfField::ActorAuthMode, fits(actor_auth_mode, auth_mode)),
         ];
-        let invalid: Vec<DelegationField> =
+        let invalid: Vec<OnBehalfOfField> =
             checks.into_iter().filter(|(_, is_valid)| !is_valid).map(|(field, _)| field).collect();
         if invalid.is_empty() { Ok(subject) } else { Err(DelegationRefusal::InvalidFields(invalid)) }
     }
@@ -128,8 +89,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn fields(mode: &str, actor: &str, kind: &str, auth: &str) -> DelegationFields {
-        DelegationFields {
+    fn fields(mode: &str, actor: &str, kind: &str, auth: &str) -> OnBehalfOfFields {
+        OnBehalfOfFields {
             execution_mode: Some(json!(mode)),
             actor_ref: Some(json!(actor)),
             actor_type: Some(json!(kind)),
@@ -137,7 +98,7 @@ mod tests {
         }
     }
 
-    fn subject(fields: &DelegationFields) -> Result<Option<ActorRef>, DelegationRefusal> {
+    fn subject(fields: &OnBehalfOfFields) -> Result<Option<ActorRef>, DelegationRefusal> {
         fields.subject(DelegationTrust::Trusted, "local")
     }
 
@@ -152,13 +113,13 @@ mod tests {
     #[test]
     fn names_nobody_without_fields() {
         for trust in [DelegationTrust::Trusted, DelegationTrust::Untrusted] {
-            assert_eq!(DelegationFields::default().subject(trust, "local"), Ok(None));
+            assert_eq!(OnBehalfOfFields::default().subject(trust, "local"), Ok(None));
         }
     }
 
     #[test]
     fn refuses_fields_of_untrusted_clients_whatever_their_value() {
-        let null = DelegationFields { actor_type: Some(Value::Null), ..DelegationFields::default() };
+        let null = OnBehalfOfFields { actor_type: Some(Value::Null), ..OnBehalfOfFields::default() };
         for sent in [null, fields("on_behalf_of", "user:ada", "user", "local")] {
             let refused = sent.subject(DelegationTrust::Untrusted, "local");
             assert_eq!(refused, Err(DelegationRefusal::UntrustedClient));
@@ -167,13 +128,13 @@ mod tests {
 
     #[test]
     fn reports_every_field_that_does_not_fit() {
-        use DelegationField::{ActorAuthMode, ActorRef, ActorType, ExecutionMode};
+        use OnBehalfOfField::{ActorAuthMode, ActorRef, ActorType, ExecutionMode};
         for (sent, invalid) in [
             (fields("direct", "user:ada", "user", "local"), vec![ExecutionMode]),
             (fields("on_behalf_of", "anonymous", "user", "local"), vec![ActorRef]),
             (fields("on_behalf_of", "user:ada", "service", "oidc"), vec![ActorType, ActorAuthMode]),
             (
-                DelegationFields { actor_ref: Some(json!(7)), ..DelegationFields::default() },
+                OnBehalfOfFields { actor_ref: Some(json!(7)), ..OnBehalfOfFields::default() },
                 vec![ActorRef, ExecutionMode, ActorType, ActorAuthMode],
             ),
         ] {

@@ -138,7 +138,10 @@ impl CallerLanes {
         let (own, of_groups): (Vec<_>, Vec<_>) = bound.into_iter().partition(|bound| bound.principal == *actor);
         let mut lanes = BTreeMap::new();
         for LaneBinding { workload_id, lane, .. } in of_groups {
-            lanes.entry(workload_id).and_modify(|most: &mut Lane| *most = lane.min(*most)).or_insert(lane);
+            lanes
+                .entry(workload_id)
+                .and_modify(|strictest: &mut Lane| *strictest = lane.min(*strictest))
+                .or_insert(lane);
         }
         lanes.extend(own.into_iter().map(|bound| (bound.workload_id, bound.lane)));
         Self(lanes)

@@ -1,6 +1,9 @@
-//! Grants, the scopes in which they apply, and the permission check.
+//! Grants, the scopes to which they are confined, and the permission check.
 
-use super::permission::{Permission, Permissions, Role, Roles};
+use super::{
+    permission::{Permission, Permissions, Role, Roles},
+    resource_scope::ResourceScope,
+};
 use crate::id::{NamespaceId, TenantId, WorkloadId, WorkspaceId};
 use uuid::Uuid;
 
@@ -80,52 +83,6 @@ impl Grant {
     }
 }
 
-/// A resource's position in the hierarchy, with all enclosing scopes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ResourceScope {
-    /// The tenant; `None` for the platform.
-    pub tenant: Option<TenantId>,
-    /// The namespace, if any.
-    pub namespace: Option<NamespaceId>,
-    /// The workspace, if any.
-    pub workspace: Option<WorkspaceId>,
-    /// The workload, if any.
-    pub workload: Option<WorkloadId>,
-}
-
-impl ResourceScope {
-    /// The whole installation.
-    pub const PLATFORM: Self = Self { tenant: None, namespace: None, workspace: None, workload: None };
-
-    /// A whole tenant.
-    #[must_use]
-    pub const fn tenant(tenant: TenantId) -> Self {
-        Self { tenant: Some(tenant), namespace: None, workspace: None, workload: None }
-    }
-
-    /// A workspace.
-    #[must_use]
-    pub const fn workspace(tenant: TenantId, namespace: NamespaceId, workspace: WorkspaceId) -> Self {
-        Self { tenant: Some(tenant), namespace: Some(namespace), workspace: Some(workspace), workload: None }
-    }
-
-    /// Narrows the scope to one workload in it.
-    #[must_use]
-    pub const fn for_workload(self, workload: WorkloadId) -> Self {
-        Self { workload: Some(workload), ..self }
-    }
-
-    fn is_within(&self, scope: &GrantScope) -> bool {
-        match scope {
-            GrantScope::Platform => true,
-            GrantScope::Tenant(id) => self.tenant == Some(*id),
-            GrantScope::Namespace(id) => self.namespace == Some(*id),
-            GrantScope::Workspace(id) => self.workspace == Some(*id),
-            GrantScope::Workload(id) => self.workload == Some(*id),
-        }
-    }
-}
-
 /// An actor's grants.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Rights {
@@ -169,7 +126,7 @@ impl Rights {
     /// Whether the grants include platform management, which spans all tenants.
     #[must_use]
     pub fn is_platform_wide(&self) -> bool {
-        self.allow(Permission::PlatformManage, &ResourceScope::PLATFORM)
+        self.allow(Permission::PlatformManage, &ResourceScope::INSTALLATION)
     }
 
     /// The only workspace that the grants name, if they name exactly one and no wider scope.

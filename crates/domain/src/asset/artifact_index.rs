@@ -1,6 +1,6 @@
 //! Index of the artifact store: compares stored objects with the rows that name them.
 
-use super::ports::StoredObject;
+use super::artifact_store::StoredObject;
 use crate::{
     id::{AssetVersionId, TenantId},
     store::StoreError,

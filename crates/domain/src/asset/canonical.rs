@@ -83,7 +83,7 @@ impl Canonical {
         // Reserving the length avoids repeated copies: content may have megabytes of text.
         let mut text = String::with_capacity(serializer::estimate_length(content));
         serializer::write(content, &mut text).map_err(CanonicalRefusal::from_path)?;
-        let checksum = Checksum::of(text.as_bytes());
+        let checksum = Checksum::blake3_of(text.as_bytes());
         Ok(Self { text, checksum })
     }
 
@@ -111,9 +111,9 @@ impl Canonical {
 pub struct Checksum(String);
 
 impl Checksum {
-    /// Computes the checksum of some bytes.
+    /// Computes the BLAKE3 checksum of some bytes: `blake3:` and 64 hexadecimal digits.
     #[must_use]
-    pub fn of(bytes: &[u8]) -> Self {
+    pub fn blake3_of(bytes: &[u8]) -> Self {
         Self(format!("{PREFIX}{}", blake3::hash(bytes).to_hex()))
     }
 
@@ -172,7 +172,7 @@ mod tests {
             std::str::from_utf8(canonical.bytes()).unwrap(),
             "{\"a\":{\"y\":0,\"z\":null},\"b\":[1,1e-7,\"é\u{1f600}\"]}"
         );
-        assert_eq!(canonical.checksum(), &Checksum::of(canonical.bytes()));
+        assert_eq!(canonical.checksum(), &Checksum::blake3_of(canonical.bytes()));
     }
 
     #[test]
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn reads_only_well_formed_checksums() {
-        let good = Checksum::of(b"x");
+        let good = Checksum::blake3_of(b"x");
         assert_eq!(Checksum::parse(good.as_str()), Some(good.clone()));
         assert_eq!(serde_json::from_value::<Checksum>(json!(good.as_str())).unwrap(), good);
         for bad in

@@ -4,8 +4,8 @@
 use super::{AssetVersion, NewVersion, canonical::Checksum};
 use crate::{
     audit::{Fact, FactKind, Stamp, Subject},
+    fact_category::FactCategory,
     id::{ArtifactId, AssetId, AssetVersionId, ReleaseId, WorkspaceId},
-    notification::Category,
 };
 use serde_json::json;
 use std::fmt;
@@ -42,7 +42,7 @@ impl UnverifiedBytes {
     /// Returns [`IntegrityDefect::Different`] for every other checksum.
     pub fn verify(self, expected: &Checksum) -> Result<Vec<u8>, IntegrityDefect> {
         match self.0 {
-            Content::Whole(bytes) if Checksum::of(&bytes) == *expected => Ok(bytes),
+            Content::Whole(bytes) if Checksum::blake3_of(&bytes) == *expected => Ok(bytes),
             Content::Whole(_) | Content::TooLong => Err(IntegrityDefect::Different),
         }
     }
@@ -133,7 +133,7 @@ impl IntegrityMismatch {
             ),
         };
         let fact = Fact::new(kind, subject, Some(workspace), stamp, detail);
-        fact.with_categories([Category::Incidents, Category::ComplianceFindings])
+        fact.with_categories([FactCategory::Incidents, FactCategory::ComplianceFindings])
     }
 }
 
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn returns_bytes_only_when_the_checksum_matches() {
-        let expected = Checksum::of(b"{\"a\":1}");
+        let expected = Checksum::blake3_of(b"{\"a\":1}");
         assert_eq!(UnverifiedBytes::new(b"{\"a\":1}".to_vec()).verify(&expected).unwrap(), b"{\"a\":1}");
         for wrong in ["{\"a\":1} ", "{\"a\":1", "", "{\"a\":2}"] {
             let refused = UnverifiedBytes::new(wrong.as_bytes().to_vec()).verify(&expected);
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn rejects_oversized_objects_in_every_comparison() {
-        let refused = UnverifiedBytes::too_long().verify(&Checksum::of(b""));
+        let refused = UnverifiedBytes::too_long().verify(&Checksum::blake3_of(b""));
         assert_eq!(refused, Err(IntegrityDefect::Different));
         assert!(!UnverifiedBytes::too_long().is_equal_to(b""));
         assert!(UnverifiedBytes::new(Vec::new()).is_equal_to(b""));

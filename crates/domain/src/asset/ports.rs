@@ -1,132 +1,16 @@
-//! Storage ports of assets, versions and artifacts.
+//! Storage ports of assets and versions.
 
-use super::{Asset, AssetVersion, Lifecycle, NewVersion, VersionLabel, integrity::UnverifiedBytes, kind::AssetKind};
+use super::{Asset, AssetVersion, Lifecycle, NewVersion, VersionLabel, kind::AssetKind};
 use crate::{
     access::{ActorRef, rights::VisibleScopes},
-    id::{AssetId, AssetVersionId, ExecutionId, NamespaceId, ReleaseId, WorkloadId, WorkspaceId},
+    id::{AssetId, AssetVersionId, NamespaceId, ReleaseId, WorkloadId, WorkspaceId},
     idempotency::KeyedOutcome,
     release::StateName,
     slug::Slug,
     store::{Change, CommitError, Page, PageRequest, StoreError},
     tenant::TenantScope,
-    time::Timestamp,
 };
 use async_trait::async_trait;
-use serde::{Serialize, Serializer};
-use std::{error::Error, fmt};
-use uuid::Uuid;
-
-/// Relative path in the artifact store. INVARIANT: only this type builds paths, from identifiers and constants. A path
-/// therefore cannot escape the store or contain an external name.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct ArtifactPath(String);
-
-impl ArtifactPath {
-    /// Path of a version's content.
-    #[must_use]
-    pub fn of_version(asset: AssetId, version: AssetVersionId) -> Self {
-        Self(format!("{}/{asset}/{version}/content.json", Self::VERSION_PREFIX))
-    }
-
-    /// Path of an evidence document of a run.
-    #[must_use]
-    pub fn of_evidence(execution: ExecutionId, artifact: crate::id::ArtifactId, name: &'static str) -> Self {
-        Self(format!("{}/{execution}/{artifact}/{name}", Self::EVIDENCE_PREFIX))
-    }
-
-    /// Path of the object that names the owning installation.
-    #[must_use]
-    pub fn of_installation() -> Self {
-        Self("installation".to_owned())
-    }
-
-    /// Parses a path of the form that [`Self::of_version`] writes; `None` for every other path.
-    #[must_use]
-    pub fn parse_version(path: &str) -> Option<(AssetId, AssetVersionId)> {
-        let (asset, rest) = path.strip_prefix(Self::VERSION_PREFIX)?.strip_prefix('/')?.split_once('/')?;
-        let version = rest.strip_suffix("/content.json")?;
-        let ids: (AssetId, AssetVersionId) =
-            (Uuid::try_parse(asset).ok()?.into(), Uuid::try_parse(version).ok()?.into());
-        // Accepts only the canonical spelling, because `try_parse` accepts several.
-        (Self::of_version(ids.0, ids.1).as_str() == path).then_some(ids)
-    }
-
-    /// Prefix of all version content.
-    pub const VERSION_PREFIX: &str = "assets";
-
-    /// Prefix of all evidence documents.
-    pub const EVIDENCE_PREFIX: &str = "evidence";
-
-    /// The path as text.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for ArtifactPath {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(&self.0)
-    }
-}
-
-impl Serialize for ArtifactPath {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.0)
-    }
-}
-
-/// Outcome of a put.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum PutOutcome {
-    /// The store had no object at the path and wrote the bytes.
-    Created,
-    /// The store already held the same bytes.
-    AlreadyExists,
-}
-
-/// Failure of the artifact store. Logged, never shown to callers.
-#[derive(Debug, thiserror::Error)]
-pub enum ArtifactError {
-    /// The store is unreachable or too slow.
-    #[error("the artifact store is unavailable")]
-    Unavailable(#[source] Box<dyn Error + Send + Sync>),
-    /// The path holds other bytes, and stored bytes are immutable.
-    #[error("the path already holds other bytes")]
-    Conflict,
-}
-
-/// An object in the store.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct StoredObject {
-    /// Path.
-    pub path: String,
-    /// Time of the put by the store's clock.
-    pub put_at: Timestamp,
-}
-
-/// Incremental listing of the objects in the store.
-#[async_trait]
-pub trait ObjectListing: Send {
-    /// Returns the next objects, at most `limit`; an empty list at the end.
-    async fn next(&mut self, limit: usize) -> Result<Vec<StoredObject>, ArtifactError>;
-}
-
-/// Store of immutable bytes.
-#[async_trait]
-pub trait ArtifactStore: Send + Sync {
-    /// Stores bytes at an unused path; the bytes are durable when it returns.
-    async fn put_if_absent(&self, path: &ArtifactPath, bytes: Vec<u8>) -> Result<PutOutcome, ArtifactError>;
-    /// Reads the bytes at a path for the caller to verify; `None` without an object. `expected_len` is the recorded
-    /// length in bytes. A longer object returns [`UnverifiedBytes::too_long`]; the store reads at most one byte beyond.
-    async fn read(&self, path: &ArtifactPath, expected_len: usize) -> Result<Option<UnverifiedBytes>, ArtifactError>;
-    /// Lists the objects below a prefix in portions. Foreign objects may be among them.
-    fn list(&self, prefix: &'static str) -> Box<dyn ObjectListing + '_>;
-    /// Removes an object; succeeds also when it does not exist. Only for objects that no row names.
-    async fn remove(&self, path: &ArtifactPath) -> Result<(), ArtifactError>;
-    /// Checks that the store responds.
-    async fn ready(&self) -> Result<(), ArtifactError>;
-}
 
 /// Visibility scope of a list of assets.
 #[derive(Clone, Debug)]
@@ -268,27 +152,4 @@ pub trait VersionStore: Send + Sync {
     async fn has_references(&self, scope: TenantScope, version: AssetVersionId) -> Result<bool, StoreError>;
     /// The stored source text of a version, if any (a flow's YAML).
     async fn source_text(&self, scope: TenantScope, version: AssetVersionId) -> Result<Option<String>, StoreError>;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parses_only_canonical_version_paths() {
-        let (asset, version) = (Uuid::from_u128(10).into(), Uuid::from_u128(0xb).into());
-        let path = ArtifactPath::of_version(asset, version);
-        assert_eq!(ArtifactPath::parse_version(path.as_str()), Some((asset, version)));
-        for other in [
-            path.as_str().to_uppercase(),
-            path.as_str().replace("content.json", "other.json"),
-            path.as_str().replace('-', ""),
-            format!("x/{path}"),
-            format!("{path}/x"),
-            "assets".to_owned(),
-            String::new(),
-        ] {
-            assert_eq!(ArtifactPath::parse_version(&other), None, "{other}");
-        }
-    }
 }

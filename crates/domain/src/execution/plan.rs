@@ -180,15 +180,15 @@ pub struct PolicyAttributes {
 }
 
 impl PolicyAttributes {
-    /// Evaluates the plan's policy for a run with these inputs.
+    /// Decides about a run with these inputs by the policy of its plan.
     #[must_use]
-    pub fn decide(&self, plan: &RunPlan, inputs: &Map<String, Value>, now: Timestamp) -> PolicyDecision {
-        self.evaluate(&plan.policy, plan, inputs, now)
+    pub fn decide_by_plan(&self, plan: &RunPlan, inputs: &Map<String, Value>, now: Timestamp) -> PolicyDecision {
+        self.decide_by_policy(&plan.policy, plan, inputs, now)
     }
 
-    /// Evaluates another policy for a run with these inputs.
+    /// Decides about a run with these inputs by another policy, such as that of a hook.
     #[must_use]
-    pub fn evaluate(
+    pub fn decide_by_policy(
         &self,
         policy: &CompiledPolicy,
         plan: &RunPlan,

@@ -1,15 +1,15 @@
 //! Resolution: a person decides the outcome of a run whose outcome is unknown.
 
-use super::{Outcome, Payload, RunError, RunRef, Status, digest_text};
+use super::{ExecutionOutcome, Payload, RunError, RunRef, Status, digest_text};
 use crate::{
-    asset::ports::ArtifactPath,
+    asset::artifact_store::ArtifactPath,
     audit::{Fact, FactKind, Stamp},
     evidence::{EvidenceArtifact, EvidenceRecord},
+    fact_category::FactCategory,
     id::ExecutionId,
     idempotency::KeyedOutcome,
     moment::Moment,
     note::Note,
-    notification::Category,
     store::CommitError,
     tenant::TenantScope,
 };
@@ -74,7 +74,7 @@ pub struct ResolvedRun {
     /// The new status.
     pub status: Status,
     /// The outcome.
-    pub outcome: Outcome,
+    pub outcome: ExecutionOutcome,
     /// The error; `None` for a success.
     pub error: Option<RunError>,
     /// The evidence of the resolution and its author.
@@ -105,11 +105,11 @@ pub fn resolve(
         | Status::Denied
         | Status::Cancelled => return Err(ResolveRefusal::NotUnknown),
     }
-    let (status, outcome, error, categories): (_, _, _, &[Category]) = match settled {
-        Resolution::Success => (Status::Completed, Outcome::Success, None, &[]),
+    let (status, outcome, error, categories): (_, _, _, &[FactCategory]) = match settled {
+        Resolution::Success => (Status::Completed, ExecutionOutcome::Success, None, &[]),
         Resolution::Failure => {
             let error = RunError::new(RESOLVED_AS_FAILURE, "a person resolved the run as failed");
-            (Status::Failed, Outcome::Failure, Some(error), &[Category::Executions])
+            (Status::Failed, ExecutionOutcome::Failure, Some(error), &[FactCategory::Executions])
         }
     };
     let named = RunRef {

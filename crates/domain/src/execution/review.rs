@@ -3,17 +3,17 @@
 //! The steps of such a run are complete and no worker holds it. A verdict, a cancellation or an expired deadline ends
 //! it. The process that removes the pending row writes the end.
 
-use super::{Outcome, Payload, RunError, RunRef, Status, digest_text};
+use super::{ExecutionOutcome, Payload, RunError, RunRef, Status, digest_text};
 use crate::{
     access::ActorRef,
-    asset::ports::ArtifactPath,
+    asset::artifact_store::ArtifactPath,
     audit::{Fact, FactKind, Stamp},
     evidence::{EvidenceArtifact, EvidenceRecord},
+    fact_category::FactCategory,
     id::ExecutionId,
     idempotency::KeyedOutcome,
     moment::Moment,
     note::Note,
-    notification::Category,
     policy::Obligation,
     store::{CommitError, StoreError},
     tenant::TenantScope,
@@ -105,7 +105,7 @@ pub struct ReviewEnd {
     /// The new status. Unless it is completed, the stored answer is erased.
     pub status: Status,
     /// The outcome.
-    pub outcome: Outcome,
+    pub outcome: ExecutionOutcome,
     /// The error, if there is no answer.
     pub error: Option<RunError>,
     /// The evidence of the verdict and its author.
@@ -165,15 +165,15 @@ impl<'r> PendingReview<'r> {
             return Err(ReviewRefusal::OwnRun);
         }
         let (status, outcome, error) = match verdict {
-            AnswerVerdict::Approved => (Status::Completed, Outcome::Success, None),
+            AnswerVerdict::Approved => (Status::Completed, ExecutionOutcome::Success, None),
             AnswerVerdict::Rejected => {
                 let error = RunError::new(REJECTED_CODE, "a reviewer rejected the answer");
-                (Status::Denied, Outcome::Denied, Some(error))
+                (Status::Denied, ExecutionOutcome::Denied, Some(error))
             }
         };
-        let categories: &[Category] = match verdict {
-            AnswerVerdict::Approved => &[Category::Approvals],
-            AnswerVerdict::Rejected => &[Category::Approvals, Category::Executions],
+        let categories: &[FactCategory] = match verdict {
+            AnswerVerdict::Approved => &[FactCategory::Approvals],
+            AnswerVerdict::Rejected => &[FactCategory::Approvals, FactCategory::Executions],
         };
         let detail = json!({
             "verdict": verdict.as_str(),
@@ -210,7 +210,7 @@ impl<'r> PendingReview<'r> {
     #[must_use]
     pub fn self_review_refused_fact(self, stamp: &Stamp) -> Fact {
         let fact = self.run_ref().fact(FactKind::SelfReviewRefused, json!({}), stamp);
-        fact.with_categories([Category::ComplianceFindings])
+        fact.with_categories([FactCategory::ComplianceFindings])
     }
 
     fn is_own_run(self, actor: &ActorRef) -> bool {
@@ -231,12 +231,19 @@ impl<'r> PendingReview<'r> {
     }
 
     fn end_without_answer(self, code: &str, message: &str, stamp: &Stamp) -> ReviewEnd {
-        let fact = self.run_ref().ended_fact(Outcome::Cancelled, Some(code), None, stamp);
-        self.end(Status::Cancelled, Outcome::Cancelled, Some(RunError::new(code, message)), fact, stamp)
+        let fact = self.run_ref().ended_fact(ExecutionOutcome::Cancelled, Some(code), None, stamp);
+        self.end(Status::Cancelled, ExecutionOutcome::Cancelled, Some(RunError::new(code, message)), fact, stamp)
     }
 
     /// Builds the end record. The fact notifies the owner if any decision of the run imposed that.
-    fn end(self, status: Status, outcome: Outcome, error: Option<RunError>, fact: Fact, stamp: &Stamp) -> ReviewEnd {
+    fn end(
+        self,
+        status: Status,
+        outcome: ExecutionOutcome,
+        error: Option<RunError>,
+        fact: Fact,
+        stamp: &Stamp,
+    ) -> ReviewEnd {
         let imposed = self.0.decisions.iter().flat_map(|decision| &decision.obligations);
         let owes_owner = imposed.into_iter().any(|name| name == Obligation::NotifyOwner.as_str());
         let (fact, fulfilled) = if owes_owner {
@@ -289,7 +296,7 @@ impl RunRef<'_> {
     #[must_use]
     pub fn review_requested_fact(&self, output: Option<&Payload>, stamp: &Stamp) -> Fact {
         let detail = json!({ "output_digest": output.map(|output| digest_text(&output.digest())) });
-        self.fact(FactKind::ExecutionReviewAsked, detail, stamp).with_categories([Category::Approvals])
+        self.fact(FactKind::ExecutionReviewAsked, detail, stamp).with_categories([FactCategory::Approvals])
     }
 }
 

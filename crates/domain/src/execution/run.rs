@@ -25,7 +25,7 @@ mod tool_calls;
 mod tests;
 
 use super::{
-    Outcome, RunError, Status, StepRecord,
+    ExecutionOutcome, RunError, Status, StepRecord,
     progress::RunEvent,
     retrieval::{RetrievalError, RetrievalResult},
     routing::ModelResponse,
@@ -125,7 +125,7 @@ impl<'a> Run<'a> {
         let obligations = decision.obligations.clone();
         let run_outcome = RunOutcome {
             status: Status::Failed,
-            outcome: Outcome::Failure,
+            outcome: ExecutionOutcome::Failure,
             error: None,
             output: None,
             steps: Vec::new(),
@@ -346,7 +346,7 @@ impl<'a> Run<'a> {
             }
             Err(StepFailure::Failed(error)) => (false, Some(error)),
             Err(StepFailure::Denied) => {
-                (self.run_outcome.status, self.run_outcome.outcome) = (Status::Denied, Outcome::Denied);
+                (self.run_outcome.status, self.run_outcome.outcome) = (Status::Denied, ExecutionOutcome::Denied);
                 return Err(RunEffect::Ended);
             }
             Err(StepFailure::RefusedByContract) => return Err(self.fail_by_contract()),
@@ -370,7 +370,7 @@ impl<'a> Run<'a> {
     }
 
     fn set_completed(&mut self, value: Value) -> RunEffect {
-        (self.run_outcome.status, self.run_outcome.outcome) = (Status::Completed, Outcome::Success);
+        (self.run_outcome.status, self.run_outcome.outcome) = (Status::Completed, ExecutionOutcome::Success);
         self.add_capped_search_metadata();
         self.run_outcome.output = Some((value, std::mem::take(&mut self.metadata)));
         RunEffect::Ended
@@ -432,7 +432,7 @@ impl<'a> Run<'a> {
         let mut merged = Map::clone(&self.inputs);
         merged.extend(inputs);
         let now = self.moment.now();
-        let decision = facts.decide(plan, &merged, now);
+        let decision = facts.decide_by_plan(plan, &merged, now);
         let id = DecisionId::from(self.moment.new_id());
         self.run_outcome.decisions.push(RecordedDecision::from_decision(id, &decision, now));
         let summary = json!({ "outcome": decision.outcome.as_str(), "reason_code": decision.reason_code });

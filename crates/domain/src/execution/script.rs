@@ -10,11 +10,11 @@ pub use forbidden_names::is_forbidden_name;
 pub use sandbox::{MalformedProfile, SandboxProfile, SandboxRefusal, ScriptLimits};
 
 use super::{
-    Outcome, RunError, RunRef, Status, StepRecord,
+    ExecutionOutcome, RunError, RunRef, Status, StepRecord,
     run::{FinishedRun, Interruption, RunOutcome},
 };
 use crate::{
-    asset::ports::ArtifactPath,
+    asset::artifact_store::ArtifactPath,
     audit::{Fact, FactKind, Stamp},
     evidence::EvidenceArtifact,
     id::{ArtifactId, ExecutionId},
@@ -184,10 +184,10 @@ impl GatewayFailure {
         Self::ALL.into_iter().find(|failure| failure.code() == code)
     }
 
-    const fn status_and_outcome(self) -> (Status, Outcome) {
+    const fn status_and_outcome(self) -> (Status, ExecutionOutcome) {
         match self {
-            Self::Unreachable => (Status::Failed, Outcome::Failure),
-            Self::Lost | Self::TimedOut => (Status::Unknown, Outcome::Unknown),
+            Self::Unreachable => (Status::Failed, ExecutionOutcome::Failure),
+            Self::Lost | Self::TimedOut => (Status::Unknown, ExecutionOutcome::Unknown),
         }
     }
 }
@@ -197,7 +197,7 @@ pub trait ScriptGateway: Send + Sync {
     /// Its name in evidence.
     fn name(&self) -> &'static str;
     /// What happens to a script that Fairway abandons after the hand-over.
-    fn abandon_behavior(&self) -> AbandonBehavior;
+    fn abandoned_script_fate(&self) -> AbandonedScriptFate;
     /// Prepares one sandbox for this language and these limits without blocking. Nothing is handed over yet; dropping
     /// the result releases all resources.
     fn prepare(&self, language: Language, limits: ScriptLimits) -> Box<dyn PreparedGateway>;
@@ -205,14 +205,14 @@ pub trait ScriptGateway: Send + Sync {
 
 /// The fate of a script that Fairway abandons.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum AbandonBehavior {
+pub enum AbandonedScriptFate {
     /// The script terminates.
     Terminates,
     /// The script may continue; its result is unknown.
     MayContinue,
 }
 
-impl AbandonBehavior {
+impl AbandonedScriptFate {
     /// The outcome of a script whose run exceeds its deadline.
     #[must_use]
     pub const fn timeout_outcome(self) -> ScriptOutcome {
@@ -316,7 +316,7 @@ impl ScriptRun<'_> {
 /// How a script ends its run.
 struct ScriptEnding {
     status: Status,
-    outcome: Outcome,
+    outcome: ExecutionOutcome,
     error: Option<RunError>,
     /// The result and its metadata.
     output: Option<(Value, Map<String, Value>)>,
@@ -333,7 +333,7 @@ impl ScriptEnding {
         match came {
             ScriptOutcome::Returned(Ok(ScriptResult { result: Ok(result), stdout })) => Self {
                 status: Status::Completed,
-                outcome: Outcome::Success,
+                outcome: ExecutionOutcome::Success,
                 error: None,
                 output: Some((result, output_metadata(stdout))),
             },
@@ -342,7 +342,7 @@ impl ScriptEnding {
                 // A reviewer must not see the output of a failed run, so a reviewed run drops it.
                 let reviewed = decision.obligations.contains(&Obligation::HumanReview);
                 let output = (!reviewed).then(|| (Value::Null, output_metadata(stdout)));
-                Self { status: Status::Failed, outcome: Outcome::Failure, error: Some(error), output }
+                Self { status: Status::Failed, outcome: ExecutionOutcome::Failure, error: Some(error), output }
             }
             ScriptOutcome::Returned(Err(failure)) => {
                 let (status, outcome) = failure.status_and_outcome();
@@ -361,7 +361,7 @@ fn artifact_body(
     script: &Script,
     limits: ScriptLimits,
     gateway: &str,
-    outcome: Outcome,
+    outcome: ExecutionOutcome,
     error_code: Option<&str>,
 ) -> Map<String, Value> {
     Map::from_iter([

@@ -7,8 +7,8 @@ use crate::{
         tool::RepeatSafety,
     },
     audit::{Fact, FactKind, Stamp, Subject},
+    fact_category::FactCategory,
     id::{AssetId, ExecutionId, WorkspaceId},
-    notification::Category,
 };
 use serde_json::{Map, Value, json};
 
@@ -121,6 +121,6 @@ impl McpCall {
             "found": found.map(ToolPin::as_str),
         });
         let fact = Fact::new(FactKind::ToolDrifted, subject, Some(workspace), stamp, detail);
-        fact.with_categories([Category::ComplianceFindings])
+        fact.with_categories([FactCategory::ComplianceFindings])
     }
 }

@@ -107,9 +107,9 @@ mod tests {
     use serde_json::json;
 
     fn cost_of(value: &Value) -> usize {
-        let mut allowance = ValueBudget::new(1 << 20);
-        allowance.charge(value).unwrap();
-        (1 << 20) - allowance.remaining()
+        let mut budget = ValueBudget::new(1 << 20);
+        budget.charge(value).unwrap();
+        (1 << 20) - budget.remaining()
     }
 
     #[test]

@@ -123,9 +123,9 @@ fn is_bounded(value: &Value, left: &mut usize) -> bool {
     }
 }
 
-fn bounded_text(map: &Map<String, Value>, key: &str, most: usize, findings: &mut ProblemList) -> Option<String> {
+fn bounded_text(map: &Map<String, Value>, key: &str, limit: usize, findings: &mut ProblemList) -> Option<String> {
     let text = findings.text(map, key, &Path::default())?;
-    if text.len() > most {
+    if text.len() > limit {
         findings.invalid(&Path::default().key(key), "the text is too long");
     }
     Some(text.to_owned())

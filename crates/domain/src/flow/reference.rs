@@ -2,7 +2,7 @@
 //!
 //! References are parsed with the flow and resolved in one pass; inserted values are never parsed for references.
 
-mod measure;
+mod charge_budget;
 
 use super::budget::{BudgetExhausted, ValueBudget};
 use crate::asset::kind::AssetKind;
@@ -168,16 +168,16 @@ impl TextTemplate {
     fn resolve(
         &self,
         scope: &dyn ReferenceScope,
-        allowance: &mut ValueBudget,
+        budget: &mut ValueBudget,
         above: usize,
     ) -> Result<Value, ResolveError> {
         if let [TextPart::Reference(only)] = self.parts.as_slice() {
             let value = lookup(scope, only)?;
-            allowance.charge_at(&value, above)?;
+            budget.charge_at(&value, above)?;
             return Ok(value.into_owned());
         }
-        allowance.charge_level(above)?;
-        let mut written = BudgetedWriter { text: String::new(), allowance };
+        budget.charge_level(above)?;
+        let mut written = BudgetedWriter { text: String::new(), budget };
         for part in &self.parts {
             match part {
                 TextPart::Literal(text) => written.push(text)?,
@@ -198,12 +198,12 @@ impl TextTemplate {
 /// A writer that charges each piece of text.
 struct BudgetedWriter<'a> {
     text: String,
-    allowance: &'a mut ValueBudget,
+    budget: &'a mut ValueBudget,
 }
 
 impl BudgetedWriter<'_> {
     fn push(&mut self, text: &str) -> Result<(), BudgetExhausted> {
-        self.allowance.charge_text(text)?;
+        self.budget.charge_text(text)?;
         self.text.push_str(text);
         Ok(())
     }
@@ -263,32 +263,32 @@ impl Template {
     ///
     /// # Errors
     /// When a referenced value is missing, or the value exceeds the budget.
-    pub fn resolve(&self, scope: &dyn ReferenceScope, allowance: &mut ValueBudget) -> Result<Value, ResolveError> {
-        self.resolve_at(scope, allowance, 0)
+    pub fn resolve(&self, scope: &dyn ReferenceScope, budget: &mut ValueBudget) -> Result<Value, ResolveError> {
+        self.resolve_at(scope, budget, 0)
     }
 
     fn resolve_at(
         &self,
         scope: &dyn ReferenceScope,
-        allowance: &mut ValueBudget,
+        budget: &mut ValueBudget,
         above: usize,
     ) -> Result<Value, ResolveError> {
         match self {
             Self::Scalar(value) => {
-                allowance.charge_at(value, above)?;
+                budget.charge_at(value, above)?;
                 Ok(value.clone())
             }
-            Self::Text(text) => text.resolve(scope, allowance, above),
+            Self::Text(text) => text.resolve(scope, budget, above),
             Self::List(items) => {
-                allowance.charge_level(above)?;
-                items.iter().map(|item| item.resolve_at(scope, &mut *allowance, above + 1)).collect()
+                budget.charge_level(above)?;
+                items.iter().map(|item| item.resolve_at(scope, &mut *budget, above + 1)).collect()
             }
             Self::Object(members) => {
-                allowance.charge_level(above)?;
+                budget.charge_level(above)?;
                 let mut resolved = Map::new();
                 for (key, member) in members {
-                    allowance.charge_key(key)?;
-                    resolved.insert(key.clone(), member.resolve_at(scope, &mut *allowance, above + 1)?);
+                    budget.charge_key(key)?;
+                    resolved.insert(key.clone(), member.resolve_at(scope, &mut *budget, above + 1)?);
                 }
                 Ok(Value::Object(resolved))
             }

@@ -414,13 +414,13 @@ fn growing_flow(steps: &[(Growth, usize)]) -> Value {
 
 /// Resolves the steps of a flow in order, like the engine. Returns the outputs, and whether all steps completed.
 fn resolve_outputs(flow: &Flow, bytes: usize) -> (Outputs, bool) {
-    let (mut outputs, mut allowance) = (Outputs(BTreeMap::new()), ValueBudget::new(bytes));
+    let (mut outputs, mut budget) = (Outputs(BTreeMap::new()), ValueBudget::new(bytes));
     for step in flow.steps() {
         let template = match (&step.kind, &step.output) {
             (StepKind::Return { output }, _) | (_, Some(StepOutput::Mapped(output))) => output,
             _ => panic!("expected an output mapping on every step"),
         };
-        match template.resolve(&outputs, &mut allowance) {
+        match template.resolve(&outputs, &mut budget) {
             Ok(value) => outputs.0.insert(step.id.clone(), value),
             Err(ResolveError::TooLarge(_)) => return (outputs, false),
             Err(ResolveError::Missing(missing)) => panic!("{missing}"),

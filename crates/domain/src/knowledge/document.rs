@@ -446,7 +446,7 @@ impl Ingest {
             "ingest_id": ingest_id,
             "documents": documents.len(),
             "chunks": chunks,
-            "digest": Checksum::of(digests.concat().as_bytes()).as_str(),
+            "digest": Checksum::blake3_of(digests.concat().as_bytes()).as_str(),
         });
         let subject = Subject { kind: "asset", id: asset.asset_id.uuid() };
         let fact = Fact::new(FactKind::DocumentsAdded, subject, Some(asset.workspace_id), stamp, detail);

@@ -8,8 +8,8 @@ use super::{
 use crate::{
     asset::Asset,
     audit::{Fact, FactKind, Stamp, Subject},
+    fact_category::FactCategory,
     id::WorkspaceId,
-    notification::Category,
 };
 use serde_json::{Value, json};
 
@@ -40,10 +40,10 @@ impl QueryAudit<'_> {
             Self::Returned(revision, chunks) => {
                 let chunks: Vec<Value> = chunks.iter().map(|chunk| json!(chunk.chunk_id)).collect();
                 fact(FactKind::KnowledgeRead)
-                    .with_detail(json!({ "index_revision": revision.get(), "chunk_ids": chunks }))
+                    .merge_detail(json!({ "index_revision": revision.get(), "chunk_ids": chunks }))
             }
             Self::Embedding => fact(FactKind::KnowledgeAsked),
-            Self::Refused => fact(FactKind::KnowledgeReadRefused).with_categories([Category::ComplianceFindings]),
+            Self::Refused => fact(FactKind::KnowledgeReadRefused).with_categories([FactCategory::ComplianceFindings]),
         }
     }
 }

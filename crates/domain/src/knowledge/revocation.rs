@@ -5,9 +5,9 @@ use crate::{
     access::ActorRef,
     asset::Asset,
     audit::{Fact, FactKind, Stamp, Subject},
+    fact_category::FactCategory,
     id::{AssetId, RevocationId},
     note::MAX_NOTE_CHARS,
-    notification::Category,
     store::Change,
     text::{is_blank, is_prose},
     time::Timestamp,
@@ -50,7 +50,7 @@ impl ContractRevocation {
         let detail = json!({ "revocation_id": revocation_id, "contract_id": contract_id });
         let subject = Subject { kind: "asset", id: asset.asset_id.uuid() };
         let fact = Fact::new(FactKind::ContractRevoked, subject, Some(asset.workspace_id), stamp, detail)
-            .with_categories([Category::ComplianceFindings, Category::PolicyChanges]);
+            .with_categories([FactCategory::ComplianceFindings, FactCategory::PolicyChanges]);
         let next = Self {
             revocation_id,
             asset_id: asset.asset_id,

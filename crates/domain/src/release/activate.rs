@@ -176,7 +176,7 @@ pub(super) struct LaneReassignment<'a> {
     /// The effect on the soak time.
     pub(super) soak: Soak,
     /// Whether the commit requires a completed soak.
-    pub(super) requires_soak: bool,
+    pub(super) requires_ended_soak: bool,
 }
 
 /// The maximum number of individually reported controls.
@@ -195,23 +195,23 @@ impl Release {
 
     /// All unmet requirements of an activation.
     #[must_use]
-    pub fn unmet_requirements(&self, standing: &ActivationReport) -> Vec<UnmetRequirement> {
-        let mut gaps = Vec::new();
-        gaps.extend(self.unmet_policy_requirement());
-        self.add_unmet_flow_requirements(standing, &mut gaps);
-        for name in &standing.unsupported_obligations {
+    pub fn unmet_requirements(&self, report: &ActivationReport) -> Vec<UnmetRequirement> {
+        let mut missing = Vec::new();
+        missing.extend(self.unmet_policy_requirement());
+        self.add_unmet_flow_requirements(report, &mut missing);
+        for name in &report.unsupported_obligations {
             let message = format!("this server cannot fulfil the obligation `{name}`");
-            gaps.push(unmet("obligations", "obligation_unavailable", message));
+            missing.push(unmet("obligations", "obligation_unavailable", message));
         }
-        for wish in &standing.unsupported_memory {
-            gaps.push(unmet(
+        for setting in &report.unsupported_memory {
+            missing.push(unmet(
                 "memory",
                 "memory_unavailable",
-                format!("this server does not support the bound memory: {wish}"),
+                format!("this server does not support the bound memory: {setting}"),
             ));
         }
-        gaps.extend(
-            standing
+        missing.extend(
+            report
                 .unsupported_controls
                 .iter()
                 .take(MAX_LISTED_CONTROLS)
@@ -219,15 +219,15 @@ impl Release {
         );
         // Other environments permit trial use; version warnings and gates report these controls there.
         if self.is_for_production() {
-            gaps.extend(
-                standing
+            missing.extend(
+                report
                     .unenforced_controls
                     .iter()
                     .take(MAX_LISTED_CONTROLS)
                     .map(UnenforcedControl::unenforced_requirement),
             );
         }
-        gaps
+        missing
     }
 
     fn unmet_policy_requirement(&self) -> Option<UnmetRequirement> {
@@ -245,11 +245,11 @@ impl Release {
     }
 
     /// Adds the unmet requirements of the flow and of the model policy that routes its calls.
-    fn add_unmet_flow_requirements(&self, standing: &ActivationReport, gaps: &mut Vec<UnmetRequirement>) {
-        let routed = match &standing.flow {
+    fn add_unmet_flow_requirements(&self, report: &ActivationReport, missing: &mut Vec<UnmetRequirement>) {
+        let routed = match &report.flow {
             FlowStatus::Absent => false,
             FlowStatus::Invalid => {
-                gaps.push(unmet("flow", "flow_invalid", "the bound flow is not executable"));
+                missing.push(unmet("flow", "flow_invalid", "the bound flow is not executable"));
                 false
             }
             FlowStatus::Valid {
@@ -260,23 +260,27 @@ impl Release {
             } => {
                 for role in refers_to.iter().filter(|role| self.bound_asset(**role).is_none()) {
                     let message = format!("the flow references the role `{}`, which is not bound", role.as_str());
-                    gaps.push(unmet("references", "reference_unresolved", message));
+                    missing.push(unmet("references", "reference_unresolved", message));
                 }
                 for name in unavailable {
-                    gaps.push(unmet("flow", "step_type_unavailable", format!("this server cannot run `{name}` steps")));
+                    missing.push(unmet(
+                        "flow",
+                        "step_type_unavailable",
+                        format!("this server cannot run `{name}` steps"),
+                    ));
                 }
-                gaps.extend(tool::unmet_tool_requirements(agents, &standing.tools));
+                missing.extend(tool::unmet_tool_requirements(agents, &report.tools));
                 *provider_routed
             }
         };
-        let legacy = self.bound_asset(AssetKind::ModelConfig).is_some();
-        match standing.primary_route {
-            None if routed && !legacy => gaps.push(unmet(
+        let has_model_config = self.bound_asset(AssetKind::ModelConfig).is_some();
+        match report.primary_route {
+            None if routed && !has_model_config => missing.push(unmet(
                 "model_policy",
                 "model_policy_missing",
                 "the flow calls a provider: bind a version with the role `model_policy`",
             )),
-            Some(RouteStatus::NotApproved) => gaps.push(unmet(
+            Some(RouteStatus::NotApproved) => missing.push(unmet(
                 "model_policy",
                 "model_policy_not_approved",
                 "the primary route of the bound model policy is not approved",
@@ -287,15 +291,15 @@ impl Release {
 
     /// Findings that do not block activation.
     #[must_use]
-    pub(super) fn activation_warnings(&self, standing: &ActivationReport) -> Vec<UnmetRequirement> {
+    pub(super) fn activation_warnings(&self, report: &ActivationReport) -> Vec<UnmetRequirement> {
         let mut warnings = Vec::new();
-        if standing.has_no_route {
+        if report.has_no_route {
             let message = "no route is allowed: runs that call a model or use vector search will fail";
             warnings.push(unmet("model_policy", "no_compliant_route", message));
         }
         // In production they block activation.
         if !self.is_for_production() {
-            let named = standing.unenforced_controls.iter().take(MAX_LISTED_CONTROLS);
+            let named = report.unenforced_controls.iter().take(MAX_LISTED_CONTROLS);
             warnings.extend(named.map(UnenforcedControl::unenforced_requirement));
         }
         warnings
@@ -308,9 +312,9 @@ impl Release {
     /// missing, or a requirement is unmet.
     pub fn activate(
         &self,
-        taking: &LaneSelection,
+        selection: &LaneSelection,
         deployment: &Deployment,
-        standing: &ActivationReport,
+        report: &ActivationReport,
         rule: ApprovalRule,
         stamp: &Stamp,
     ) -> Result<DeploymentChange, ReleaseRefusal> {
@@ -321,42 +325,42 @@ impl Release {
             }
         };
         let targets = self.target_lane.lanes();
-        let is_untargeted = |lane: &Lane| !targets.contains(lane) && taking.includes(*lane);
-        if *taking != LaneSelection::All && Lane::ALL.iter().any(is_untargeted) {
+        let is_untargeted = |lane: &Lane| !targets.contains(lane) && selection.includes(*lane);
+        if *selection != LaneSelection::All && Lane::ALL.iter().any(is_untargeted) {
             return Err(ReleaseRefusal::LaneNotTargeted);
         }
         let left = deployment.untaken_lanes(self);
         let taken: Vec<Lane> =
-            left.into_iter().filter(|left| taking.single_lane().is_none_or(|lane| lane == *left)).collect();
+            left.into_iter().filter(|left| selection.single_lane().is_none_or(|lane| lane == *left)).collect();
         if taken.is_empty() {
             return Err(self.invalid_transition(deployment));
         }
-        let planned = match taking {
+        let planned = match selection {
             LaneSelection::All | LaneSelection::One(_) => None,
             LaneSelection::Planned(_) if self.rollout.as_ref().is_some_and(Rollout::is_in_progress) => {
                 return Err(ReleaseRefusal::RolloutInProgress);
             }
             LaneSelection::Planned(plan) => Some(plan),
         };
-        self.check_requirements(&digest, standing, rule)?;
+        self.check_requirements(&digest, report, rule)?;
         let mut release = self.with_state(State::Active { digest }, stamp);
         release.record_superseded(&taken, deployment);
         if let Some(plan) = planned {
             release.0.rollout = Some(Rollout::start(plan.clone(), deployment.revision.next(), stamp.at));
         }
-        let redeployment = LaneReassignment {
+        let reassignment = LaneReassignment {
             lanes: &taken,
             holder: Some(self.release_id),
             reason: MoveReason::Activation,
             soaked_lane: None,
             soaking_lane: planned.map(RolloutPlan::first),
             soak: if planned.is_some() { Soak::Begun } else { Soak::Kept },
-            requires_soak: false,
+            requires_ended_soak: false,
         };
         let fact = self.transition_fact(&release.state, stamp);
         let fact =
-            planned.into_iter().fold(fact, |fact, plan| fact.with_detail(json!({ "rollout_plan": plan.to_json() })));
-        Ok(self.reassign_lanes(release, &redeployment, deployment, fact))
+            planned.into_iter().fold(fact, |fact, plan| fact.merge_detail(json!({ "rollout_plan": plan.to_json() })));
+        Ok(self.reassign_lanes(release, &reassignment, deployment, fact))
     }
 
     /// Retires the release; its lanes become empty.
@@ -378,16 +382,16 @@ impl Release {
         let fact = self.transition_fact(&retired, stamp);
         let mut release = self.with_state(retired, stamp);
         release.0.rollout = self.rollout.as_ref().map(Rollout::stop);
-        let redeployment = LaneReassignment {
+        let reassignment = LaneReassignment {
             lanes: &held,
             holder: None,
             reason: MoveReason::Retirement,
             soaked_lane: None,
             soaking_lane: None,
             soak: Soak::Kept,
-            requires_soak: false,
+            requires_ended_soak: false,
         };
-        Ok(self.reassign_lanes(release, &redeployment, deployment, fact))
+        Ok(self.reassign_lanes(release, &reassignment, deployment, fact))
     }
 
     /// Checks the requirements for taking any lane.
@@ -397,15 +401,15 @@ impl Release {
     pub(super) fn check_requirements(
         &self,
         digest: &BindingsDigest,
-        standing: &ActivationReport,
+        report: &ActivationReport,
         rule: ApprovalRule,
     ) -> Result<(), ReleaseRefusal> {
-        if standing.is_workload_retired {
+        if report.is_workload_retired {
             return Err(ReleaseRefusal::WorkloadRetired);
         }
         self.check_approvals(digest, rule)?;
-        let gaps = self.unmet_requirements(standing);
-        if gaps.is_empty() { Ok(()) } else { Err(ReleaseRefusal::ActivationBlocked(gaps)) }
+        let missing = self.unmet_requirements(report);
+        if missing.is_empty() { Ok(()) } else { Err(ReleaseRefusal::ActivationBlocked(missing)) }
     }
 
     /// Records the first release that this one replaces.
@@ -418,23 +422,16 @@ impl Release {
     pub(super) fn reassign_lanes(
         &self,
         release: Self,
-        redeployment: &LaneReassignment<'_>,
+        reassignment: &LaneReassignment<'_>,
         deployment: &Deployment,
         fact: Fact,
     ) -> DeploymentChange {
-        let LaneReassignment {
-            lanes,
-            holder,
-            reason,
-            soaked_lane: done,
-            soaking_lane: begun,
-            soak,
-            requires_soak: only_soaked,
-        } = *redeployment;
+        let LaneReassignment { lanes, holder, reason, soaked_lane, soaking_lane, soak, requires_ended_soak } =
+            *reassignment;
         let moves: Vec<LaneMove> =
             lanes.iter().map(|lane| LaneMove { lane: *lane, from: deployment.holder(*lane), to: holder }).collect();
         let mut next = lanes.iter().fold(deployment.clone(), |next, lane| next.with_holder(*lane, holder));
-        next.0.soaking = deployment.next_soaking(&next, done, begun);
+        next.0.soaking = deployment.next_soaking(&next, soaked_lane, soaking_lane);
         if !lanes.is_empty() || next.soaking != deployment.soaking {
             next.0.revision = deployment.revision.next();
         }
@@ -452,12 +449,12 @@ impl Release {
             superseded,
             stopped_rollouts: stopped,
             soak,
-            requires_soak: only_soaked,
+            requires_ended_soak,
             reinstated: Vec::new(),
             moves,
             reason,
             evidence: None,
-            fact: fact.with_detail(detail),
+            fact: fact.merge_detail(detail),
         })
     }
 

@@ -31,7 +31,7 @@ impl Release {
         &self,
         advance: Advance,
         deployment: &Deployment,
-        standing: &ActivationReport,
+        report: &ActivationReport,
         rule: ApprovalRule,
         stamp: &Stamp,
     ) -> Result<DeploymentChange, ReleaseRefusal> {
@@ -41,7 +41,7 @@ impl Release {
         };
         let next = rollout.next_lane();
         if next.is_some() {
-            self.check_requirements(digest, standing, rule)?;
+            self.check_requirements(digest, report, rule)?;
         }
         // A lane that the release already holds soaks like any other, but is not transferred.
         let taken: Vec<Lane> =
@@ -50,32 +50,30 @@ impl Release {
         let mut release = self.with_state(self.state.clone(), stamp);
         release.record_superseded(&taken, deployment);
         release.0.rollout = Some(advanced);
-        let (seen, only_soaked) = match advance {
+        let (seen, requires_ended_soak) = match advance {
             Advance::Manual(seen) => (seen, false),
             Advance::Automatic(seen) => (seen, true),
         };
-        let redeployment = LaneReassignment {
+        let reassignment = LaneReassignment {
             lanes: &taken,
             holder: Some(self.release_id),
             reason: MoveReason::Advance,
             soaked_lane: Some(rollout.current_lane()),
             soaking_lane: next,
             soak: if next.is_some() { Soak::Begun } else { Soak::Kept },
-            requires_soak: only_soaked,
+            requires_ended_soak,
         };
         let detail = json!({ "to_lane": next, "soak_left_seconds": seen.soak_seconds_left });
-        let fact = self.rollout_fact(FactKind::RolloutAdvanced, rollout, stamp).with_detail(detail);
-        Ok(self.reassign_lanes(release, &redeployment, deployment, fact))
+        let fact = self.rollout_fact(FactKind::RolloutAdvanced, rollout, stamp).merge_detail(detail);
+        Ok(self.reassign_lanes(release, &reassignment, deployment, fact))
     }
 
     /// Whether the gates permit the next lane of the rollout.
     #[must_use]
-    pub fn check_next_lane(&self, standing: &ActivationReport, rule: ApprovalRule) -> NextLaneGates {
+    pub fn check_next_lane(&self, report: &ActivationReport, rule: ApprovalRule) -> NextLaneGates {
         let next = self.rollout.as_ref().and_then(Rollout::next_lane);
         match (next, self.state.digest()) {
-            (Some(_), Some(digest)) if self.check_requirements(digest, standing, rule).is_err() => {
-                NextLaneGates::Blocked
-            }
+            (Some(_), Some(digest)) if self.check_requirements(digest, report, rule).is_err() => NextLaneGates::Blocked,
             (Some(_) | None, _) => NextLaneGates::Open,
         }
     }
@@ -93,7 +91,7 @@ impl Release {
         updated.0.hold_reasons.push(hold);
         let next = Self(ReleaseRecord { rollout: Some(updated), ..self.0.clone() });
         let detail = json!({ "hold_reason": hold.as_str() });
-        let fact = self.rollout_fact(FactKind::RolloutHeld, rollout, stamp).with_detail(detail);
+        let fact = self.rollout_fact(FactKind::RolloutHeld, rollout, stamp).merge_detail(detail);
         Some(Change::replace(next, self.revision, fact))
     }
 

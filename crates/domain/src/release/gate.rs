@@ -123,18 +123,21 @@ impl Release {
         Gate { lane: Some(lane), ..gate }
     }
 
-    fn activation_gates(&self, standing: &ActivationReport) -> Vec<Gate> {
-        let (gaps, warnings) = (self.unmet_requirements(standing), self.activation_warnings(standing));
+    fn activation_gates(&self, report: &ActivationReport) -> Vec<Gate> {
+        let (missing, warnings) = (self.unmet_requirements(report), self.activation_warnings(report));
         let mut gates = Vec::new();
         for (name, message) in ACTIVATION_GATES {
             let count_before = gates.len();
-            let gates_of = |gaps: &[UnmetRequirement], verdict| -> Vec<Gate> {
-                let of_gate = gaps.iter().filter(|gap| gap.gate == name);
+            let gates_of = |missing: &[UnmetRequirement], verdict| -> Vec<Gate> {
+                let of_gate = missing.iter().filter(|requirement| requirement.gate == name);
                 of_gate
-                    .map(|gap| Gate { verdict, ..blocked(StateName::Active, name, gap.code, gap.message.clone()) })
+                    .map(|requirement| Gate {
+                        verdict,
+                        ..blocked(StateName::Active, name, requirement.code, requirement.message.clone())
+                    })
                     .collect()
             };
-            gates.extend(gates_of(&gaps, GateVerdict::Blocked));
+            gates.extend(gates_of(&missing, GateVerdict::Blocked));
             gates.extend(gates_of(&warnings, GateVerdict::Warn));
             if gates.len() == count_before {
                 gates.push(passed(StateName::Active, name, message));
@@ -160,8 +163,8 @@ pub fn documents_gate(pins: &[IndexPin]) -> Option<Gate> {
     }
 }
 
-fn workload_gate(standing: &ActivationReport) -> Gate {
-    if standing.is_workload_retired {
+fn workload_gate(report: &ActivationReport) -> Gate {
+    if report.is_workload_retired {
         let refusal = ReleaseRefusal::WorkloadRetired;
         return blocked(StateName::Active, "workload", refusal.code(), refusal.to_string());
     }

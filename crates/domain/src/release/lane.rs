@@ -149,10 +149,10 @@ impl Deployment {
 
     /// The release that serves a caller on a lane: its holder, else that of the next more general lane.
     #[must_use]
-    pub fn serving_release(&self, wanted: Lane) -> Option<(Lane, ReleaseId)> {
+    pub fn serving_release(&self, requested: Lane) -> Option<(Lane, ReleaseId)> {
         Lane::ALL
             .into_iter()
-            .filter(|lane| *lane >= wanted)
+            .filter(|lane| *lane >= requested)
             .find_map(|lane| self.holder(lane).map(|release| (lane, release)))
     }
 
@@ -175,13 +175,13 @@ impl Deployment {
         targets.into_iter().filter(|lane| self.holder(*lane) != Some(release.release_id)).collect()
     }
 
-    /// The soaking lanes of the next deployment: those that keep their holder and are not `done`, plus the lane that
+    /// The soaking lanes of the next deployment: those that keep their holder and are not `ended`, plus the lane that
     /// starts to soak.
-    pub(super) fn next_soaking(&self, next: &Self, done: Option<Lane>, begun: Option<Lane>) -> Vec<Lane> {
+    pub(super) fn next_soaking(&self, next: &Self, ended: Option<Lane>, started: Option<Lane>) -> Vec<Lane> {
         let keeps_soaking = |lane: &Lane| {
-            self.soaking.contains(lane) && self.holder(*lane) == next.holder(*lane) && Some(*lane) != done
+            self.soaking.contains(lane) && self.holder(*lane) == next.holder(*lane) && Some(*lane) != ended
         };
-        Lane::ALL.into_iter().filter(|lane| Some(*lane) == begun || keeps_soaking(lane)).collect()
+        Lane::ALL.into_iter().filter(|lane| Some(*lane) == started || keeps_soaking(lane)).collect()
     }
 
     /// The releases whose rollout ends in `next`, because they lose its current lane.
@@ -313,7 +313,7 @@ pub struct DeploymentChangeRecord {
     /// The effect on the soak time of the release's rollout.
     pub soak: Soak,
     /// Whether the commit requires a completed soak, by the database's clock.
-    pub requires_soak: bool,
+    pub requires_ended_soak: bool,
     /// Superseded releases that hold lanes again and become active.
     pub reinstated: Vec<ReleaseId>,
     /// The reassigned lanes.

@@ -154,7 +154,7 @@ pub trait DeploymentStore: Send + Sync {
         scope: TenantScope,
         workload: WorkloadId,
         environment: &Slug,
-        most: u32,
+        limit: u32,
     ) -> Result<Vec<LaneHistoryEntry>, StoreError>;
     /// The revisions of a deployment and of the tenant's access rules, in one point read.
     async fn current_revisions(
@@ -180,10 +180,10 @@ pub trait DeploymentStore: Send + Sync {
     /// The number of failures among the newest ended runs of a release.
     async fn ended_runs(&self, scope: TenantScope, release: ReleaseId, newest: u32) -> Result<EndedRuns, StoreError>;
     /// A page of releases that hold lanes, across tenants, in stable order after the given one.
-    async fn list_serving(&self, after: Option<TenantRelease>, most: u32) -> Result<Vec<TenantRelease>, StoreError>;
+    async fn list_serving(&self, after: Option<TenantRelease>, limit: u32) -> Result<Vec<TenantRelease>, StoreError>;
     /// Stores a lane reassignment: the deployment, the release with its rollout, superseded and reinstated releases,
     /// the history, and the evidence. Returns the soak start of the rollout's current lane, if there is a rollout.
-    async fn commit_deployment(
+    async fn commit_lane_change(
         &self,
         scope: TenantScope,
         change: DeploymentChange,

@@ -3,7 +3,7 @@
 use super::{Release, ReleaseRecord};
 use crate::{
     audit::{Fact, FactKind, Stamp},
-    notification::Category,
+    fact_category::FactCategory,
     store::Change,
     workload::interface::RolloutConfig,
 };
@@ -57,7 +57,7 @@ impl Release {
     #[must_use]
     pub fn record_recommendation(&self, recommendation: &Recommendation, stamp: &Stamp) -> Option<Change<Self>> {
         let advised = recommendation.is_recommended;
-        if advised == self.rollback_recommended {
+        if advised == self.rollback_advised {
             return None;
         }
         let detail = json!({
@@ -69,11 +69,7 @@ impl Release {
             "threshold": recommendation.threshold,
         });
         let fact = Fact::new(FactKind::RollbackAdvised, self.subject(), Some(self.workspace_id), stamp, detail)
-            .with_categories(advised.then_some(Category::Incidents));
-        Some(Change::replace(
-            Self(ReleaseRecord { rollback_recommended: advised, ..self.0.clone() }),
-            self.revision,
-            fact,
-        ))
+            .with_categories(advised.then_some(FactCategory::Incidents));
+        Some(Change::replace(Self(ReleaseRecord { rollback_advised: advised, ..self.0.clone() }), self.revision, fact))
     }
 }

@@ -54,7 +54,7 @@ pub enum ReleaseRefusal {
     },
     /// Authors may not approve the release in this environment.
     #[error("authors of a release may not approve it in this environment")]
-    SelfApproval,
+    SelfApprovalNotAllowed,
     /// The release has the maximum number of verdicts, per person or in total.
     #[error("a release accepts 50 verdicts per person and 500 in total, plus one objection per person")]
     TooManyVerdicts,
@@ -104,7 +104,7 @@ impl ReleaseRefusal {
             Self::AssetNotActive => "asset_not_active",
             Self::InvalidTransition { .. } => "invalid_transition",
             Self::ApprovalRequired { .. } => "approval_required",
-            Self::SelfApproval => "self_approval_not_allowed",
+            Self::SelfApprovalNotAllowed => "self_approval_not_allowed",
             Self::TooManyVerdicts => "too_many_verdicts",
             Self::RoleDoesNotApprove { .. } => "approver_role_required",
             Self::ActivationBlocked(_) => "activation_blocked",

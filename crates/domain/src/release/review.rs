@@ -4,9 +4,9 @@ use super::{BindingsDigest, Release, ReleaseRefusal, State, lane::Deployment};
 use crate::{
     access::{ActorRef, Role, Roles},
     audit::{Fact, FactKind, Stamp},
+    fact_category::FactCategory,
     id::ApprovalId,
     note::Note,
-    notification::Category,
     number,
     store::Change,
     time::Timestamp,
@@ -187,7 +187,7 @@ impl Release {
         stamp: &Stamp,
     ) -> Result<Change<ReviewedRelease>, ReleaseRefusal> {
         if rule.self_approval == SelfApproval::Refused && verdict == Verdict::Approved && self.is_author(&stamp.actor) {
-            return Err(ReleaseRefusal::SelfApproval);
+            return Err(ReleaseRefusal::SelfApprovalNotAllowed);
         }
         let subject_digest = self.bindings_digest();
         self.check_verdict_limits(verdict, &subject_digest, &stamp.actor)?;
@@ -202,7 +202,7 @@ impl Release {
             "state": state.name().as_str(),
         });
         let fact = Fact::new(FactKind::ReleaseReviewed, self.subject(), Some(self.workspace_id), stamp, detail);
-        let fact = fact.with_categories([Category::Approvals]);
+        let fact = fact.with_categories([FactCategory::Approvals]);
         let approval = Approval {
             approval_id,
             verdict,
@@ -244,7 +244,7 @@ impl Release {
             "bindings_digest": self.bindings_digest().as_str(),
         });
         let fact = Fact::new(FactKind::SelfApprovalRefused, self.subject(), Some(self.workspace_id), stamp, detail);
-        fact.with_categories([Category::ComplianceFindings])
+        fact.with_categories([FactCategory::ComplianceFindings])
     }
 
     /// Moves the release to approved.

@@ -11,9 +11,9 @@ use crate::{
         integrity::{ArtifactOwner, IntegrityDefect, IntegrityMismatch},
     },
     audit::{Fact, FactKind, Stamp},
+    fact_category::FactCategory,
     id::{ArtifactId, ReleaseId},
     note::MAX_NOTE_CHARS,
-    notification::Category,
     rollout::Rollout,
     text::{is_blank, is_prose},
     time::Timestamp,
@@ -47,7 +47,7 @@ impl ReleaseArtifact {
     /// # Errors
     /// When the checksum does not match; the content must then not be shown.
     pub fn verify(self) -> Result<Self, IntegrityMismatch> {
-        if Checksum::of(self.content.as_bytes()) == self.checksum {
+        if Checksum::blake3_of(self.content.as_bytes()) == self.checksum {
             return Ok(self);
         }
         Err(IntegrityMismatch {
@@ -132,7 +132,7 @@ impl Release {
     /// When the release holds no lanes, an earlier holder is not eligible, or the reason is invalid.
     pub fn roll_back(
         &self,
-        ways: &[LaneRollback<'_>],
+        rollbacks: &[LaneRollback<'_>],
         deployment: &Deployment,
         artifact_id: ArtifactId,
         reason: &str,
@@ -151,12 +151,12 @@ impl Release {
                 && to.is_rollback_target()
                 && to.release_id != self.release_id
         };
-        if ways.is_empty() || !ways.iter().all(possible) {
+        if rollbacks.is_empty() || !rollbacks.iter().all(possible) {
             return Err(ReleaseRefusal::NoPreviousRelease);
         }
         let lanes: Vec<ReturnedLane> =
-            ways.iter().map(|(lane, to)| ReturnedLane { lane: *lane, rolled_back_to: to.release_id }).collect();
-        let returned: BTreeSet<ReleaseId> = ways
+            rollbacks.iter().map(|(lane, to)| ReturnedLane { lane: *lane, rolled_back_to: to.release_id }).collect();
+        let returned: BTreeSet<ReleaseId> = rollbacks
             .iter()
             .filter(|(_, to)| matches!(to.state, State::Superseded { .. }))
             .map(|(_, to)| to.release_id)
@@ -164,8 +164,8 @@ impl Release {
         check_reason(reason)?;
         let holders = |next: Deployment, back: &ReturnedLane| next.with_holder(back.lane, Some(back.rolled_back_to));
         let mut next = lanes.iter().fold(deployment.clone(), holders);
-        let done = self.rollout.as_ref().filter(|rollout| rollout.is_in_progress()).map(Rollout::current_lane);
-        next.0.soaking = deployment.next_soaking(&next, done, None);
+        let ended = self.rollout.as_ref().filter(|rollout| rollout.is_in_progress()).map(Rollout::current_lane);
+        next.0.soaking = deployment.next_soaking(&next, ended, None);
         next.0.revision = deployment.revision.next();
         let state =
             if next.is_held_by(self.release_id) { State::Active { digest } } else { State::Superseded { digest } };
@@ -183,7 +183,7 @@ impl Release {
             "artifact_checksum": evidence.checksum.as_str(),
         });
         let fact = Fact::new(FactKind::ReleaseRolledBack, self.subject(), Some(self.workspace_id), stamp, detail);
-        let fact = fact.with_categories([Category::Incidents, Category::Reports]);
+        let fact = fact.with_categories([FactCategory::Incidents, FactCategory::Reports]);
         let moves = lanes
             .iter()
             .map(|back| LaneMove { lane: back.lane, from: Some(self.release_id), to: Some(back.rolled_back_to) })
@@ -198,7 +198,7 @@ impl Release {
             // The returned lanes are its own, so no other rollout is affected.
             stopped_rollouts: Vec::new(),
             soak: Soak::Kept,
-            requires_soak: false,
+            requires_ended_soak: false,
             reinstated: returned.into_iter().collect(),
             moves,
             reason: MoveReason::Rollback,

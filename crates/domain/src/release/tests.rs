@@ -147,7 +147,7 @@ fn try_transitions(from: StateName) -> [(StateName, &'static str, Result<StateNa
     let approvable = review(&release, "user:bob", Verdict::Approved);
     let earlier = earlier_holder();
     let (artifact, reason) = (Uuid::from_u128(40).into(), "It answers in riddles.");
-    let ways = Lane::ALL.map(|lane| (lane, &earlier));
+    let rollbacks = Lane::ALL.map(|lane| (lane, &earlier));
     let rolling = Release(ReleaseRecord { rollout: Some(started_rollout()), ..release.0.clone() });
     let seen = Advance::Manual(SoakStatus { soak_seconds_left: 0, runs: EndedRuns { ended: 0, failed: 0 } });
     let plain = |change: Change<Release>| change.next.state.name();
@@ -162,7 +162,11 @@ fn try_transitions(from: StateName) -> [(StateName, &'static str, Result<StateNa
             release.activate(&LaneSelection::All, &deployment, &met_requirements(), APPROVAL_RULE, &by).map(lanes),
         ),
         (StateName::Retired, "retired", release.retire(&deployment, &by).map(lanes)),
-        (StateName::Superseded, "rollback", release.roll_back(&ways, &deployment, artifact, reason, &by).map(lanes)),
+        (
+            StateName::Superseded,
+            "rollback",
+            release.roll_back(&rollbacks, &deployment, artifact, reason, &by).map(lanes),
+        ),
         // The release with a rollout, in any state.
         (
             StateName::Active,
@@ -375,7 +379,7 @@ fn refuses_approval_by_authors() {
     let (ready, _) = release_in_state(StateName::ReviewReady);
     let strict = ApprovalRule { self_approval: SelfApproval::Refused, ..APPROVAL_RULE };
     let own = ready.review(Uuid::from_u128(9).into(), Verdict::Approved, None, strict, &stamp("user:ada"));
-    assert_eq!(own.map(|_| ()).unwrap_err(), ReleaseRefusal::SelfApproval);
+    assert_eq!(own.map(|_| ()).unwrap_err(), ReleaseRefusal::SelfApprovalNotAllowed);
     let lax = review(&ready, "user:ada", Verdict::Approved);
     assert!(
         lax.approve(strict, &empty_deployment(), &stamp("user:ops")).is_err(),
@@ -395,7 +399,7 @@ fn changes_requested_returns_release_to_draft() {
 fn reports_all_unmet_requirements_at_once() {
     let mut release = approved(1);
     release.0.policy_bundle_id = Some(Uuid::from_u128(999).into());
-    let standing = ActivationReport {
+    let report = ActivationReport {
         primary_route: None,
         flow: FlowStatus::Valid {
             provider_routed: true,
@@ -415,7 +419,7 @@ fn reports_all_unmet_requirements_at_once() {
         has_no_route: false,
         is_workload_retired: false,
     };
-    let codes: Vec<_> = release.unmet_requirements(&standing).into_iter().map(|gap| gap.code).collect();
+    let codes: Vec<_> = release.unmet_requirements(&report).into_iter().map(|requirement| requirement.code).collect();
     insta::assert_debug_snapshot!(codes, @r#"
     [
         "policy_bundle_mismatch",
@@ -438,7 +442,7 @@ fn reports_all_unmet_requirements_at_once() {
         has_no_route: false,
         is_workload_retired: false,
     };
-    let codes: Vec<_> = draft(1).unmet_requirements(&broken).into_iter().map(|gap| gap.code).collect();
+    let codes: Vec<_> = draft(1).unmet_requirements(&broken).into_iter().map(|requirement| requirement.code).collect();
     assert_eq!(codes, ["policy_bundle_missing", "flow_invalid", "model_policy_not_approved"]);
 }
 
@@ -449,14 +453,14 @@ fn production_refuses_unenforced_controls() {
         asset: Slug::parse("tickets").unwrap(),
         pointer: "/on_drift".to_owned(),
     };
-    let standing = ActivationReport { unenforced_controls: vec![control], ..met_requirements() };
+    let report = ActivationReport { unenforced_controls: vec![control], ..met_requirements() };
     let mut release = approved(1);
-    assert!(release.unmet_requirements(&standing).is_empty(), "other environments permit it");
+    assert!(release.unmet_requirements(&report).is_empty(), "other environments permit it");
     release.0.environment = Slug::parse("production").unwrap();
-    let gaps = release.unmet_requirements(&standing);
-    assert_eq!(gaps.len(), 1);
-    assert_eq!(gaps[0].code, "control_not_enforced");
-    assert!(gaps[0].message.contains("`content.on_drift`") && gaps[0].message.contains("`mcp_server` `tickets`"));
+    let missing = release.unmet_requirements(&report);
+    assert_eq!(missing.len(), 1);
+    assert_eq!(missing[0].code, "control_not_enforced");
+    assert!(missing[0].message.contains("`content.on_drift`") && missing[0].message.contains("`mcp_server` `tickets`"));
 }
 
 #[test]

@@ -45,9 +45,9 @@ pub fn vector_gates(standings: &[VectorIndexStatus]) -> Vec<Gate> {
         gates.push(activation_gate("embedding", GateVerdict::Pass, "embedding", message.to_owned()));
     }
     let before = gates.len();
-    let capped = |standing: &VectorIndexStatus| {
-        let warning = IndexWarning::VectorSearchCapped { limit: standing.capped_at? };
-        let message = format!("`{}`: {}", standing.slug, warning.message());
+    let capped = |index_status: &VectorIndexStatus| {
+        let warning = IndexWarning::VectorSearchCapped { limit: index_status.capped_at? };
+        let message = format!("`{}`: {}", index_status.slug, warning.message());
         Some(activation_gate("vector_search", GateVerdict::Warn, warning.code(), message))
     };
     gates.extend(standings.iter().filter_map(capped));
@@ -58,9 +58,9 @@ pub fn vector_gates(standings: &[VectorIndexStatus]) -> Vec<Gate> {
     gates
 }
 
-fn embedding_gate(standing: &VectorIndexStatus) -> Option<Gate> {
-    let slug = &standing.slug;
-    let (code, message) = match &standing.embedding {
+fn embedding_gate(index_status: &VectorIndexStatus) -> Option<Gate> {
+    let slug = &index_status.slug;
+    let (code, message) = match &index_status.embedding {
         EmbeddingStatus::Searchable | EmbeddingStatus::RouteRefused => return None,
         EmbeddingStatus::Partial => (
             "embedding_mismatch",
@@ -96,13 +96,14 @@ mod tests {
 
     #[test]
     fn warns_of_partially_searchable_knowledge_bases() {
-        let standing = |embedding, capped_at| VectorIndexStatus { slug: "handbook".to_owned(), embedding, capped_at };
+        let index_status =
+            |embedding, capped_at| VectorIndexStatus { slug: "handbook".to_owned(), embedding, capped_at };
         assert_eq!(codes(&[]), []);
-        let sound = standing(EmbeddingStatus::Searchable, None);
+        let sound = index_status(EmbeddingStatus::Searchable, None);
         assert_eq!(codes(std::slice::from_ref(&sound)), [("pass", "embedding"), ("pass", "vector_search")]);
         let model = EmbeddingModel { account: "old".to_owned(), model: "m".to_owned() };
-        let gone = standing(EmbeddingStatus::AccountMissing(model), Some(20_000));
-        let mixed = standing(EmbeddingStatus::Partial, None);
+        let gone = index_status(EmbeddingStatus::AccountMissing(model), Some(20_000));
+        let mixed = index_status(EmbeddingStatus::Partial, None);
         assert_eq!(
             codes(&[sound, gone.clone(), mixed]),
             [("warn", "embedding_account_missing"), ("warn", "embedding_mismatch"), ("warn", "vector_search_capped")]

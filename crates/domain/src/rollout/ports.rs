@@ -22,7 +22,7 @@ pub trait RolloutStore: Send + Sync {
     ) -> Result<Option<SoakStatus>, StoreError>;
     /// A page of releases with automatic rollouts whose lane has soaked, across tenants, in stable order after the
     /// given one.
-    async fn list_soaked(&self, after: Option<TenantRelease>, most: u32) -> Result<Vec<TenantRelease>, StoreError>;
+    async fn list_soaked(&self, after: Option<TenantRelease>, limit: u32) -> Result<Vec<TenantRelease>, StoreError>;
     /// Stores a hold with its reason.
     async fn commit_hold(&self, scope: TenantScope, change: Change<Release>) -> Result<(), CommitError>;
 }

@@ -136,7 +136,7 @@ impl Model {
             Operation::Reopen(release) => self.change_state(*release, StateName::ReviewReady, StateName::Draft)?,
             Operation::Review(release, verdict) => self.review(*release, *verdict),
             Operation::Approve(release) => self.approve(*release)?,
-            Operation::Activate(release, taking) => self.activate(*release, taking)?,
+            Operation::Activate(release, selection) => self.activate(*release, selection)?,
             Operation::Advance(release) => self.advance(*release)?,
             Operation::Retire(release) => self.retire(*release)?,
             Operation::RollBack(release, lane) => self.roll_back(*release, *lane)?,
@@ -238,13 +238,13 @@ impl Model {
         self.change_state(release, StateName::ReviewReady, StateName::Approved)
     }
 
-    fn activate(&mut self, release: ReleaseIndex, taking: &LaneSelection) -> Result<(), Refusal> {
+    fn activate(&mut self, release: ReleaseIndex, selection: &LaneSelection) -> Result<(), Refusal> {
         let ReleaseRecord { state, target_lane: target, rollout: rolling, .. } = &self.releases[release];
         if ![StateName::Approved, StateName::Active].contains(state) {
             return Err(self.invalid_transition(release));
         }
         let is_targeted = |lane: &LaneIndex| target.is_none_or(|target| target == *lane);
-        let (named, lanes): (&[LaneIndex], Vec<LaneIndex>) = match taking {
+        let (named, lanes): (&[LaneIndex], Vec<LaneIndex>) = match selection {
             LaneSelection::All => (&[], LANES.into_iter().filter(is_targeted).collect()),
             LaneSelection::One(lane) => (std::slice::from_ref(lane), vec![*lane]),
             LaneSelection::Plan(plan) => (plan, vec![plan[0]]),
@@ -256,14 +256,14 @@ impl Model {
         if lanes.is_empty() {
             return Err(self.invalid_transition(release));
         }
-        let planned = matches!(taking, LaneSelection::Plan(_));
+        let planned = matches!(selection, LaneSelection::Plan(_));
         if planned && rolling.as_ref().is_some_and(|it| it.status == RolloutRecord::IN_PROGRESS) {
             return Err(Refusal::with_code("rollout_in_progress"));
         }
         if !self.is_approved(release) {
             return Err(Refusal::with_code("approval_required"));
         }
-        if let LaneSelection::Plan(plan) = taking {
+        if let LaneSelection::Plan(plan) = selection {
             let started = RolloutRecord { plan: plan.clone(), index: 0, status: RolloutRecord::IN_PROGRESS };
             self.releases[release].rollout = Some(started);
         }

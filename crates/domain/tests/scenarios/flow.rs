@@ -179,7 +179,7 @@ fn run_plan(scenario: &Scenario) -> Result<RunPlan, String> {
         let slug = format!("desk-{}", name.split('.').next().unwrap().replace('_', "-"));
         let source = SourceVersion {
             reference: format!("{slug}@v1"),
-            checksum: Checksum::of(text.as_bytes()),
+            checksum: Checksum::blake3_of(text.as_bytes()),
             size_bytes: u64::try_from(text.len()).unwrap(),
         };
         Some(BoundAsset { role, slug, source: Some(source) })
@@ -223,7 +223,7 @@ fn bound_tools(scenario: &Scenario) -> Vec<BoundTool> {
         let slug = format!("{}-tool", tool.name.replace('_', "-"));
         let source = SourceVersion {
             reference: format!("{slug}@v1"),
-            checksum: Checksum::of(text.as_bytes()),
+            checksum: Checksum::blake3_of(text.as_bytes()),
             size_bytes: u64::try_from(text.len()).unwrap(),
         };
         BoundTool { slug, source, tool, server: content["binding"]["ref"]["slug"].as_str().map(server) }
@@ -299,7 +299,7 @@ fn execute_run(scenario: &Scenario, plan: &RunPlan, request: &RunRequest, out: &
         environment: request.environment.clone(),
         lane: Lane::parse(&request.lane).unwrap(),
     };
-    let decision = facts.decide(plan, &request.inputs, request.now);
+    let decision = facts.decide_by_plan(plan, &request.inputs, request.now);
     policy::write_decision("decided", &decision, out);
     if decision.outcome == fairway_domain::policy::Outcome::Deny {
         writeln!(out, "ended: denied before it began").unwrap();

@@ -33,7 +33,7 @@ pub(crate) fn authorize(caller: &Caller, operation: Operation, place: &ResourceS
             Err(missing_permission(caller, Permission::WorkloadView))
         }
         Requirement::Membership => Ok(scope),
-        Requirement::Platform(needs) if caller.rights.allow(needs, &ResourceScope::PLATFORM) => Ok(scope),
+        Requirement::Platform(needs) if caller.rights.allow(needs, &ResourceScope::INSTALLATION) => Ok(scope),
         Requirement::Tenant(needs) if caller.rights.allow(needs, &ResourceScope::tenant(caller.tenant)) => Ok(scope),
         Requirement::Platform(needs) | Requirement::Tenant(needs) => Err(missing_permission(caller, needs)),
         Requirement::BelowWorkspace(needs) if holds(needs) => Ok(scope),
@@ -87,7 +87,7 @@ pub(crate) fn authorize_list(caller: &Caller, operation: Operation) -> Result<(T
 pub(crate) fn authorize_tenant_view(caller: &Caller, id: TenantId) -> Result<TenantScope, Failure> {
     // Platform operators read every tenant that they can list, independent of the request's tenant. The `Location`
     // header of a created tenant depends on it.
-    match authorize(caller, Operation::ListTenants, &ResourceScope::PLATFORM) {
+    match authorize(caller, Operation::ListTenants, &ResourceScope::INSTALLATION) {
         Ok(_) => Ok(TenantScope::for_platform_operator(id)),
         Err(_) => authorize_tenant(caller, Operation::ReadTenantSettings, id),
     }
@@ -100,7 +100,7 @@ pub(crate) fn authorize_tenant(caller: &Caller, operation: Operation, id: Tenant
     }
     // Platform operators see every tenant, independent of the request's tenant. Their permissions count on the
     // tenant of the settings.
-    authorize(caller, Operation::ListTenants, &ResourceScope::PLATFORM).map_err(|_| Failure::NotFound)?;
+    authorize(caller, Operation::ListTenants, &ResourceScope::INSTALLATION).map_err(|_| Failure::NotFound)?;
     let (Requirement::Platform(needs) | Requirement::Tenant(needs)) = operation.requirement() else {
         return Err(Failure::Inconsistent("tenant settings require a permission on the tenant or the platform"));
     };

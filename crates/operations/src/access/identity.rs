@@ -205,10 +205,11 @@ mod tests {
         let here = ResourceScope::tenant(DEFAULT_TENANT.into());
         let ada = ActorRef::parse("user:ada").unwrap();
         assert!(local_rights(&ada, &known(false)).allow(Permission::TenantManage, &here));
-        assert!(!local_rights(&ada, &known(false)).allow(Permission::PlatformManage, &ResourceScope::PLATFORM));
+        assert!(!local_rights(&ada, &known(false)).allow(Permission::PlatformManage, &ResourceScope::INSTALLATION));
         assert!(local_rights(&ada, &known(true)).is_empty());
         assert!(
-            local_rights(&ActorRef::local(), &known(true)).allow(Permission::PlatformManage, &ResourceScope::PLATFORM)
+            local_rights(&ActorRef::local(), &known(true))
+                .allow(Permission::PlatformManage, &ResourceScope::INSTALLATION)
         );
         assert!(local_rights(&ActorRef::anonymous(), &known(false)).is_empty());
     }

@@ -3,7 +3,7 @@
 use super::Operation;
 use crate::{
     Failure, Idempotent, Stores,
-    context::OperationContext,
+    clock_and_ids::ClockAndIds,
     idempotency::{Idempotency, MAX_ATTEMPTS, keyed_outcome},
     services::{CommonOperations, SharedState},
     workload::Workloads,
@@ -35,7 +35,7 @@ pub struct RequestedBinding {
 /// Operations on the bindings of principals to workloads.
 #[derive(Clone)]
 pub struct PrincipalBindings {
-    context: OperationContext,
+    context: ClockAndIds,
     principal_binding_store: Arc<dyn PrincipalBindingStore>,
     idempotency: Arc<Idempotency>,
     workloads: Arc<Workloads>,

@@ -4,7 +4,7 @@ use super::{Operation, authorize};
 use crate::{
     Failure, Idempotent, Stores,
     access::Authorizer,
-    context::OperationContext,
+    clock_and_ids::ClockAndIds,
     idempotency::{Idempotency, keyed_outcome},
     services::{CommonOperations, SharedState},
 };
@@ -41,7 +41,7 @@ const fn management_permission(scope: &GrantScope) -> Permission {
 /// Operations on roles and role bindings.
 #[derive(Clone)]
 pub struct RoleBindings {
-    context: OperationContext,
+    context: ClockAndIds,
     access_store: Arc<dyn AccessStore>,
     authorizer: Arc<Authorizer>,
     idempotency: Arc<Idempotency>,

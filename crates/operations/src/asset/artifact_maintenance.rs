@@ -4,7 +4,7 @@
 use crate::{
     Failure, Stores,
     cache::{MAX_BYTES, weighted_cache},
-    context::OperationContext,
+    clock_and_ids::ClockAndIds,
     services::SharedState,
 };
 use fairway_domain::{
@@ -12,9 +12,9 @@ use fairway_domain::{
     asset::{
         AssetVersion, NewVersion,
         artifact_index::{ArtifactIndex, VersionKey, VersionRow},
+        artifact_store::{ArtifactError, ArtifactPath, ArtifactStore, StoredObject},
         canonical::Checksum,
         integrity::{ArtifactOwner, IntegrityMismatch},
-        ports::{ArtifactError, ArtifactPath, ArtifactStore, StoredObject},
     },
     audit::AuditStore,
     id::{TenantId, WorkspaceId},
@@ -111,7 +111,7 @@ impl RecordedMismatches {
 /// Stores, verifies and collects artifacts.
 #[derive(Clone)]
 pub struct Artifacts {
-    context: OperationContext,
+    context: ClockAndIds,
     artifact_store: Arc<dyn ArtifactStore>,
     mismatches: RecordedMismatches,
     artifact_index: Arc<dyn ArtifactIndex>,
@@ -242,7 +242,7 @@ impl Artifacts {
         if row.artifact_ref != path.as_str() {
             wrong.push(Discrepancy::WrongPath);
         }
-        if Checksum::of(row.content.as_bytes()).as_str() != row.checksum {
+        if Checksum::blake3_of(row.content.as_bytes()).as_str() != row.checksum {
             wrong.push(Discrepancy::WrongChecksum);
         }
         match self.artifact_store.read(&path, row.content.len()).await? {

@@ -166,8 +166,8 @@ async fn find_referrers(
     Ok((hops, truncated || !targets.is_empty()))
 }
 
-fn is_full<T>(rows: &[T], most: u32) -> bool {
-    u32::try_from(rows.len()).is_ok_and(|rows| rows >= most)
+fn is_full<T>(rows: &[T], limit: u32) -> bool {
+    u32::try_from(rows.len()).is_ok_and(|rows| rows >= limit)
 }
 
 /// Selects the releases and workloads that the caller may see. Each release appears once, with its shortest path. The

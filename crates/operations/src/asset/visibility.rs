@@ -147,7 +147,7 @@ impl Assets {
         let home = match asset.ownership_tier {
             OwnershipTier::Workspace => ResourceScope::workspace(caller.tenant, asset.namespace_id, asset.workspace_id),
             // Platform operators change built-in assets.
-            OwnershipTier::PlatformBuiltin => ResourceScope::PLATFORM,
+            OwnershipTier::PlatformBuiltin => ResourceScope::INSTALLATION,
         };
         Ok((authorize::authorize_visible(caller, operation, &home)?, asset))
     }

@@ -1,13 +1,13 @@
-//! One attempt to start a run: access, entry, admission and submission. A refusal gives way to the run of an
+//! One attempt to start a run: access, decision, admission and submission. A refusal gives way to the run of an
 //! earlier request with the same idempotency key.
 
 use super::{
     engine::{CheckpointPolicy, Replay},
-    entry::{EntryRefusal, EntryRequest, RunEntry},
     execute_request::{ExecuteRequest, ExecuteResult, WaitMode},
     large_runs::{REQUEST_WAIT, is_large},
     run::{ActiveRun, InlineRun},
     run_access,
+    run_decision::{RunDecision, RunDecisionRefusal, RunDecisionRequest},
     run_limit::Placement,
     script::{RunPayload, RunWork, limits_of},
     start::{Executions, RunContext},
@@ -60,13 +60,13 @@ impl From<Failure> for NotStarted {
     }
 }
 
-impl From<EntryRefusal> for NotStarted {
-    fn from(refusal: EntryRefusal) -> Self {
+impl From<RunDecisionRefusal> for NotStarted {
+    fn from(refusal: RunDecisionRefusal) -> Self {
         match refusal {
-            EntryRefusal::NoActiveRelease => Self::RefusedUnlessReplayed(RunRefusal::NoActiveRelease.into()),
-            EntryRefusal::NothingToRun => Self::Refused(RunRefusal::NothingToRun.into()),
-            EntryRefusal::Stale => Self::Stale,
-            EntryRefusal::Failed(failure) => Self::Refused(failure),
+            RunDecisionRefusal::NoActiveRelease => Self::RefusedUnlessReplayed(RunRefusal::NoActiveRelease.into()),
+            RunDecisionRefusal::NothingToRun => Self::Refused(RunRefusal::NothingToRun.into()),
+            RunDecisionRefusal::Stale => Self::Stale,
+            RunDecisionRefusal::Failed(failure) => Self::Refused(failure),
         }
     }
 }
@@ -93,13 +93,13 @@ impl Executions {
         }
     }
 
-    /// Starts a run: checks the access, enters the run, admits it and submits it.
+    /// Starts a run: checks the access, decides on the run, admits it and submits it.
     async fn start(&self, attempt: Attempt<'_>) -> Result<ExecuteResult, NotStarted> {
         let Attempt { state: RunContext { caller, entry: workload, .. }, request, scope, .. } = attempt;
         let requested_lane = self.check_access(attempt).await?;
         let inputs = request.payload.inputs(&workload.workload).map_err(NotStarted::RefusedUnlessReplayed)?;
         let execution_id: ExecutionId = self.context.new_id();
-        let entry = self.run_plans.enter(EntryRequest {
+        let run_decision = self.run_plans.decide_run(RunDecisionRequest {
             scope,
             caller,
             workload,
@@ -108,21 +108,21 @@ impl Executions {
             inputs: &inputs,
             has_steps: request.payload.has_steps(),
         });
-        let entry = entry.await?;
+        let run_decision = run_decision.await?;
         let sent = Payload { body: Value::Object(Map::clone(&inputs)).to_string(), salt: self.context.ids.salt() };
         let input_digest = sent.digest();
         let run = RunRef {
             execution_id,
             workload_id: workload.workload.workload_id,
             workspace_id: workload.workload.workspace_id,
-            release_id: entry.release_id,
+            release_id: run_decision.release_id,
             environment: &request.environment,
             input_digest,
         };
         let lease = self.context.ids.new_id();
-        let (admission, inline) = self.admit(attempt, &entry, &run, lease).await?;
+        let (admission, inline) = self.admit(attempt, &run_decision, &run, lease).await?;
         let (acceptance, result_token) =
-            self.acceptance(attempt, &entry, execution_id, requested_lane, sent, admission);
+            self.acceptance(attempt, &run_decision, execution_id, requested_lane, sent, admission);
         let reservation = OnceLock::new();
         if inline.is_some() && is_large(&acceptance.inputs.body) {
             let reserved = self.large_runs.reserve(scope, REQUEST_WAIT).await.map_err(busy)?;
@@ -132,10 +132,10 @@ impl Executions {
         let run = ActiveRun {
             engine: Arc::clone(&self.run_engine),
             scope,
-            plan: entry.plan,
-            facts: entry.attributes,
+            plan: run_decision.plan,
+            facts: run_decision.attributes,
             lease,
-            decision: entry.decision,
+            decision: run_decision.decision,
             acceptance,
             // A worker reads a queued run's inputs from the queue.
             inputs: if inline.is_some() { inputs.into_owned() } else { Map::new() },
@@ -149,7 +149,7 @@ impl Executions {
             cancelled_by: OnceLock::new(),
         };
         let key = attempt.key.cloned();
-        let submission = Submission { run, inline, expected_revisions: entry.expected_revisions, key };
+        let submission = Submission { run, inline, expected_revisions: run_decision.expected_revisions, key };
         let execution = self.await_outcome(attempt, submission.submit().await?).await?;
         let is_queued_only = request.wait == WaitMode::Queued;
         Ok(ExecuteResult { execution, replayed: false, result_token, is_queued_only })
@@ -176,17 +176,17 @@ impl Executions {
         Ok(lane)
     }
 
-    /// Admits an entered run: denied by its policy, to the queue, or to a slot of this process.
+    /// Admits a run that was decided on: denied by its policy, to the queue, or to a slot of this process.
     async fn admit(
         &self,
         attempt: Attempt<'_>,
-        entry: &RunEntry,
+        run_decision: &RunDecision,
         run: &RunRef<'_>,
         lease: Uuid,
     ) -> Result<(Admission, Option<InlineRun>), NotStarted> {
         let Attempt { state, request, key, scope } = attempt;
-        if entry.decision.outcome == policy::Outcome::Deny {
-            let denied = run.denied_fact(&entry.recorded, &self.context.stamp(&state.caller));
+        if run_decision.decision.outcome == policy::Outcome::Deny {
+            let denied = run.denied_fact(&run_decision.recorded, &self.context.stamp(&state.caller));
             return Ok((Admission::Deny(Box::new(denied)), None));
         }
         let slot = match self.placement(scope, request).await.map_err(NotStarted::RefusedUnlessReplayed)? {
@@ -203,7 +203,7 @@ impl Executions {
                 if let Some(known) = self.replayed_run(attempt).await? {
                     return Err(NotStarted::Replayed(Some(Box::new(known))));
                 }
-                let work = limits_of(entry.plan.plan.sandbox.as_ref(), script)
+                let work = limits_of(run_decision.plan.plan.sandbox.as_ref(), script)
                     .and_then(|limits| self.prepare_script(scope, script, limits, key))
                     .map_err(|refusal| NotStarted::RefusedUnlessReplayed(refusal.into()))?;
                 let fact = Box::new(run.code_accepted_fact(script.language, &self.context.stamp(&state.caller)));
@@ -219,7 +219,7 @@ impl Executions {
     fn acceptance(
         &self,
         attempt: Attempt<'_>,
-        entry: &RunEntry,
+        run_decision: &RunDecision,
         execution_id: ExecutionId,
         requested_lane: Lane,
         inputs: Payload,
@@ -238,15 +238,15 @@ impl Executions {
             execution_id,
             workload_id: workload.workload.workload_id,
             workspace_id: workload.workload.workspace_id,
-            release_id: entry.release_id,
+            release_id: run_decision.release_id,
             environment: request.environment.clone(),
-            lane: entry.lane,
+            lane: run_decision.lane,
             submitter: caller.actor.clone(),
-            snapshot: entry.plan.snapshot.digest,
-            decision: entry.recorded.clone(),
+            snapshot: run_decision.plan.snapshot.digest,
+            decision: run_decision.recorded.clone(),
             inputs,
             request_context,
-            started_at: entry.recorded.evaluated_at,
+            started_at: run_decision.recorded.evaluated_at,
             admission,
             delegated_access: DelegatedAccess { delegate, ..guest },
         };

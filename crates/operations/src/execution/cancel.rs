@@ -8,7 +8,7 @@ use super::{
 use crate::{
     Failure, Idempotent, RunRefusal, Settings, Stores,
     access::{Authorizer, Operation, authorize},
-    context::OperationContext,
+    clock_and_ids::ClockAndIds,
     execution::{engine::RunEngine, evidence::ExecutionReader, review::Reviews},
     idempotency::{Idempotency, MAX_ATTEMPTS, keyed_outcome, read_after_commit},
     services::{CommonOperations, SharedState},
@@ -38,7 +38,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Cancels runs.
 pub struct Cancellations {
-    context: OperationContext,
+    context: ClockAndIds,
     settings: Arc<Settings>,
     wakeup_sender: WakeupSender,
     wakeups: Arc<Wakeups>,

@@ -10,7 +10,8 @@ use crate::{
 use fairway_domain::{
     access::{
         ActorKind, ActorRef, Caller,
-        delegation::{DelegationFields, DelegationRefusal, DelegationTrust},
+        delegation::{DelegationRefusal, DelegationTrust},
+        on_behalf_of::OnBehalfOfFields,
     },
     release::lane::Lane,
     tenant::TenantScope,
@@ -32,7 +33,7 @@ impl Executions {
         &self,
         mode: IdentityMode,
         client: &ActorRef,
-        fields: &DelegationFields,
+        fields: &OnBehalfOfFields,
     ) -> Result<Option<ActorRef>, DelegationRefusal> {
         let trust =
             if self.is_delegating_client(client) { DelegationTrust::Trusted } else { DelegationTrust::Untrusted };

@@ -6,7 +6,7 @@ use fairway_domain::{
     access::ActorRef,
     audit::Stamp,
     evidence::RecordedDecision,
-    execution::{FinishRecord, Outcome, RunError, RunRef, Status, run::Interruption},
+    execution::{ExecutionOutcome, FinishRecord, RunError, RunRef, Status, run::Interruption},
     id::RequestId,
     policy::Obligation,
     store::CommitError,
@@ -19,7 +19,7 @@ use uuid::Uuid;
 /// The end of a run that never reached its steps.
 pub(super) struct EarlyEnd {
     pub(super) status: Status,
-    pub(super) outcome: Outcome,
+    pub(super) outcome: ExecutionOutcome,
     pub(super) code: &'static str,
     pub(super) message: &'static str,
     pub(super) decision: Option<RecordedDecision>,
@@ -32,15 +32,15 @@ impl EarlyEnd {
     }
 
     pub(super) const fn failed(code: &'static str, message: &'static str) -> Self {
-        Self { status: Status::Failed, outcome: Outcome::Failure, code, message, decision: None }
+        Self { status: Status::Failed, outcome: ExecutionOutcome::Failure, code, message, decision: None }
     }
 
     pub(super) const fn cancelled(code: &'static str, message: &'static str) -> Self {
-        Self { status: Status::Cancelled, outcome: Outcome::Cancelled, code, message, decision: None }
+        Self { status: Status::Cancelled, outcome: ExecutionOutcome::Cancelled, code, message, decision: None }
     }
 
     pub(super) const fn denied(code: &'static str, message: &'static str) -> Self {
-        Self { status: Status::Denied, outcome: Outcome::Denied, code, message, decision: None }
+        Self { status: Status::Denied, outcome: ExecutionOutcome::Denied, code, message, decision: None }
     }
 
     /// The end of a run whose workload accepts no more runs.
@@ -76,7 +76,7 @@ impl RunEngine {
         let finished_at = self.context.clock.now();
         let stamp = Stamp { fact_id: self.context.new_id(), at: finished_at, actor, request_id };
         let mut fact = match &decision {
-            Some(denial) if outcome == Outcome::Denied => run.denied_fact(denial, &stamp),
+            Some(denial) if outcome == ExecutionOutcome::Denied => run.denied_fact(denial, &stamp),
             Some(_) | None => run.ended_fact(outcome, Some(code), None, &stamp),
         };
         let mut fulfilled = Vec::new();

@@ -6,7 +6,7 @@ use crate::{
     Failure, Stores,
     asset::Assets,
     cache::{MAX_BYTES, PendingLoads, entry_bytes, weighted_cache},
-    context::OperationContext,
+    clock_and_ids::ClockAndIds,
     release::Releases,
     services::SharedState,
 };
@@ -104,7 +104,7 @@ impl PlanCache {
 
 /// Builds and caches the plans of runs.
 pub struct RunPlans {
-    pub(super) context: OperationContext,
+    pub(super) context: ClockAndIds,
     plans: Arc<PlanCache>,
     provider: Arc<dyn Provider>,
     run_store: Arc<dyn RunStore>,

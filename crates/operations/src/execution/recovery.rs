@@ -2,14 +2,14 @@
 
 use super::script::LOST_SCRIPT;
 use crate::{
-    Failure, Settings, Stores, context::OperationContext, execution::active_runs::ActiveRuns, services::SharedState,
+    Failure, Settings, Stores, clock_and_ids::ClockAndIds, execution::active_runs::ActiveRuns, services::SharedState,
     wakeups::WakeupSender,
 };
 use fairway_domain::{
     access::ActorRef,
     audit::Stamp,
     execution::{
-        FinishRecord, Outcome, RunError, RunRef, Status,
+        ExecutionOutcome, FinishRecord, RunError, RunRef, Status,
         dispatch::LeaseRef,
         ports::{LapsedFilter, LapsedRun, LeaseStore, RunStore, WorkKind},
     },
@@ -44,7 +44,7 @@ pub async fn run_recovery(recovery: Arc<RunRecovery>) {
 
 /// Recovers runs whose process stopped, and drains the runs of a process that stops.
 pub struct RunRecovery {
-    context: OperationContext,
+    context: ClockAndIds,
     active_runs: Arc<ActiveRuns>,
     settings: Arc<Settings>,
     wakeup_sender: WakeupSender,
@@ -129,11 +129,11 @@ impl RunRecovery {
         let (status, outcome, code, message) = if lapsed.work_kind == WorkKind::Script {
             LOST_SCRIPT
         } else if lapsed.cancelled_by.is_some() {
-            (Status::Cancelled, Outcome::Cancelled, "cancelled", "the run was cancelled")
+            (Status::Cancelled, ExecutionOutcome::Cancelled, "cancelled", "the run was cancelled")
         } else if lapsed.is_past_deadline {
-            (Status::Failed, Outcome::Timeout, "deadline_exceeded", "the run exceeded its deadline")
+            (Status::Failed, ExecutionOutcome::Timeout, "deadline_exceeded", "the run exceeded its deadline")
         } else {
-            (Status::Failed, Outcome::Failure, "interrupted", "the process that executed the run ended")
+            (Status::Failed, ExecutionOutcome::Failure, "interrupted", "the process that executed the run ended")
         };
         let run = &lapsed.execution;
         let named = RunRef {

@@ -4,7 +4,7 @@ use super::ExecutionDetail;
 use crate::{
     Failure, Idempotent, Stores,
     access::{Operation, authorize},
-    context::OperationContext,
+    clock_and_ids::ClockAndIds,
     execution::evidence::{ExecutionReader, Ownership},
     idempotency::{Idempotency, keyed_outcome, read_after_commit},
     services::{CommonOperations, SharedState},
@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 /// Resolves runs with an unknown outcome.
 pub struct UnknownOutcomes {
-    context: OperationContext,
+    context: ClockAndIds,
     wakeup_sender: WakeupSender,
     execution_store: Arc<dyn ExecutionStore>,
     resolution_store: Arc<dyn ResolutionStore>,

@@ -4,7 +4,7 @@ use super::{ExecutionDetail, evidence::Ownership};
 use crate::{
     Failure, Idempotent, Stores,
     access::{Operation, authorize},
-    context::OperationContext,
+    clock_and_ids::ClockAndIds,
     execution::evidence::ExecutionReader,
     idempotency::{Idempotency, keyed_outcome, read_after_commit},
     services::{CommonOperations, SharedState},
@@ -52,7 +52,7 @@ pub async fn run_review_expiry(reviews: Arc<Reviews>) {
 
 /// Operations on runs that wait for a human review.
 pub struct Reviews {
-    context: OperationContext,
+    context: ClockAndIds,
     wakeup_sender: WakeupSender,
     audit_store: Arc<dyn AuditStore>,
     execution_store: Arc<dyn ExecutionStore>,

@@ -17,7 +17,7 @@ use fairway_domain::{
     access::ActorRef,
     audit::Stamp,
     execution::{
-        Acceptance, Execution, FinishRecord, Outcome, Payload, RunRef, Status,
+        Acceptance, Execution, ExecutionOutcome, FinishRecord, Payload, RunRef, Status,
         dispatch::{LeaseRef, QueuedStart, StartOutcome},
         plan::PolicyAttributes,
         ports::{ExpectedRevisions, LeaseState},
@@ -309,10 +309,12 @@ impl ActiveRun {
             input_digest: self.input_digest,
         };
         let actor = match ended.outcome {
-            Outcome::Cancelled => self.cancelled_by.get().unwrap_or(&accepted.submitter),
-            Outcome::Success | Outcome::Failure | Outcome::Denied | Outcome::Timeout | Outcome::Unknown => {
-                &accepted.submitter
-            }
+            ExecutionOutcome::Cancelled => self.cancelled_by.get().unwrap_or(&accepted.submitter),
+            ExecutionOutcome::Success
+            | ExecutionOutcome::Failure
+            | ExecutionOutcome::Denied
+            | ExecutionOutcome::Timeout
+            | ExecutionOutcome::Unknown => &accepted.submitter,
         };
         let stamp = Stamp {
             fact_id: self.engine.context.new_id(),
@@ -322,7 +324,7 @@ impl ActiveRun {
         };
         let awaits_review = ended.status == Status::AwaitingReview;
         let mut fact = match (ended.outcome, ended.decisions.last()) {
-            (Outcome::Denied, Some(decision)) => run.denied_fact(decision, &stamp),
+            (ExecutionOutcome::Denied, Some(decision)) => run.denied_fact(decision, &stamp),
             _ if awaits_review => run.review_requested_fact(output.as_ref(), &stamp),
             (outcome, _) => {
                 let code = ended.error.as_ref().map(|error| error.code.as_str());
@@ -417,7 +419,7 @@ impl ActiveRun {
         }
         let mut execution =
             accepted_execution(&self.acceptance, ending.status, Some((ending.outcome, ending.finished_at)));
-        if let (Outcome::Denied, Some(decision)) = (ending.outcome, ending.decisions.last()) {
+        if let (ExecutionOutcome::Denied, Some(decision)) = (ending.outcome, ending.decisions.last()) {
             execution.reason_code.clone_from(&decision.reason_code);
         }
         execution.error = ending.error;
@@ -473,7 +475,7 @@ fn with_review_event(
 pub(super) fn accepted_execution(
     acceptance: &Acceptance,
     status: Status,
-    end: Option<(Outcome, Timestamp)>,
+    end: Option<(ExecutionOutcome, Timestamp)>,
 ) -> Execution {
     Execution {
         execution_id: acceptance.execution_id,

@@ -12,7 +12,7 @@ use fairway_domain::{
     execution::{DelegatedAccess, Execution},
     id::{ExecutionId, IdSource},
     release::lane::Lane,
-    share_link::{ResultToken, TokenRefusal, is_guest},
+    share_link::{ResultToken, ShareTokenRefusal, is_guest},
     tenant::TenantScope,
     workload::{Workload, interface::AccessMode},
 };
@@ -43,15 +43,15 @@ pub(crate) fn authorize_run(caller: &Caller, pass: Option<&VerifiedLink>, worklo
 }
 
 /// Whether the presented link shows the interface.
-pub(crate) const fn check_link(pass: Option<&VerifiedLink>, workload: AccessMode) -> Result<(), TokenRefusal> {
+pub(crate) const fn check_link(pass: Option<&VerifiedLink>, workload: AccessMode) -> Result<(), ShareTokenRefusal> {
     match (pass, workload) {
-        (None, AccessMode::LinkShared) => Err(TokenRefusal::Required),
+        (None, AccessMode::LinkShared) => Err(ShareTokenRefusal::Required),
         (Some(_), _) | (None, AccessMode::Public | AccessMode::Authenticated) => Ok(()),
     }
 }
 
 /// Whether the presented link starts a run.
-pub(crate) fn check_start(pass: Option<&VerifiedLink>, workload: &Workload) -> Result<(), TokenRefusal> {
+pub(crate) fn check_start(pass: Option<&VerifiedLink>, workload: &Workload) -> Result<(), ShareTokenRefusal> {
     check_link(pass, workload.effective_access_mode())?;
     pass.map_or(Ok(()), VerifiedLink::check_starts_run)
 }
@@ -94,10 +94,10 @@ impl Executions {
         scope: TenantScope,
         workload: &Workload,
         pass: &VerifiedLink,
-    ) -> Result<TokenRefusal, Failure> {
+    ) -> Result<ShareTokenRefusal, Failure> {
         let id = pass.link().share_link_id;
         let seen = self.share_link_store.find(scope, workload.workload_id, id).await?;
-        let seen = seen.ok_or(Failure::ShareToken(TokenRefusal::Invalid))?;
+        let seen = seen.ok_or(Failure::ShareToken(ShareTokenRefusal::Invalid))?;
         // A closed link never reopens.
         seen.check_can_start_run().err().ok_or(Failure::Contended)
     }

@@ -12,7 +12,7 @@ use crate::{
 use fairway_domain::{
     access::Caller,
     execution::{
-        Outcome, Status,
+        ExecutionOutcome, Status,
         run::FinishedRun,
         script::{
             GatewayFailure, MAX_CONCURRENT_PER_TENANT, PreparedGateway, SandboxProfile, SandboxRefusal, Script,
@@ -94,7 +94,7 @@ impl RunPayload {
     pub(super) fn inputs(&self, workload: &Workload) -> Result<Cow<'_, Map<String, Value>>, Failure> {
         match (self, &workload.interface_config) {
             (Self::Inputs(inputs) | Self::Form(inputs), Some(interface)) => {
-                interface.validate_inputs(inputs).map(Cow::Owned).map_err(Failure::InvalidInputs)
+                interface.effective_inputs(inputs).map(Cow::Owned).map_err(Failure::InvalidInputs)
             }
             (Self::Inputs(inputs) | Self::Form(inputs), None) => Ok(Cow::Borrowed(inputs)),
             (Self::Script { script, .. }, _) => Ok(Cow::Owned(script.inputs())),
@@ -220,9 +220,9 @@ impl Drop for ScriptSlot {
 }
 
 /// The end of a script whose process was lost.
-pub(super) const LOST_SCRIPT: (Status, Outcome, &str, &str) = (
+pub(super) const LOST_SCRIPT: (Status, ExecutionOutcome, &str, &str) = (
     Status::Unknown,
-    Outcome::Unknown,
+    ExecutionOutcome::Unknown,
     GatewayFailure::Lost.code(),
     "it is unknown whether the script ran: the process that waited for it ended",
 );
@@ -237,7 +237,7 @@ impl ActiveRun {
         let began = engine.context.clock.now();
         let came = tokio::select! {
             in_time = timeout(self.time_left, gateway.run(request)) => {
-                in_time.map_or_else(|_| engine.code_gateway.abandon_behavior().timeout_outcome(), ScriptOutcome::Returned)
+                in_time.map_or_else(|_| engine.code_gateway.abandoned_script_fate().timeout_outcome(), ScriptOutcome::Returned)
             }
             cut = self.renew_lease(look) => ScriptOutcome::Interrupted(cut),
         };

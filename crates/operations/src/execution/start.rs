@@ -7,7 +7,7 @@ use super::{
 use crate::{
     Failure, Settings, Stores,
     access::{Authorizer, Claims, Identities, IdentityMode},
-    context::OperationContext,
+    clock_and_ids::ClockAndIds,
     execution::{
         active_runs::ActiveRuns,
         engine::RunEngine,
@@ -30,7 +30,7 @@ use fairway_domain::{
     },
     id::RequestId,
     idempotency::{IdempotencyStore, RequestKey},
-    share_link::{ShareLinkStore, TokenRefusal},
+    share_link::{ShareLinkStore, ShareTokenRefusal},
     tenant::TenantScope,
     workload::interface::AccessMode,
 };
@@ -50,7 +50,7 @@ pub(super) struct RunContext {
 
 /// Accepts runs from requests and starts them.
 pub struct Executions {
-    pub(crate) context: OperationContext,
+    pub(crate) context: ClockAndIds,
     pub(crate) active_runs: Arc<ActiveRuns>,
     pub(crate) code_gateway: Arc<dyn ScriptGateway>,
     pub(crate) large_runs: Arc<LargeRuns>,
@@ -226,7 +226,7 @@ const fn may_be_stale(failure: &Failure) -> bool {
             | Failure::Anonymous(_)
             | Failure::Contended
             | Failure::InvalidInputs(_)
-            | Failure::ShareToken(TokenRefusal::Required | TokenRefusal::Invalid)
+            | Failure::ShareToken(ShareTokenRefusal::Required | ShareTokenRefusal::Invalid)
             | Failure::Run(
                 RunRefusal::Suspended
                     | RunRefusal::Retired

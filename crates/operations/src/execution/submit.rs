@@ -10,7 +10,7 @@ use super::{
 use crate::{Failure, RunRefusal};
 use fairway_domain::{
     execution::{
-        Acceptance, Admission, Execution, Outcome, Status,
+        Acceptance, Admission, Execution, ExecutionOutcome, Status,
         ports::{AcceptOutcome, ExpectedRevisions},
     },
     id::ExecutionId,
@@ -142,5 +142,5 @@ fn submit_failure(admission: &Admission, failure: Failure) -> Failure {
 }
 
 fn denied_execution(acceptance: &Acceptance) -> Execution {
-    accepted_execution(acceptance, Status::Denied, Some((Outcome::Denied, acceptance.started_at)))
+    accepted_execution(acceptance, Status::Denied, Some((ExecutionOutcome::Denied, acceptance.started_at)))
 }

@@ -5,14 +5,14 @@ mod claims;
 use super::{
     early_end::{EarlyEnd, UnstartedRun},
     engine::{CheckpointPolicy, MAX_DECISIONS, Replay},
-    entry::{EntryRefusal, EntryRequest, RunEntry, policy_attributes},
     run::{ActiveRun, RunResult},
+    run_decision::{RunDecision, RunDecisionRefusal, RunDecisionRequest, policy_attributes},
     script::RunWork,
 };
 use crate::{
     Failure, Settings, Stores,
     access::{Claims, Identities},
-    context::OperationContext,
+    clock_and_ids::ClockAndIds,
     execution::{
         active_runs::ActiveRuns,
         engine::RunEngine,
@@ -27,7 +27,7 @@ use fairway_domain::{
     access::Caller,
     evidence::RecordedDecision,
     execution::{
-        Acceptance, Admission, DelegatedAccess, Outcome, Payload, RunRef, Status,
+        Acceptance, Admission, DelegatedAccess, ExecutionOutcome, Payload, RunRef, Status,
         dispatch::{Claim, ClaimedRun, MAX_RECLAIMS, RequestContext},
         ports::{LeaseStore, RunStore, WorkloadWithDeployment},
         run::{Interruption, SMALL_RUN_BYTES},
@@ -154,7 +154,7 @@ enum NextAction {
 
 /// Claims queued runs and executes them.
 pub struct RunWorker {
-    pub(super) context: OperationContext,
+    pub(super) context: ClockAndIds,
     pub(super) active_runs: Arc<ActiveRuns>,
     pub(super) large_runs: Arc<LargeRuns>,
     pub(super) plans: Arc<PlanCache>,
@@ -308,7 +308,7 @@ impl RunWorker {
         }
         let caller = self.submitter_of(claimed, sender, fresh).await?;
         let inputs_read = parse_object(inputs)?;
-        let entered = self.run_plans.enter(EntryRequest {
+        let run_decision = self.run_plans.decide_run(RunDecisionRequest {
             scope,
             caller: &caller,
             workload: &entry,
@@ -317,29 +317,29 @@ impl RunWorker {
             inputs: &inputs_read,
             has_steps: true,
         });
-        let entered = match entered.await {
-            Ok(entered) => entered,
-            Err(EntryRefusal::Stale) => return Ok(NextAction::Retry),
-            Err(EntryRefusal::NoActiveRelease) if !fresh => return Ok(NextAction::Retry),
-            Err(EntryRefusal::NoActiveRelease) => {
+        let run_decision = match run_decision.await {
+            Ok(run_decision) => run_decision,
+            Err(RunDecisionRefusal::Stale) => return Ok(NextAction::Retry),
+            Err(RunDecisionRefusal::NoActiveRelease) if !fresh => return Ok(NextAction::Retry),
+            Err(RunDecisionRefusal::NoActiveRelease) => {
                 return Ok(NextAction::End(EarlyEnd::failed("no_active_release", "no release is active")));
             }
-            Err(EntryRefusal::NothingToRun) => {
+            Err(RunDecisionRefusal::NothingToRun) => {
                 let message = "the release binds neither a flow nor a prompt with a model policy";
                 return Ok(NextAction::End(EarlyEnd::failed("nothing_to_run", message)));
             }
-            Err(EntryRefusal::Failed(failure)) => return Err(failure),
+            Err(RunDecisionRefusal::Failed(failure)) => return Err(failure),
         };
-        if entered.decision.outcome == policy::Outcome::Deny {
+        if run_decision.decision.outcome == policy::Outcome::Deny {
             // A denial on cached state is decided again on fresh state.
             if !fresh {
                 return Ok(NextAction::Retry);
             }
             let denied = EarlyEnd::denied("policy_denied", "the policy no longer allows this run");
-            return Ok(NextAction::End(EarlyEnd { decision: Some(entered.recorded), ..denied }));
+            return Ok(NextAction::End(EarlyEnd { decision: Some(run_decision.recorded), ..denied }));
         }
         let accepted = combined_decision(&claimed.decisions).ok_or(Failure::Inconsistent("a run has no decision"))?;
-        let RunEntry { lane, release_id, plan, attributes, decision, recorded, expected_revisions } = entered;
+        let RunDecision { lane, release_id, plan, attributes, decision, recorded, expected_revisions } = run_decision;
         let acceptance = self.current_acceptance(claimed, inputs, sender, release_id, lane, recorded);
         Ok(NextAction::Run(Box::new(ActiveRun {
             engine: Arc::clone(&self.run_engine),
@@ -443,7 +443,7 @@ impl RunWorker {
         let imposed = claimed.decisions.iter().flat_map(|decision| &decision.obligations);
         let owes = imposed.into_iter().any(|name| name == Obligation::NotifyOwner.as_str());
         let by = match (early_end.outcome, &claimed.cancelled_by) {
-            (Outcome::Cancelled, Some(by)) => by.clone(),
+            (ExecutionOutcome::Cancelled, Some(by)) => by.clone(),
             (_, Some(_) | None) => run.submitter.clone(),
         };
         let request_id =

@@ -11,7 +11,7 @@ use crate::{
 };
 use fairway_domain::{
     access::{Caller, ResourceScope},
-    asset::{Asset, canonical::Checksum, ports::ArtifactPath},
+    asset::{Asset, artifact_store::ArtifactPath, canonical::Checksum},
     execution::provider::ProviderError,
     id::{AssetId, IdSource, IngestId, TenantId, WorkspaceId},
     idempotency::RequestKey,
@@ -330,7 +330,7 @@ impl KnowledgeBases {
                     DocumentSource::Text(_) => None,
                     DocumentSource::Reference(source) => Some(source),
                 };
-                let digest = Checksum::of(text.as_bytes());
+                let digest = Checksum::blake3_of(text.as_bytes());
                 documents.push(NewDocument {
                     entry_id,
                     document_id,
@@ -393,7 +393,7 @@ fn chunk_text(
             start: piece.start,
             end: piece.end,
             tokens: piece.tokens,
-            digest: Checksum::of(content.as_bytes()),
+            digest: Checksum::blake3_of(content.as_bytes()),
             term_frequencies: count_words(title.into_iter().chain([content])),
             vector: None,
         })

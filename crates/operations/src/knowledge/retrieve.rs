@@ -142,10 +142,10 @@ impl KnowledgeBases {
             (question.asset, name.to_owned())
         };
         let contracts: Vec<(AssetId, String)> = questions.iter().map(named).collect();
-        let standings = self.contract_revocation_store.contract_states(scope, &contracts).await?;
+        let states = self.contract_revocation_store.contract_states(scope, &contracts).await?;
         // Missing answers of the store count as unknown contracts, which refuse.
-        let standings = standings.into_iter().chain(std::iter::repeat(ContractState::Unknown));
-        Ok(questions.iter().zip(standings).map(|(one, standing)| one.base.decide(&one.asked, standing)).collect())
+        let states = states.into_iter().chain(std::iter::repeat(ContractState::Unknown));
+        Ok(questions.iter().zip(states).map(|(one, state)| one.base.decide(&one.asked, state)).collect())
     }
 
     /// Retrieves chunks of documents.

@@ -69,8 +69,8 @@ impl KnowledgeBases {
         if self.contract_revocation_store.find_revocation(scope, id, contract_id).await?.is_some() {
             return Err(Failure::Contended);
         }
-        let standing = self.contract_revocation_store.contract_states(scope, &[(id, contract_id.to_owned())]).await?;
-        match standing.first() {
+        let states = self.contract_revocation_store.contract_states(scope, &[(id, contract_id.to_owned())]).await?;
+        match states.first() {
             // A contract that a version removed can be revoked explicitly too.
             Some(ContractState::InForce | ContractState::Revoked) => {}
             Some(ContractState::Unknown) | None => return Err(Failure::NotFound),

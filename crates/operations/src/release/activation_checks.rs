@@ -73,7 +73,7 @@ impl Releases {
             CheckScope::Decisive if !release.is_for_production() => Vec::new(),
             CheckScope::Decisive | CheckScope::All(_) => self.unenforced_controls(scope, release).await?,
         };
-        let mut standing = ActivationReport {
+        let mut report = ActivationReport {
             primary_route: None,
             flow: FlowStatus::Absent,
             tools: Vec::new(),
@@ -88,17 +88,17 @@ impl Releases {
             is_workload_retired: self.is_workload_retired(scope, release).await?,
         };
         for binding in &release.bindings {
-            self.check_binding(scope, release, binding, &mut standing).await?;
+            self.check_binding(scope, release, binding, &mut report).await?;
         }
-        let legacy = release.bindings.iter().rfind(|binding| binding.role == AssetKind::ModelConfig);
-        if let (None, Some(binding)) = (standing.primary_route, legacy) {
+        let model_config = release.bindings.iter().rfind(|binding| binding.role == AssetKind::ModelConfig);
+        if let (None, Some(binding)) = (report.primary_route, model_config) {
             // Runs are then routed by the model configuration.
-            standing.primary_route = Some(self.route_status(scope, binding).await?);
+            report.primary_route = Some(self.route_status(scope, binding).await?);
         }
         if release.bindings.iter().filter(|binding| binding.role == AssetKind::Memory).count() > 1 {
-            standing.unsupported_memory.push("more than one `memory` is bound".to_owned());
+            report.unsupported_memory.push("more than one `memory` is bound".to_owned());
         }
-        Ok(standing)
+        Ok(report)
     }
 
     /// Adds the findings on the content of a binding to the report.
@@ -220,9 +220,9 @@ impl Releases {
     async fn route_status(&self, scope: TenantScope, binding: &Binding) -> Result<RouteStatus, Failure> {
         let summary = self.content_summary(scope, binding).await?;
         let ContentSummary::Route(Some(route)) = &*summary else { return Ok(RouteStatus::NotApproved) };
-        let stands =
+        let is_effective =
             self.version_store.is_route_effective(scope, binding.asset_id, binding.asset_version_id, route).await?;
-        Ok(if stands { RouteStatus::Approved } else { RouteStatus::NotApproved })
+        Ok(if is_effective { RouteStatus::Approved } else { RouteStatus::NotApproved })
     }
 
     /// Whether runs would find no permitted route although they need one.
@@ -246,10 +246,10 @@ impl Releases {
             }
         }
         let residency = |slot: &str| self.provider.residency(slot);
-        let is_blind = searches.iter().any(|search| search.embedding == EmbeddingStatus::RouteRefused);
-        let is_mute =
+        let has_refused_search_route = searches.iter().any(|search| search.embedding == EmbeddingStatus::RouteRefused);
+        let has_no_allowed_route =
             policy.is_some_and(|policy| Routing::for_policy(&policy, profile.as_ref(), residency).allowed.is_empty());
-        Ok(is_blind || is_mute)
+        Ok(has_refused_search_route || has_no_allowed_route)
     }
 
     /// The approval rule of a workload profile.

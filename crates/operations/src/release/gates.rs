@@ -31,7 +31,7 @@ impl Releases {
         // state.
         let is_served = next.contains(&StateName::Active) || release.state.name() == StateName::Active;
         let searches = if is_served { self.vector_reports(scope, release).await? } else { Vec::new() };
-        let standing = if next.contains(&StateName::Active) {
+        let report = if next.contains(&StateName::Active) {
             self.activation_report(scope, release, CheckScope::All(&searches)).await?
         } else {
             ActivationReport::unchecked()
@@ -40,7 +40,7 @@ impl Releases {
         let around = GateContext {
             deployment,
             approval_rule: rule,
-            activation_report: &standing,
+            activation_report: &report,
             unresolved_references: &unresolved,
         };
         let mut gates = release.gates(&around);

@@ -71,7 +71,7 @@ impl Releases {
                         let stamp = self.context.stamp(caller);
                         let change = seen.release.roll_back(&targets, &seen.deployment, artifact_id, reason, &stamp)?;
                         let outcome = keyed_outcome(key, 200, artifact_id.uuid());
-                        match self.deployment_store.commit_deployment(scope, change, outcome.as_ref()).await {
+                        match self.deployment_store.commit_lane_change(scope, change, outcome.as_ref()).await {
                             Err(CommitError::Stale) => match expected.stale_failure() {
                                 Some(failure) => return Err(failure),
                                 None => {

@@ -80,11 +80,11 @@ impl Releases {
         &self,
         caller: &Caller,
         id: ReleaseId,
-        wanted: Transition,
+        transition: Transition,
         expected: &Precondition,
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<TransitionResult>, Failure> {
-        let operation = match wanted.to {
+        let operation = match transition.to {
             StateName::Draft | StateName::ReviewReady => Operation::SubmitRelease,
             StateName::Approved | StateName::Active | StateName::Superseded | StateName::Retired => {
                 Operation::MoveRelease
@@ -100,7 +100,7 @@ impl Releases {
                     for _ in 0..MAX_CONFLICTS {
                         expected.check(seen.release.revision)?;
                         let previous = seen.release.state.name();
-                        let decided = self.decide_transition(caller, scope, &place, &seen, &wanted).await?;
+                        let decided = self.decide_transition(caller, scope, &place, &seen, &transition).await?;
                         // The key refers to the fact of this transition, from which a replay reads its time.
                         let fact = decided.fact();
                         let (outcome, at) = (keyed_outcome(key, 200, fact.fact_id.uuid()), fact.occurred_at);
@@ -118,7 +118,7 @@ impl Releases {
                                     release: change.release.clone(),
                                     deployment: change.deployment.clone(),
                                 };
-                                let commit = self.deployment_store.commit_deployment(scope, *change, outcome.as_ref());
+                                let commit = self.deployment_store.commit_lane_change(scope, *change, outcome.as_ref());
                                 (placed, commit.await)
                             }
                         };
@@ -134,7 +134,7 @@ impl Releases {
                             },
                             committed => {
                                 let placed = placed.with_soak_start(committed?);
-                                let lane = wanted.single_lane(&placed.release);
+                                let lane = transition.single_lane(&placed.release);
                                 return Ok(TransitionResult { release: placed, previous: Some(previous), at, lane });
                             }
                         }
@@ -143,7 +143,7 @@ impl Releases {
                 },
                 async |fact| {
                     let placed = self.read_release(caller, id).await?;
-                    let lane = wanted.single_lane(&placed.release);
+                    let lane = transition.single_lane(&placed.release);
                     let event = self.audit_store.find(scope, fact.into()).await?;
                     // Keys written before this format refer to the release; a key lives for a day.
                     let event = event.filter(|event| event.subject_id == id.uuid());
@@ -162,11 +162,11 @@ impl Releases {
         scope: TenantScope,
         place: &ResourceScope,
         seen: &ReleaseWithDeployment,
-        wanted: &Transition,
+        transition: &Transition,
     ) -> Result<DecidedTransition, Failure> {
         let ReleaseWithDeployment { release, deployment } = seen;
         let stamp = self.context.stamp(caller);
-        Ok(match wanted.to {
+        Ok(match transition.to {
             StateName::Draft => DecidedTransition::ReleaseOnly(Box::new(release.reopen(deployment, &stamp)?)),
             StateName::ReviewReady => {
                 // Only a draft's references are resolved: other states refuse the transition anyway.
@@ -192,9 +192,9 @@ impl Releases {
                 DecidedTransition::ReleaseOnly(Box::new(release.approve(rule, deployment, &stamp)?))
             }
             StateName::Active => {
-                let standing = self.activation_report(scope, release, CheckScope::Decisive).await?;
+                let report = self.activation_report(scope, release, CheckScope::Decisive).await?;
                 let rule = self.approval_rule(scope, release).await?;
-                let change = release.activate(&wanted.lanes, deployment, &standing, rule, &stamp)?;
+                let change = release.activate(&transition.lanes, deployment, &report, rule, &stamp)?;
                 DecidedTransition::WithLanes(Box::new(change))
             }
             StateName::Retired => DecidedTransition::WithLanes(Box::new(release.retire(deployment, &stamp)?)),

@@ -5,7 +5,7 @@ use crate::{
     access::{Authorizer, Claims, Identities},
     asset::{Artifacts, RecordedMismatches},
     cache::{MAX_BYTES, caller_bytes, claims_bytes, weighted_cache},
-    context::OperationContext,
+    clock_and_ids::ClockAndIds,
     execution::{
         active_runs::ActiveRuns, large_runs::LargeRuns, plan::PlanCache, run_limit::RunSlots, script::ScriptSlots,
     },
@@ -16,7 +16,7 @@ use crate::{
 };
 use fairway_domain::{
     access::Caller,
-    asset::ports::ArtifactStore,
+    asset::artifact_store::ArtifactStore,
     execution::{http_call::HttpCaller, provider::Provider, script::ScriptGateway},
     id::{AssetVersionId, NamespaceId, TenantId, WorkspaceId},
 };
@@ -30,7 +30,7 @@ pub(crate) struct SharedState {
     pub(crate) provider: Arc<dyn Provider>,
     pub(crate) http_caller: Arc<dyn HttpCaller>,
     pub(crate) code_gateway: Arc<dyn ScriptGateway>,
-    pub(crate) context: OperationContext,
+    pub(crate) context: ClockAndIds,
     pub(crate) settings: Arc<Settings>,
     pub(crate) plans: Arc<PlanCache>,
     /// Callers by their claims. The accept statement verifies the revision of their permissions.
@@ -60,7 +60,7 @@ impl SharedState {
             provider: gateways.provider,
             http_caller: gateways.http_caller,
             code_gateway: gateways.code_gateway,
-            context: OperationContext::new(gateways.clock, gateways.ids),
+            context: ClockAndIds::new(gateways.clock, gateways.ids),
             settings: Arc::new(settings),
             plans: Arc::new(PlanCache::new()),
             callers: weighted_cache(MAX_BYTES.callers, |claims: &Claims, caller: &Arc<Caller>| {

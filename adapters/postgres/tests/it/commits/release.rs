@@ -117,7 +117,7 @@ pub(super) async fn deployment(stage: &Fixture) -> Decision {
     let next = stage.approved(&workload, &stage.bindable().await).await;
     let change = activation(&next, None);
     let store = store(stage);
-    Decision::new(async move |key| store.commit_deployment(scope(), change, key.as_ref()).await.map(|_| ()))
+    Decision::new(async move |key| store.commit_lane_change(scope(), change, key.as_ref()).await.map(|_| ()))
         .stale_after(increment_revision(&next.release))
         .stale_after(format!(
             "UPDATE deployment SET revision = revision + 1 WHERE workload_id = '{}'",
@@ -133,17 +133,17 @@ pub(super) async fn deployment(stage: &Fixture) -> Decision {
 pub(super) async fn rollback(stage: &Fixture) -> Decision {
     let (workload, old) = stage.active().await;
     let next = stage.approved(&workload, &stage.bindable().await).await;
-    stage.store.commit_deployment(scope(), activation(&next, None), None).await.unwrap();
+    stage.store.commit_lane_change(scope(), activation(&next, None), None).await.unwrap();
     let holder = stage.current_release(&next.release).await;
     let back = old.release.release_id;
     let old = stage.current_release(&old.release).await.release;
-    let ways = Lane::ALL.map(|lane| (lane, &old));
+    let rollbacks = Lane::ALL.map(|lane| (lane, &old));
     let change = holder
         .release
-        .roll_back(&ways, &holder.deployment, fresh(), "The answers are incomprehensible.", &stamp())
+        .roll_back(&rollbacks, &holder.deployment, fresh(), "The answers are incomprehensible.", &stamp())
         .unwrap();
     let store = store(stage);
-    Decision::new(async move |key| store.commit_deployment(scope(), change, key.as_ref()).await.map(|_| ()))
+    Decision::new(async move |key| store.commit_lane_change(scope(), change, key.as_ref()).await.map(|_| ()))
         .stale_after(increment_revision(&holder.release))
         .stale_after(format!(
             "UPDATE deployment SET revision = revision + 1 WHERE workload_id = '{}'",
@@ -163,7 +163,7 @@ pub(super) async fn rollout(stage: &Fixture) -> Decision {
         ([other.release.release_id].as_slice(), 0)
     );
     let store = store(stage);
-    Decision::new(async move |key| store.commit_deployment(scope(), change, key.as_ref()).await.map(|_| ()))
+    Decision::new(async move |key| store.commit_lane_change(scope(), change, key.as_ref()).await.map(|_| ()))
         .stale_after(increment_revision(&next.release))
         .stale_after(format!(
             "UPDATE deployment SET revision = revision + 1 WHERE workload_id = '{}'",
@@ -183,7 +183,7 @@ pub(super) async fn advance(stage: &Fixture) -> Decision {
     let by = Advance::Automatic(record);
     let change = placed.release.advance(by, &placed.deployment, &passing_checks(), RULE, &stamp()).unwrap();
     let (id, store) = (placed.release.release_id, store(stage));
-    Decision::new(async move |key| store.commit_deployment(scope(), change, key.as_ref()).await.map(|_| ()))
+    Decision::new(async move |key| store.commit_lane_change(scope(), change, key.as_ref()).await.map(|_| ()))
         .stale_after(increment_revision(&placed.release))
         .stale_after(format!(
             "UPDATE deployment SET revision = revision + 1 WHERE workload_id = '{}'",
@@ -227,9 +227,9 @@ async fn release_in_rollout(stage: &Fixture) -> (Workload, ReleaseWithDeployment
     let workload = stage.workload().await;
     let approved = stage.approved(&workload, &stage.bindable().await).await;
     let store = &stage.store;
-    store.commit_deployment(scope(), activation(&approved, Some(Lane::Standard)), None).await.unwrap();
+    store.commit_lane_change(scope(), activation(&approved, Some(Lane::Standard)), None).await.unwrap();
     let change = first_lane_of_plan(&stage.current_release(&approved.release).await);
-    store.commit_deployment(scope(), change, None).await.unwrap();
+    store.commit_lane_change(scope(), change, None).await.unwrap();
     let placed = stage.current_release(&approved.release).await;
     (workload, placed)
 }

@@ -3,10 +3,10 @@
 use super::{Decision, execution::accepted, store};
 use crate::fixture::{Fixture, acceptance, ending, fresh, run_ref, scope, stamp};
 use fairway_domain::{
-    asset::ports::ArtifactPath,
+    asset::artifact_store::ArtifactPath,
     evidence::EvidenceArtifact,
     execution::{
-        FinishRecord, Outcome, Payload, RunError, Status,
+        ExecutionOutcome, FinishRecord, Payload, RunError, Status,
         ports::RunStore,
         resolve_unknown::{RESOLVED_AS_FAILURE, ResolutionStore, ResolvedRun},
     },
@@ -19,14 +19,20 @@ pub(super) async fn resolution(stage: &Fixture) -> Decision {
     let on = stage.accepted_on(&workload, &placed).await;
     let run = acceptance(&placed);
     accepted(&stage.store, &run, on, None).await.unwrap();
-    let fact = run_ref(&run).ended_fact(Outcome::Unknown, Some("gateway_error"), None, &stamp());
-    let lost = FinishRecord { status: Status::Unknown, outcome: Outcome::Unknown, output: None, fact, ..ending(&run) };
+    let fact = run_ref(&run).ended_fact(ExecutionOutcome::Unknown, Some("gateway_error"), None, &stamp());
+    let lost = FinishRecord {
+        status: Status::Unknown,
+        outcome: ExecutionOutcome::Unknown,
+        output: None,
+        fact,
+        ..ending(&run)
+    };
     stage.store.finish(scope(), &lost).await.unwrap();
     let (artifact_id, id, at) = (fresh(), run.execution_id, stamp());
     let settlement = ResolvedRun {
         execution_id: id,
         status: Status::Failed,
-        outcome: Outcome::Failure,
+        outcome: ExecutionOutcome::Failure,
         error: Some(RunError::new(RESOLVED_AS_FAILURE, "x")),
         artifact: EvidenceArtifact {
             artifact_id,
@@ -36,7 +42,7 @@ pub(super) async fn resolution(stage: &Fixture) -> Decision {
             payload: Some(Payload { body: r#"{"note":"no"}"#.to_owned(), salt: [4; 16] }),
             created_at: at.at,
         },
-        fact: run_ref(&run).ended_fact(Outcome::Failure, Some(RESOLVED_AS_FAILURE), None, &at),
+        fact: run_ref(&run).ended_fact(ExecutionOutcome::Failure, Some(RESOLVED_AS_FAILURE), None, &at),
     };
     let store = store(stage);
     Decision::new(async move |key| store.commit_resolution(scope(), &settlement, key.as_ref()).await)

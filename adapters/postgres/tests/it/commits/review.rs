@@ -3,10 +3,10 @@
 use super::{Decision, execution::accepted, store};
 use crate::fixture::{Fixture, acceptance, ending, fresh, run_ref, scope, stamp};
 use fairway_domain::{
-    asset::ports::ArtifactPath,
+    asset::artifact_store::ArtifactPath,
     evidence::EvidenceArtifact,
     execution::{
-        Acceptance, FinishRecord, Outcome, Payload, RunError, Status,
+        Acceptance, ExecutionOutcome, FinishRecord, Payload, RunError, Status,
         ports::RunStore,
         review::{DeadlineCheck, ReviewEnd, ReviewStore},
     },
@@ -65,13 +65,13 @@ async fn ends(stage: &Fixture, in_time: DeadlineCheck) -> (Decision, fairway_dom
     let end = ReviewEnd {
         execution_id: id,
         status: Status::Denied,
-        outcome: Outcome::Denied,
+        outcome: ExecutionOutcome::Denied,
         error: Some(RunError::new("review_rejected", "x")),
         artifact: Some(artifact),
         fulfilled: vec![Obligation::HumanReview, Obligation::NotifyOwner],
         deadline_check: in_time,
         finished_at: at.at,
-        fact: run_ref(&run).ended_fact(Outcome::Denied, None, None, &at),
+        fact: run_ref(&run).ended_fact(ExecutionOutcome::Denied, None, None, &at),
     };
     let store = store(stage);
     let decision = Decision::new(async move |key| store.commit_end(scope(), &end, key.as_ref()).await)

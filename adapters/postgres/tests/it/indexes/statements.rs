@@ -11,10 +11,11 @@ use fairway_domain::{
     asset::{
         Lifecycle,
         artifact_index::ArtifactIndex,
+        artifact_store::{ArtifactPath, StoredObject},
         grant::AssetGrantStore,
         impact::{BindingTarget, ImpactStore, ReferenceTarget},
         kind::AssetKind,
-        ports::{ArtifactPath, AssetFilter, AssetStore, AssetVisibility, StoredObject, VersionStore},
+        ports::{AssetFilter, AssetStore, AssetVisibility, VersionStore},
     },
     audit::{AuditStore, FactSequencer},
     evidence::lineage::LineageFilter,

@@ -96,7 +96,7 @@ fn adopt_asset(server: &Server, asset: &DesiredAsset, refused: Failure) -> Resul
 fn add_version(server: &Server, asset: &DesiredAsset, asset_id: &str, known: &[Value]) -> Result<Version, Failure> {
     let (workspace, label) = (server.workspace_id()?, next_label(known));
     let moved = || stale_plan(&format!("asset {}", asset.slug), CONFLICT_OUTCOME);
-    let newest = |most| server.list_first(&["assets", asset_id, "versions"], &[("workspace_id", workspace)], most);
+    let newest = |limit| server.list_first(&["assets", asset_id, "versions"], &[("workspace_id", workspace)], limit);
     let same = |found: Option<Value>| {
         let same = found.filter(|found| string_or_empty(found, "checksum") == asset.checksum);
         Version::of(&same.ok_or_else(moved)?)

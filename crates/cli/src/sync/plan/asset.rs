@@ -111,7 +111,7 @@ pub(in super::super) fn asset_step(asset: &DesiredAsset, remote_state: &RemoteSt
         action,
         owner_ref: asset.owner_ref.clone(),
         checksum: asset.checksum.clone(),
-        text_checksum: sent.map(|text| Checksum::of(text.as_bytes()).as_str().to_owned()),
+        text_checksum: sent.map(|text| Checksum::blake3_of(text.as_bytes()).as_str().to_owned()),
         version: same.map(label),
         newest: newest.map(label),
         because: is_said_earlier

@@ -10,8 +10,8 @@ mod evaluation;
 mod external;
 mod guardrail;
 mod knowledge_base;
-mod route;
-mod sandbox;
+mod model_policy;
+mod sandbox_profile;
 mod violation;
 
 use super::{ContentProblem, schema, schema_walk};
@@ -47,7 +47,7 @@ fn check_rules(kind: AssetKind, content: &Value, compile: CompileMode) -> Vec<Co
         schema_walk::visit(root, content, &mut |visited| carried.check_value(visited, &mut findings));
     }
     match kind {
-        AssetKind::ModelPolicy => route::check(content, &mut findings),
+        AssetKind::ModelPolicy => model_policy::check(content, &mut findings),
         AssetKind::KnowledgeBase => knowledge_base::check(content, &mut findings),
         AssetKind::ToolDefinition => external::check_tool(content, &mut findings),
         AssetKind::HookDefinition => external::check_hook(content, &mut findings),
@@ -59,7 +59,7 @@ fn check_rules(kind: AssetKind, content: &Value, compile: CompileMode) -> Vec<Co
         AssetKind::WorkloadHarness => agent::check_harness(content, &mut findings),
         AssetKind::GuardrailConfig => guardrail::check(content, compile, &mut findings),
         AssetKind::EvaluationSuite => evaluation::check(content, compile, &mut findings),
-        AssetKind::SandboxProfile => sandbox::check(content, &mut findings),
+        AssetKind::SandboxProfile => sandbox_profile::check(content, &mut findings),
         // Their schemas, annotations or parsers cover every rule.
         AssetKind::PromptTemplate
         | AssetKind::ModelConfig

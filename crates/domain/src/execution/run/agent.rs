@@ -76,7 +76,7 @@ impl<'a> Run<'a> {
         step: &'a Step,
         inputs: &Map<String, Value>,
         choice: &'a ToolChoice,
-        most: Option<u64>,
+        max_turns: Option<u64>,
     ) -> Result<StepProgress, StepFailure> {
         let plan = self.run_input.plan;
         let (system_prompt, messages) = self.prepare_messages(step, inputs)?;
@@ -94,7 +94,7 @@ impl<'a> Run<'a> {
             messages,
             transcribed: 0,
             tools,
-            turns_left: most.unwrap_or(DEFAULT_TURNS),
+            turns_left: max_turns.unwrap_or(DEFAULT_TURNS),
             pending_calls: VecDeque::new(),
             active_call: None,
         };

@@ -2,7 +2,7 @@
 
 use super::{Run, RunEffect, StepFailure, StepProgress, model_call::as_micros};
 use crate::{
-    asset::ports::ArtifactPath,
+    asset::artifact_store::ArtifactPath,
     evidence::EvidenceArtifact,
     execution::{
         Payload, RunError,
@@ -80,7 +80,7 @@ impl<'a> Run<'a> {
             Some(other) => other.to_string(),
             None => return Err(StepFailure::failed("reference_missing", "the step has no query")),
         };
-        let top_k = inputs.get("top_k").and_then(Value::as_u64).and_then(|most| u32::try_from(most).ok());
+        let top_k = inputs.get("top_k").and_then(Value::as_u64).and_then(|limit| u32::try_from(limit).ok());
         Ok(RetrievalQuery { knowledge_index: knowledge, query, top_k })
     }
 

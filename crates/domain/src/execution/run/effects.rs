@@ -7,7 +7,7 @@ use super::{
 use crate::{
     evidence::{EvidenceArtifact, RecordedDecision, lineage::LineageItem},
     execution::{
-        Outcome, Payload, RunError, Status, StepRecord,
+        ExecutionOutcome, Payload, RunError, Status, StepRecord,
         http_call::HttpCall,
         plan::{PolicyAttributes, RunPlan},
         progress::RunEvent,
@@ -74,7 +74,7 @@ pub struct RunOutcome {
     /// The status. A run that awaits review has succeeded so far.
     pub status: Status,
     /// The outcome.
-    pub outcome: Outcome,
+    pub outcome: ExecutionOutcome,
     /// The error, if there is no answer.
     pub error: Option<RunError>,
     /// The answer, and the providers' metadata by step.

@@ -425,7 +425,7 @@ impl<'a> Run<'a> {
         let mut inputs = Map::clone(&self.inputs);
         inputs.insert("event".to_owned(), event);
         let (facts, plan) = (self.run_input.policy_attributes, self.run_input.plan);
-        facts.evaluate(policy, plan, &inputs, self.moment.now())
+        facts.decide_by_policy(policy, plan, &inputs, self.moment.now())
     }
 
     fn build_hook_call(&mut self, hook: &Hook, address: &str, passage: &Interception<'a>) -> HttpCall {

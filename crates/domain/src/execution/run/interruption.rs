@@ -1,6 +1,6 @@
 //! Interruptions: external reasons that end a run.
 
-use crate::execution::{Outcome, Status};
+use crate::execution::{ExecutionOutcome, Status};
 
 /// The reason a run is interrupted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,16 +18,16 @@ pub enum Interruption {
 impl Interruption {
     /// The resulting status, outcome, error code and message.
     #[must_use]
-    pub const fn ending(self) -> (Status, Outcome, &'static str, &'static str) {
+    pub const fn ending(self) -> (Status, ExecutionOutcome, &'static str, &'static str) {
         match self {
             Self::DeadlineExceeded => {
-                (Status::Failed, Outcome::Timeout, "deadline_exceeded", "the run exceeded its deadline")
+                (Status::Failed, ExecutionOutcome::Timeout, "deadline_exceeded", "the run exceeded its deadline")
             }
-            Self::LeaseLost => (Status::Failed, Outcome::Failure, "interrupted", "the run lost its lease"),
+            Self::LeaseLost => (Status::Failed, ExecutionOutcome::Failure, "interrupted", "the run lost its lease"),
             Self::WorkloadStopped => {
-                (Status::Cancelled, Outcome::Cancelled, "workload_suspended", "the workload was suspended")
+                (Status::Cancelled, ExecutionOutcome::Cancelled, "workload_suspended", "the workload was suspended")
             }
-            Self::Cancelled => (Status::Cancelled, Outcome::Cancelled, "cancelled", "the run was cancelled"),
+            Self::Cancelled => (Status::Cancelled, ExecutionOutcome::Cancelled, "cancelled", "the run was cancelled"),
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use super::{Run, RunEffect, RunOutcome};
 use crate::{
-    asset::ports::ArtifactPath,
+    asset::artifact_store::ArtifactPath,
     evidence::EvidenceArtifact,
     execution::{
         Status, digest_text,

@@ -4,7 +4,7 @@ use super::{
     Run, RunScope, SchemaResult, StepFailure, StepProgress, documents::documents_message, scope::RenderedPromptScope,
 };
 use crate::{
-    asset::{content::embedded::SchemaRejection, kind::AssetKind, ports::ArtifactPath},
+    asset::{artifact_store::ArtifactPath, content::embedded::SchemaRejection, kind::AssetKind},
     evidence::EvidenceArtifact,
     execution::{
         Payload,
@@ -99,7 +99,7 @@ impl<'a> Run<'a> {
             messages,
             tools,
             temperature: policy.temperature,
-            max_tokens: policy.max_tokens.and_then(|most| u32::try_from(most).ok()),
+            max_tokens: policy.max_tokens.and_then(|limit| u32::try_from(limit).ok()),
         });
         let asked = PendingRequest { routes: routes.clone(), sent_at: self.moment.now(), transcript_entry: said };
         let question = ModelRequest { kind: RequestKind::Completion, conversation, routes, is_streamable: is_shown };

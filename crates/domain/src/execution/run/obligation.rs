@@ -2,9 +2,9 @@
 
 use super::{FinishedRun, RunOutcome};
 use crate::{
-    asset::ports::ArtifactPath,
+    asset::artifact_store::ArtifactPath,
     evidence::EvidenceArtifact,
-    execution::{Outcome, Payload, RunError, Status, digest_text},
+    execution::{ExecutionOutcome, Payload, RunError, Status, digest_text},
     moment::Moment,
     policy::Obligation,
     redaction::Redactor,
@@ -36,8 +36,8 @@ impl FinishedRun {
             decision: ended.decision.clone(),
             offered_turn: None,
         };
-        if unfulfilled.outcome == Outcome::Success {
-            (unfulfilled.status, unfulfilled.outcome) = (Status::Failed, Outcome::Failure);
+        if unfulfilled.outcome == ExecutionOutcome::Success {
+            (unfulfilled.status, unfulfilled.outcome) = (Status::Failed, ExecutionOutcome::Failure);
             let message = "the policy imposes an obligation that this server cannot fulfil";
             unfulfilled.error = Some(RunError::new("obligation_unavailable", message));
         }
@@ -65,7 +65,7 @@ impl FinishedRun {
                 self.run_outcome.fulfilled.push((obligation, moment.now()));
             }
         }
-        if owed.contains(&Obligation::HumanReview) && self.run_outcome.outcome == Outcome::Success {
+        if owed.contains(&Obligation::HumanReview) && self.run_outcome.outcome == ExecutionOutcome::Success {
             self.run_outcome.status = Status::AwaitingReview;
             // The owner is notified of the run's end, which a pending review is not.
             self.run_outcome.fulfilled.retain(|(obligation, _)| *obligation != Obligation::NotifyOwner);
@@ -93,7 +93,7 @@ impl FinishedRun {
         self.record_evidence(moment, "citations", "citations.json", body, None);
         if !cites {
             self.run_outcome.output = None;
-            (self.run_outcome.status, self.run_outcome.outcome) = (Status::Failed, Outcome::Failure);
+            (self.run_outcome.status, self.run_outcome.outcome) = (Status::Failed, ExecutionOutcome::Failure);
             let message = "the answer cites no retrieved document";
             self.run_outcome.error = Some(RunError::new("citation_missing", message));
         }

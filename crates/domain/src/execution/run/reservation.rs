@@ -94,10 +94,10 @@ impl<'a> Run<'a> {
         let mut known =
             RunScope { plan: self.run_input.plan, inputs: &self.inputs, outputs: &self.outputs, own_output: None };
         for template in step.inputs.values() {
-            template.measure(&known, &mut room)?;
+            template.charge_budget(&known, &mut room)?;
         }
         match &step.kind {
-            StepKind::Return { output } => output.measure(&known, &mut room),
+            StepKind::Return { output } => output.charge_budget(&known, &mut room),
             StepKind::LlmCall { .. } | StepKind::Agent { .. } => {
                 let values = self.inputs.values().chain(self.outputs.values());
                 let longest = values.map(text_bytes).max().unwrap_or_default();
@@ -108,7 +108,7 @@ impl<'a> Run<'a> {
                 Some(StepOutput::Mapped(template)) => {
                     let decision = json!({ "outcome": "allow_with_obligations", "reason_code": "x".repeat(MAX_REASON_CODE_BYTES) });
                     known.own_output = Some((&step.id, decision));
-                    template.measure(&known, &mut room)
+                    template.charge_budget(&known, &mut room)
                 }
                 None | Some(StepOutput::Named(_)) => Ok(()),
             },
@@ -125,7 +125,7 @@ impl<'a> Run<'a> {
         let own = Some((step.id.as_str(), value));
         let known =
             RunScope { plan: self.run_input.plan, inputs: &self.inputs, outputs: &self.outputs, own_output: own };
-        let measured = template.measure(&known, &mut self.small_run_budget());
+        let measured = template.charge_budget(&known, &mut self.small_run_budget());
         let value = known.own_output.map_or(Value::Null, |(_, value)| value);
         (matches!(measured, Err(ResolveError::TooLarge(_))), value)
     }

@@ -128,7 +128,7 @@ fn run(plan: &RunPlan, answer: &str, cut_at: Option<(usize, Interruption)>) -> R
         stored_inputs: &sent,
         input_digest: sent.digest(),
     };
-    let decision = facts.decide(plan, &inputs, moments.next().now());
+    let decision = facts.decide_by_plan(plan, &inputs, moments.next().now());
     let mut run = Run::new(subject, decision, moments.next());
     let mut turn = run.start();
     let mut asked = 0;
@@ -167,7 +167,10 @@ fn stops_cyclic_flow_at_step_limit() {
     let plan = plan(allow_all_policy(), calls(&["a", "b"]).with_cycle_to_entry());
     let ended = run(&plan, "x", None);
     assert_eq!(ended.error.unwrap().code, "step_budget_exceeded");
-    assert_eq!((ended.status, ended.outcome, ended.steps.len()), (Status::Failed, Outcome::Failure, MAX_STEPS));
+    assert_eq!(
+        (ended.status, ended.outcome, ended.steps.len()),
+        (Status::Failed, ExecutionOutcome::Failure, MAX_STEPS)
+    );
     assert_eq!(ended.lineage.len(), lineage::MAX_LINEAGE + 1, "the lineage is bounded");
     assert_eq!(ended.lineage.last().unwrap().reference, "lineage_truncated");
 }
@@ -203,7 +206,7 @@ fn interrupted_run_keeps_its_transcript() {
         "reason_code": "watched", "obligations": ["record_transcript", "notify_owner"] }]);
     let plan = plan(policy(recording), calls(&["one", "two", "three"]));
     let ended = run(&plan, "secret words", Some((3, Interruption::DeadlineExceeded)));
-    assert_eq!((ended.status, ended.outcome), (Status::Failed, Outcome::Timeout));
+    assert_eq!((ended.status, ended.outcome), (Status::Failed, ExecutionOutcome::Timeout));
     assert!(ended.output.is_none());
     let transcript = ended.artifacts.iter().find(|artifact| artifact.kind == "transcript").unwrap();
     assert!(!Value::Object(transcript.body.clone()).to_string().contains("secret"), "{:?}", transcript.body);
@@ -266,7 +269,7 @@ fn denied_run_fulfils_earlier_obligations() {
     let trigger = json!({ "type": "api_request", "inputs_schema": { "text": "string" } });
     let content = json!({ "name": "f", "trigger": trigger, "entry_step": "ask", "steps": steps });
     let ended = run(&plan(policy(rules), Flow::from_content(&content).unwrap()), "x", None);
-    assert_eq!((ended.status, ended.outcome), (Status::Denied, Outcome::Denied));
+    assert_eq!((ended.status, ended.outcome), (Status::Denied, ExecutionOutcome::Denied));
     assert!(ended.artifacts.iter().any(|artifact| artifact.kind == "transcript"));
     assert_eq!(ended.fulfilled.len(), 1);
 }
@@ -343,7 +346,7 @@ fn estimates_fulfilment_work_in_advance() {
             stored_inputs: &sent,
             input_digest: sent.digest(),
         };
-        let decision = facts.decide(&plan, &inputs, moments.next().now());
+        let decision = facts.decide_by_plan(&plan, &inputs, moments.next().now());
         let mut run = Run::new(subject, decision, moments.next());
         assert!(matches!(run.start(), RunEffect::CallModel(_)));
         let turn = run.on_model(moments.next(), model_response(&long));

@@ -16,9 +16,9 @@ fn failure_codes_and_languages_round_trip() {
 
 #[test]
 fn lost_and_timed_out_scripts_have_unknown_outcome() {
-    assert_eq!(GatewayFailure::Unreachable.status_and_outcome(), (Status::Failed, Outcome::Failure));
-    assert_eq!(GatewayFailure::Lost.status_and_outcome(), (Status::Unknown, Outcome::Unknown));
-    assert_eq!(GatewayFailure::TimedOut.status_and_outcome(), (Status::Unknown, Outcome::Unknown));
+    assert_eq!(GatewayFailure::Unreachable.status_and_outcome(), (Status::Failed, ExecutionOutcome::Failure));
+    assert_eq!(GatewayFailure::Lost.status_and_outcome(), (Status::Unknown, ExecutionOutcome::Unknown));
+    assert_eq!(GatewayFailure::TimedOut.status_and_outcome(), (Status::Unknown, ExecutionOutcome::Unknown));
 }
 
 #[test]

@@ -84,7 +84,7 @@ fn chunk(score: f64, tokens: u32) -> RetrievedChunk {
         title: None,
         index: 0,
         text: "x".to_owned(),
-        digest: Checksum::of(b"x"),
+        digest: Checksum::blake3_of(b"x"),
         tokens,
         score,
     }

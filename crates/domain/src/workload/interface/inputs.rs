@@ -14,7 +14,7 @@ impl InterfaceConfig {
     ///
     /// # Errors
     /// With all problems by field. Names are compared as texts: `__proto__` is an unknown field like any other.
-    pub fn validate_inputs(&self, sent: &Map<String, Value>) -> Result<Map<String, Value>, Vec<InterfaceProblem>> {
+    pub fn effective_inputs(&self, sent: &Map<String, Value>) -> Result<Map<String, Value>, Vec<InterfaceProblem>> {
         let mut findings = Problems::default();
         let mut inputs = sent.clone();
         for field in self.input_fields() {

@@ -173,12 +173,12 @@ impl Problems {
     }
 
     /// Reads a list of bounded length.
-    pub(super) fn list<'v>(&mut self, value: &'v Value, path: &str, most: usize) -> Option<&'v [Value]> {
+    pub(super) fn list<'v>(&mut self, value: &'v Value, path: &str, limit: usize) -> Option<&'v [Value]> {
         let Some(items) = value.as_array() else {
             self.push(path, ProblemKind::Type);
             return None;
         };
-        self.check(path, items.len() <= most, ProblemKind::TooLong).then_some(items)
+        self.check(path, items.len() <= limit, ProblemKind::TooLong).then_some(items)
     }
 
     /// Reads a required member.

@@ -215,7 +215,7 @@ fn refuses_settings_of_other_field_types() {
 #[test]
 fn validates_inputs_against_the_form() {
     let config = InterfaceConfig::parse(&full_configuration()).unwrap();
-    let admit = |inputs: Value| config.validate_inputs(inputs.as_object().unwrap());
+    let admit = |inputs: Value| config.effective_inputs(inputs.as_object().unwrap());
     let filled = admit(json!({ "ticket": "refund", "due": "0001-01-01", "amount": 99.5, "tone": "warm" })).unwrap();
     assert_eq!(
         Value::Object(filled),
@@ -291,6 +291,6 @@ proptest! {
         let inputs = json!({ "d": format!("{year:04}-{month:02}-{day:02}") });
         let real = year > 0 && time::Month::try_from(month)
             .is_ok_and(|month| day >= 1 && day <= month.length(year));
-        prop_assert_eq!(config.validate_inputs(inputs.as_object().unwrap()).is_ok(), real);
+        prop_assert_eq!(config.effective_inputs(inputs.as_object().unwrap()).is_ok(), real);
     }
 }

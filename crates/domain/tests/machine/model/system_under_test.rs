@@ -58,7 +58,7 @@ pub(crate) fn decide(
 ) -> Result<Decision, Refusal> {
     let StoredState { releases, deployment, lane_history: moves } = seen;
     let DecisionInput { stamp, new_id: id, version } = fresh;
-    let standing = ActivationReport {
+    let report = ActivationReport {
         primary_route: None,
         flow: FlowStatus::Absent,
         tools: Vec::new(),
@@ -84,13 +84,13 @@ pub(crate) fn decide(
         Operation::Approve(release) => {
             releases[*release].approve(APPROVAL_RULE, deployment, stamp).map(Decision::Transition)
         }
-        Operation::Activate(release, taking) => releases[*release]
-            .activate(&lane_selection(taking), deployment, &standing, APPROVAL_RULE, stamp)
+        Operation::Activate(release, selection) => releases[*release]
+            .activate(&lane_selection(selection), deployment, &report, APPROVAL_RULE, stamp)
             .map(lane_decision),
         Operation::Advance(release) => {
             let record = SoakStatus { soak_seconds_left: 60, runs: EndedRuns { ended: 0, failed: 0 } };
             releases[*release]
-                .advance(Advance::Manual(record), deployment, &standing, APPROVAL_RULE, stamp)
+                .advance(Advance::Manual(record), deployment, &report, APPROVAL_RULE, stamp)
                 .map(lane_decision)
         }
         Operation::Retire(release) => releases[*release].retire(deployment, stamp).map(lane_decision),
@@ -103,13 +103,13 @@ pub(crate) fn decide(
                 let find = |id: ReleaseId| releases.iter().find(|release| release.release_id == id);
                 earlier.into_iter().filter_map(find).find(|to| to.is_rollback_target()).map(|to| (held, to))
             };
-            let ways: Vec<LaneRollback<'_>> = held_lanes
+            let rollbacks: Vec<LaneRollback<'_>> = held_lanes
                 .into_iter()
                 .filter(|held| requested_lane.is_none_or(|lane| lane == *held))
                 .filter_map(target)
                 .collect();
             releases[*release]
-                .roll_back(&ways, deployment, (*id).into(), "It answers in riddles.", stamp)
+                .roll_back(&rollbacks, deployment, (*id).into(), "It answers in riddles.", stamp)
                 .map(lane_decision)
         }
     };
@@ -120,8 +120,8 @@ fn lane_decision(change: DeploymentChange) -> Decision {
     Decision::Lanes(Box::new(change))
 }
 
-fn lane_selection(taking: &LaneSelection) -> activate::LaneSelection {
-    match taking {
+fn lane_selection(selection: &LaneSelection) -> activate::LaneSelection {
+    match selection {
         LaneSelection::All => activate::LaneSelection::All,
         LaneSelection::One(lane) => activate::LaneSelection::One(Lane::ALL[*lane]),
         LaneSelection::Plan(plan) => {

@@ -72,7 +72,7 @@ impl ImpactStore for InMemoryStore {
         _: TenantScope,
         targets: &[ReferenceTarget],
         known: &[AssetVersionId],
-        most: u32,
+        limit: u32,
     ) -> Result<Vec<Referrer>, StoreError> {
         let matches_target = |referrer: &&Referrer| {
             targets.iter().any(|target| {
@@ -83,7 +83,7 @@ impl ImpactStore for InMemoryStore {
             })
         };
         let new = |referrer: &&Referrer| !known.contains(&referrer.asset_version_id);
-        Ok(self.0.iter().filter(matches_target).filter(new).take(most as usize).cloned().collect())
+        Ok(self.0.iter().filter(matches_target).filter(new).take(limit as usize).cloned().collect())
     }
 
     async fn binding_releases(

@@ -284,7 +284,7 @@ mod tests {
         };
         let bytes = |server| {
             let source =
-                SourceVersion { reference: "look@v1".to_owned(), checksum: Checksum::of(b"{}"), size_bytes: 2 };
+                SourceVersion { reference: "look@v1".to_owned(), checksum: Checksum::blake3_of(b"{}"), size_bytes: 2 };
             tool_bytes(&BoundTool { slug: "look".to_owned(), source, tool: Tool::parse(&tool).unwrap(), server })
         };
         let (alone, few, many) = (bytes(None), bytes(Some(server(1))), bytes(Some(server(1_000))));

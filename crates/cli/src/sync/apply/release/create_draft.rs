@@ -73,7 +73,7 @@ impl<'b> DraftCreation<'b> {
         // Two attempts of one actor from the same state use the same key, and get the same draft.
         let versions: Vec<&str> = self.chosen.iter().map(|choice| choice.version).collect();
         let asked = json!({ "draft": body, "after": step.newest, "versions": versions });
-        let key = format!("fairway-sync-{}", Checksum::of(asked.to_string().as_bytes()).as_str());
+        let key = format!("fairway-sync-{}", Checksum::blake3_of(asked.to_string().as_bytes()).as_str());
         let made = server.post_with_key(&["releases"], &body, &key)?;
         let id = required_string(&made, "release_id")?;
         eprint(&format!("drafted release {id} of {} for {}", step.workload, step.environment));

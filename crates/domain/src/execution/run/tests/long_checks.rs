@@ -29,7 +29,7 @@ fn run_counting_checks(
         stored_inputs: &sent,
         input_digest: sent.digest(),
     };
-    let decision = facts.decide(plan, &inputs, moments.next().now());
+    let decision = facts.decide_by_plan(plan, &inputs, moments.next().now());
     let mut run = Run::new(subject, decision, moments.next());
     let (mut turn, mut checks, mut answers) = (run.start(), 0, answers.into_iter());
     loop {

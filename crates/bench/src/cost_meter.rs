@@ -12,7 +12,7 @@ use tokio_postgres::{Client, NoTls};
 pub(crate) use process::{peak_resident, resident};
 
 /// Reads all counters, over a connection that is otherwise idle.
-pub(crate) struct Meter {
+pub(crate) struct CostMeter {
     client: Client,
     postmaster: u32,
     log_inspection: LogInspection,
@@ -66,16 +66,16 @@ pub(crate) struct LogContents {
     pub(crate) commits: u64,
 }
 
-impl Meter {
+impl CostMeter {
     /// Connects to the administrative database of the server with this process id.
-    pub(crate) async fn open(url: &str, postmaster: u32) -> Result<Meter> {
+    pub(crate) async fn open(url: &str, postmaster: u32) -> Result<CostMeter> {
         let client = connect(url).await?;
         let contents = match client.batch_execute("CREATE EXTENSION IF NOT EXISTS pg_walinspect").await {
             Ok(()) => LogInspection::Available,
             // A build without contributed extensions reports only totals.
             Err(_) => LogInspection::Unavailable,
         };
-        Ok(Meter { client, postmaster, log_inspection: contents })
+        Ok(CostMeter { client, postmaster, log_inspection: contents })
     }
 
     /// The administrative connection, for use between measurements.

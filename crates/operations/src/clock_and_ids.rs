@@ -1,5 +1,6 @@
-//! Time, identifiers and the sequencer's wakeup, which every operation that changes something needs.
+//! The process's clock, id source and sequencer wakeup. Every operation that commits facts shares them.
 
+use crate::sequencer_wakeup::SequencerWakeup;
 use fairway_domain::{
     access::Caller,
     audit::Stamp,
@@ -8,33 +9,17 @@ use fairway_domain::{
     time::{Clock, Timestamp},
 };
 use std::sync::Arc;
-use tokio::sync::Notify;
 
-/// Wakes the sequencer when facts are pending. One wakeup covers any number of facts.
-#[derive(Debug, Default)]
-pub struct SequencerWakeup(Notify);
-
-impl SequencerWakeup {
-    /// Reports that facts are pending.
-    pub fn notify_facts(&self) {
-        self.0.notify_one();
-    }
-
-    /// Waits until facts are pending.
-    pub async fn wait(&self) {
-        self.0.notified().await;
-    }
-}
-
-/// The time and identifiers of an operation, and the wakeup for the facts that it commits.
+/// The clock and the id source of the process, and the wakeup for committed facts. It holds nothing about a single call;
+/// a stamp takes its caller as an argument.
 #[derive(Clone)]
-pub(crate) struct OperationContext {
+pub(crate) struct ClockAndIds {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) ids: Arc<dyn IdSource>,
     pub(crate) sequencer: Arc<SequencerWakeup>,
 }
 
-impl OperationContext {
+impl ClockAndIds {
     pub(crate) fn new(clock: Arc<dyn Clock>, ids: Arc<dyn IdSource>) -> Self {
         Self { clock, ids, sequencer: Arc::default() }
     }

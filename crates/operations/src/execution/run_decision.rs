@@ -1,5 +1,5 @@
-//! The entry of a run: the release that serves it, its plan, and the policy's decision on its inputs. Requests and
-//! workers enter runs here.
+//! The decision on a run: the release that serves its lane, the release's plan, and the policy's decision on the inputs.
+//! Requests and workers both decide here; `attempt` and `worker` then admit the run.
 
 use super::plan::{CachedPlan, RunPlans};
 use crate::{Failure, workload::scope_of};
@@ -19,35 +19,35 @@ use fairway_domain::{
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
-/// A run that asks to be entered.
+/// A requested run, as its decision reads it.
 #[derive(Clone, Copy)]
-pub(super) struct EntryRequest<'e> {
+pub(super) struct RunDecisionRequest<'r> {
     pub(super) scope: TenantScope,
     /// The principal of the run.
-    pub(super) caller: &'e Caller,
-    pub(super) workload: &'e WorkloadWithDeployment,
-    pub(super) environment: &'e Slug,
+    pub(super) caller: &'r Caller,
+    pub(super) workload: &'r WorkloadWithDeployment,
+    pub(super) environment: &'r Slug,
     /// The requested lane.
     pub(super) lane: Lane,
-    pub(super) inputs: &'e Map<String, Value>,
+    pub(super) inputs: &'r Map<String, Value>,
     /// Whether the run executes the steps of its plan; a script does not.
     pub(super) has_steps: bool,
 }
 
-/// An entered run. Its policy may deny it.
-pub(super) struct RunEntry {
+/// The decision on a run. Its policy may deny the run.
+pub(super) struct RunDecision {
     pub(super) lane: Lane,
     pub(super) release_id: ReleaseId,
     pub(super) plan: Arc<CachedPlan>,
     pub(super) attributes: PolicyAttributes,
     pub(super) decision: PolicyDecision,
     pub(super) recorded: RecordedDecision,
-    /// The revisions that the entry was decided on.
+    /// The revisions that the decision was made on.
     pub(super) expected_revisions: ExpectedRevisions,
 }
 
-/// The reason why a run cannot be entered.
-pub(super) enum EntryRefusal {
+/// The reason why a run cannot be decided on.
+pub(super) enum RunDecisionRefusal {
     /// No release serves the lane.
     NoActiveRelease,
     /// The release binds neither a flow nor a prompt with a model policy.
@@ -59,28 +59,28 @@ pub(super) enum EntryRefusal {
 }
 
 impl RunPlans {
-    /// Enters a run under the release that serves it.
-    pub(super) async fn enter(&self, request: EntryRequest<'_>) -> Result<RunEntry, EntryRefusal> {
-        let EntryRequest { scope, caller, workload: entry, environment, lane, inputs, has_steps } = request;
-        let deployment = entry.deployment.as_ref().ok_or(EntryRefusal::NoActiveRelease)?;
-        let (lane, release_id) = deployment.serving_release(lane).ok_or(EntryRefusal::NoActiveRelease)?;
+    /// Decides on a run under the release that serves its lane.
+    pub(super) async fn decide_run(&self, request: RunDecisionRequest<'_>) -> Result<RunDecision, RunDecisionRefusal> {
+        let RunDecisionRequest { scope, caller, workload: entry, environment, lane, inputs, has_steps } = request;
+        let deployment = entry.deployment.as_ref().ok_or(RunDecisionRefusal::NoActiveRelease)?;
+        let (lane, release_id) = deployment.serving_release(lane).ok_or(RunDecisionRefusal::NoActiveRelease)?;
         let plan = match self.plan(scope, &entry.workload, release_id, deployment.revision).await {
-            Err(Failure::Contended) => return Err(EntryRefusal::Stale),
-            plan => plan.map_err(EntryRefusal::Failed)?,
+            Err(Failure::Contended) => return Err(RunDecisionRefusal::Stale),
+            plan => plan.map_err(RunDecisionRefusal::Failed)?,
         };
         if has_steps && !plan.plan.is_runnable() {
-            return Err(EntryRefusal::NothingToRun);
+            return Err(RunDecisionRefusal::NothingToRun);
         }
         let attributes = policy_attributes(caller, entry, environment, lane);
         let now = self.context.clock.now();
-        let decision = attributes.decide(&plan.plan, inputs, now);
+        let decision = attributes.decide_by_plan(&plan.plan, inputs, now);
         let recorded = RecordedDecision::from_decision(self.context.new_id::<DecisionId>(), &decision, now);
         let expected_revisions = ExpectedRevisions {
             deployment: deployment.revision,
             workload: entry.workload.revision,
             access: caller.access_revision,
         };
-        Ok(RunEntry { lane, release_id, plan, attributes, decision, recorded, expected_revisions })
+        Ok(RunDecision { lane, release_id, plan, attributes, decision, recorded, expected_revisions })
     }
 }
 

@@ -1,8 +1,4 @@
-//! Route that calls the built-in tools.
-
-mod runtime_info;
-
-pub(crate) use runtime_info::*;
+//! The route that calls a built-in tool.
 
 use crate::{
     caller::UnverifiedClaims,
@@ -20,10 +16,7 @@ use crate::{
 };
 use actix_web::{HttpRequest, HttpResponse, post, web};
 use fairway_domain::{
-    access::{
-        ActorRef,
-        delegation::{self, DelegationFields},
-    },
+    access::{ActorRef, delegation, on_behalf_of::OnBehalfOfFields},
     id::RequestId,
     idempotency::RequestKey,
     rate_limit::ClientAddress,
@@ -44,8 +37,9 @@ use uuid::Uuid;
 
 /// A tool to call.
 #[derive(Deserialize, ToSchema)]
+#[schema(as = CallOfTool)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct CallOfTool {
+pub(crate) struct ToolCallBody {
     /// Arguments that match the tool's schema in the manifest.
     #[schema(value_type = Option<Object>)]
     arguments: Option<Map<String, Value>>,
@@ -228,7 +222,7 @@ fn finish_run(run: Result<Run, Failure>, inputs_at: &str) -> Result<(ToolResult,
         ("tool" = String, Path, description = "`execute_flow`, `query_knowledge_base` or `inspect_evidence`"),
         KeyParams,
     ),
-    request_body = CallOfTool,
+    request_body = ToolCallBody,
     responses(
         (status = 200, description = "The result of the tool", body = ToolResult),
         (status = 429, description = "The queue of runs is full, or the rate limit of a public workload is exceeded", body = ErrorBody),
@@ -243,12 +237,12 @@ pub(crate) async fn call_tool(
     UnverifiedClaims(claims): UnverifiedClaims,
     tool: web::Path<String>,
     keyed: IdempotencyHeader,
-    body: Body<CallOfTool>,
+    body: Body<ToolCallBody>,
 ) -> Result<HttpResponse, ApiError> {
     let tool = BuiltinTool::parse(&tool).ok_or_else(ApiError::not_found)?;
     let key = keyed.into_request_key(&claims.actor, || body.digest());
-    let CallOfTool { arguments, execution_mode, actor_ref, actor_type, actor_auth_mode } = body.into_inner();
-    let delegation = DelegationFields { execution_mode, actor_ref, actor_type, actor_auth_mode };
+    let ToolCallBody { arguments, execution_mode, actor_ref, actor_type, actor_auth_mode } = body.into_inner();
+    let delegation = OnBehalfOfFields { execution_mode, actor_ref, actor_type, actor_auth_mode };
     let on_behalf_of = api.services.executions.delegated_subject(api.mode, &claims.actor, &delegation)?;
     delegation::check_tool(tool, on_behalf_of.as_ref())?;
     let asked = tool::parse_call(tool, arguments.unwrap_or_default())?;

@@ -1,4 +1,4 @@
-//! Measures a template's value without creating it.
+//! Charges a budget for the value of a template without creating the value.
 
 use super::{ReferenceScope, ResolveError, Template, TextPart, TextTemplate, lookup};
 use crate::flow::budget::{BudgetExhausted, ValueBudget};
@@ -10,28 +10,28 @@ impl Template {
     ///
     /// # Errors
     /// The errors of [`Self::resolve`].
-    pub fn measure(&self, scope: &dyn ReferenceScope, allowance: &mut ValueBudget) -> Result<(), ResolveError> {
-        self.measure_at(scope, allowance, 0)
+    pub fn charge_budget(&self, scope: &dyn ReferenceScope, budget: &mut ValueBudget) -> Result<(), ResolveError> {
+        self.charge_budget_at(scope, budget, 0)
     }
 
-    fn measure_at(
+    fn charge_budget_at(
         &self,
         scope: &dyn ReferenceScope,
-        allowance: &mut ValueBudget,
+        budget: &mut ValueBudget,
         above: usize,
     ) -> Result<(), ResolveError> {
         match self {
-            Self::Scalar(value) => Ok(allowance.charge_at(value, above)?),
-            Self::Text(text) => text.measure(scope, allowance, above),
+            Self::Scalar(value) => Ok(budget.charge_at(value, above)?),
+            Self::Text(text) => text.charge_budget(scope, budget, above),
             Self::List(items) => {
-                allowance.charge_level(above)?;
-                items.iter().try_for_each(|item| item.measure_at(scope, &mut *allowance, above + 1))
+                budget.charge_level(above)?;
+                items.iter().try_for_each(|item| item.charge_budget_at(scope, &mut *budget, above + 1))
             }
             Self::Object(members) => {
-                allowance.charge_level(above)?;
+                budget.charge_level(above)?;
                 members.iter().try_for_each(|(key, member)| {
-                    allowance.charge_key(key)?;
-                    member.measure_at(scope, &mut *allowance, above + 1)
+                    budget.charge_key(key)?;
+                    member.charge_budget_at(scope, &mut *budget, above + 1)
                 })
             }
         }
@@ -39,24 +39,24 @@ impl Template {
 }
 
 impl TextTemplate {
-    fn measure(
+    fn charge_budget(
         &self,
         scope: &dyn ReferenceScope,
-        allowance: &mut ValueBudget,
+        budget: &mut ValueBudget,
         above: usize,
     ) -> Result<(), ResolveError> {
         if let [TextPart::Reference(only)] = self.parts.as_slice() {
-            return Ok(allowance.charge_at(&*lookup(scope, only)?, above)?);
+            return Ok(budget.charge_at(&*lookup(scope, only)?, above)?);
         }
-        allowance.charge_level(above)?;
+        budget.charge_level(above)?;
         for part in &self.parts {
             match part {
-                TextPart::Literal(text) => allowance.charge_text(text)?,
+                TextPart::Literal(text) => budget.charge_text(text)?,
                 TextPart::Reference(reference) => match lookup(scope, reference)?.as_ref() {
                     Value::Null => {}
-                    Value::String(text) => allowance.charge_text(text)?,
+                    Value::String(text) => budget.charge_text(text)?,
                     value @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
-                        write!(BudgetCounter(allowance), "{value}").map_err(|_| BudgetExhausted)?;
+                        write!(BudgetCounter(budget), "{value}").map_err(|_| BudgetExhausted)?;
                     }
                 },
             }

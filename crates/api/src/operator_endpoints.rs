@@ -1,4 +1,4 @@
-//! Routes of health, readiness and metrics.
+//! The routes for operators and probes: liveness, readiness and metrics.
 
 use crate::{
     compose::Api,

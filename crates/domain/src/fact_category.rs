@@ -1,11 +1,11 @@
-//! Notifications: the categories of events that people can subscribe to.
+//! The notification category of a fact. People subscribe to categories.
 
 use serde::Serialize;
 
-/// The notification category of a fact. Preferences are per category.
+/// A notification category of a fact. A fact has any number of them; preferences are per category.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Category {
+pub enum FactCategory {
     /// Failed, denied or timed-out runs.
     Executions,
     /// Requested and given verdicts.
