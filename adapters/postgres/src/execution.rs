@@ -143,7 +143,7 @@ fn execution(row: &Row) -> Result<Execution, StoreError> {
         status: row.parsed("status", Status::parse)?,
         outcome: outcome.map(|text| decode("outcome", ExecutionOutcome::parse(text))).transpose()?,
         error: code.zip(message).map(|(code, message)| RunError { code, message, offset }),
-        output: row.column("output")?,
+        output: row.column::<Option<&str>>("output")?.map(Into::into),
         reason_code: row.column::<Option<String>>("reason_code")?.unwrap_or_default(),
         started_at: row.timestamp("started_at")?,
         finished_at: row.optional_timestamp("finished_at")?,

@@ -239,8 +239,12 @@ impl ExecutionResult {
 }
 
 fn parse_stored_output(execution: &Execution) -> Result<Option<StoredOutput>, ApiError> {
-    let parse = |text: &String| serde_json::from_str(text);
-    execution.output.as_ref().map(parse).transpose().map_err(|error| ApiError::internal().caused_by(&error))
+    execution
+        .output
+        .as_deref()
+        .map(serde_json::from_str)
+        .transpose()
+        .map_err(|error| ApiError::internal().caused_by(&error))
 }
 
 impl ExecutionView {

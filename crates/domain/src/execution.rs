@@ -29,7 +29,7 @@ use crate::{
 };
 use serde::Serialize;
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 use uuid::Uuid;
 
 /// The status of an execution.
@@ -177,8 +177,8 @@ impl RunError {
 /// A salted payload. Erasing the salt with the body makes the digest meaningless.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Payload {
-    /// Canonical JSON.
-    pub body: String,
+    /// Canonical JSON, shared by the run and the statements that store it.
+    pub body: Arc<str>,
     /// 16 random bytes.
     pub salt: [u8; 16],
 }
@@ -266,7 +266,7 @@ impl Acceptance {
             submitter: self.submitter.clone(),
             snapshot: self.snapshot,
             decision: self.decision.clone(),
-            inputs: Payload { body: String::new(), salt: self.inputs.salt },
+            inputs: Payload { body: "".into(), salt: self.inputs.salt },
             request_context: self.request_context.clone(),
             delegated_access: self.delegated_access.clone(),
             started_at: self.started_at,
@@ -472,7 +472,7 @@ pub struct Execution {
     /// The error, if there is no answer.
     pub error: Option<RunError>,
     /// The answer, while it is retained.
-    pub output: Option<String>,
+    pub output: Option<Arc<str>>,
     /// The reason code of the admission decision.
     pub reason_code: String,
     /// When it was accepted.

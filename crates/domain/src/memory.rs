@@ -315,7 +315,7 @@ impl Writeback {
 /// Salted digest of a turn.
 #[must_use]
 pub fn turn_digest(said: &str, answered: &str, salt: [u8; 16]) -> [u8; 32] {
-    Payload { body: json!([said, answered]).to_string(), salt }.digest()
+    Payload { body: json!([said, answered]).to_string().into(), salt }.digest()
 }
 
 /// The question of a run as stored in memory: the last user message, otherwise its inputs.

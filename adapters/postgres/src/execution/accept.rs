@@ -1,10 +1,10 @@
-//! Accepts runs. One statement writes everything of each run, or nothing of it if a revision that its decision used has
-//! changed. Concurrent accepts share the statement.
+//! Accepts runs. A statement writes everything of each run, or nothing of it if a revision that its decision used has
+//! changed. Concurrent accepts share a statement.
 
 use crate::{
     database::{commit, commit_batch},
     group_commit::BatchCommitter,
-    guarded::{CLAIM_KEYS, FactColumns, GuardedBatch, Input},
+    guarded::{CLAIM_KEYS, FactColumns, GuardedBatch, Input, Query},
     row::RowExt,
 };
 use async_trait::async_trait;
@@ -28,82 +28,105 @@ use time::OffsetDateTime;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-/// Accepts runs: each starts under a lease, waits in the tenant's queue, or is denied.
-///
-/// `current` has the runs whose expected revisions are current; it locks no row, so runs of one workload never wait for
-/// each other. `admitted` has those of them whose idempotency key is claimed. A tenant's queue limit is checked once,
-/// because counting a long queue is slow; a batch may exceed it by its own size. A share link is used after the key is
-/// claimed, so a replayed request counts no use; a closed link raises, and the statement writes nothing.
-static ACCEPT: GuardedBatch = GuardedBatch::of_parts(
+/// The runs whose expected revisions are current. It locks no row, so runs of one workload never wait for each other.
+const CURRENT: &str = "current AS MATERIALIZED (
+        SELECT input.* FROM input
+        JOIN deployment USING (tenant_id, workload_id, environment)
+        JOIN workload USING (tenant_id, workload_id)
+        JOIN tenant USING (tenant_id)
+        WHERE deployment.revision = expected_deployment AND workload.revision = expected_workload
+            AND workload.status = 'registered' AND tenant.access_revision = expected_access";
+
+/// Tenants whose queue is full. The limit is checked once for each tenant, because counting a long queue is slow; a batch
+/// may exceed it by its own size.
+const FULL_QUEUES: &str = "full_queue AS MATERIALIZED (
+        SELECT tenant_id FROM (
+            SELECT tenant_id, min(queue_limit) AS queue_limit FROM input WHERE queue_limit IS NOT NULL GROUP BY tenant_id
+        ) AS queueing
+        WHERE EXISTS (SELECT FROM execution_queue AS queued WHERE queued.tenant_id = queueing.tenant_id
+            OFFSET queueing.queue_limit - 1)
+     ),
+     ";
+
+/// Inserts the runs whose idempotency key is claimed, with their inputs, decisions and leases.
+const INSERT_RUNS: &str = "admitted AS MATERIALIZED (
+        SELECT current.* FROM current WHERE key_name IS NULL
+        UNION ALL
+        SELECT current.* FROM current JOIN claimed USING (execution_id)
+     ),
+     run AS (
+        INSERT INTO execution (tenant_id, execution_id, workload_id, workspace_id, release_id, environment, lane,
+            deployment_revision, submitter, snapshot, input_digest, status, outcome, started_at, finished_at,
+            share_link_id, result_token, delegate)
+        SELECT tenant_id, execution_id, workload_id, workspace_id, release_id, environment, lane,
+            expected_deployment, submitter, snapshot, input_digest, status, outcome, started_at, finished_at,
+            share_link_id, result_token, delegate
+        FROM admitted
+     ),
+     inputs AS (
+        INSERT INTO execution_input (tenant_id, execution_id, salt, body, sender)
+        SELECT tenant_id, execution_id, salt, body, sender FROM admitted
+     ),
+     decision AS (
+        INSERT INTO policy_decision (tenant_id, execution_id, decision_id, outcome, reason_code, obligations, rules,
+            evaluated_at)
+        SELECT tenant_id, execution_id, decision_id, decision_outcome, reason_code,
+            ARRAY(SELECT jsonb_array_elements_text(decision_lists -> 'obligations')),
+            ARRAY(SELECT jsonb_array_elements_text(decision_lists -> 'rules')), evaluated_at
+        FROM admitted
+     ),
+     lease AS (
+        INSERT INTO execution_lease (tenant_id, execution_id, token, lease_for, lapses_at, deadline_at, script)
+        SELECT tenant_id, execution_id, lease_token, make_interval(secs => lease_seconds),
+            fairway_now() + make_interval(secs => lease_seconds),
+            fairway_now() + make_interval(secs => deadline_seconds), is_script
+        FROM admitted WHERE lease_token IS NOT NULL
+     )";
+
+/// The parts that only some runs have: a use of a share link, a place in the queue, and the facts of denials and scripts.
+/// A link is used after the key is claimed, so a replayed request counts no use; a closed link raises, and the statement
+/// writes nothing.
+const INSERT_RARE_PARTS: &str = ", used_link AS MATERIALIZED (
+        SELECT fairway_use_share_link(tenant_id, workload_id, share_link_id) FROM admitted
+        WHERE share_link_id IS NOT NULL AND status <> 'denied'
+     ),
+     queued AS (
+        INSERT INTO execution_queue (tenant_id, execution_id)
+        SELECT tenant_id, execution_id FROM admitted WHERE queue_limit IS NOT NULL
+     ),
+     exception AS (
+        INSERT INTO execution_exception (tenant_id, status, execution_id, workload_id, workspace_id, release_id)
+        SELECT tenant_id, status, execution_id, workload_id, workspace_id, release_id FROM admitted
+        WHERE status = 'denied'
+     ),
+     recorded AS (
+        SELECT tenant_id, fact_id, fact_workspace_id, fact_kind, fact_body, fact_leaf_hash FROM admitted
+        WHERE fact_id IS NOT NULL
+     )";
+
+/// For runs that start at once. Each additional CTE costs time for the whole batch, so the others have a statement of their
+/// own.
+static ACCEPT: Query = Query::of_parts(&[
+    CURRENT,
+    "),
+     ",
+    CLAIM_KEYS,
+    INSERT_RUNS,
+    " SELECT current.execution_id, admitted.execution_id IS NOT NULL AS is_admitted, false AS is_queue_full
+      FROM current LEFT JOIN admitted USING (execution_id)",
+]);
+
+/// For all runs.
+static ACCEPT_WITH_ALL_PARTS: GuardedBatch = GuardedBatch::of_parts(
     &[
-        "full_queue AS MATERIALIZED (
-            SELECT tenant_id FROM (
-                SELECT tenant_id, min(queue_limit) AS queue_limit FROM input WHERE queue_limit IS NOT NULL GROUP BY tenant_id
-            ) AS queueing
-            WHERE EXISTS (SELECT FROM execution_queue AS queued WHERE queued.tenant_id = queueing.tenant_id
-                OFFSET queueing.queue_limit - 1)
-         ),
-         current AS MATERIALIZED (
-            SELECT input.* FROM input
-            JOIN deployment USING (tenant_id, workload_id, environment)
-            JOIN workload USING (tenant_id, workload_id)
-            JOIN tenant USING (tenant_id)
-            WHERE deployment.revision = expected_deployment AND workload.revision = expected_workload
-                AND workload.status = 'registered' AND tenant.access_revision = expected_access
-                AND (queue_limit IS NULL OR tenant_id NOT IN (SELECT tenant_id FROM full_queue))
+        FULL_QUEUES,
+        CURRENT,
+        " AND (queue_limit IS NULL OR tenant_id NOT IN (SELECT tenant_id FROM full_queue))
          ),
          ",
         CLAIM_KEYS,
-        "admitted AS MATERIALIZED (
-            SELECT current.* FROM current WHERE key_name IS NULL
-            UNION ALL
-            SELECT current.* FROM current JOIN claimed USING (execution_id)
-         ),
-         used_link AS MATERIALIZED (
-            SELECT fairway_use_share_link(tenant_id, workload_id, share_link_id) FROM admitted
-            WHERE share_link_id IS NOT NULL AND status <> 'denied'
-         ),
-         run AS (
-            INSERT INTO execution (tenant_id, execution_id, workload_id, workspace_id, release_id, environment, lane,
-                deployment_revision, submitter, snapshot, input_digest, status, outcome, started_at, finished_at,
-                share_link_id, result_token, delegate)
-            SELECT tenant_id, execution_id, workload_id, workspace_id, release_id, environment, lane,
-                expected_deployment, submitter, snapshot, input_digest, status, outcome, started_at, finished_at,
-                share_link_id, result_token, delegate
-            FROM admitted
-         ),
-         inputs AS (
-            INSERT INTO execution_input (tenant_id, execution_id, salt, body, sender)
-            SELECT tenant_id, execution_id, salt, body, sender FROM admitted
-         ),
-         decision AS (
-            INSERT INTO policy_decision (tenant_id, execution_id, decision_id, outcome, reason_code, obligations, rules,
-                evaluated_at)
-            SELECT tenant_id, execution_id, decision_id, decision_outcome, reason_code,
-                ARRAY(SELECT jsonb_array_elements_text(decision_lists -> 'obligations')),
-                ARRAY(SELECT jsonb_array_elements_text(decision_lists -> 'rules')), evaluated_at
-            FROM admitted
-         ),
-         lease AS (
-            INSERT INTO execution_lease (tenant_id, execution_id, token, lease_for, lapses_at, deadline_at, script)
-            SELECT tenant_id, execution_id, lease_token, make_interval(secs => lease_seconds),
-                fairway_now() + make_interval(secs => lease_seconds),
-                fairway_now() + make_interval(secs => deadline_seconds), is_script
-            FROM admitted WHERE lease_token IS NOT NULL
-         ),
-         queued AS (
-            INSERT INTO execution_queue (tenant_id, execution_id)
-            SELECT tenant_id, execution_id FROM admitted WHERE queue_limit IS NOT NULL
-         ),
-         exception AS (
-            INSERT INTO execution_exception (tenant_id, status, execution_id, workload_id, workspace_id, release_id)
-            SELECT tenant_id, status, execution_id, workload_id, workspace_id, release_id FROM admitted
-            WHERE status = 'denied'
-         ),
-         recorded AS (
-            SELECT tenant_id, fact_id, fact_workspace_id, fact_kind, fact_body, fact_leaf_hash FROM admitted
-            WHERE fact_id IS NOT NULL
-         )",
+        INSERT_RUNS,
+        INSERT_RARE_PARTS,
     ],
     "recorded",
     "SELECT current.execution_id, admitted.execution_id IS NOT NULL AS is_admitted, false AS is_queue_full,
@@ -153,10 +176,8 @@ impl BatchCommitter for AcceptCommitter {
         &self,
         pending: &[&PendingAccept],
     ) -> Result<Option<Vec<Result<AcceptOutcome, CommitError>>>, StoreError> {
-        let input = batch_input(pending);
-        let Some(rows) = commit_batch(&self.0, ACCEPT.text(&input)?, &input.params()).await? else {
-            return Ok(None);
-        };
+        let (sql, input) = prepare(pending)?;
+        let Some(rows) = commit_batch(&self.0, sql, &input.params()).await? else { return Ok(None) };
         let outcomes: HashMap<Uuid, AcceptOutcome> = rows.iter().map(outcome).collect::<Result<_, _>>()?;
         let outcome = |pending: &&PendingAccept| {
             Ok(outcomes.get(&pending.run.execution_id.uuid()).copied().unwrap_or(AcceptOutcome::Stale))
@@ -165,8 +186,8 @@ impl BatchCommitter for AcceptCommitter {
     }
 
     async fn commit_one(&self, pending: &PendingAccept) -> Result<AcceptOutcome, CommitError> {
-        let input = batch_input(&[pending]);
-        let rows = match commit(&self.0, ACCEPT.text(&input)?, &input.params()).await {
+        let (sql, input) = prepare(&[pending])?;
+        let rows = match commit(&self.0, sql, &input.params()).await {
             Err(CommitError::Conflict(Conflict::ShareLinkClosed)) => return Ok(AcceptOutcome::LinkClosed),
             rows => rows?,
         };
@@ -220,21 +241,35 @@ impl<'a> AdmissionColumns<'a> {
     }
 }
 
+/// The statement that has the parts of all `pending` runs, and its input.
+fn prepare<'v>(pending: &[&'v PendingAccept]) -> Result<(&'static str, Input<'v>), StoreError> {
+    let starts =
+        |run: &Acceptance| matches!(run.admission, Admission::Run { .. }) && run.delegated_access.share_link.is_none();
+    let admissions: Vec<AdmissionColumns<'v>> =
+        pending.iter().map(|pending| AdmissionColumns::of(&pending.run)).collect();
+    let input = batch_input(pending, &admissions);
+    if pending.iter().all(|pending| starts(&pending.run)) {
+        return Ok((ACCEPT.text(&input)?, input));
+    }
+    let mut facts = FactColumns::default();
+    for (pending, admission) in pending.iter().zip(&admissions) {
+        facts.push_optional(pending.scope, admission.fact);
+    }
+    let limits = admissions.iter().map(|admission| admission.queue_limit).collect();
+    let input = facts.into_input(input.with_all("queue_limit", limits));
+    Ok((ACCEPT_WITH_ALL_PARTS.text(&input)?, input))
+}
+
 /// The columns of a batch of accepts.
-fn batch_input<'v>(pending: &[&'v PendingAccept]) -> Input<'v> {
+fn batch_input<'v>(pending: &[&'v PendingAccept], admissions: &[AdmissionColumns<'v>]) -> Input<'v> {
     let runs = || pending.iter().map(|pending| &pending.run);
     let expected = || pending.iter().map(|pending| pending.expected);
     let decisions = || runs().map(|run| &run.decision);
     let access = || runs().map(|run| &run.delegated_access);
     let keys = || pending.iter().map(|pending| pending.key.as_ref());
-    let admissions: Vec<AdmissionColumns<'v>> = runs().map(AdmissionColumns::of).collect();
     let seconds = |duration: Duration| duration.as_secs_f64();
-    let mut facts = FactColumns::default();
-    for (pending, admission) in pending.iter().zip(&admissions) {
-        facts.push_optional(pending.scope, admission.fact);
-    }
     let admission = || admissions.iter();
-    let input = Input::many()
+    Input::many()
         .with_all("tenant_id", pending.iter().map(|pending| pending.scope.tenant().uuid()).collect())
         .with_all("workload_id", runs().map(|run| run.workload_id.uuid()).collect())
         .with_all("environment", runs().map(|run| run.environment.as_str()).collect())
@@ -253,7 +288,7 @@ fn batch_input<'v>(pending: &[&'v PendingAccept]) -> Input<'v> {
         .with_all("started_at", runs().map(|run| run.started_at.to_datetime()).collect())
         .with_all("finished_at", admission().map(|admission| admission.finished_at).collect())
         .with_all("salt", runs().map(|run| run.inputs.salt.as_slice()).collect())
-        .with_all("body", runs().map(|run| run.inputs.body.as_str()).collect())
+        .with_all("body", runs().map(|run| &*run.inputs.body).collect())
         .with_all("sender", runs().map(|run| request_context_json(&run.request_context)).collect())
         .with_all("decision_id", decisions().map(|decision| decision.decision_id.uuid()).collect())
         .with_all("decision_outcome", decisions().map(|decision| decision.outcome.as_str()).collect())
@@ -272,7 +307,6 @@ fn batch_input<'v>(pending: &[&'v PendingAccept]) -> Input<'v> {
             admission().map(|admission| admission.lease.map(|lease| seconds(lease.2))).collect(),
         )
         .with_all("is_script", admission().map(|admission| admission.is_script).collect())
-        .with_all("queue_limit", admission().map(|admission| admission.queue_limit).collect())
         .with_all("share_link_id", access().map(|access| access.share_link.map(ShareLinkId::uuid)).collect())
         .with_all(
             "result_token",
@@ -282,8 +316,7 @@ fn batch_input<'v>(pending: &[&'v PendingAccept]) -> Input<'v> {
         .with_all("key_caller", keys().map(|key| key.map(|key| key.caller.to_string())).collect())
         .with_all("key_route", keys().map(|key| key.map(|key| key.route.as_str())).collect())
         .with_all("key_name", keys().map(|key| key.map(|key| key.key.as_str())).collect())
-        .with_all("key_digest", keys().map(|key| key.map(|key| key.body_digest.as_slice())).collect());
-    facts.into_input(input)
+        .with_all("key_digest", keys().map(|key| key.map(|key| key.body_digest.as_slice())).collect())
 }
 
 /// The stored form of a run's request context.

@@ -17,7 +17,7 @@ use fairway_domain::{
     store::StoreError,
     tenant::TenantScope,
 };
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
@@ -110,7 +110,7 @@ async fn read_large_output(
     scope: TenantScope,
     id: ExecutionId,
     bytes: i64,
-) -> Result<Option<String>, StoreError> {
+) -> Result<Option<Arc<str>>, StoreError> {
     static READ: Query = Query::new(
         "SELECT body FROM execution_result AS result JOIN execution USING (tenant_id, execution_id)
          WHERE tenant_id = {tenant_id} AND execution_id = {execution_id}
@@ -120,5 +120,5 @@ async fn read_large_output(
     let input =
         single_run(scope.tenant().uuid(), id.uuid()).with_param("retention", database.result_retention.as_secs_f64());
     let (rows, _permit) = large.rows(database, READ.text(&input)?, &input.params()).await?;
-    rows.first().map(|row| row.column("body")).transpose()
+    rows.first().map(|row| row.column::<&str>("body").map(Into::into)).transpose()
 }

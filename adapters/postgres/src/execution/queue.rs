@@ -244,7 +244,7 @@ fn build_claimed(
         execution: execution(row)?,
         snapshot: bytes("snapshot")?,
         inputs: match (row.column("has_inputs")?, salt.zip(body)) {
-            (_, Some((salt, body))) => ClaimedInputs::Loaded(Payload { body, salt }),
+            (_, Some((salt, body))) => ClaimedInputs::Loaded(Payload { body: body.into(), salt }),
             (true, None) => ClaimedInputs::NotLoaded,
             (false, None) => ClaimedInputs::Erased,
         },
@@ -285,7 +285,7 @@ pub(super) async fn read_inputs(
     let Some(row) = row else { return Ok(None) };
     let salt = row.column::<Option<&[u8]>>("salt")?.map(|salt| decode("salt", salt.try_into().ok())).transpose()?;
     let body: Option<String> = row.column("body")?;
-    Ok(salt.zip(body).map(|(salt, body)| Payload { body, salt }))
+    Ok(salt.zip(body).map(|(salt, body)| Payload { body: body.into(), salt }))
 }
 
 /// Cancels a run: removes it from the queue under a lease of the caller, or marks its lease as cancelled for the

@@ -70,7 +70,7 @@ impl ResolutionStore for Database {
             .with("artifact_body", Value::Object(document.body.clone()).to_string())
             .with("artifact_created_at", document.created_at.to_datetime())
             .with("note_salt", note.map(|note| note.salt.as_slice()))
-            .with("note_body", note.map(|note| note.body.as_str()));
+            .with("note_body", note.map(|note| &*note.body));
         self.commit_guarded(&RESOLVE, scope, &settlement.fact, key, input).await.map(|_| ())
     }
 }

@@ -132,7 +132,7 @@ impl ReviewStore for Database {
             .with("storage_ref", document.map(|document| ArtifactPath::as_str(&document.storage_ref)))
             .with("artifact_body", document.map(|document| Value::Object(document.body.clone()).to_string()))
             .with("note_salt", note.map(|note| note.salt.as_slice()))
-            .with("note_body", note.map(|note| note.body.as_str()));
+            .with("note_body", note.map(|note| &*note.body));
         self.commit_guarded(&END_REVIEW, scope, &end.fact, key, input).await.map(|_| ())
     }
 

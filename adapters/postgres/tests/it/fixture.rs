@@ -358,7 +358,7 @@ pub(crate) fn acceptance(placed: &ReleaseWithDeployment) -> Acceptance {
         submitter: actor(),
         snapshot: snapshot_digest(placed),
         decision: decision(policy::Outcome::Allow),
-        inputs: Payload { body: json!({ "ticket": "I was charged twice" }).to_string(), salt: [1; 16] },
+        inputs: Payload { body: json!({ "ticket": "I was charged twice" }).to_string().into(), salt: [1; 16] },
         request_context: RequestContext {
             request_id: fresh(),
             groups: vec!["group:care".to_owned()],
@@ -446,7 +446,7 @@ pub(crate) fn lease_of(run: &Acceptance) -> Uuid {
 /// A completed run with an output, a step, an event, a second decision, an artifact with a payload, a fulfilled
 /// obligation, and a lineage item.
 pub(crate) fn ending(run: &Acceptance) -> FinishRecord {
-    let output = Payload { body: json!({ "output": "billing", "metadata": {} }).to_string(), salt: [2; 16] };
+    let output = Payload { body: json!({ "output": "billing", "metadata": {} }).to_string().into(), salt: [2; 16] };
     let artifact_id = fresh();
     FinishRecord {
         execution_id: run.execution_id,
@@ -467,7 +467,7 @@ pub(crate) fn ending(run: &Acceptance) -> FinishRecord {
             kind: "provider_call",
             storage_ref: ArtifactPath::of_evidence(run.execution_id, artifact_id, "provider_call.json"),
             body: Map::from_iter([("tokens".to_owned(), json!(3))]),
-            payload: Some(Payload { body: r#"{"calls":[]}"#.to_owned(), salt: [3; 16] }),
+            payload: Some(Payload { body: r#"{"calls":[]}"#.into(), salt: [3; 16] }),
             created_at: now(),
         }],
         lineage: vec![LineageItem {

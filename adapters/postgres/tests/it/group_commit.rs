@@ -224,7 +224,7 @@ async fn large_commits_leave_connections_for_small_statements() {
         let store = Arc::clone(&stage.store);
         commits.spawn(async move { store.commit_version(scope(), version, None).await.is_ok() });
         let mut run = acceptance(&placed);
-        run.inputs.body = json!({ "ticket": text }).to_string();
+        run.inputs.body = json!({ "ticket": text }).to_string().into();
         let store = Arc::clone(&stage.store);
         commits.spawn(async move { store.accept(scope(), &run, on, None).await.is_ok() });
     }

@@ -119,7 +119,7 @@ async fn large_payloads_and_outputs_wait_for_memory() {
     for bytes in [LARGE - 1, LARGE] {
         let (run, mut end) = accepted(&stage).await;
         let text = json!("x".repeat(bytes - 2));
-        let payload = Payload { body: text.to_string(), salt: [4; 16] };
+        let payload = Payload { body: text.to_string().into(), salt: [4; 16] };
         end.output = Some(payload.clone());
         end.artifacts[0].payload = Some(payload);
         stage.store.finish(scope(), &end).await.unwrap();
@@ -134,7 +134,7 @@ async fn large_payloads_and_outputs_wait_for_memory() {
                 assert!(is_unavailable(&run), "a large output was read without memory");
             } else {
                 assert_eq!(artifact.unwrap().unwrap().1.payload.as_ref(), Some(text));
-                assert_eq!(run.unwrap().unwrap().output, Some(text.to_string()));
+                assert_eq!(run.unwrap().unwrap().output, Some(text.to_string().into()));
             }
         }
         fairway_memory_limit::limit_process(1);
@@ -150,7 +150,7 @@ async fn large_outputs_under_review_wait_for_memory() {
         let text = json!("x".repeat(bytes - 2)).to_string();
         end.status = Status::AwaitingReview;
         end.review_timeout = Some(Duration::from_secs(600));
-        end.output = Some(Payload { body: text.clone(), salt: [4; 16] });
+        end.output = Some(Payload { body: text.clone().into(), salt: [4; 16] });
         end.fact = run_ref(&run).review_requested_fact(end.output.as_ref(), &stamp());
         stage.store.finish(scope(), &end).await.unwrap();
         runs.push((run.execution_id, text));

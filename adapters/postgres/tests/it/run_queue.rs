@@ -217,7 +217,7 @@ async fn cancel_during_a_concurrent_claim_can_be_retried() {
 
 /// Inputs with a JSON text of `bytes` bytes.
 fn inputs_of_size(bytes: usize) -> Payload {
-    Payload { body: format!("\"{}\"", "x".repeat(bytes - 2)), salt: [7; 16] }
+    Payload { body: format!("\"{}\"", "x".repeat(bytes - 2)).into(), salt: [7; 16] }
 }
 
 /// A queued run with these inputs.

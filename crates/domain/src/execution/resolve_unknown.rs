@@ -120,7 +120,8 @@ pub fn resolve(
         environment: &run.environment,
         input_digest: record.input_digest,
     };
-    let note = note.map(|note| Payload { body: json!({ "note": note.as_str() }).to_string(), salt: moment.salt() });
+    let note =
+        note.map(|note| Payload { body: json!({ "note": note.as_str() }).to_string().into(), salt: moment.salt() });
     let note_digest = note.as_ref().map(|note| digest_text(&note.digest()));
     let detail = json!({ "outcome": outcome.as_str(), "note_digest": note_digest });
     let fact = named.fact(FactKind::ExecutionSettled, detail, stamp).with_categories(categories.iter().copied());

@@ -306,7 +306,7 @@ fn execute_run(scenario: &Scenario, plan: &RunPlan, request: &RunRequest, out: &
         return;
     }
     let env = FixedEnv { now: request.now, count: AtomicU64::new(0) };
-    let payload = Payload { body: Value::Object(request.inputs.clone()).to_string(), salt: [7; 16] };
+    let payload = Payload { body: Value::Object(request.inputs.clone()).to_string().into(), salt: [7; 16] };
     let input = RunInput {
         execution_id: ExecutionId::from(env.moment().new_id()),
         plan,

@@ -109,7 +109,8 @@ impl Executions {
             has_steps: request.payload.has_steps(),
         });
         let run_decision = run_decision.await?;
-        let sent = Payload { body: Value::Object(Map::clone(&inputs)).to_string(), salt: self.context.ids.salt() };
+        let sent =
+            Payload { body: Value::Object(Map::clone(&inputs)).to_string().into(), salt: self.context.ids.salt() };
         let input_digest = sent.digest();
         let run = RunRef {
             execution_id,

@@ -145,7 +145,7 @@ impl ActiveRun {
         match self.run_work(work, look).await {
             Ok((ended, last, remembered)) => {
                 // The inputs may be large and are no longer needed.
-                (self.inputs, self.acceptance.inputs.body) = (Map::new(), String::new());
+                (self.inputs, self.acceptance.inputs.body) = (Map::new(), "".into());
                 let finished_at = self.engine.context.clock.now();
                 let ending = FinishRecord { writeback: remembered, ..self.build_end(ended, last, finished_at) };
                 if self.store_end(&ending).await {
@@ -296,7 +296,7 @@ impl ActiveRun {
     fn build_end(&self, ended: RunOutcome, progress: Option<ProgressRecord>, finished_at: Timestamp) -> FinishRecord {
         let output = ended.output.map(|(output, metadata)| Payload {
             // Moved instead of copied: the output may be large.
-            body: Value::from_iter([("output", output), ("metadata", Value::Object(metadata))]).to_string(),
+            body: Value::from_iter([("output", output), ("metadata", Value::Object(metadata))]).to_string().into(),
             salt: self.engine.context.ids.salt(),
         });
         let accepted = &self.acceptance;

@@ -47,7 +47,7 @@ pub(super) fn runs<'v>(pending: &[&'v PendingFinish]) -> Input<'v> {
             endings().map(|ending| is_over(ending).then(|| ending.finished_at.to_datetime())).collect(),
         )
         .with_all("salt", outputs().map(|output| output.map(|output| output.salt.as_slice())).collect())
-        .with_all("output", outputs().map(|output| output.map(|output| output.body.as_str())).collect())
+        .with_all("output", outputs().map(|output| output.map(|output| &*output.body)).collect())
         .with_all("output_digest", outputs().map(|output| output.map(|output| output.digest().to_vec())).collect());
     let input = facts.into_input(input).with_param("first_execution", first).with_param("last_execution", last);
     let input = with_steps(input, &numbered_steps(endings()));
@@ -145,7 +145,7 @@ pub(super) fn with_rare_parts<'v>(
         .with_all("execution_id", ids(&payloads))
         .with_all("artifact_id", payloads.iter().map(|(_, (artifact, _))| *artifact).collect())
         .with_all("salt", payloads.iter().map(|(_, (_, payload))| payload.salt.as_slice()).collect())
-        .with_all("body", payloads.iter().map(|(_, (_, payload))| payload.body.as_str()).collect())
+        .with_all("body", payloads.iter().map(|(_, (_, payload))| &*payload.body).collect())
         .with_rows("review")
         .with_all("execution_id", ids(&reviews))
         .with_all("timeout_seconds", reviews.iter().map(|(_, timeout)| timeout.as_secs_f64()).collect())

@@ -39,7 +39,7 @@ pub(super) async fn resolution(stage: &Fixture) -> Decision {
             kind: "settlement",
             storage_ref: ArtifactPath::of_evidence(id, artifact_id, "settlement.json"),
             body: Map::new(),
-            payload: Some(Payload { body: r#"{"note":"no"}"#.to_owned(), salt: [4; 16] }),
+            payload: Some(Payload { body: r#"{"note":"no"}"#.into(), salt: [4; 16] }),
             created_at: at.at,
         },
         fact: run_ref(&run).ended_fact(ExecutionOutcome::Failure, Some(RESOLVED_AS_FAILURE), None, &at),

@@ -59,7 +59,7 @@ async fn ends(stage: &Fixture, in_time: DeadlineCheck) -> (Decision, fairway_dom
         kind: "review",
         storage_ref: ArtifactPath::of_evidence(id, artifact_id, "review.json"),
         body: Map::new(),
-        payload: Some(Payload { body: r#"{"note":"no"}"#.to_owned(), salt: [4; 16] }),
+        payload: Some(Payload { body: r#"{"note":"no"}"#.into(), salt: [4; 16] }),
         created_at: at.at,
     };
     let end = ReviewEnd {

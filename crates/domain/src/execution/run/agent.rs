@@ -407,7 +407,7 @@ impl<'a> Run<'a> {
         let number = self.tool_calls;
         let latency = call.started_at.duration_until(self.moment.now());
         let texts = json!({ "arguments": call.arguments, "result": result.as_ref().ok() });
-        let payload = Payload { body: texts.to_string(), salt: self.moment.salt() };
+        let payload = Payload { body: texts.to_string().into(), salt: self.moment.salt() };
         let reference = call.tool.map(|bound| bound.source.reference.as_str());
         let mut body = Map::from_iter([
             ("step_id".to_owned(), json!(step.id)),

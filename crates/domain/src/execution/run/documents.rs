@@ -177,7 +177,7 @@ impl<'a> Run<'a> {
         mut body: Map<String, Value>,
         chunks: &[RetrievedChunk],
     ) {
-        let payload = Payload { body: json!({ "query": lookup.query }).to_string(), salt: self.moment.salt() };
+        let payload = Payload { body: json!({ "query": lookup.query }).to_string().into(), salt: self.moment.salt() };
         let asset: AssetId = knowledge.asset;
         body.insert("step_id".to_owned(), json!(step.id));
         body.insert("knowledge_base_asset_id".to_owned(), json!(asset));

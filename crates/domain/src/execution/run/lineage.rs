@@ -123,7 +123,7 @@ impl Run<'_> {
             origin: Origin::ToolResult,
             influence_role: InfluenceRole::Evidence,
             reference: reference.to_owned(),
-            digest: Payload { body, salt: self.run_input.stored_inputs.salt }.digest(),
+            digest: Payload { body: body.into(), salt: self.run_input.stored_inputs.salt }.digest(),
             size_bytes,
             untrusted: Some(UntrustedReason::ToolResult),
         };
@@ -189,7 +189,7 @@ impl Run<'_> {
             None => Origin::System,
         };
         let size_bytes = as_u64(body.len());
-        let digest = Payload { body, salt: self.run_input.stored_inputs.salt }.digest();
+        let digest = Payload { body: body.into(), salt: self.run_input.stored_inputs.salt }.digest();
         let reference = format!("steps.{id}.output");
         Some(LineageInput { origin, influence_role: InfluenceRole::Evidence, reference, digest, size_bytes, untrusted })
     }

@@ -104,7 +104,7 @@ impl FinishedRun {
     fn record_transcript(&mut self, moment: &mut Moment) -> bool {
         let entries = std::mem::take(&mut self.transcript);
         let (calls, payload) = (entries.len(), json!({ "calls": entries }).to_string());
-        let payload = Payload { body: payload, salt: moment.salt() };
+        let payload = Payload { body: payload.into(), salt: moment.salt() };
         let body = Map::from_iter([
             ("calls".to_owned(), json!(calls)),
             ("digest".to_owned(), json!(digest_text(&payload.digest()))),

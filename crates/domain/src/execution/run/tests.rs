@@ -119,7 +119,7 @@ fn model_response(text: &str) -> ModelResponse {
 fn run(plan: &RunPlan, answer: &str, cut_at: Option<(usize, Interruption)>) -> RunOutcome {
     let (facts, moments, redactor) = (policy_attributes(), Moments::default(), Redactor::default());
     let inputs = json!({ "text": "charged twice" }).as_object().unwrap().clone();
-    let sent = Payload { body: Value::Object(inputs.clone()).to_string(), salt: [1; 16] };
+    let sent = Payload { body: Value::Object(inputs.clone()).to_string().into(), salt: [1; 16] };
     let subject = RunInput {
         execution_id: Uuid::from_u128(7).into(),
         plan,
@@ -337,7 +337,7 @@ fn estimates_fulfilment_work_in_advance() {
         let plan = plan(rule(obligation), calls(&["one"]));
         let (facts, moments) = (policy_attributes(), Moments::default());
         let inputs = Map::new();
-        let sent = Payload { body: "{}".to_owned(), salt: [1; 16] };
+        let sent = Payload { body: "{}".into(), salt: [1; 16] };
         let subject = RunInput {
             execution_id: Uuid::from_u128(7).into(),
             plan: &plan,

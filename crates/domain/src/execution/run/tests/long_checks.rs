@@ -19,7 +19,7 @@ fn run_counting_checks(
 ) -> (usize, RunOutcome) {
     let (facts, moments, redactor) = (policy_attributes(), Moments::default(), Redactor::default());
     let inputs = json!({ "text": "charged twice" }).as_object().unwrap().clone();
-    let sent = Payload { body: Value::Object(inputs.clone()).to_string(), salt: [1; 16] };
+    let sent = Payload { body: Value::Object(inputs.clone()).to_string().into(), salt: [1; 16] };
     let execution_id = Uuid::from_u128(7).into();
     let subject = RunInput {
         execution_id,
