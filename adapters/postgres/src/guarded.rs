@@ -386,34 +386,36 @@ impl Query {
 
 /// A commit of one decision: changes, the condition under which they hold, its fact and its idempotency key. All or
 /// nothing is written.
+///
+/// PostgreSQL always runs a CTE that changes rows. It runs a CTE that only locks rows if a change or the guard refers to it.
 #[derive(Debug)]
 pub(crate) struct Guarded {
     changes: Sql,
-    held: &'static str,
+    guard: &'static str,
     results: &'static str,
     condition: &'static str,
     text: StatementText,
 }
 
 impl Guarded {
-    /// `changes` are CTEs that read `input`; `held` is a condition on their results.
-    pub(crate) const fn new(changes: &'static str, held: &'static str) -> Self {
-        Self::returning(changes, held, "")
+    /// `changes` are CTEs that read `input`; `guard` is a condition on their results, such as that a row changed.
+    pub(crate) const fn new(changes: &'static str, guard: &'static str) -> Self {
+        Self::returning(changes, guard, "")
     }
 
     /// Like [`Self::new`], with columns in the result: scalar expressions with names, separated by commas.
-    pub(crate) const fn returning(changes: &'static str, held: &'static str, results: &'static str) -> Self {
-        Self { changes: Sql::Text(changes), held, results, condition: "", text: StatementText::new() }
+    pub(crate) const fn returning(changes: &'static str, guard: &'static str, results: &'static str) -> Self {
+        Self { changes: Sql::Text(changes), guard, results, condition: "", text: StatementText::new() }
     }
 
     /// Like [`Self::returning`], with changes of parts that several statements share.
-    pub(crate) const fn of_parts(changes: &'static [&'static str], held: &'static str, results: &'static str) -> Self {
-        Self { changes: Sql::Parts(changes), held, results, condition: "", text: StatementText::new() }
+    pub(crate) const fn of_parts(changes: &'static [&'static str], guard: &'static str, results: &'static str) -> Self {
+        Self { changes: Sql::Parts(changes), guard, results, condition: "", text: StatementText::new() }
     }
 
     /// A commit that does nothing, and is no error, unless `condition` holds.
-    pub(crate) const fn when(condition: &'static str, changes: &'static str, held: &'static str) -> Self {
-        Self { changes: Sql::Text(changes), held, results: "", condition, text: StatementText::new() }
+    pub(crate) const fn when(condition: &'static str, changes: &'static str, guard: &'static str) -> Self {
+        Self { changes: Sql::Text(changes), guard, results: "", condition, text: StatementText::new() }
     }
 
     /// The input with the fact and the key of the decision, and the text for it.
@@ -429,7 +431,7 @@ impl Guarded {
     ) -> Result<(&str, Input<'v>), StoreError> {
         let input = input.with_commit(scope, fact, key);
         let text = self.text.get(&input, || {
-            let Self { changes, held, results, condition, .. } = self;
+            let Self { changes, guard, results, condition, .. } = self;
             let changes = match changes {
                 Sql::Text("") => String::new(),
                 changes @ (Sql::Text(_) | Sql::Parts(_) | Sql::Made(_)) => format!(", {changes}"),
@@ -437,7 +439,7 @@ impl Guarded {
             let results = if results.is_empty() { String::new() } else { format!(", {results}") };
             let condition = if condition.is_empty() { String::new() } else { format!(" WHERE {condition}") };
             format!(
-                "{changes} SELECT fairway_commit({held}, tenant_id, fact_id, fact_workspace_id, fact_kind, fact_body, \
+                "{changes} SELECT fairway_commit({guard}, tenant_id, fact_id, fact_workspace_id, fact_kind, fact_body, \
                  fact_leaf_hash, key_caller, key_route, key_name, key_digest, key_status, key_resource){results} FROM input{condition}"
             )
         })?;
@@ -465,21 +467,25 @@ pub(crate) const CLAIM_KEYS: &str = "claimed AS (
 #[derive(Debug)]
 pub(crate) struct GuardedBatch {
     changes: Sql,
-    held: &'static str,
+    passed_cte: &'static str,
     result: &'static str,
     text: StatementText,
 }
 
 impl GuardedBatch {
-    /// `changes` are CTEs that read `input`; `held` names the one that returns `tenant_id` and the fact's columns of the
+    /// `changes` are CTEs that read `input`; `passed_cte` names the one that returns `tenant_id` and the fact's columns of the
     /// rows whose guard held; `result` is the final `SELECT`.
-    pub(crate) const fn new(changes: &'static str, held: &'static str, result: &'static str) -> Self {
-        Self { changes: Sql::Text(changes), held, result, text: StatementText::new() }
+    pub(crate) const fn new(changes: &'static str, passed_cte: &'static str, result: &'static str) -> Self {
+        Self { changes: Sql::Text(changes), passed_cte, result, text: StatementText::new() }
     }
 
     /// Like [`Self::new`], with changes of parts that several statements share.
-    pub(crate) const fn of_parts(changes: &'static [&'static str], held: &'static str, result: &'static str) -> Self {
-        Self { changes: Sql::Parts(changes), held, result, text: StatementText::new() }
+    pub(crate) const fn of_parts(
+        changes: &'static [&'static str],
+        passed_cte: &'static str,
+        result: &'static str,
+    ) -> Self {
+        Self { changes: Sql::Parts(changes), passed_cte, result, text: StatementText::new() }
     }
 
     /// The text for an input with [`FactColumns`].
@@ -488,12 +494,12 @@ impl GuardedBatch {
     /// When an earlier input had other columns.
     pub(crate) fn text(&self, input: &Input<'_>) -> Result<&str, StoreError> {
         self.text.get(input, || {
-            let Self { changes, held, result, .. } = self;
+            let Self { changes, passed_cte, result, .. } = self;
             format!(
                 ", {changes}, recorded_fact AS (
                     INSERT INTO fact (tenant_id, fact_id, workspace_id, kind, body, leaf_hash)
-                    SELECT tenant_id, fact_id, fact_workspace_id, fact_kind, fact_body, fact_leaf_hash FROM {held}),
-                 pending_fact AS (INSERT INTO fact_pending (tenant_id, fact_id) SELECT tenant_id, fact_id FROM {held})
+                    SELECT tenant_id, fact_id, fact_workspace_id, fact_kind, fact_body, fact_leaf_hash FROM {passed_cte}),
+                 pending_fact AS (INSERT INTO fact_pending (tenant_id, fact_id) SELECT tenant_id, fact_id FROM {passed_cte})
                  {result}"
             )
         })

@@ -156,24 +156,24 @@ impl ReleaseStore for Database {
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
         static CREATE: Guarded = Guarded::new(
-            "accepting AS (
+            "locked_workload AS (
                 SELECT FROM workload JOIN input USING (tenant_id, workload_id) WHERE status <> 'retired'
                 FOR SHARE OF workload
              ),
-             made AS (
+             inserted_release AS (
                 INSERT INTO release (tenant_id, release_id, workload_id, workspace_id, environment, target_lane, state,
                     policy_bundle_id, revision, created_at, created_by, updated_at)
                 SELECT tenant_id, release_id, workload_id, workspace_id, environment, target_lane, state,
                     policy_bundle_id, revision, created_at, created_by, created_at
-                FROM input, accepting
+                FROM input, locked_workload
                 RETURNING 1
              ),
-             lanes AS (
+             inserted_deployment AS (
                 INSERT INTO deployment (tenant_id, workload_id, environment, revision)
-                SELECT tenant_id, workload_id, environment, 1 FROM input, accepting
+                SELECT tenant_id, workload_id, environment, 1 FROM input, locked_workload
                 ON CONFLICT DO NOTHING
              )",
-            "(SELECT count(*) = 1 FROM made)",
+            "(SELECT count(*) = 1 FROM inserted_release)",
         );
         let ChangeRecord { next, decided_on: _, fact } = change.into_record();
         let input = Input::new(scope)
@@ -199,26 +199,26 @@ impl ReleaseStore for Database {
         // The shared lock keeps the asset active until the commit; a concurrent archival waits and then finds the
         // binding.
         static BIND: Guarded = Guarded::new(
-            "changed AS (
+            "updated_release AS (
                 UPDATE release SET revision = input.revision, updated_at = input.updated_at
                 FROM input
                 WHERE release.tenant_id = input.tenant_id AND release.release_id = input.release_id
                     AND release.revision = decided_on AND state = 'draft'
                 RETURNING 1
              ),
-             kept AS (
-                SELECT FROM changed, input
+             locked_asset AS (
+                SELECT FROM updated_release, input
                 JOIN asset_version USING (tenant_id, asset_version_id) JOIN asset USING (tenant_id, asset_id)
                 WHERE lifecycle_state IS NOT DISTINCT FROM 'active'
                 FOR SHARE OF asset
              ),
-             bound AS (
+             inserted_binding AS (
                 INSERT INTO release_binding (tenant_id, binding_id, release_id, role, asset_version_id, created_at,
                     created_by)
-                SELECT tenant_id, binding_id, release_id, role, asset_version_id, created_at, created_by FROM input, kept
+                SELECT tenant_id, binding_id, release_id, role, asset_version_id, created_at, created_by FROM input, locked_asset
                 RETURNING 1
              )",
-            "(SELECT count(*) = 1 FROM bound)",
+            "(SELECT count(*) = 1 FROM inserted_binding)",
         );
         let ChangeRecord { next, decided_on, fact } = change.into_record();
         let Some(binding) = next.bindings.last() else {
@@ -244,20 +244,20 @@ impl ReleaseStore for Database {
         binding: BindingId,
     ) -> Result<(), CommitError> {
         static UNBIND: Guarded = Guarded::new(
-            "changed AS (
+            "updated_release AS (
                 UPDATE release SET revision = input.revision, updated_at = input.updated_at
                 FROM input
                 WHERE release.tenant_id = input.tenant_id AND release.release_id = input.release_id
                     AND release.revision = decided_on AND state = 'draft'
                 RETURNING 1
              ),
-             unbound AS (
-                DELETE FROM release_binding AS bound USING changed, input
-                WHERE bound.tenant_id = input.tenant_id AND bound.release_id = input.release_id
-                    AND bound.binding_id = input.binding_id
+             deleted_binding AS (
+                DELETE FROM release_binding AS binding USING updated_release, input
+                WHERE binding.tenant_id = input.tenant_id AND binding.release_id = input.release_id
+                    AND binding.binding_id = input.binding_id
                 RETURNING 1
              )",
-            "(SELECT count(*) = 1 FROM unbound)",
+            "(SELECT count(*) = 1 FROM deleted_binding)",
         );
         let ChangeRecord { next, decided_on, fact } = change.into_record();
         let input = Input::new(scope)
@@ -278,33 +278,33 @@ impl ReleaseStore for Database {
         // A verdict on a live release changes its lanes' data and the evidence of its runs, so the deployment's
         // revision rises.
         static REVIEW: Guarded = Guarded::new(
-            "lanes AS (
+            "updated_deployment AS (
                 UPDATE deployment SET revision = deployment.revision + 1
                 FROM input
                 WHERE deployment.tenant_id = input.tenant_id AND deployment.workload_id = input.workload_id
                     AND deployment.environment = input.environment AND holds_lanes
                 RETURNING 1
              ),
-             changed AS (
+             updated_release AS (
                 UPDATE release SET state = input.state, bindings_digest = input.bindings_digest,
                     revision = input.revision, updated_at = input.updated_at
                 FROM input
                 WHERE release.tenant_id = input.tenant_id AND release.release_id = input.release_id
-                    AND release.revision = decided_on AND (SELECT count(*) FROM lanes) = holds_lanes::integer
+                    AND release.revision = decided_on AND (SELECT count(*) FROM updated_deployment) = holds_lanes::integer
                 RETURNING 1
              ),
-             verdict AS (
+             inserted_approval AS (
                 INSERT INTO approval (tenant_id, approval_id, release_id, outcome, subject_digest, approved_by,
                     approved_at, release_revision)
                 SELECT tenant_id, approval_id, release_id, outcome, subject_digest, approved_by, approved_at, revision
-                FROM input, changed
+                FROM input, updated_release
                 RETURNING 1
              ),
-             noted AS (
+             inserted_note AS (
                 INSERT INTO approval_note (tenant_id, approval_id, body)
-                SELECT tenant_id, approval_id, note FROM input, verdict WHERE note IS NOT NULL
+                SELECT tenant_id, approval_id, note FROM input, inserted_approval WHERE note IS NOT NULL
              )",
-            "(SELECT count(*) = 1 FROM verdict)",
+            "(SELECT count(*) = 1 FROM inserted_approval)",
         );
         let ChangeRecord { next: ReviewedRelease { release, approval }, decided_on, fact } = change.into_record();
         let input = rows::with_release(Input::new(scope), &release, decided_on)
@@ -363,12 +363,12 @@ impl DeploymentStore for Database {
     ) -> Result<Vec<LaneHistoryEntry>, StoreError> {
         static READ: Query = Query::new(
             "SELECT revision, lane, from_release_id, to_release_id, reason, moved_at
-            FROM input, unnest(ARRAY['restricted', 'guided', 'standard']) AS asked (lane), LATERAL (
+            FROM input, unnest(ARRAY['restricted', 'guided', 'standard']) AS wanted (lane), LATERAL (
                 SELECT revision, from_release_id, to_release_id, reason, moved_at FROM deployment_history AS history
                 WHERE history.tenant_id = input.tenant_id AND history.workload_id = input.workload_id
-                    AND history.environment = input.environment AND history.lane = asked.lane
+                    AND history.environment = input.environment AND history.lane = wanted.lane
                 ORDER BY revision DESC LIMIT max_entries
-            ) AS moved
+            ) AS entry
             ORDER BY revision DESC",
         );
         let input = Input::new(scope)

@@ -205,25 +205,30 @@ pub(super) async fn insert_version(
 }
 
 /// Inserts a batch of versions without idempotency keys, explicit labels or attachments. A version whose asset is
-/// missing or archived is skipped; the others are inserted. Assets are locked in one order, so that concurrent batches
-/// do not deadlock.
+/// missing or archived is skipped; the others are inserted. The CTE `locked` locks assets by identifier, so that concurrent
+/// batches do not deadlock.
 static INSERT_BATCH: GuardedBatch = GuardedBatch::new(
-    "asked AS MATERIALIZED (SELECT * FROM input ORDER BY tenant_id, asset_id),
-     parent AS (
-        UPDATE asset SET last_ordinal = last_ordinal + 1, last_label = last_label + 1
-        FROM asked
-        WHERE asset.tenant_id = asked.tenant_id AND asset.asset_id = asked.asset_id AND lifecycle_state <> 'archived'
-        RETURNING asked.*, 'v' || last_label AS label, last_ordinal AS ordinal
+    "locked AS MATERIALIZED (
+        SELECT input.* FROM input JOIN asset USING (tenant_id, asset_id)
+        WHERE lifecycle_state <> 'archived'
+        ORDER BY tenant_id, asset_id
+        FOR NO KEY UPDATE OF asset
      ),
-     made AS (
+     updated_asset AS (
+        UPDATE asset SET last_ordinal = last_ordinal + 1, last_label = last_label + 1
+        FROM locked
+        WHERE asset.tenant_id = locked.tenant_id AND asset.asset_id = locked.asset_id
+        RETURNING locked.*, 'v' || last_label AS label, last_ordinal AS ordinal
+     ),
+     inserted_version AS (
         INSERT INTO asset_version (tenant_id, asset_version_id, asset_id, version_label, ordinal, content, artifact_ref,
             checksum, created_at, created_by)
         SELECT tenant_id, asset_version_id, asset_id, label, ordinal, content, artifact_ref, checksum,
             version_created_at, version_created_by
-        FROM parent
+        FROM updated_asset
      )",
-    "parent",
-    "SELECT fact_id, label AS version_label FROM parent",
+    "updated_asset",
+    "SELECT fact_id, label AS version_label FROM updated_asset",
 );
 
 /// Group commit of new versions.

@@ -31,20 +31,20 @@ use uuid::Uuid;
 /// release must still be `superseded`. The shared lock on the workload orders the change with a concurrent retirement,
 /// after which no release gets a lane.
 static MOVE_LANES: Guarded = Guarded::returning(
-    "accepting AS (
+    "locked_workload AS (
         SELECT FROM workload JOIN input USING (tenant_id, workload_id) WHERE status <> 'retired'
         FOR SHARE OF workload
      ),
-     lanes AS (
+     updated_deployment AS (
         UPDATE deployment SET restricted_release_id = restricted, guided_release_id = guided,
             standard_release_id = standard, revision = lanes_revision, soaking_lanes = input.soaking
         FROM input
         WHERE deployment.tenant_id = input.tenant_id AND deployment.workload_id = input.workload_id
             AND deployment.environment = input.environment AND deployment.revision = lanes_decided_on
-            AND (NOT assigns_lane OR EXISTS (SELECT FROM accepting))
+            AND (NOT assigns_lane OR EXISTS (SELECT FROM locked_workload))
         RETURNING 1
      ),
-     changed AS (
+     updated_release AS (
         UPDATE release SET state = input.state, bindings_digest = input.bindings_digest, revision = input.revision,
             updated_at = input.updated_at, supersedes_release_id = input.supersedes,
             rollout_status = input.rollout_status, rollout_lanes = input.rollout_lanes,
@@ -54,47 +54,47 @@ static MOVE_LANES: Guarded = Guarded::returning(
             soak_started_at = CASE WHEN starts_soak THEN fairway_now() ELSE soak_started_at END,
             soak_ends_at = CASE WHEN starts_soak THEN fairway_now() + make_interval(mins => input.soak_minutes)
                 ELSE soak_ends_at END
-        FROM lanes, input
+        FROM updated_deployment, input
         WHERE release.tenant_id = input.tenant_id AND release.release_id = input.release_id
             AND release.revision = decided_on AND (NOT requires_ended_soak OR soak_ends_at <= fairway_now())
         RETURNING soak_started_at
      ),
-     displaced AS (
+     displaced_releases AS (
         UPDATE release SET revision = release.revision + 1, updated_at = input.updated_at,
             state = CASE WHEN release.release_id = ANY(superseded) THEN 'superseded' ELSE release.state END,
             rollout_status = CASE
                 WHEN release.release_id = ANY(stopped) AND release.rollout_status = 'in_progress' THEN 'rolled_back'
                 ELSE release.rollout_status END
-        FROM changed, input
+        FROM updated_release, input
         WHERE release.tenant_id = input.tenant_id AND release.release_id = ANY(superseded || stopped)
             AND release.state IS NOT DISTINCT FROM 'active'
         RETURNING 1
      ),
-     returned AS (
+     reinstated_releases AS (
         UPDATE release SET state = 'active', revision = release.revision + 1, updated_at = input.updated_at
-        FROM changed, input
+        FROM updated_release, input
         WHERE release.tenant_id = input.tenant_id AND release.release_id = ANY(reinstated)
             AND release.state = 'superseded'
         RETURNING 1
      ),
-     kept AS (
+     inserted_artifact AS (
         INSERT INTO release_artifact (tenant_id, release_id, artifact_id, artifact_kind, content, checksum,
             created_at, created_by)
         SELECT tenant_id, release_id, artifact_id, artifact_kind, artifact_content, artifact_checksum, updated_at, actor
-        FROM changed, input WHERE artifact_id IS NOT NULL
+        FROM updated_release, input WHERE artifact_id IS NOT NULL
      ),
-     history AS (
+     inserted_history AS (
         INSERT INTO deployment_history (tenant_id, workload_id, environment, revision, lane, from_release_id,
             to_release_id, reason, actor, moved_at)
-        SELECT tenant_id, workload_id, environment, lanes_revision, moved.lane, moved.from_id, moved.to_id, reason, actor,
+        SELECT tenant_id, workload_id, environment, lanes_revision, lane_move.lane, lane_move.from_id, lane_move.to_id, reason, actor,
             updated_at
-        FROM changed, input, unnest(moved_lanes, moved_from, moved_to) AS moved (lane, from_id, to_id)
+        FROM updated_release, input, unnest(moved_lanes, moved_from, moved_to) AS lane_move (lane, from_id, to_id)
      )",
-    "(SELECT count(*) = 1 FROM changed)
-        AND (SELECT count(*) FROM displaced)
+    "(SELECT count(*) = 1 FROM updated_release)
+        AND (SELECT count(*) FROM displaced_releases)
             = (SELECT cardinality(ARRAY(SELECT DISTINCT unnest(superseded || stopped))) FROM input)
-        AND (SELECT count(*) FROM returned) = (SELECT cardinality(reinstated) FROM input)",
-    "(SELECT soak_started_at FROM changed) AS soak_started_at",
+        AND (SELECT count(*) FROM reinstated_releases) = (SELECT cardinality(reinstated) FROM input)",
+    "(SELECT soak_started_at FROM updated_release) AS soak_started_at",
 );
 
 /// Commits a lane change. Returns the start of the current soak of the release's rollout.
@@ -165,25 +165,25 @@ static LANE_CHANGES: GuardedBatch = GuardedBatch::new(
         ORDER BY tenant_id, release_id
         FOR NO KEY UPDATE OF release
      ),
-     lanes AS (
+     updated_deployment AS (
         UPDATE deployment SET restricted_release_id = locked.restricted, guided_release_id = locked.guided,
             standard_release_id = locked.standard, revision = locked.lanes_revision
         FROM locked
         WHERE deployment.tenant_id = locked.tenant_id AND deployment.workload_id = locked.workload_id
             AND deployment.environment = locked.environment
      ),
-     changed AS (
+     updated_release AS (
         UPDATE release SET state = locked.state, bindings_digest = locked.bindings_digest, revision = locked.revision,
             updated_at = locked.updated_at, supersedes_release_id = locked.supersedes
         FROM locked
         WHERE release.tenant_id = locked.tenant_id AND release.release_id = locked.release_id
      ),
-     history AS (
+     inserted_history AS (
         INSERT INTO deployment_history (tenant_id, workload_id, environment, revision, lane, from_release_id,
             to_release_id, reason, actor, moved_at)
-        SELECT tenant_id, workload_id, environment, lanes_revision, moved ->> 'lane', (moved ->> 'from')::uuid,
-            (moved ->> 'to')::uuid, reason, actor, updated_at
-        FROM locked, jsonb_array_elements(moves) AS moved
+        SELECT tenant_id, workload_id, environment, lanes_revision, lane_move ->> 'lane', (lane_move ->> 'from')::uuid,
+            (lane_move ->> 'to')::uuid, reason, actor, updated_at
+        FROM locked, jsonb_array_elements(moves) AS lane_move
      )",
     "locked",
     "SELECT fact_id FROM locked",

@@ -28,7 +28,7 @@ pub(super) async fn commit_transition(
     key: Option<&KeyedOutcome>,
 ) -> Result<(), CommitError> {
     static MOVE: Guarded = Guarded::new(
-        "changed AS (
+        "updated_release AS (
             UPDATE release SET state = input.state, bindings_digest = input.bindings_digest, revision = input.revision,
                 updated_at = input.updated_at
             FROM input
@@ -36,10 +36,10 @@ pub(super) async fn commit_transition(
                 AND release.revision = decided_on
             RETURNING 1
          )",
-        "(SELECT count(*) = 1 FROM changed)",
+        "(SELECT count(*) = 1 FROM updated_release)",
     );
     static FREEZE: Guarded = Guarded::new(
-        "changed AS (
+        "updated_release AS (
             UPDATE release SET state = input.state, bindings_digest = input.bindings_digest, revision = input.revision,
                 updated_at = input.updated_at
             FROM input
@@ -47,23 +47,23 @@ pub(super) async fn commit_transition(
                 AND release.revision = decided_on
             RETURNING 1
          ),
-         kept AS (
-            SELECT FROM changed, input JOIN asset USING (tenant_id)
+         locked_assets AS (
+            SELECT FROM updated_release, input JOIN asset USING (tenant_id)
             WHERE asset.asset_id = ANY(referenced_assets) AND lifecycle_state IS NOT DISTINCT FROM 'active'
             ORDER BY asset.asset_id
             FOR SHARE OF asset
          ),
-         frozen AS (
+         inserted_references AS (
             INSERT INTO release_reference (tenant_id, release_id, bindings_digest, from_version_id, slug, label,
                 to_version_id)
             SELECT tenant_id, release_id, bindings_digest, reference.from_id, reference.slug, reference.label,
                 reference.to_id
-            FROM changed, input, unnest(from_versions, slugs, labels, to_versions)
+            FROM updated_release, input, unnest(from_versions, slugs, labels, to_versions)
                 AS reference (from_id, slug, label, to_id)
             ON CONFLICT DO NOTHING
          )",
-        "(SELECT count(*) = 1 FROM changed)
-            AND (SELECT count(*) FROM kept) = (SELECT cardinality(referenced_assets) FROM input)",
+        "(SELECT count(*) = 1 FROM updated_release)
+            AND (SELECT count(*) FROM locked_assets) = (SELECT cardinality(referenced_assets) FROM input)",
     );
     let ChangeRecord { next, decided_on, fact } = &**change;
     let frozen = ReferenceRows::of(next);
@@ -83,15 +83,15 @@ static TRANSITIONS: GuardedBatch = GuardedBatch::new(
         ORDER BY tenant_id, release_id
         FOR NO KEY UPDATE OF release
      ),
-     changed AS (
+     updated_release AS (
         UPDATE release SET state = locked.state, bindings_digest = locked.bindings_digest, revision = locked.revision,
             updated_at = locked.updated_at
         FROM locked
         WHERE release.tenant_id = locked.tenant_id AND release.release_id = locked.release_id
         RETURNING locked.*
      )",
-    "changed",
-    "SELECT fact_id FROM changed",
+    "updated_release",
+    "SELECT fact_id FROM updated_release",
 );
 
 /// Group commit of release transitions.
