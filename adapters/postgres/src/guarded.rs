@@ -8,6 +8,8 @@
 //! A [`Guarded`] commit ends in `fairway_commit`, which raises unless the guard held, and writes the fact and the
 //! idempotency key. A [`GuardedBatch`] writes the facts of the rows whose guard held. Nothing else writes a fact.
 
+mod sql_value;
+
 use crate::{database::Param, store_error};
 use fairway_domain::{
     audit::{Fact, leaf_hash},
@@ -16,54 +18,13 @@ use fairway_domain::{
     store::StoreError,
     tenant::TenantScope,
 };
+use sql_value::SqlValue;
 use std::{
     fmt::{self, Write as _},
     sync::OnceLock,
 };
-use time::OffsetDateTime;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
-
-/// A value that PostgreSQL stores, with the SQL type of its column in `input`.
-pub(crate) trait SqlValue: ToSql + Sync + Send {
-    /// The SQL type.
-    const TYPE: &'static str;
-    /// The SQL type of an array of these values.
-    const ARRAY: &'static str;
-}
-
-macro_rules! sql_values {
-    ($($type:ty => $name:literal),* $(,)?) => {$(
-        impl SqlValue for $type {
-            const TYPE: &'static str = $name;
-            const ARRAY: &'static str = concat!($name, "[]");
-        }
-    )*};
-}
-
-sql_values! {
-    bool => "boolean",
-    i16 => "smallint",
-    i32 => "integer",
-    i64 => "bigint",
-    f32 => "real",
-    f64 => "double precision",
-    &str => "text",
-    String => "text",
-    &String => "text",
-    Uuid => "uuid",
-    OffsetDateTime => "timestamptz",
-    &[u8] => "bytea",
-    Vec<u8> => "bytea",
-    &Vec<u8> => "bytea",
-    serde_json::Value => "jsonb",
-    &serde_json::Value => "jsonb",
-}
-
-impl<T: SqlValue> SqlValue for Option<T> {
-    const TYPE: &'static str = T::TYPE;
-    const ARRAY: &'static str = T::ARRAY;
-}
 
 /// How many rows a row set has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

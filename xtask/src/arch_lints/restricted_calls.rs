@@ -27,13 +27,7 @@ const RESTRICTIONS: &[Restriction] = &[
     Restriction {
         call: "INSERT INTO fact (",
         problem: "writes a fact beside `Guarded`, which writes it with its change",
-        callers: &[
-            "adapters/postgres/src/guarded.rs",
-            // Accepting and ending runs have guards of their own: revisions, and the lease.
-            "adapters/postgres/src/execution/accept.rs",
-            "adapters/postgres/src/execution/accept_script.rs",
-            "adapters/postgres/src/execution/finish/facts.rs",
-        ],
+        callers: &["adapters/postgres/src/guarded.rs"],
     },
     Restriction {
         call: "TenantScope::for_background_task(",

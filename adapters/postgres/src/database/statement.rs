@@ -147,9 +147,8 @@ impl HeldConnection {
 
 impl Drop for HeldConnection {
     fn drop(&mut self) {
-        match self.take() {
-            Some((connection, false)) => drop(Object::take(connection)),
-            Some((_, true)) | None => {}
+        if let Some((connection, false)) = self.take() {
+            drop(Object::take(connection));
         }
     }
 }

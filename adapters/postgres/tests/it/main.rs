@@ -32,6 +32,7 @@ mod key_reservations;
 mod knowledge;
 #[cfg(test)]
 mod large_reads;
+#[cfg(test)]
 mod lock_order;
 #[cfg(test)]
 mod memory;

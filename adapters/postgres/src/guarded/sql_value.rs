@@ -1,0 +1,46 @@
+//! The SQL types of values.
+
+use time::OffsetDateTime;
+use tokio_postgres::types::ToSql;
+use uuid::Uuid;
+
+/// A value that PostgreSQL stores, with the SQL type of its column in `input`.
+pub(crate) trait SqlValue: ToSql + Sync + Send {
+    /// The SQL type.
+    const TYPE: &'static str;
+    /// The SQL type of an array of these values.
+    const ARRAY: &'static str;
+}
+
+macro_rules! sql_values {
+    ($($type:ty => $name:literal),* $(,)?) => {$(
+        impl SqlValue for $type {
+            const TYPE: &'static str = $name;
+            const ARRAY: &'static str = concat!($name, "[]");
+        }
+    )*};
+}
+
+sql_values! {
+    bool => "boolean",
+    i16 => "smallint",
+    i32 => "integer",
+    i64 => "bigint",
+    f32 => "real",
+    f64 => "double precision",
+    &str => "text",
+    String => "text",
+    &String => "text",
+    Uuid => "uuid",
+    OffsetDateTime => "timestamptz",
+    &[u8] => "bytea",
+    Vec<u8> => "bytea",
+    &Vec<u8> => "bytea",
+    serde_json::Value => "jsonb",
+    &serde_json::Value => "jsonb",
+}
+
+impl<T: SqlValue> SqlValue for Option<T> {
+    const TYPE: &'static str = T::TYPE;
+    const ARRAY: &'static str = T::ARRAY;
+}
