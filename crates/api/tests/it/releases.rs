@@ -172,7 +172,8 @@ async fn verdict_on_changed_bindings_is_refused() {
     other.batch_execute("BEGIN").await.unwrap();
     // An uncommitted transaction returns the release to draft and unbinds the prompt.
     let changed = format!(
-        "UPDATE release SET state = 'draft', revision = revision + 2 WHERE release_id = '{release}';
+        "UPDATE release SET state = 'draft', bindings_digest = NULL, revision = revision + 2
+            WHERE release_id = '{release}';
          DELETE FROM release_binding WHERE release_id = '{release}' AND role = 'prompt_template'"
     );
     other.batch_execute(&changed).await.unwrap();

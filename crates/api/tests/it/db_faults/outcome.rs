@@ -19,7 +19,7 @@ const COMMIT: &str = "fairway_commit(";
 const CANCEL: &str = "SET cancelled_by =";
 
 /// The text of a group commit of asset versions.
-const VERSION_BATCH: &str = "FROM input ORDER BY tenant_id, asset_id";
+const VERSION_BATCH: &str = "FOR NO KEY UPDATE OF asset";
 
 /// Rounds of concurrent requests, of which one must produce a batch.
 const MAX_ROUNDS: usize = 20;
