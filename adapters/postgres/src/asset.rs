@@ -18,8 +18,12 @@ use crate::{
 };
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
-use diesel::{BoolExpressionMethods as _, ExpressionMethods as _, QueryDsl as _};
+use diesel::{
+    BoolExpressionMethods as _, ExpressionMethods as _, QueryDsl as _, Queryable, Selectable, SelectableHelper as _,
+    pg::Pg,
+};
 use fairway_domain::{
+    access::{ActorRef, OwnerRef},
     asset::{
         Asset, AssetRecord, AssetVersion, Lifecycle, NewVersion, OwnershipTier, VersionLabel,
         kind::AssetKind,
@@ -29,17 +33,17 @@ use fairway_domain::{
     idempotency::KeyedOutcome,
     release::StateName,
     slug::Slug,
-    store::{Change, ChangeRecord, CommitError, Page, PageRequest, StoreError},
+    store::{Change, ChangeRecord, CommitError, Page, PageRequest, Revision, StoreError},
     tenant::TenantScope,
+    time::Timestamp,
 };
 pub(crate) use route::RouteStatusLoader;
 use std::collections::HashMap;
+use time::OffsetDateTime;
 use tokio_postgres::Row;
 use uuid::Uuid;
 pub(crate) use versions::VersionCommitter;
-use versions::{
-    CREATE_WITH_VERSION, NOTE_JOIN, PendingVersion, SINGLE_VERSION_COLUMNS, single_version, stored_version, version,
-};
+use versions::{CREATE_WITH_VERSION, PendingVersion, VersionSelector, stored_version, version};
 
 /// Loads assets by tenant and identifier.
 pub(crate) struct AssetLoader(pub(crate) Pool);
@@ -71,20 +75,57 @@ impl BatchLoader for AssetLoader {
 const ASSET_COLUMNS: &str = "asset.asset_id, asset.slug, asset.asset_kind, asset.owner_ref, asset.lifecycle_state, \
     asset.ownership_tier, asset.workspace_id, asset.namespace_id, asset.revision, asset.created_at, asset.created_by";
 
+/// An asset as stored.
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = schema::asset, check_for_backend(Pg))]
+struct StoredAsset {
+    asset_id: Uuid,
+    slug: String,
+    asset_kind: String,
+    owner_ref: String,
+    lifecycle_state: String,
+    ownership_tier: String,
+    workspace_id: Uuid,
+    namespace_id: Uuid,
+    revision: i64,
+    created_at: OffsetDateTime,
+    created_by: String,
+}
+
+impl StoredAsset {
+    fn into_value(self) -> Result<Asset, StoreError> {
+        Ok(Asset::restore(AssetRecord {
+            asset_id: self.asset_id.into(),
+            slug: decode("slug", Slug::parse(&self.slug).ok())?,
+            kind: decode("asset_kind", AssetKind::parse(&self.asset_kind))?,
+            owner_ref: decode("owner_ref", OwnerRef::parse(&self.owner_ref).ok())?,
+            lifecycle: decode("lifecycle_state", Lifecycle::parse(&self.lifecycle_state))?,
+            ownership_tier: decode("ownership_tier", OwnershipTier::parse(&self.ownership_tier))?,
+            workspace_id: self.workspace_id.into(),
+            namespace_id: self.namespace_id.into(),
+            created_at: Timestamp::new(self.created_at),
+            created_by: decode("created_by", ActorRef::parse(&self.created_by).ok())?,
+            revision: Revision::new(self.revision),
+        }))
+    }
+}
+
+/// Decodes the asset of a text statement that selects [`ASSET_COLUMNS`].
 fn asset(row: &Row) -> Result<Asset, StoreError> {
-    Ok(Asset::restore(AssetRecord {
-        asset_id: row.id("asset_id")?,
-        slug: row.slug("slug")?,
-        kind: row.parsed("asset_kind", AssetKind::parse)?,
-        owner_ref: row.owner("owner_ref")?,
-        lifecycle: row.parsed("lifecycle_state", Lifecycle::parse)?,
-        ownership_tier: row.parsed("ownership_tier", OwnershipTier::parse)?,
-        workspace_id: row.id("workspace_id")?,
-        namespace_id: row.id("namespace_id")?,
-        created_at: row.timestamp("created_at")?,
-        created_by: row.actor("created_by")?,
-        revision: row.revision("revision")?,
-    }))
+    let stored = StoredAsset {
+        asset_id: row.column("asset_id")?,
+        slug: row.column("slug")?,
+        asset_kind: row.column("asset_kind")?,
+        owner_ref: row.column("owner_ref")?,
+        lifecycle_state: row.column("lifecycle_state")?,
+        ownership_tier: row.column("ownership_tier")?,
+        workspace_id: row.column("workspace_id")?,
+        namespace_id: row.column("namespace_id")?,
+        revision: row.column("revision")?,
+        created_at: row.column("created_at")?,
+        created_by: row.column("created_by")?,
+    };
+    stored.into_value()
 }
 
 /// Adds the columns of a new asset.
@@ -237,36 +278,21 @@ impl AssetStore for Database {
         slug: &Slug,
         label: Option<&VersionLabel>,
     ) -> Result<Option<(Asset, Option<AssetVersion>)>, StoreError> {
-        static FIND: Query =
-            Query::of_parts(&["SELECT ", ASSET_COLUMNS, " FROM input JOIN asset USING (tenant_id, slug)"]);
-        static LABELLED: Query = Query::of_parts(&[
-            "SELECT ",
-            SINGLE_VERSION_COLUMNS,
-            " FROM input JOIN asset_version AS version USING (tenant_id, asset_id, version_label) ",
-            NOTE_JOIN,
-        ]);
-        static NEWEST: Query = Query::of_parts(&[
-            "SELECT ",
-            SINGLE_VERSION_COLUMNS,
-            " FROM asset_version AS version ",
-            NOTE_JOIN,
-            " WHERE tenant_id = (SELECT tenant_id FROM input) AND asset_id = (SELECT asset_id FROM input)
-             ORDER BY ordinal DESC LIMIT 1",
-        ]);
-        let Some(found) = self.fetch_one(&FIND, Input::new(scope).with("slug", slug.as_str())).await? else {
+        let (tenant, slug) = (scope.tenant().uuid(), slug.to_string());
+        let find = || {
+            schema::asset::table
+                .filter(schema::asset::tenant_id.eq(tenant).and(schema::asset::slug.eq(slug.clone())))
+                .select(StoredAsset::as_select())
+        };
+        let Some(found) = self.first("asset with a slug", find).await?.map(StoredAsset::into_value).transpose()? else {
             return Ok(None);
         };
-        let found = asset(&found)?;
-        let input = Input::new(scope).with("asset_id", found.asset_id.uuid());
-        let row = match label {
-            Some(label) => self.fetch_one(&LABELLED, input.with("version_label", label.as_str())).await?,
-            None => self.fetch_one(&NEWEST, input).await?,
+        let selector = match label {
+            Some(label) => VersionSelector::Labelled(found.asset_id, label),
+            None => VersionSelector::Newest(found.asset_id),
         };
-        let version = match row {
-            Some(row) => Some(single_version(self, scope, &row).await?),
-            None => None,
-        };
-        Ok(Some((found, version)))
+        let version = versions::find(self, scope, selector).await?;
+        Ok(Some((found, version.map(|(_, version)| version))))
     }
 }
 
@@ -308,18 +334,7 @@ impl VersionStore for Database {
         scope: TenantScope,
         id: AssetVersionId,
     ) -> Result<Option<(Asset, AssetVersion)>, StoreError> {
-        static FIND: Query = Query::of_parts(&[
-            "SELECT ",
-            SINGLE_VERSION_COLUMNS,
-            ", ",
-            ASSET_COLUMNS,
-            " FROM input JOIN asset_version AS version USING (tenant_id, asset_version_id) ",
-            NOTE_JOIN,
-            " JOIN asset USING (tenant_id, asset_id)",
-        ]);
-        let row = self.fetch_one(&FIND, Input::new(scope).with("asset_version_id", id.uuid())).await?;
-        let Some(row) = row else { return Ok(None) };
-        Ok(Some((asset(&row)?, single_version(self, scope, &row).await?)))
+        versions::find(self, scope, VersionSelector::Id(id)).await
     }
 
     async fn list_versions(

@@ -26,9 +26,11 @@ use crate::{
     guarded::{Input, Query},
     release::{DEPLOYMENT_COLUMNS, deployment},
     row::{RowExt, decode},
+    schema,
     workload::{WORKLOAD_COLUMNS, workload},
 };
 use async_trait::async_trait;
+use diesel::{ExpressionMethods as _, QueryDsl as _};
 use fairway_domain::{
     access::ActorRef,
     evidence::{
@@ -166,19 +168,23 @@ impl ExecutionStore for Database {
     }
 
     async fn location(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<RunLocation>, StoreError> {
-        static FIND: Query = Query::new(
-            "SELECT workspace_id, workload_id, submitter FROM execution
-             WHERE tenant_id = {tenant_id} AND execution_id = {execution_id}",
-        );
-        let row = self.fetch_one(&FIND, single_run(scope.tenant().uuid(), id.uuid())).await?;
-        let home = |row: Row| {
+        let key = (scope.tenant().uuid(), id.uuid());
+        let find = || {
+            schema::execution::table.find(key).select((
+                schema::execution::workspace_id,
+                schema::execution::workload_id,
+                schema::execution::submitter,
+            ))
+        };
+        let found: Option<(Uuid, Uuid, String)> = self.first("location of a run", find).await?;
+        let location = |(workspace, workload, submitter): (Uuid, Uuid, String)| {
             Ok(RunLocation {
-                workspace: row.id("workspace_id")?,
-                workload: row.id("workload_id")?,
-                submitter: row.actor("submitter")?,
+                workspace: workspace.into(),
+                workload: workload.into(),
+                submitter: decode("submitter", ActorRef::parse(&submitter).ok())?,
             })
         };
-        row.map(home).transpose()
+        found.map(location).transpose()
     }
 
     async fn steps(&self, scope: TenantScope, id: ExecutionId) -> Result<Vec<StepRow>, StoreError> {
@@ -256,14 +262,15 @@ impl RunStore for Database {
     }
 
     async fn store_snapshot(&self, scope: TenantScope, snapshot: &Snapshot) -> Result<(), StoreError> {
-        static STORE: Query = Query::new(
-            "INSERT INTO evidence_snapshot (tenant_id, digest, body) VALUES ({tenant_id}, {digest}, {body})
-             ON CONFLICT DO NOTHING",
-        );
-        let input = Input::of_params(scope)
-            .with_param("digest", snapshot.digest.as_slice())
-            .with_param("body", snapshot.body.as_str());
-        self.write_idempotent(STORE.text(&input)?, &input.params()).await.map(|_| ())
+        let stored = || {
+            let row = (
+                schema::evidence_snapshot::tenant_id.eq(scope.tenant().uuid()),
+                schema::evidence_snapshot::digest.eq(snapshot.digest.to_vec()),
+                schema::evidence_snapshot::body.eq(snapshot.body.clone()),
+            );
+            diesel::insert_into(schema::evidence_snapshot::table).values(row).on_conflict_do_nothing()
+        };
+        self.execute("evidence snapshot", stored).await.map(drop)
     }
 
     async fn accept(

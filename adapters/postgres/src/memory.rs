@@ -4,9 +4,15 @@
 use crate::{
     database::Database,
     guarded::{Guarded, Input, Query},
+    joins::database_now,
     row::{RowExt, decode},
+    schema::memory_turn,
 };
 use async_trait::async_trait;
+use diesel::{
+    BoolExpressionMethods as _, ExpressionMethods as _, QueryDsl as _, Queryable, Selectable, SelectableHelper as _,
+    pg::Pg,
+};
 use fairway_domain::{
     memory::{
         ConversationKey, Erasure, MAX_REPLAY_BYTES, MemoryScope, RecalledTurns, StoredTurn,
@@ -14,7 +20,9 @@ use fairway_domain::{
     },
     store::{CommitError, StoreError},
     tenant::TenantScope,
+    time::Timestamp,
 };
+use time::OffsetDateTime;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
@@ -55,12 +63,6 @@ static RECALL: Query = Query::new(
     UNION ALL
     SELECT false, erasure, NULL, NULL, NULL, NULL, NULL, NULL FROM memory_session
     WHERE tenant_id = {tenant_id} AND workload_id = {workload_id} AND owner = {owner} AND session_id = {session_id}
-    ORDER BY remembered_at, execution_id",
-);
-
-static TURNS: Query = Query::new(
-    "SELECT execution_id, said, answered, digest, remembered_at, expires_at FROM memory_turn
-    WHERE tenant_id = {tenant_id} AND workload_id = {workload_id} AND owner = {owner} AND session_id = {session_id} AND expires_at > fairway_now()
     ORDER BY remembered_at, execution_id",
 );
 
@@ -113,7 +115,7 @@ impl MemoryStore for Database {
         let mut recalled = RecalledTurns::default();
         for row in &self.fetch(&RECALL, input).await? {
             if row.column("is_turn")? {
-                recalled.turns.push(turn(row)?);
+                recalled.turns.push(TurnRow::of_recall(row)?.into_value()?);
             } else {
                 recalled.last_erasure = row.column("erasure")?;
             }
@@ -122,11 +124,18 @@ impl MemoryStore for Database {
     }
 
     async fn list_turns(&self, scope: TenantScope, place: &ConversationKey) -> Result<Vec<StoredTurn>, StoreError> {
-        let input = Input::of_params(scope)
-            .with_param("workload_id", place.workload.uuid())
-            .with_param("owner", place.owner.to_string())
-            .with_param("session_id", place.session.as_str());
-        self.fetch(&TURNS, input).await?.iter().map(turn).collect()
+        let (tenant, workload) = (scope.tenant().uuid(), place.workload.uuid());
+        let (owner, session) = (place.owner.to_string(), place.session.to_string());
+        let oldest_first = || {
+            memory_turn::table
+                .filter(memory_turn::tenant_id.eq(tenant).and(memory_turn::workload_id.eq(workload)))
+                .filter(memory_turn::owner.eq(owner.clone()).and(memory_turn::session_id.eq(session.clone())))
+                .filter(memory_turn::expires_at.gt(database_now()))
+                .order((memory_turn::remembered_at, memory_turn::execution_id))
+                .select(TurnRow::as_select())
+        };
+        let turns: Vec<TurnRow> = self.load("turns of a session", oldest_first).await?;
+        turns.into_iter().map(TurnRow::into_value).collect()
     }
 
     async fn commit_erasure(&self, scope: TenantScope, erasure: &Erasure) -> Result<(), CommitError> {
@@ -164,15 +173,40 @@ impl Database {
     }
 }
 
-fn turn(row: &Row) -> Result<StoredTurn, StoreError> {
-    Ok(StoredTurn {
-        execution_id: row.id("execution_id")?,
-        question: row.column("said")?,
-        response: row.column("answered")?,
-        digest: decode("digest", <[u8; 32]>::try_from(row.column::<&[u8]>("digest")?).ok())?,
-        stored_at: row.timestamp("remembered_at")?,
-        expires_at: row.timestamp("expires_at")?,
-    })
+/// A turn as stored.
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = memory_turn, check_for_backend(Pg))]
+struct TurnRow {
+    execution_id: Uuid,
+    said: String,
+    answered: String,
+    digest: Vec<u8>,
+    remembered_at: OffsetDateTime,
+    expires_at: OffsetDateTime,
+}
+
+impl TurnRow {
+    fn of_recall(row: &Row) -> Result<Self, StoreError> {
+        Ok(Self {
+            execution_id: row.column("execution_id")?,
+            said: row.column("said")?,
+            answered: row.column("answered")?,
+            digest: row.column("digest")?,
+            remembered_at: row.column("remembered_at")?,
+            expires_at: row.column("expires_at")?,
+        })
+    }
+
+    fn into_value(self) -> Result<StoredTurn, StoreError> {
+        Ok(StoredTurn {
+            execution_id: self.execution_id.into(),
+            question: self.said,
+            response: self.answered,
+            digest: decode("digest", self.digest.try_into().ok())?,
+            stored_at: Timestamp::new(self.remembered_at),
+            expires_at: Timestamp::new(self.expires_at),
+        })
+    }
 }
 
 /// The key of a run's `memory_session` row, in the order of the columns of a batch of finishes.

@@ -16,6 +16,7 @@
 //!
 //! The rows that a lane change displaces or returns belong to its deployment, whose lock they need.
 
+mod approval;
 mod deployment;
 mod load;
 mod recommendation;
@@ -32,11 +33,10 @@ use crate::{
 use async_trait::async_trait;
 pub(crate) use deployment::LaneChangeCommitter;
 use deployment::PendingLaneChange;
-use diesel::QueryDsl as _;
+use diesel::{QueryDsl as _, SelectableHelper as _};
 use fairway_domain::{
     id::{ApprovalId, ArtifactId, AssetId, BindingId, ReleaseId, WorkloadId, WorkspaceId},
     idempotency::KeyedOutcome,
-    note::MAX_NOTE_CHARS,
     release::{
         Release,
         lane::{Deployment, DeploymentChange, Lane, LaneHistoryEntry, MoveReason},
@@ -50,9 +50,9 @@ use fairway_domain::{
     tenant::TenantScope,
     time::Timestamp,
 };
-pub(crate) use load::ReleaseLoader;
+pub(crate) use load::{ReleaseLoader, soaked_after};
 pub(crate) use rows::{DEPLOYMENT_COLUMNS, deployment};
-use rows::{RELEASE_COLUMNS, release};
+use rows::{RELEASE_COLUMNS, StoredArtifact, release};
 use transition::PendingTransition;
 pub(crate) use transition::TransitionCommitter;
 use uuid::Uuid;
@@ -122,31 +122,16 @@ impl ReleaseStore for Database {
         release: ReleaseId,
         page: PageRequest,
     ) -> Result<Page<Approval>, StoreError> {
-        let mut values = Values::of_tenant(scope);
-        let conditions =
-            vec![format!("tenant_id = {}", values.tenant()), format!("release_id = {}", values.bind(release.uuid()))];
-        let key = SortKey::Id("approval_id", "approval_id");
-        let row_bytes = RowBytes::Measured { sql: "octet_length(body)", largest: MAX_NOTE_CHARS * 4 };
-        let plain = ListQuery::single(rows::APPROVAL_COLUMNS, key, "FROM approval", row_bytes, conditions, values);
-        let listing = ListQuery { post_join: Some(rows::APPROVAL_NOTE.to_owned()), ..plain };
-        self.fetch_page(listing, page, rows::approval_with_note).await
+        approval::list(self, scope, release, page).await
     }
 
     async fn approval(
         &self,
         scope: TenantScope,
         release: ReleaseId,
-        approval: ApprovalId,
+        id: ApprovalId,
     ) -> Result<Option<Approval>, StoreError> {
-        static FIND: Query = Query::of_parts(&[
-            "SELECT ",
-            rows::APPROVAL_COLUMNS,
-            ", body FROM input JOIN approval USING (tenant_id, approval_id) ",
-            rows::APPROVAL_NOTE,
-            " WHERE approval.release_id IS NOT DISTINCT FROM input.release_id",
-        ]);
-        let input = Input::new(scope).with("approval_id", approval.uuid()).with("release_id", release.uuid());
-        self.fetch_one(&FIND, input).await?.as_ref().map(rows::approval_with_note).transpose()
+        approval::find(self, scope, release, id).await
     }
 
     async fn commit_draft(
@@ -406,13 +391,9 @@ impl DeploymentStore for Database {
         release: ReleaseId,
         artifact: ArtifactId,
     ) -> Result<Option<ReleaseArtifact>, StoreError> {
-        static FIND: Query = Query::of_parts(&[
-            "SELECT ",
-            rows::ARTIFACT_COLUMNS,
-            " FROM input JOIN release_artifact USING (tenant_id, release_id, artifact_id)",
-        ]);
-        let input = Input::new(scope).with("release_id", release.uuid()).with("artifact_id", artifact.uuid());
-        self.fetch_one(&FIND, input).await?.as_ref().map(rows::artifact).transpose()
+        let key = (scope.tenant().uuid(), release.uuid(), artifact.uuid());
+        let find = || schema::release_artifact::table.find(key).select(StoredArtifact::as_select());
+        self.first("artifact of a release", find).await?.map(StoredArtifact::into_value).transpose()
     }
 
     async fn list_artifacts(
@@ -454,12 +435,7 @@ impl DeploymentStore for Database {
     }
 
     async fn list_serving(&self, after: Option<TenantRelease>, limit: u32) -> Result<Vec<TenantRelease>, StoreError> {
-        static SERVING: Query = Query::new(
-            "SELECT tenant_id, release_id FROM release
-            WHERE state = 'active' AND (tenant_id, release_id) > (SELECT after_tenant, after_release FROM input)
-            ORDER BY tenant_id, release_id LIMIT (SELECT max_rows FROM input)",
-        );
-        self.releases_after(&SERVING, after, limit).await
+        load::serving_after(self, after, limit).await
     }
 
     async fn commit_lane_change(

@@ -2,7 +2,7 @@
 
 use crate::store_error;
 use fairway_domain::{
-    access::{ActorRef, OwnerRef},
+    access::ActorRef,
     slug::Slug,
     store::{Revision, StoreError},
     time::Timestamp,
@@ -61,10 +61,6 @@ pub(crate) trait RowExt {
 
     fn actor(&self, name: &'static str) -> Result<ActorRef, StoreError> {
         decode(name, ActorRef::parse(self.column(name)?).ok())
-    }
-
-    fn owner(&self, name: &'static str) -> Result<OwnerRef, StoreError> {
-        decode(name, OwnerRef::parse(self.column(name)?).ok())
     }
 
     /// Parses a text column with a parser of the domain.

@@ -1,24 +1,31 @@
 //! Tenants and workspaces.
 
 use crate::{
-    database::Database,
+    database::{Database, PageBounds, StoredRow},
     guarded::{Guarded, Input, Query},
     pagination::{ListQuery, RowBytes, SortKey, Values},
     row::{RowExt, decode},
-    schema::tenant_public_host,
+    schema::{namespace, tenant_public_host, workspace},
     workload::with_workload,
 };
 use async_trait::async_trait;
-use diesel::QueryDsl as _;
+use diesel::{
+    BoolExpressionMethods as _, ExpressionMethods as _, JoinOnDsl as _, QueryDsl as _, Queryable, Selectable,
+    SelectableHelper as _, pg::Pg,
+};
 use fairway_domain::{
+    access::ActorRef,
     id::{TenantId, WorkspaceId},
     idempotency::KeyedOutcome,
+    slug::Slug,
     store::{Change, ChangeRecord, CommitError, Page, PageRequest, StoreError},
     tenant::{
         MAX_PUBLIC_HOSTS, NewWorkspace, Tenant, TenantRecord, TenantScope, TenantSettings, TenantStore, Workspace,
         WorkspaceRecord, WorkspaceStore,
     },
+    time::Timestamp,
 };
+use time::OffsetDateTime;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
@@ -139,44 +146,76 @@ impl TenantStore for Database {
     }
 }
 
-const WORKSPACE_COLUMNS: &str = "workspace.workspace_id, workspace.slug, workspace.name, workspace.namespace_id, \
-    namespace.slug AS namespace, workspace.created_at, workspace.created_by";
+/// A workspace as stored, with the slug of its namespace.
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = workspace, check_for_backend(Pg))]
+struct StoredWorkspace {
+    workspace_id: Uuid,
+    slug: String,
+    name: String,
+    namespace_id: Uuid,
+    #[diesel(select_expression = namespace::slug)]
+    namespace: String,
+    created_at: OffsetDateTime,
+    created_by: String,
+}
 
-fn workspace(row: &Row) -> Result<Workspace, StoreError> {
-    Ok(Workspace::restore(WorkspaceRecord {
-        workspace_id: row.id("workspace_id")?,
-        slug: row.slug("slug")?,
-        name: row.column("name")?,
-        namespace_id: row.id("namespace_id")?,
-        namespace: row.slug("namespace")?,
-        created_at: row.timestamp("created_at")?,
-        created_by: row.actor("created_by")?,
-    }))
+impl StoredRow for StoredWorkspace {
+    type Value = Workspace;
+
+    fn id(&self) -> Uuid {
+        self.workspace_id
+    }
+
+    fn into_value(self) -> Result<Workspace, StoreError> {
+        Ok(Workspace::restore(WorkspaceRecord {
+            workspace_id: self.workspace_id.into(),
+            slug: decode("slug", Slug::parse(&self.slug).ok())?,
+            name: self.name,
+            namespace_id: self.namespace_id.into(),
+            namespace: decode("namespace", Slug::parse(&self.namespace).ok())?,
+            created_at: Timestamp::new(self.created_at),
+            created_by: decode("created_by", ActorRef::parse(&self.created_by).ok())?,
+        }))
+    }
+}
+
+/// The workspaces of a tenant, each with its namespace.
+#[diesel::dsl::auto_type(no_type_alias)]
+fn workspaces_with_namespace(tenant: Uuid) -> _ {
+    let is_home =
+        namespace::tenant_id.eq(workspace::tenant_id).and(namespace::namespace_id.eq(workspace::namespace_id));
+    workspace::table.inner_join(namespace::table.on(is_home)).filter(workspace::tenant_id.eq(tenant))
 }
 
 #[async_trait]
 impl WorkspaceStore for Database {
     async fn find(&self, scope: TenantScope, id: WorkspaceId) -> Result<Option<Workspace>, StoreError> {
-        static FIND: Query = Query::of_parts(&[
-            "SELECT ",
-            WORKSPACE_COLUMNS,
-            " FROM input JOIN workspace USING (tenant_id, workspace_id) JOIN namespace USING (tenant_id, namespace_id)",
-        ]);
-        let input = Input::new(scope).with("workspace_id", id.uuid());
-        self.fetch_one(&FIND, input).await?.as_ref().map(workspace).transpose()
+        let (tenant, id) = (scope.tenant().uuid(), id.uuid());
+        let find = || {
+            workspaces_with_namespace(tenant)
+                .filter(workspace::workspace_id.eq(id))
+                .select(StoredWorkspace::as_select())
+        };
+        self.first("workspace", find).await?.map(StoredWorkspace::into_value).transpose()
     }
 
     async fn list(&self, scope: TenantScope, page: PageRequest) -> Result<Page<Workspace>, StoreError> {
-        const FROM: &str = "FROM workspace JOIN namespace USING (tenant_id, namespace_id)";
-        let values = Values::of_tenant(scope);
-        let conditions = vec![format!("workspace.tenant_id = {}", values.tenant())];
-        let key = SortKey::Id("workspace.workspace_id", "workspace_id");
-        self.fetch_page(
-            ListQuery::single(WORKSPACE_COLUMNS, key, FROM, RowBytes::Small, conditions, values),
-            page,
-            workspace,
-        )
-        .await
+        let tenant = scope.tenant().uuid();
+        let rows = |bounds: PageBounds| {
+            let newest = workspaces_with_namespace(tenant)
+                .select(StoredWorkspace::as_select())
+                .order(workspace::workspace_id.desc())
+                .limit(bounds.limit)
+                .offset(bounds.offset)
+                .into_boxed::<'static, Pg>();
+            match bounds.after {
+                None => newest,
+                Some(id) => newest.filter(workspace::workspace_id.lt(id)),
+            }
+        };
+        let ids = || workspace::table.filter(workspace::tenant_id.eq(tenant)).select(workspace::workspace_id);
+        self.typed_page("list of workspaces", page, ids, rows).await
     }
 
     async fn commit_new(

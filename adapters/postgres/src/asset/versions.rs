@@ -1,23 +1,35 @@
 //! Versions: reads, and inserts of one version or of a batch.
 
+use super::StoredAsset;
 use crate::{
     database::{Database, commit, commit_batch},
     group_commit::BatchCommitter,
     guarded::{FactColumns, Guarded, GuardedBatch, Input, Query},
+    joins::octet_length,
     large_reads::{LargeRead, MAX_SMALL_BYTES},
     row::{RowExt, decode},
+    schema::{asset, asset_version, asset_version_note, asset_version_source},
 };
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
+use diesel::{
+    BoolExpressionMethods as _, ExpressionMethods as _, JoinOnDsl as _, NullableExpressionMethods as _, QueryDsl as _,
+    Queryable, Selectable, SelectableHelper as _,
+    dsl::{Nullable, case_when},
+    pg::Pg,
+};
 use fairway_domain::{
-    asset::{AssetVersion, NewVersion, VersionLabel, artifact_store::ArtifactPath, canonical::Checksum},
-    id::AssetVersionId,
+    access::ActorRef,
+    asset::{Asset, AssetVersion, NewVersion, VersionLabel, artifact_store::ArtifactPath, canonical::Checksum},
+    id::{AssetId, AssetVersionId},
     idempotency::KeyedOutcome,
     note::Note,
     store::{Change, ChangeRecord, CommitError, StoreError},
     tenant::TenantScope,
+    time::Timestamp,
 };
 use std::collections::HashMap;
+use time::OffsetDateTime;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
@@ -28,52 +40,113 @@ pub(super) const VERSION_COLUMNS: &str = "version.asset_version_id, version.asse
     version.created_at AS version_created_at, version.created_by AS version_created_by, note.body AS change_note, \
     version.content";
 
-/// The columns of a version that is read alone: large content is omitted, and its length given instead.
-pub(super) const SINGLE_VERSION_COLUMNS: &str = "version.asset_version_id, version.asset_id AS version_asset_id, \
-    version.version_label, version.ordinal AS version_ordinal, version.checksum, \
-    version.created_at AS version_created_at, version.created_by AS version_created_by, note.body AS change_note, \
-    CASE WHEN octet_length(version.content) <= 65536 THEN version.content END AS content, \
-    CASE WHEN octet_length(version.content) > 65536 THEN octet_length(version.content)::bigint END AS content_bytes";
+/// A version as stored, without its content.
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = asset_version, check_for_backend(Pg))]
+struct StoredVersion {
+    asset_version_id: Uuid,
+    asset_id: Uuid,
+    version_label: String,
+    checksum: String,
+    created_at: OffsetDateTime,
+    created_by: String,
+    /// The change note, which is stored apart because it can be erased.
+    #[diesel(select_expression = asset_version_note::body.nullable())]
+    #[diesel(select_expression_type = Nullable<asset_version_note::body>)]
+    change_note: Option<String>,
+}
 
-const _: () = assert!(MAX_SMALL_BYTES == 65_536, "the limit and the columns of single versions agree");
+impl StoredVersion {
+    fn with_content(self, canonical: String) -> Result<AssetVersion, StoreError> {
+        let (asset_id, asset_version_id) = (self.asset_id.into(), self.asset_version_id.into());
+        Ok(AssetVersion {
+            asset_version_id,
+            asset_id,
+            version_label: decode("version_label", VersionLabel::parse(&self.version_label))?,
+            canonical,
+            artifact_ref: ArtifactPath::of_version(asset_id, asset_version_id),
+            checksum: decode("checksum", Checksum::parse(&self.checksum))?,
+            change_note: self.change_note.as_deref().map(Note::from_stored),
+            created_at: Timestamp::new(self.created_at),
+            created_by: decode("created_by", ActorRef::parse(&self.created_by).ok())?,
+        })
+    }
+}
 
-/// Joins the change note of a version, which is stored apart because it can be erased.
-pub(super) const NOTE_JOIN: &str = "LEFT JOIN asset_version_note AS note USING (tenant_id, asset_version_id)";
-
+/// Decodes a version of a list.
 pub(super) fn version(row: &Row) -> Result<AssetVersion, StoreError> {
-    version_with(row, row.column("content")?)
+    let stored = StoredVersion {
+        asset_version_id: row.column("asset_version_id")?,
+        asset_id: row.column("version_asset_id")?,
+        version_label: row.column("version_label")?,
+        checksum: row.column("checksum")?,
+        created_at: row.column("version_created_at")?,
+        created_by: row.column("version_created_by")?,
+        change_note: row.column("change_note")?,
+    };
+    stored.with_content(row.column("content")?)
 }
 
-fn version_with(row: &Row, canonical: String) -> Result<AssetVersion, StoreError> {
-    let (asset_id, asset_version_id) = (row.id("version_asset_id")?, row.id("asset_version_id")?);
-    Ok(AssetVersion {
-        asset_version_id,
-        asset_id,
-        version_label: row.parsed("version_label", VersionLabel::parse)?,
-        canonical,
-        artifact_ref: ArtifactPath::of_version(asset_id, asset_version_id),
-        checksum: row.parsed("checksum", Checksum::parse)?,
-        change_note: row.column::<Option<&str>>("change_note")?.map(Note::from_stored),
-        created_at: row.timestamp("version_created_at")?,
-        created_by: row.actor("version_created_by")?,
-    })
+/// Names one version.
+#[derive(Clone, Copy)]
+pub(super) enum VersionSelector<'v> {
+    Id(AssetVersionId),
+    Labelled(AssetId, &'v VersionLabel),
+    Newest(AssetId),
 }
 
-/// Decodes a version that was read alone, and reads large content with a second statement. Versions are immutable, so
-/// both statements see the same content.
-pub(super) async fn single_version(
+/// A version with its asset, and its content if that is small, else the length of the content in bytes.
+type FoundVersion = (StoredAsset, StoredVersion, Option<String>, Option<i32>);
+
+/// Finds a version with its asset. A second statement reads large content; versions are immutable, so both see the same
+/// content.
+pub(super) async fn find(
     database: &Database,
     scope: TenantScope,
-    row: &Row,
-) -> Result<AssetVersion, StoreError> {
+    selector: VersionSelector<'_>,
+) -> Result<Option<(Asset, AssetVersion)>, StoreError> {
     static READ_CONTENT: Query =
         Query::new("SELECT content FROM input JOIN asset_version USING (tenant_id, asset_version_id)");
-    let Some(bytes) = row.column("content_bytes")? else { return version(row) };
-    let id: Uuid = row.column("asset_version_id")?;
-    let large = LargeRead::acquire(scope, bytes).await?;
-    let input = Input::new(scope).with("asset_version_id", id);
-    let (rows, _permit) = large.rows(database, READ_CONTENT.text(&input)?, &input.params()).await?;
-    version_with(row, decode("content", rows.first())?.column("content")?)
+    let tenant = scope.tenant().uuid();
+    let find = || {
+        let is_asset = asset::tenant_id.eq(asset_version::tenant_id).and(asset::asset_id.eq(asset_version::asset_id));
+        let is_note = asset_version_note::tenant_id
+            .eq(asset_version::tenant_id)
+            .and(asset_version_note::asset_version_id.eq(asset_version::asset_version_id));
+        let bytes = octet_length(asset_version::content);
+        let versions = asset_version::table
+            .inner_join(asset::table.on(is_asset))
+            .left_join(asset_version_note::table.on(is_note))
+            .filter(asset_version::tenant_id.eq(tenant))
+            .select((
+                StoredAsset::as_select(),
+                StoredVersion::as_select(),
+                case_when(bytes.le(MAX_SMALL_BYTES), asset_version::content),
+                case_when(bytes.gt(MAX_SMALL_BYTES), bytes),
+            ))
+            .into_boxed::<'static, Pg>();
+        match selector {
+            VersionSelector::Id(id) => versions.filter(asset_version::asset_version_id.eq(id.uuid())),
+            VersionSelector::Labelled(asset, label) => versions
+                .filter(asset_version::asset_id.eq(asset.uuid()))
+                .filter(asset_version::version_label.eq(label.as_str().to_owned())),
+            VersionSelector::Newest(asset) => {
+                versions.filter(asset_version::asset_id.eq(asset.uuid())).order(asset_version::ordinal.desc()).limit(1)
+            }
+        }
+    };
+    let found: Option<FoundVersion> = database.first("version", find).await?;
+    let Some((asset, version, small, bytes)) = found else { return Ok(None) };
+    let content = match bytes {
+        None => decode("content", small)?,
+        Some(bytes) => {
+            let large = LargeRead::acquire(scope, i64::from(bytes)).await?;
+            let input = Input::new(scope).with("asset_version_id", version.asset_version_id);
+            let (rows, _permit) = large.rows(database, READ_CONTENT.text(&input)?, &input.params()).await?;
+            decode("content", rows.first())?.column("content")?
+        }
+    };
+    Ok(Some((asset.into_value()?, version.with_content(content)?)))
 }
 
 /// The source text of a version, if stored.
@@ -82,18 +155,21 @@ pub(super) async fn source_text(
     scope: TenantScope,
     version: AssetVersionId,
 ) -> Result<Option<String>, StoreError> {
-    static READ_SMALL: Query = Query::new(
-        "SELECT CASE WHEN octet_length(body) <= 65536 THEN body END AS body,
-            CASE WHEN octet_length(body) > 65536 THEN octet_length(body)::bigint END AS body_bytes
-        FROM input JOIN asset_version_source USING (tenant_id, asset_version_id)",
-    );
     static READ: Query =
         Query::new("SELECT body FROM input JOIN asset_version_source USING (tenant_id, asset_version_id)");
-    let input = || Input::new(scope).with("asset_version_id", version.uuid());
-    let Some(row) = database.fetch_one(&READ_SMALL, input()).await? else { return Ok(None) };
-    let Some(bytes) = row.column("body_bytes")? else { return row.column("body") };
-    let large = LargeRead::acquire(scope, bytes).await?;
-    let input = input();
+    let key = (scope.tenant().uuid(), version.uuid());
+    let find = || {
+        let bytes = octet_length(asset_version_source::body);
+        asset_version_source::table.find(key).select((
+            case_when(bytes.le(MAX_SMALL_BYTES), asset_version_source::body),
+            case_when(bytes.gt(MAX_SMALL_BYTES), bytes),
+        ))
+    };
+    let found: Option<(Option<String>, Option<i32>)> = database.first("source text", find).await?;
+    let Some((small, bytes)) = found else { return Ok(None) };
+    let Some(bytes) = bytes else { return Ok(small) };
+    let large = LargeRead::acquire(scope, i64::from(bytes)).await?;
+    let input = Input::new(scope).with("asset_version_id", version.uuid());
     let (rows, _permit) = large.rows(database, READ.text(&input)?, &input.params()).await?;
     rows.first().map(|row| row.column("body")).transpose()
 }

@@ -1,14 +1,16 @@
 //! Steps and context lineage of runs.
 
-use super::{EXECUTION_COLUMNS, NULL_OUTPUT, NULL_REASON_CODE, RunSelector, batch_of_runs, execution, single_run};
+use super::{EXECUTION_COLUMNS, NULL_OUTPUT, NULL_REASON_CODE, RunSelector, batch_of_runs, execution};
 use crate::{
     batch_load::BatchLoader,
     database::{Database, read},
     guarded::Query,
     row::{RowExt, decode, parse_json},
+    schema::execution_step,
 };
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
+use diesel::{BoolExpressionMethods as _, ExpressionMethods as _, QueryDsl as _};
 use fairway_domain::{
     evidence::lineage::{ActionClass, InfluenceRole, LineageFilter, LineagePage, LineageRow, Origin, decisions_before},
     execution::StepRow,
@@ -170,19 +172,22 @@ pub(super) async fn steps(
     scope: TenantScope,
     id: ExecutionId,
 ) -> Result<Vec<StepRow>, StoreError> {
-    static READ: Query = Query::new(
-        "SELECT step_id, step_type, failure, duration_us FROM execution_step
-         WHERE tenant_id = {tenant_id} AND execution_id = {execution_id} ORDER BY position",
-    );
-    let rows = database.fetch(&READ, single_run(scope.tenant().uuid(), id.uuid())).await?;
-    rows.iter()
-        .map(|row| {
-            Ok(StepRow {
-                step_id: row.column("step_id")?,
-                step_type: row.column("step_type")?,
-                failure: row.column("failure")?,
-                duration: Duration::from_micros(u64::try_from(row.column::<i64>("duration_us")?).unwrap_or(0)),
-            })
-        })
-        .collect()
+    let (tenant, run) = (scope.tenant().uuid(), id.uuid());
+    let steps = || {
+        execution_step::table
+            .filter(execution_step::tenant_id.eq(tenant).and(execution_step::execution_id.eq(run)))
+            .order(execution_step::position)
+            .select((
+                execution_step::step_id,
+                execution_step::step_type,
+                execution_step::failure,
+                execution_step::duration_us,
+            ))
+    };
+    let rows: Vec<(String, String, Option<String>, i64)> = database.load("steps of a run", steps).await?;
+    let step = |(step_id, step_type, failure, microseconds): (String, String, Option<String>, i64)| {
+        let duration = Duration::from_micros(u64::try_from(microseconds).unwrap_or(0));
+        StepRow { step_id, step_type, failure, duration }
+    };
+    Ok(rows.into_iter().map(step).collect())
 }

@@ -3,15 +3,51 @@
 use crate::{
     database::Database,
     guarded::{Guarded, Input, Query},
-    row::RowExt,
+    row::{RowExt, decode},
+    schema::{contract_revocation, contract_revocation_reason},
+};
+use diesel::{
+    BoolExpressionMethods as _, ExpressionMethods as _, JoinOnDsl as _, NullableExpressionMethods as _, QueryDsl as _,
+    Queryable, Selectable, SelectableHelper as _, dsl::Nullable, pg::Pg,
 };
 use fairway_domain::{
+    access::ActorRef,
     id::AssetId,
     idempotency::KeyedOutcome,
     knowledge::{contract::ContractState, revocation::ContractRevocation},
     store::{Change, ChangeRecord, CommitError, StoreError},
     tenant::TenantScope,
+    time::Timestamp,
 };
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+/// A revocation as stored, with its reason.
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = contract_revocation, check_for_backend(Pg))]
+struct StoredRevocation {
+    contract_id: String,
+    revocation_id: Uuid,
+    asset_id: Uuid,
+    revoked_at: OffsetDateTime,
+    revoked_by: String,
+    #[diesel(select_expression = contract_revocation_reason::body.nullable())]
+    #[diesel(select_expression_type = Nullable<contract_revocation_reason::body>)]
+    reason: Option<String>,
+}
+
+impl StoredRevocation {
+    fn into_value(self) -> Result<ContractRevocation, StoreError> {
+        Ok(ContractRevocation {
+            revocation_id: self.revocation_id.into(),
+            asset_id: self.asset_id.into(),
+            contract_id: self.contract_id,
+            reason: self.reason,
+            revoked_at: Timestamp::new(self.revoked_at),
+            revoked_by: decode("revoked_by", ActorRef::parse(&self.revoked_by).ok())?,
+        })
+    }
+}
 
 pub(super) async fn standings(
     database: &Database,
@@ -88,23 +124,16 @@ pub(super) async fn find(
     asset: AssetId,
     contract_id: &str,
 ) -> Result<Option<ContractRevocation>, StoreError> {
-    static FIND: Query = Query::new(
-        "SELECT contract_id, revocation_id, revocation.asset_id, revoked_at, revoked_by, reason.body AS reason
-        FROM input JOIN contract_revocation AS revocation USING (tenant_id, contract_id)
-        LEFT JOIN contract_revocation_reason AS reason USING (tenant_id, revocation_id)
-        WHERE revocation.asset_id IS NOT DISTINCT FROM input.asset_id",
-    );
-    let input = Input::new(scope).with("contract_id", contract_id).with("asset_id", asset.uuid());
-    let row = database.fetch_one(&FIND, input).await?;
-    row.map(|row| {
-        Ok(ContractRevocation {
-            revocation_id: row.id("revocation_id")?,
-            asset_id: row.id("asset_id")?,
-            contract_id: row.column("contract_id")?,
-            reason: row.column("reason")?,
-            revoked_at: row.timestamp("revoked_at")?,
-            revoked_by: row.actor("revoked_by")?,
-        })
-    })
-    .transpose()
+    let (key, asset) = ((scope.tenant().uuid(), contract_id.to_owned()), asset.uuid());
+    let find = || {
+        let is_reason = contract_revocation_reason::tenant_id
+            .eq(contract_revocation::tenant_id)
+            .and(contract_revocation_reason::revocation_id.eq(contract_revocation::revocation_id));
+        contract_revocation::table
+            .left_join(contract_revocation_reason::table.on(is_reason))
+            .filter(contract_revocation::tenant_id.eq(key.0).and(contract_revocation::contract_id.eq(key.1.clone())))
+            .filter(contract_revocation::asset_id.eq(asset))
+            .select(StoredRevocation::as_select())
+    };
+    database.first("contract revocation", find).await?.map(StoredRevocation::into_value).transpose()
 }

@@ -7,7 +7,7 @@ use crate::{
     row::{RowExt, decode, parse_json},
     schema,
 };
-use diesel::QueryDsl as _;
+use diesel::{ExpressionMethods as _, QueryDsl as _};
 use fairway_domain::{
     asset::canonical::Checksum,
     id::{AssetId, IngestId, ReleaseId},
@@ -81,10 +81,6 @@ pub(super) async fn find_ingest(
     asset: AssetId,
     id: IngestId,
 ) -> Result<Option<IngestResult>, StoreError> {
-    static FIND: Query = Query::new(
-        "SELECT revision FROM knowledge_ingest
-        WHERE tenant_id = {tenant_id} AND ingest_id = {ingest_id} AND asset_id IS NOT DISTINCT FROM {asset_id}",
-    );
     static DOCUMENTS: Query = Query::of_parts(&[
         "SELECT ",
         COLUMNS,
@@ -93,12 +89,18 @@ pub(super) async fn find_ingest(
         " WHERE document.tenant_id = {tenant_id} AND document.asset_id = {asset_id} AND document.revision = {revision}
           ORDER BY document.entry_id",
     ]);
-    let of_asset = || Input::of_params(scope).with_param("asset_id", asset.uuid());
-    let Some(row) = database.fetch_one(&FIND, of_asset().with_param("ingest_id", id.uuid())).await? else {
-        return Ok(None);
+    let (tenant, ingest) = (scope.tenant().uuid(), id.uuid());
+    let find = || {
+        schema::knowledge_ingest::table
+            .filter(schema::knowledge_ingest::tenant_id.eq(tenant))
+            .filter(schema::knowledge_ingest::ingest_id.eq(ingest))
+            .filter(schema::knowledge_ingest::asset_id.eq(asset.uuid()))
+            .select(schema::knowledge_ingest::revision)
     };
-    let made = revision(&row, "revision")?;
-    let rows = database.fetch(&DOCUMENTS, of_asset().with_param("revision", made.get())).await?;
+    let found: Option<i64> = database.first("revision of an ingest", find).await?;
+    let Some(made) = found.map(IndexRevision::new) else { return Ok(None) };
+    let input = Input::of_params(scope).with_param("asset_id", asset.uuid()).with_param("revision", made.get());
+    let rows = database.fetch(&DOCUMENTS, input).await?;
     let documents = rows.iter().map(document).collect::<Result<_, _>>()?;
     Ok(Some(IngestResult { ingest_id: id, index_revision: made, documents }))
 }

@@ -3,7 +3,9 @@
 use crate::{
     guarded::Input,
     row::{RowExt, decode, parse_json},
+    schema::release_artifact,
 };
+use diesel::{Queryable, Selectable, pg::Pg};
 use fairway_domain::{
     access::ActorRef,
     asset::{VersionLabel, canonical::Checksum, kind::AssetKind},
@@ -22,6 +24,7 @@ use fairway_domain::{
 };
 use serde::Deserialize;
 use std::collections::BTreeSet;
+use time::OffsetDateTime;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
@@ -133,24 +136,6 @@ fn approval(row: ApprovalRow) -> Result<Approval, StoreError> {
         note: None,
         subject_digest: BindingsDigest::from_stored(row.subject_digest),
         age_seconds: row.age,
-    })
-}
-
-/// An approval without its note, which [`APPROVAL_NOTE`] joins.
-pub(super) const APPROVAL_COLUMNS: &str = "tenant_id, approval_id, outcome, subject_digest, approved_by, approved_at, \
-    floor(greatest(extract(epoch FROM fairway_now() - recorded_at), 0))::bigint AS age";
-
-pub(super) const APPROVAL_NOTE: &str = "LEFT JOIN approval_note USING (tenant_id, approval_id)";
-
-pub(super) fn approval_with_note(row: &Row) -> Result<Approval, StoreError> {
-    Ok(Approval {
-        approval_id: row.id("approval_id")?,
-        verdict: row.parsed("outcome", Verdict::parse)?,
-        by: row.actor("approved_by")?,
-        at: row.timestamp("approved_at")?,
-        note: row.column("body")?,
-        subject_digest: BindingsDigest::from_stored(row.column("subject_digest")?),
-        age_seconds: decode("age", u64::try_from(row.column::<i64>("age")?).ok())?,
     })
 }
 
@@ -313,13 +298,41 @@ pub(super) const ARTIFACT_COLUMNS: &str =
     "release_id, artifact_id, artifact_kind, content, checksum, created_at, created_by";
 
 pub(super) fn artifact(row: &Row) -> Result<ReleaseArtifact, StoreError> {
-    Ok(ReleaseArtifact {
-        artifact_id: row.id("artifact_id")?,
-        release_id: row.id("release_id")?,
-        kind: row.column("artifact_kind")?,
+    let stored = StoredArtifact {
+        artifact_id: row.column("artifact_id")?,
+        release_id: row.column("release_id")?,
+        artifact_kind: row.column("artifact_kind")?,
         content: row.column("content")?,
-        checksum: row.parsed("checksum", Checksum::parse)?,
-        created_at: row.timestamp("created_at")?,
-        created_by: row.actor("created_by")?,
-    })
+        checksum: row.column("checksum")?,
+        created_at: row.column("created_at")?,
+        created_by: row.column("created_by")?,
+    };
+    stored.into_value()
+}
+
+/// An artifact of a release as stored.
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = release_artifact, check_for_backend(Pg))]
+pub(super) struct StoredArtifact {
+    artifact_id: Uuid,
+    release_id: Uuid,
+    artifact_kind: String,
+    content: String,
+    checksum: String,
+    created_at: OffsetDateTime,
+    created_by: String,
+}
+
+impl StoredArtifact {
+    pub(super) fn into_value(self) -> Result<ReleaseArtifact, StoreError> {
+        Ok(ReleaseArtifact {
+            artifact_id: self.artifact_id.into(),
+            release_id: self.release_id.into(),
+            kind: self.artifact_kind,
+            content: self.content,
+            checksum: decode("checksum", Checksum::parse(&self.checksum))?,
+            created_at: Timestamp::new(self.created_at),
+            created_by: decode("created_by", ActorRef::parse(&self.created_by).ok())?,
+        })
+    }
 }
