@@ -76,7 +76,10 @@ impl EmbeddedGateway {
             // The semaphore is never closed.
             Ok(Err(_)) => Err(GatewayFailure::Unreachable),
             Err(_) => {
-                tracing::warn!("no sandbox slot became free in time; refusing the script");
+                tracing::warn!(
+                    timeout_s = MAX_DURATION.as_secs(),
+                    "no sandbox slot became free in time; refusing the script"
+                );
                 Err(GatewayFailure::Unreachable)
             }
         }
@@ -236,7 +239,7 @@ fn evaluate_exit(answer: &[u8], status: ExitStatus, output: usize) -> Result<Scr
         return Err(GatewayFailure::Unreachable);
     }
     let signal = status.signal().and_then(|signal| Signal::try_from(signal).ok());
-    tracing::info!(%status, "a sandbox was terminated");
+    tracing::info!(%status, "a sandbox was killed or exited with an error; failing the script");
     Ok(failed(match signal {
         // A program aborts without memory, and is killed beyond its stack.
         Some(Signal::SIGABRT | Signal::SIGSEGV | Signal::SIGBUS) => ScriptFailure::Memory,

@@ -128,7 +128,8 @@ struct ShedState {
 }
 
 impl LoadShedder {
-    /// Creates a load shedder over the statements that wait for PostgreSQL; `line` is the limit of a standing queue.
+    /// Creates a load shedder over the statements that wait for PostgreSQL; `max_waiting` is the limit of a standing
+    /// queue.
     #[must_use]
     pub fn new(waiting: InFlight, max_waiting: usize) -> Self {
         let books = ShedState {

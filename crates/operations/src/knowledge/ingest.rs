@@ -356,7 +356,7 @@ impl KnowledgeBases {
         let texts =
             documents.iter().flat_map(|document| document.chunks.iter().map(move |chunk| text_of(document, chunk)));
         let made = with_embed_timeout(self.embed_texts(model, texts.collect())).await.map_err(|error| {
-            tracing::warn!(code = error.code(), "failed to embed documents; the ingest fails");
+            tracing::warn!(code = error.code(), "failed to embed documents; failing the ingest");
             KnowledgeRefusal::NoVectors
         })?;
         let chunks = documents.iter_mut().flat_map(|document| &mut document.chunks);

@@ -20,7 +20,7 @@ use fairway_domain::{
 };
 use std::collections::BTreeSet;
 
-/// Number of lane moves that are searched for earlier holders.
+/// Maximum number of history entries per lane that are searched for earlier holders.
 const HISTORY_LIMIT: u32 = 1_000;
 
 /// A completed rollback.
