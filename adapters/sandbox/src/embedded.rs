@@ -165,7 +165,11 @@ impl PreparedGateway for PreparedChild {
         match timeout(request.limits.wall_time, started.exchange(&order)).await {
             Ok(Ok(ChildExit { answer, status })) => evaluate_exit(&answer, status, request.limits.output_bytes),
             Ok(Err(error)) => {
-                tracing::error!(%error, "failed to communicate with a sandbox; its outcome is unknown");
+                tracing::error!(
+                    execution_id = %request.execution_id,
+                    %error,
+                    "failed to communicate with a sandbox; the outcome of the script is unknown"
+                );
                 Err(GatewayFailure::Lost)
             }
             Err(_) => Ok(failed(ScriptFailure::TimedOut)),
@@ -231,7 +235,7 @@ fn evaluate_exit(answer: &[u8], status: ExitStatus, output: usize) -> Result<Scr
         return Response::read(answer, output);
     }
     if status.code() == Some(i32::from(NO_INPUT)) {
-        tracing::error!("a sandbox exited because no script arrived in time");
+        tracing::error!("a sandbox exited because no script arrived in time; refusing the script");
         return Err(GatewayFailure::Unreachable);
     }
     if let Some(unconfined) = status.code().and_then(ConfinementFailure::of_exit_code) {

@@ -432,7 +432,7 @@ pub async fn run_worker(settings: &Settings) -> anyhow::Result<()> {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
-    tracing::info!("shutting down: draining active runs");
+    tracing::info!(timeout_s = WORKER_DRAIN_TIMEOUT.as_secs(), "shutting down: draining active runs");
     process.services().run_recovery.drain(WORKER_DRAIN_TIMEOUT).await;
     let runs = process.services().run_recovery.release_leases().await?;
     relays.shutdown().await;

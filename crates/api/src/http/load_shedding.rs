@@ -178,7 +178,7 @@ impl LoadShedder {
         if has_body && !books.has_room_for_body(&sender) {
             if books.bodies_logged_at.is_none_or(|told| now.saturating_duration_since(told) >= OVERLOAD_COOLDOWN) {
                 tracing::warn!(
-                    arriving = MAX_ARRIVING,
+                    limit = MAX_ARRIVING,
                     "too many unfinished request bodies; refusing requests with a body"
                 );
                 books.bodies_logged_at = Some(now);

@@ -55,7 +55,11 @@ impl Generators {
                     }
                     Err(failure) => {
                         let error: &dyn std::error::Error = &failure;
-                        tracing::warn!(error, %tenant_id, "failed to provision the generator of a tenant; it has none");
+                        tracing::warn!(
+                            error,
+                            %tenant_id,
+                            "failed to provision the generator of a tenant; its next draft request retries"
+                        );
                     }
                 }
             }

@@ -124,7 +124,12 @@ impl KnowledgeBases {
     ) -> Result<IngestReport, Failure> {
         let warnings = self.index_warnings(scope, asset, ingested.index_revision, base).await?;
         for warning in &warnings {
-            tracing::warn!(tenant_id = %scope.tenant(), asset_id = %asset, code = warning.code(), "index warning");
+            tracing::warn!(
+                tenant_id = %scope.tenant(),
+                asset_id = %asset,
+                code = warning.code(),
+                "an ingest has an index warning; reporting it to the caller"
+            );
         }
         Ok(IngestReport { ingested, warnings })
     }
