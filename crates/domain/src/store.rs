@@ -254,7 +254,7 @@ pub enum Conflict {
     DuplicateSlug,
     /// The asset already has a version with that label.
     DuplicateVersionLabel,
-    /// A release that is not retired binds a version of the asset.
+    /// A release that is neither superseded nor retired binds a version of the asset.
     AssetInUse,
     /// The asset is already granted to that principal or workspace.
     DuplicateGrant,

@@ -34,7 +34,8 @@ const PAGE: u32 = 200;
 const MAX_OFFSET: u64 = 10_000;
 
 impl Generators {
-    /// Provisions the generator of every tenant, unless disabled. A tenant whose provisioning fails has none.
+    /// Provisions the generator of every tenant, unless disabled. After a failure, the tenant's next
+    /// draft request retries.
     ///
     /// # Errors
     /// When the tenants cannot be listed.

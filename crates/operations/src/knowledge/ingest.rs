@@ -1,5 +1,5 @@
 //! Ingestion of documents: validated, read from their sources, split into chunks, embedded if the knowledge base
-//! uses vectors, and committed at once.
+//! uses vectors, and committed together.
 
 use super::invalid_base;
 use crate::{

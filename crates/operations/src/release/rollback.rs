@@ -109,7 +109,7 @@ impl Releases {
             .await
     }
 
-    /// The lanes that roll back, the one taken last first, with the releases that get them.
+    /// The lanes to roll back, most recently taken first, with the releases that get them.
     async fn rollback_targets(
         &self,
         scope: TenantScope,
