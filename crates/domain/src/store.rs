@@ -76,8 +76,8 @@ impl<T> Deref for Change<T> {
 
 /// Makes the fields of an aggregate readable, and editable in the domain alone.
 ///
-/// An aggregate comes from a decision, or from a store that restores what was committed. Nobody else can edit a field and
-/// so forge what a decision has to decide. `cargo xtask check` compares the callers of `restore` with a list.
+/// An aggregate comes from a decision, or from a store that restores what was committed. Other crates cannot edit a
+/// field, so each change passes a decision. `cargo xtask check` compares the callers of `restore` with a list.
 macro_rules! aggregate {
     ($aggregate:ident, $record:ident) => {
         impl $aggregate {
