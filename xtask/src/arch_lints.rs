@@ -1,7 +1,8 @@
-//! Architecture lints: allowed dependencies, file lengths, names and wording.
+//! Architecture lints: allowed dependencies, file lengths, names, wording and lists of documents.
 
 mod dependencies;
 mod files;
+mod lists;
 pub(crate) mod long_forms;
 mod outgoing;
 pub(crate) mod packages;
@@ -29,7 +30,9 @@ pub(crate) fn run(place: &Paths) -> Result<()> {
     found.extend(restricted_calls::violations(&place.root, &sources)?);
     found.extend(statements::violations(&place.root, &sources)?);
     found.extend(long_forms::violations(&place.root, &sources)?);
-    found.extend(wording::violations(&place.root, &sources, &files::documents(&place.root)?)?);
+    let documents = files::documents(&place.root)?;
+    found.extend(lists::violations(&place.root, &documents)?);
+    found.extend(wording::violations(&place.root, &sources, &documents)?);
     if !found.is_empty() {
         bail!("{} violations:\n  {}", found.len(), found.join("\n  "));
     }

@@ -26,7 +26,7 @@ impl GuardedFetcher {
 
 /// Converts a failure for the caller. The log gets its cause without the address, whose path is often secret.
 fn fetch_error(error: EgressError) -> FetchError {
-    tracing::info!(error = &error as &dyn std::error::Error, "failed to fetch a document; failing its ingestion");
+    tracing::info!(error = &error as &dyn std::error::Error, "failed to fetch a document; failing its ingest");
     match error {
         EgressError::Refused(_) => FetchError::Forbidden,
         EgressError::TooLong => FetchError::TooLong,

@@ -215,10 +215,10 @@ impl ManagedServer {
     }
 
     /// A `postgres://` URL of `database` on the server that another process runs on this directory. It contains the
-    /// password and must not be logged. The server ends with its owner, regardless of other connections.
+    /// password and must not be logged. The server stops when that process ends, even if other connections are open.
     ///
     /// # Errors
-    /// [`StartError::NoCluster`], [`StartError::NotAccepting`], or the password cannot be read.
+    /// [`StartError::NoCluster`], [`StartError::NotAccepting`], and see [`StartError`].
     pub fn url_of_running(data_dir: &Path, database: &str) -> Result<String, StartError> {
         let account = Account::choose().map_err(|_| StartError::NoAccount)?;
         let found = ExistingCluster::find(data_dir, &account)?;

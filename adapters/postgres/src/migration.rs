@@ -118,7 +118,11 @@ async fn create_missing_partitions(client: &Client) -> Result<i32, MigrationErro
                 tokio::time::sleep(PARTITION_RETRY_PAUSE).await;
             }
             Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
-                tracing::warn!("partition table locked by long readers; creating missing partitions in the next run");
+                tracing::warn!(
+                    created = made,
+                    attempts = PARTITION_ATTEMPTS,
+                    "partition table locked by long readers; creating missing partitions in the next run"
+                );
                 return Ok(made);
             }
             Err(error) => return Err(error.into()),

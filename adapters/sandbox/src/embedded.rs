@@ -76,7 +76,10 @@ impl EmbeddedGateway {
             // The semaphore is never closed.
             Ok(Err(_)) => Err(GatewayFailure::Unreachable),
             Err(_) => {
-                tracing::warn!("no sandbox slot became free in time; refusing the script");
+                tracing::warn!(
+                    timeout_s = MAX_DURATION.as_secs(),
+                    "no sandbox slot became free in time; refusing the script"
+                );
                 Err(GatewayFailure::Unreachable)
             }
         }
@@ -162,7 +165,11 @@ impl PreparedGateway for PreparedChild {
         match timeout(request.limits.wall_time, started.exchange(&order)).await {
             Ok(Ok(ChildExit { answer, status })) => evaluate_exit(&answer, status, request.limits.output_bytes),
             Ok(Err(error)) => {
-                tracing::error!(%error, "failed to communicate with a sandbox; its outcome is unknown");
+                tracing::error!(
+                    execution_id = %request.execution_id,
+                    %error,
+                    "failed to communicate with a sandbox; the outcome of the script is unknown"
+                );
                 Err(GatewayFailure::Lost)
             }
             Err(_) => Ok(failed(ScriptFailure::TimedOut)),
@@ -228,7 +235,7 @@ fn evaluate_exit(answer: &[u8], status: ExitStatus, output: usize) -> Result<Scr
         return Response::read(answer, output);
     }
     if status.code() == Some(i32::from(NO_INPUT)) {
-        tracing::error!("a sandbox exited because no script arrived in time");
+        tracing::error!("a sandbox exited because no script arrived in time; refusing the script");
         return Err(GatewayFailure::Unreachable);
     }
     if let Some(unconfined) = status.code().and_then(ConfinementFailure::of_exit_code) {
@@ -236,7 +243,7 @@ fn evaluate_exit(answer: &[u8], status: ExitStatus, output: usize) -> Result<Scr
         return Err(GatewayFailure::Unreachable);
     }
     let signal = status.signal().and_then(|signal| Signal::try_from(signal).ok());
-    tracing::info!(%status, "a sandbox was terminated");
+    tracing::info!(%status, "a sandbox was killed or exited with an error; failing the script");
     Ok(failed(match signal {
         // A program aborts without memory, and is killed beyond its stack.
         Some(Signal::SIGABRT | Signal::SIGSEGV | Signal::SIGBUS) => ScriptFailure::Memory,

@@ -81,7 +81,7 @@ impl ExternalGateway {
             tracing::info!(
                 execution_id = %request.execution_id,
                 status = answer.status().as_u16(),
-                "the runtime gateway returned another status than 200; the outcome of the script is unknown"
+                "the runtime gateway returned a status other than 200; the outcome of the script is unknown"
             );
             return Err(GatewayFailure::Lost);
         }

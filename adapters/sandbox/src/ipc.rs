@@ -54,7 +54,7 @@ pub(crate) struct Response {
     /// The code of the failure; null for success.
     #[serde(default)]
     pub(crate) failure: Option<String>,
-    /// A present null is a result.
+    /// The script's result. Without a failure, an explicit null is a result and a missing member is malformed.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub(crate) result: Option<Value>,
     #[serde(default)]

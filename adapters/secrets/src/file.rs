@@ -54,6 +54,6 @@ fn read_error(failure: &io::Error) -> SecretError {
     if matches!(kind, ErrorKind::NotFound | ErrorKind::NotADirectory) {
         return SecretError::Missing;
     }
-    tracing::warn!(?kind, "failed to read a secret");
+    tracing::warn!(error_kind = ?kind, "failed to read a secret file; reporting the secret as unavailable");
     SecretError::Unavailable
 }

@@ -89,6 +89,6 @@ impl Vault {
 }
 
 fn unavailable(why: &str) -> SecretError {
-    tracing::warn!(reason = why, "failed to read a secret from the vault");
+    tracing::warn!(code = why, "failed to read a secret from the vault; reporting the secret as unavailable");
     SecretError::Unavailable
 }

@@ -293,7 +293,11 @@ impl GuardedTransport {
             return Ok(StreamableHttpPostResponse::Accepted);
         }
         if !status.is_success() {
-            tracing::info!(status = status.as_u16(), "an MCP server returned an error status; failing the tool call");
+            tracing::info!(
+                call_id = ?self.idempotency_key,
+                status = status.as_u16(),
+                "an MCP server returned an error status; failing the tool call"
+            );
             return Err(self.invalid_response(HttpCallError::ErrorStatus));
         }
         let session = answer.headers().get(SESSION).and_then(|session| session.to_str().ok()).map(str::to_owned);

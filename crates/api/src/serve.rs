@@ -293,10 +293,10 @@ pub async fn serve(settings: &Settings, works: RunWorkers) -> anyhow::Result<()>
 /// Raises the soft limit on open files to the hard limit. The usual soft limit of 1024 lets that many idle connections
 /// block all others.
 fn raise_open_file_limit() {
-    let raise_access_revision = getrlimit(Resource::RLIMIT_NOFILE)
-        .and_then(|(_, allowed)| setrlimit(Resource::RLIMIT_NOFILE, allowed, allowed).map(|()| allowed));
-    match raise_access_revision {
-        Ok(allowed) => tracing::info!(allowed, "open file limit set"),
+    let raised = getrlimit(Resource::RLIMIT_NOFILE)
+        .and_then(|(_, limit)| setrlimit(Resource::RLIMIT_NOFILE, limit, limit).map(|()| limit));
+    match raised {
+        Ok(limit) => tracing::info!(limit, "open file limit set"),
         Err(error) => {
             tracing::warn!(error = &error as &dyn std::error::Error, "failed to raise the open file limit; keeping it")
         }
@@ -320,7 +320,11 @@ async fn serve_with_database(
     let services = process.services().clone();
     tokio::spawn(async move {
         if let Err(error) = services.generators.provision_generators().await {
-            tracing::warn!(error = &error as &dyn std::error::Error, "failed to provision generators");
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "failed to list tenants for generator provisioning; a tenant's first draft request provisions its \
+                 generator"
+            );
         }
     });
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
@@ -428,7 +432,7 @@ pub async fn run_worker(settings: &Settings) -> anyhow::Result<()> {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
-    tracing::info!("shutting down: draining active runs");
+    tracing::info!(timeout_s = WORKER_DRAIN_TIMEOUT.as_secs(), "shutting down: draining active runs");
     process.services().run_recovery.drain(WORKER_DRAIN_TIMEOUT).await;
     let runs = process.services().run_recovery.release_leases().await?;
     relays.shutdown().await;
@@ -488,5 +492,8 @@ async fn expire_payloads(owner_url: &str, kept: Duration) {
         }
         tokio::time::sleep(EXPIRY_RETRY_DELAY).await;
     }
-    tracing::warn!("expired payloads are in use; retrying in 24 h");
+    tracing::warn!(
+        attempts = EXPIRY_ATTEMPTS,
+        "failed to drop all expired payloads, because queries use them; retrying in 24 h"
+    );
 }

@@ -91,8 +91,8 @@ impl Telemetry {
     /// Exports the remaining spans within three seconds. It blocks, so call it after the server has ended.
     pub fn shutdown(self) {
         let Some(provider) = self.provider else { return };
-        if let Err(failure) = provider.shutdown_with_timeout(FLUSH_TIMEOUT) {
-            tracing::warn!(%failure, "failed to export the last spans; some may be lost");
+        if let Err(error) = provider.shutdown_with_timeout(FLUSH_TIMEOUT) {
+            tracing::warn!(%error, "failed to export the last spans; some may be lost");
         }
     }
 }

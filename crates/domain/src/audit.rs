@@ -1,4 +1,4 @@
-//! Facts: the append-only record of events. It serves as audit log, outbox and invalidation signal.
+//! Facts: the append-only record of changes, refusals and audited reads. Sequenced facts form the audit log.
 
 use crate::{
     access::{ActorRef, rights::VisibleScopes},

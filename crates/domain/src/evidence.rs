@@ -180,7 +180,7 @@ impl RecordedDecision {
     }
 }
 
-/// The kind of the artifact that records a knowledge base query. The query text is stored beside it.
+/// The kind of the artifact that records a knowledge base query. The query text is its payload.
 pub const RETRIEVAL_EVENT: &str = "retrieval_event";
 
 /// An evidence artifact. Its body holds codes, counts and digests, never payloads; payloads are stored separately and

@@ -19,8 +19,8 @@ use std::{collections::BTreeMap, sync::Arc};
 pub use detector::DETECTORS;
 pub use evaluation::{GuardrailCheck, GuardrailFinding, GuardrailOutcome, GuardrailResult};
 
-/// Maximum bytes that the guardrails of one run inspect, summed over the guardrails: four times the room for values of
-/// a run. Beyond it a detector fails and its `on_error` applies.
+/// Maximum bytes that the guardrails of one run inspect, summed over the guardrails: sixteen times the memory for a
+/// run's values. Beyond it a detector fails and its `on_error` applies.
 pub const MAX_INSPECTED_BYTES: usize = 64 << 20;
 
 /// The value that a guardrail inspects.

@@ -88,7 +88,7 @@ pub enum Handler {
     Unavailable,
 }
 
-/// The subjects of a hook, by name.
+/// Selects by name the subjects that a hook applies to.
 #[derive(Clone, Debug)]
 enum Matcher {
     All,

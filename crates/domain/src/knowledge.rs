@@ -19,7 +19,7 @@ pub const DEFAULT_CHUNK_TOKENS: u32 = 512;
 /// Default maximum number of chunks of one retrieval.
 pub const DEFAULT_TOP_K: u32 = 5;
 
-/// Revision of a knowledge base's index. Each addition of documents creates the next revision, and a revision never
+/// Revision of a knowledge base's index. Each ingest or re-embedding creates the next revision, and a revision never
 /// changes. Zero is the empty index.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]

@@ -4,9 +4,8 @@
 //! pattern has a bounded length and is matched only at the start of a word, so the time is linear in the text.
 //!
 //! INVARIANT: redaction is idempotent. No pattern matches a bracket, each starts and ends at a word boundary in any
-//! context, and redaction masks every match. A pattern with a longer lookahead would break this: masking a neighbour
-//! later would change the result. A pattern that needs a longer lookahead requires one of a few characters; the
-//! brackets of a mask are not among them.
+//! context, and redaction masks every match. A pattern reads at most one character beyond its match, because a later
+//! mask may replace the neighbour. A pattern that reads further requires characters that no mask begins or ends with.
 
 mod card;
 mod email;

@@ -76,8 +76,8 @@ impl<T> Deref for Change<T> {
 
 /// Makes the fields of an aggregate readable, and editable in the domain alone.
 ///
-/// An aggregate comes from a decision, or from a store that restores what was committed. Nobody else can edit a field and
-/// so forge what a decision has to decide. `cargo xtask check` compares the callers of `restore` with a list.
+/// An aggregate comes from a decision, or from a store that restores what was committed. Other crates cannot edit a
+/// field, so each change passes a decision. `cargo xtask check` compares the callers of `restore` with a list.
 macro_rules! aggregate {
     ($aggregate:ident, $record:ident) => {
         impl $aggregate {
@@ -254,7 +254,7 @@ pub enum Conflict {
     DuplicateSlug,
     /// The asset already has a version with that label.
     DuplicateVersionLabel,
-    /// A release that is not retired binds a version of the asset.
+    /// A release that is neither superseded nor retired binds a version of the asset.
     AssetInUse,
     /// The asset is already granted to that principal or workspace.
     DuplicateGrant,

@@ -388,7 +388,8 @@ impl Workspace {
     }
 }
 
-/// Stores tenants. The list alone takes no scope, because platform operators see all tenants.
+/// Stores tenants. The list takes no scope, because platform operators see all tenants; the host lookup takes none,
+/// because it determines the tenant.
 #[async_trait]
 pub trait TenantStore: Send + Sync {
     /// Finds a tenant.

@@ -94,7 +94,7 @@ impl Endpoint {
             .timeout(limits.timeout)
             .build()
             .map_err(|error| {
-                tracing::error!(%error, "failed to create an HTTP client");
+                tracing::error!(%error, "failed to create an HTTP client; reporting its address as unreachable");
                 EgressError::Unreachable
             })?;
         Ok(Self { origin: Origin::of(&url)?, url, client, limits })

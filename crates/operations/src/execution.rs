@@ -1,4 +1,4 @@
-//! Execution of workloads: accept, run, end. A synchronous run takes at most two commits.
+//! Execution of workloads: accept, run, end. A synchronous run with one model call takes two commits.
 
 pub(crate) mod active_runs;
 mod attempt;

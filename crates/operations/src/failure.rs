@@ -228,7 +228,8 @@ pub enum ToolRefusal {
     /// The access contract of the knowledge base does not allow the caller to retrieve.
     #[error("the knowledge base's access contract does not allow this")]
     ContractDenied,
-    /// Another embedding model made the index of the knowledge base than the one that embeds queries.
+    /// No model can embed the query: the chunks have vectors of several models, of none, or of one whose account is
+    /// missing or refused.
     #[error("another embedding model made the index of the knowledge base")]
     EmbeddingMismatch,
     /// The outcome of the tool call is unknown; its run may be readable under this identifier.

@@ -25,7 +25,7 @@ use fairway_domain::{
 };
 use std::sync::Arc;
 
-/// The parameters of a new flow. It is stored at once.
+/// The parameters of a new flow: an asset with its first version.
 #[derive(Clone, Debug)]
 pub struct NewFlow {
     /// Its slug.

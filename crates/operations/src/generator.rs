@@ -234,7 +234,7 @@ impl Generators {
                     tracing::error!(
                         error,
                         tenant_id = %caller.tenant,
-                        "failed to provision the generator; the request fails"
+                        "failed to provision the generator; failing the request"
                     );
                     return Err(GenerateRefusal::Unavailable(None).into());
                 }

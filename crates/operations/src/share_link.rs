@@ -224,8 +224,8 @@ impl ShareLinks {
     /// # Errors
     /// When the store fails.
     pub async fn with_tenant_of_host(&self, claims: Claims, host: Option<&str>) -> Result<Claims, Failure> {
-        // Other hosts belong to no tenant, even if an older rule allowed to store them or the operator took the name
-        // later.
+        // Other hosts belong to no tenant, even if they were stored before this rule, or before the operator used the
+        // name.
         let is_tenants =
             |host: &str| is_public_host(host) && !self.settings.operator_hosts.iter().any(|own| own == host);
         match host.filter(|host| claims.actor.kind() == ActorKind::Anonymous && is_tenants(host)) {

@@ -202,7 +202,11 @@ fn decode_claimed(row: &Row, lease: Uuid) -> Option<ClaimedRun> {
         Err(error) => error,
     };
     let execution_id: Option<Uuid> = row.column("execution_id").ok();
-    tracing::error!(error = &error as &dyn std::error::Error, ?execution_id, "failed to decode claimed run; ending it");
+    tracing::error!(
+        error = &error as &dyn std::error::Error,
+        execution_id = execution_id.map(tracing::field::display),
+        "failed to decode claimed run; ending it"
+    );
     build_claimed(row, lease, |_| Ok(ResumeData::default())).ok()
 }
 

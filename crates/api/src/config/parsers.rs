@@ -35,7 +35,7 @@ const MAX_QUEUE_CAP: u32 = 10_000_000;
 
 /// Maximum of the limit on waiting requests.
 const MAX_WAITING_LINE: usize = 100_000;
-/// Bounds of the memory limit in MiB. An idle server takes about 45 in a release build.
+/// Bounds of the memory limit in MiB. An idle server takes about 55 in a release build.
 const MIN_MEMORY_LIMIT_MIB: usize = 64;
 const MAX_MEMORY_LIMIT_MIB: usize = 1 << 20;
 

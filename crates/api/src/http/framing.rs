@@ -22,7 +22,7 @@ const MAX_STORED_BYTES: usize = 64;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stop {
     /// A head or trailer section contains a bare line feed, or a head frames its body ambiguously or has an unsupported
-    /// expectation. The offset is the start of the message.
+    /// expectation. The offset is the start of the message; 0 if it began in an earlier call.
     Refused(usize),
     /// The last message of the connection ended at this offset.
     Ended(usize),

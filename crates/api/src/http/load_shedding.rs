@@ -128,7 +128,8 @@ struct ShedState {
 }
 
 impl LoadShedder {
-    /// Creates a load shedder over the statements that wait for PostgreSQL; `line` is the limit of a standing queue.
+    /// Creates a load shedder over the statements that wait for PostgreSQL; `max_waiting` is the limit of a standing
+    /// queue.
     #[must_use]
     pub fn new(waiting: InFlight, max_waiting: usize) -> Self {
         let books = ShedState {
@@ -177,7 +178,7 @@ impl LoadShedder {
         if has_body && !books.has_room_for_body(&sender) {
             if books.bodies_logged_at.is_none_or(|told| now.saturating_duration_since(told) >= OVERLOAD_COOLDOWN) {
                 tracing::warn!(
-                    arriving = MAX_ARRIVING,
+                    limit = MAX_ARRIVING,
                     "too many unfinished request bodies; refusing requests with a body"
                 );
                 books.bodies_logged_at = Some(now);

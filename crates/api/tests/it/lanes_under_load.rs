@@ -236,7 +236,7 @@ async fn active_workload(app: &TestApp) -> (String, Vec<Version>, String) {
     (workload, versions, first)
 }
 
-/// Rounds at most, as a multiple of the configured ones.
+/// Maximum number of rounds, as a multiple of the configured number.
 const MAX_EXTENSION: usize = 10;
 
 #[tokio::test]

@@ -208,7 +208,8 @@ fn find_problems(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
         return crowded;
     }
     let mut problems = published.find_problems(content);
-    // A full list has no room for what compiled patterns and rules would add, and may lack the problem of a list that is too long.
+    // The rules could add no problem to a full list. The list may also lack a problem of an oversized value, without
+    // which the rules would compile its patterns.
     if problems.len() >= schema::MAX_PROBLEMS {
         return problems;
     }

@@ -46,7 +46,7 @@ pub struct AssetFilter {
     pub lifecycle: Option<Lifecycle>,
 }
 
-/// A live release that binds a version of an asset.
+/// An unfinished release that binds a version of an asset: it is neither superseded nor retired.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BlockingRelease {
     /// Identifier.
@@ -82,8 +82,8 @@ pub trait AssetStore: Send + Sync {
         change: Change<Asset>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// Stores another lifecycle state of an asset. Archiving conflicts with `AssetInUse` while a live release binds one
-    /// of its versions; the statement also sees bindings committed concurrently.
+    /// Stores another lifecycle state of an asset. Archiving conflicts with `AssetInUse` while an unfinished release binds
+    /// one of its versions; the statement also sees bindings committed concurrently.
     async fn commit_lifecycle(
         &self,
         scope: TenantScope,

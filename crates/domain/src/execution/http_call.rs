@@ -74,7 +74,7 @@ pub struct HttpCall {
     pub arguments: Map<String, Value>,
     /// The secret to send as bearer token.
     pub secret: Option<SecretRef>,
-    /// The idempotency key of the call, the same for each retry: header `Idempotency-Key`.
+    /// The idempotency key of the call, the same if a resumed run repeats it: header `Idempotency-Key`.
     pub call_id: String,
     /// The timeout; at most [`MAX_DURATION`].
     pub timeout: Duration,

@@ -43,7 +43,7 @@ pub struct McpCall {
     pub tool: String,
     /// The arguments.
     pub arguments: Map<String, Value>,
-    /// The idempotency key of the call, the same for each retry: header `Idempotency-Key`.
+    /// The idempotency key of the call, the same if a resumed run repeats it: header `Idempotency-Key`.
     pub call_id: String,
     /// The pin of the tool's description.
     pub pin: ToolPin,

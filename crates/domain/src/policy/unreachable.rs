@@ -1,7 +1,7 @@
 //! Rules that can never affect a decision, as far as their form proves it.
 //!
 //! A rule is unreachable if its bundle decides the same without it, within the step limit: same outcome, reason and
-//! obligations. Its condition never holds, or another rule holds whenever it does and takes precedence in
+//! obligations. Either its condition never holds, or another rule holds whenever it does and takes precedence in
 //! [`CompiledPolicy::decide`]. A failed condition denies, so a rule that can fail while the other one holds is not
 //! unreachable. Conditions are compared by form: each report is certain, but not every unreachable rule is reported.
 

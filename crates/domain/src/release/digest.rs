@@ -3,7 +3,7 @@
 use super::{Release, reference::FrozenReference};
 use std::fmt::Write as _;
 
-/// BLAKE3 of a release's bindings and target; reviewers approve this digest.
+/// BLAKE3 of a release's bindings, resolved references and target; reviewers approve this digest.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct BindingsDigest(String);
 

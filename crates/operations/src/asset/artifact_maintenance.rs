@@ -192,7 +192,7 @@ impl Artifacts {
             tenant_id = %scope.tenant(),
             owner = ?mismatch.owner,
             defect = mismatch.defect.as_str(),
-            "artifact integrity mismatch; withholding the bytes and recording an incident",
+            "artifact integrity mismatch; withholding the bytes and recording at most one incident per hour",
         );
         let stamp = self.context.stamp(caller);
         if !self.mismatches.is_due(scope, mismatch.owner, stamp.at) {

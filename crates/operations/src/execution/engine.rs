@@ -149,8 +149,8 @@ impl ProgressRecorder<'_> {
         }))
     }
 
-    /// Calls a tool, unless its result is stored. After a replayed answer without a next one, an earlier call may
-    /// have happened. A tool that is not repeatable is then not called.
+    /// Calls a tool, unless its result is stored. If the newest stored answer was just replayed, an earlier worker may
+    /// have made this call. A tool that is not repeatable is then not called.
     async fn call_tool(
         &mut self,
         run: &mut Run<'_>,

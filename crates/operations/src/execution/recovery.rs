@@ -1,4 +1,5 @@
-//! Recovery of runs with an expired lease, so that every accepted run has an end; release of leases at shutdown.
+//! Recovery: ends the runs with an expired lease that no worker resumes, so that every accepted run has an end. At
+//! shutdown it releases leases.
 
 use super::script::LOST_SCRIPT;
 use crate::{
@@ -25,7 +26,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Poll interval for the last active runs during a shutdown.
 const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Ends runs with an expired lease, forever. Any number of processes may run it concurrently.
+/// Ends runs with an expired lease that no worker resumes, forever. Any number of processes may run it concurrently.
 pub async fn run_recovery(recovery: Arc<RunRecovery>) {
     loop {
         match recovery.recover().await {
@@ -66,7 +67,7 @@ impl RunRecovery {
 }
 
 impl RunRecovery {
-    /// Ends a batch of runs with an expired lease; returns their number.
+    /// Ends a batch of runs with an expired lease that no worker resumes; returns their number.
     ///
     /// # Errors
     /// When the store fails.

@@ -92,7 +92,7 @@ impl RunEngine {
                     tenant_id = %reader.scope.tenant(),
                     release_id = %reader.release,
                     error = &error as &dyn std::error::Error,
-                    "failed to read pinned index revisions; the lookup fails"
+                    "failed to read pinned index revisions; failing the lookup"
                 );
                 RetrievalError::Failed(UNAVAILABLE)
             })?;
@@ -128,7 +128,7 @@ impl RunEngine {
                     tenant_id = %reader.scope.tenant(),
                     asset_id = %bound.asset,
                     error = &failure as &dyn std::error::Error,
-                    "failed to search a knowledge base; the lookup fails"
+                    "failed to search a knowledge base; failing the lookup"
                 );
                 Err(RetrievalError::Failed(code))
             }

@@ -262,6 +262,7 @@ impl ActiveRun {
             // If the start was committed, the lease expires and another worker resumes the run.
             Err(error) => {
                 tracing::warn!(
+                    tenant_id = %self.scope.tenant(),
                     execution_id = %self.acceptance.execution_id,
                     error = &error as &dyn std::error::Error,
                     "failed to start a run; another worker resumes it"

@@ -34,7 +34,8 @@ const PAGE: u32 = 200;
 const MAX_OFFSET: u64 = 10_000;
 
 impl Generators {
-    /// Provisions the generator of every tenant, unless disabled. A tenant whose provisioning fails has none.
+    /// Provisions the generator of every tenant, unless disabled. After a failure, the tenant's next
+    /// draft request retries.
     ///
     /// # Errors
     /// When the tenants cannot be listed.
@@ -55,7 +56,11 @@ impl Generators {
                     }
                     Err(failure) => {
                         let error: &dyn std::error::Error = &failure;
-                        tracing::warn!(error, %tenant_id, "failed to provision the generator of a tenant; it has none");
+                        tracing::warn!(
+                            error,
+                            %tenant_id,
+                            "failed to provision the generator of a tenant; its next draft request retries"
+                        );
                     }
                 }
             }

@@ -55,7 +55,12 @@ impl Drop for Reservation {
 async fn release(keys: &dyn IdempotencyStore, scope: TenantScope, key: &RequestKey, resource: Uuid) {
     if let Err(error) = keys.release_reservation(scope, key, resource).await {
         let error: &dyn std::error::Error = &error;
-        tracing::warn!(error, "failed to release an idempotency key; it is free when its lease expires");
+        tracing::warn!(
+            tenant_id = %scope.tenant(),
+            resource_id = %resource,
+            error,
+            "failed to release an idempotency key; it is free when its lease expires"
+        );
     }
 }
 

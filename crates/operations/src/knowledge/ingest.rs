@@ -1,5 +1,5 @@
 //! Ingestion of documents: validated, read from their sources, split into chunks, embedded if the knowledge base
-//! uses vectors, and committed at once.
+//! uses vectors, and committed together.
 
 use super::invalid_base;
 use crate::{
@@ -124,7 +124,12 @@ impl KnowledgeBases {
     ) -> Result<IngestReport, Failure> {
         let warnings = self.index_warnings(scope, asset, ingested.index_revision, base).await?;
         for warning in &warnings {
-            tracing::warn!(tenant_id = %scope.tenant(), asset_id = %asset, code = warning.code(), "index warning");
+            tracing::warn!(
+                tenant_id = %scope.tenant(),
+                asset_id = %asset,
+                code = warning.code(),
+                "an ingest has an index warning; reporting it to the caller"
+            );
         }
         Ok(IngestReport { ingested, warnings })
     }
@@ -356,7 +361,7 @@ impl KnowledgeBases {
         let texts =
             documents.iter().flat_map(|document| document.chunks.iter().map(move |chunk| text_of(document, chunk)));
         let made = with_embed_timeout(self.embed_texts(model, texts.collect())).await.map_err(|error| {
-            tracing::warn!(code = error.code(), "failed to embed documents; the ingest fails");
+            tracing::warn!(code = error.code(), "failed to embed documents; failing the ingest");
             KnowledgeRefusal::NoVectors
         })?;
         let chunks = documents.iter_mut().flat_map(|document| &mut document.chunks);

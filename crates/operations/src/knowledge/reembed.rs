@@ -165,7 +165,7 @@ impl KnowledgeBases {
         let missing = stale.into_iter().filter(|chunk| !known.contains_key(&chunk.chunk_id));
         let (ids, texts): (Vec<_>, Vec<_>) = missing.map(|chunk| (chunk.chunk_id, chunk.text)).unzip();
         let made = with_embed_timeout(self.embed_texts(model, texts)).await.map_err(|error| {
-            tracing::warn!(code = error.code(), "failed to re-embed documents; the request fails");
+            tracing::warn!(code = error.code(), "failed to re-embed documents; failing the request");
             KnowledgeRefusal::NoVectors
         })?;
         known.extend(ids.into_iter().zip(made.vectors));

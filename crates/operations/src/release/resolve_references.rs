@@ -113,8 +113,8 @@ const WRONG_KIND: UnresolvedReason = UnresolvedReason::unresolved("an asset of t
 const NOT_ACTIVE: UnresolvedReason = UnresolvedReason::unresolved("the asset takes no new bindings");
 
 impl Releases {
-    /// Resolves every reference of the release's content as seen from its workspace; returns all that do not resolve
-    /// otherwise.
+    /// Resolves every reference of the release's content as seen from its workspace. If some do not resolve, returns all
+    /// unresolved ones.
     pub(crate) async fn resolve_references(
         &self,
         caller: &Caller,

@@ -20,7 +20,7 @@ use fairway_domain::{
 };
 use std::collections::BTreeSet;
 
-/// Number of lane moves that are searched for earlier holders.
+/// Maximum number of history entries per lane that are searched for earlier holders.
 const HISTORY_LIMIT: u32 = 1_000;
 
 /// A completed rollback.
@@ -109,7 +109,7 @@ impl Releases {
             .await
     }
 
-    /// The lanes that roll back, the one taken last first, with the releases that get them.
+    /// The lanes to roll back, most recently taken first, with the releases that get them.
     async fn rollback_targets(
         &self,
         scope: TenantScope,

@@ -112,7 +112,7 @@ impl Rollouts {
                     Err(error @ Failure::Store(_)) => return Err(error),
                     Err(error) => {
                         let (release, error) = (due.release, &error as &dyn std::error::Error);
-                        tracing::warn!(release_id = %release, error, "failed to process a rollout; skipping it");
+                        tracing::warn!(release_id = %release, error, "failed to process a rollout; retrying it in the next round");
                     }
                 }
             }

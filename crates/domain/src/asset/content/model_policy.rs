@@ -1,11 +1,11 @@
-//! Model policies: the model of a run and its routes.
+//! Model policies: the model routes of a run, and the parameters of its model calls.
 
 use super::ContentProblem;
 use crate::number;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Model, primary route and fallback routes of a run.
+/// Primary route, fallback routes and call parameters of a run.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 pub struct ModelPolicy {
     /// Primary route.

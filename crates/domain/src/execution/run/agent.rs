@@ -346,7 +346,7 @@ impl<'a> Run<'a> {
         Ok(verdict.map_err(|rejection| rejection.code(RESULT_INVALID)))
     }
 
-    /// Reports a failed call to the model.
+    /// Sends the model the error code of a failed tool call.
     pub(super) fn fail_tool_call(&mut self, walking: ActiveStep<'a>, code: &'static str) -> RunEffect {
         self.report_tool_result(walking, Err(code))
     }

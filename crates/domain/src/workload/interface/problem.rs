@@ -1,4 +1,4 @@
-//! Collects the problems of a document while it is read.
+//! Collects the problems of an interface configuration, or of run inputs, during parsing.
 
 use crate::number;
 use serde_json::{Map, Number, Value};

@@ -4,7 +4,7 @@ use super::{FieldType, InputField, InterfaceConfig};
 use serde_json::{Map, Value, json};
 
 impl InterfaceConfig {
-    /// The JSON Schema (2020-12) of the inputs. It is as strict as the validation of a run at most.
+    /// The JSON Schema (2020-12) of the inputs. It accepts every input that the validation of a run accepts.
     #[must_use]
     pub fn input_schema(&self) -> Value {
         let properties: Map<String, Value> =

@@ -17,7 +17,8 @@ const DIVISION_EVALUATIONS: u64 = 20;
 /// Keywords that refer to external resources or rebind references.
 const FORBIDDEN_KEYWORDS: [&str; 6] =
     ["$id", "$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveRef", "$recursiveAnchor"];
-/// Keywords whose subschemas apply to the same value as the schema that contains them.
+/// Keywords whose subschemas apply to the same value as the schema that contains them. `dependentSchemas` is handled
+/// separately, because its subschemas are members of an object.
 const IN_PLACE_APPLICATORS: [&str; 8] = ["$ref", "allOf", "anyOf", "oneOf", "not", "if", "then", "else"];
 
 /// Upper bound of the evaluations of a schema.
