@@ -2,7 +2,7 @@
 
 use crate::{
     Failure, Idempotent, Stores,
-    access::{Authorizer, Operation, authorize},
+    access::{Operation, ScopeResolver, authorize},
     asset::{Artifacts, Assets, check_not_reserved, home_of},
     blocking::{WorkDeadline, run_blocking},
     clock_and_ids::ClockAndIds,
@@ -86,7 +86,7 @@ async fn parse_content(scope: TenantScope, text: String) -> Result<(Canonical, S
 pub struct Flows {
     context: ClockAndIds,
     version_store: Arc<dyn VersionStore>,
-    authorizer: Arc<Authorizer>,
+    scope_resolver: Arc<ScopeResolver>,
     idempotency: Arc<Idempotency>,
     artifacts: Arc<Artifacts>,
     assets: Arc<Assets>,
@@ -97,7 +97,7 @@ impl Flows {
         Self {
             context: shared.context.clone(),
             version_store: Arc::clone(&stores.versions),
-            authorizer: Arc::clone(&common.authorizer),
+            scope_resolver: Arc::clone(&common.scope_resolver),
             idempotency: Arc::clone(&common.idempotency),
             artifacts: Arc::clone(&common.artifacts),
             assets: Arc::clone(assets),
@@ -114,7 +114,7 @@ impl Flows {
     pub async fn authorize_new_flow(&self, caller: &Caller, workspace: Option<WorkspaceId>) -> Result<(), Failure> {
         match workspace {
             Some(workspace) => {
-                self.authorizer.scope_for_new(caller, Operation::CreateFlow, Some(workspace)).await.map(|_| ())
+                self.scope_resolver.position_for_new(caller, Operation::CreateFlow, Some(workspace)).await.map(|_| ())
             }
             None => authorize::authorize_list(caller, Operation::CreateFlow).map(|_| ()),
         }
@@ -130,7 +130,7 @@ impl Flows {
         new_flow: NewFlow,
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<FlowView>, Failure> {
-        let place = self.authorizer.scope_for_new(caller, Operation::CreateFlow, new_flow.workspace_id).await?;
+        let place = self.scope_resolver.position_for_new(caller, Operation::CreateFlow, new_flow.workspace_id).await?;
         let scope = authorize::authorize(caller, Operation::CreateFlow, &place)?;
         let (workspace_id, namespace_id) = home_of(&place)?;
         self.idempotency

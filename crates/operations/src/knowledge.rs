@@ -16,7 +16,7 @@ pub use retrieve::{ContractQuestion, Retrieval, RetrievalFailure, RetrievalReque
 
 use crate::{
     Failure, Settings, Stores,
-    access::Authorizer,
+    access::ScopeResolver,
     asset::{Artifacts, Assets},
     clock_and_ids::ClockAndIds,
     environment::Environments,
@@ -70,7 +70,7 @@ pub struct KnowledgeBases {
     index_revision_store: Arc<dyn IndexRevisionStore>,
     chunk_search: Arc<dyn ChunkSearch>,
     contract_revocation_store: Arc<dyn ContractRevocationStore>,
-    authorizer: Arc<Authorizer>,
+    scope_resolver: Arc<ScopeResolver>,
     idempotency: Arc<Idempotency>,
     artifacts: Arc<Artifacts>,
     environments: Arc<Environments>,
@@ -96,7 +96,7 @@ impl KnowledgeBases {
             index_revision_store: Arc::clone(&stores.index_revisions),
             chunk_search: Arc::clone(&stores.chunk_search),
             contract_revocation_store: Arc::clone(&stores.contract_revocations),
-            authorizer: Arc::clone(&common.authorizer),
+            scope_resolver: Arc::clone(&common.scope_resolver),
             idempotency: Arc::clone(&common.idempotency),
             artifacts: Arc::clone(&common.artifacts),
             environments: Arc::clone(environments),

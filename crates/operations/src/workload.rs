@@ -2,7 +2,7 @@
 
 use crate::{
     Failure, Idempotent, Precondition, Stores,
-    access::{Authorizer, Operation, authorize},
+    access::{Operation, ScopeResolver, authorize},
     clock_and_ids::ClockAndIds,
     execution::run_access,
     idempotency::{Idempotency, MAX_ATTEMPTS, keyed_outcome},
@@ -12,7 +12,7 @@ use crate::{
     wakeups::WakeupSender,
 };
 use fairway_domain::{
-    access::{Caller, OwnerRef, ResourceScope},
+    access::{Caller, OwnerRef, ResourcePosition},
     id::{WorkloadId, WorkspaceId},
     idempotency::RequestKey,
     search::{MAX_QUERY_CHARS, WordSet},
@@ -58,13 +58,13 @@ pub struct RuntimeQuery {
     pub text: Option<String>,
 }
 
-/// The resource scope of a workload.
-pub(crate) fn scope_of(caller: &Caller, workload: &Workload) -> ResourceScope {
+/// The resource position of a workload.
+pub(crate) fn position_of(caller: &Caller, workload: &Workload) -> ResourcePosition {
     match workload.management_source {
         // Platform operators see and change built-in workloads.
-        Some(ManagementSource::PlatformBuiltin) => ResourceScope::INSTALLATION,
+        Some(ManagementSource::PlatformBuiltin) => ResourcePosition::INSTALLATION,
         Some(ManagementSource::WorkspaceBuiltin) | None => {
-            ResourceScope::workspace(caller.tenant, workload.namespace_id, workload.workspace_id)
+            ResourcePosition::workspace(caller.tenant, workload.namespace_id, workload.workspace_id)
                 .for_workload(workload.workload_id)
         }
     }
@@ -81,7 +81,7 @@ pub struct Workloads {
     context: ClockAndIds,
     wakeups: WakeupSender,
     workload_store: Arc<dyn WorkloadStore>,
-    authorizer: Arc<Authorizer>,
+    scope_resolver: Arc<ScopeResolver>,
     idempotency: Arc<Idempotency>,
     rate_limits: Arc<RateLimits>,
 }
@@ -92,7 +92,7 @@ impl Workloads {
             context: shared.context.clone(),
             wakeups: shared.wakeups.clone(),
             workload_store: Arc::clone(&stores.workloads),
-            authorizer: Arc::clone(&common.authorizer),
+            scope_resolver: Arc::clone(&common.scope_resolver),
             idempotency: Arc::clone(&common.idempotency),
             rate_limits: Arc::clone(&common.rate_limits),
         }
@@ -112,7 +112,7 @@ impl Workloads {
         page: PageRequest,
     ) -> Result<Page<Workload>, Failure> {
         let (scope, visible_scopes) =
-            self.authorizer.authorize_list_of(caller, Operation::ReadManifest, workspace).await?;
+            self.scope_resolver.authorize_list_of(caller, Operation::ReadManifest, workspace).await?;
         let filter = RuntimeFilter { workspace, visible_scopes, ..RuntimeFilter::default() };
         let mut found = self.workload_store.list_runtime(scope, &filter, page).await?;
         let may_run = |workload: &Workload| {
@@ -132,7 +132,7 @@ impl Workloads {
         draft: WorkloadDraft,
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<Workload>, Failure> {
-        let place = self.authorizer.scope_for_new(caller, Operation::CreateWorkload, draft.workspace_id).await?;
+        let place = self.scope_resolver.position_for_new(caller, Operation::CreateWorkload, draft.workspace_id).await?;
         let scope = authorize::authorize(caller, Operation::CreateWorkload, &place)?;
         let home = place.workspace.zip(place.namespace);
         let (workspace_id, namespace_id) = home.ok_or(Failure::Inconsistent("a workspace without a namespace"))?;
@@ -185,7 +185,7 @@ impl Workloads {
         page: PageRequest,
     ) -> Result<Page<Workload>, Failure> {
         let (scope, visible_scopes) =
-            self.authorizer.authorize_list_of(caller, Operation::ListWorkloads, workspace).await?;
+            self.scope_resolver.authorize_list_of(caller, Operation::ListWorkloads, workspace).await?;
         let filter = WorkloadFilter { workspace, status, visible_scopes };
         Ok(self.workload_store.list(scope, &filter, page).await?)
     }
@@ -212,7 +212,7 @@ impl Workloads {
     ) -> Result<Workload, Failure> {
         for _ in 0..MAX_ATTEMPTS {
             let (scope, workload) = self.authorize_workload(caller, Operation::ReadWorkload, id).await?;
-            let place = scope_of(caller, &workload);
+            let place = position_of(caller, &workload);
             let describes = patch.name.is_some()
                 || patch.description.is_some()
                 || patch.owner_ref.is_some()
@@ -306,7 +306,7 @@ impl Workloads {
         id: WorkloadId,
     ) -> Result<(TenantScope, Workload), Failure> {
         let workload = self.workload_store.find(TenantScope::for_caller(caller), id).await?.ok_or(Failure::NotFound)?;
-        let scope = authorize::authorize(caller, operation, &scope_of(caller, &workload))?;
+        let scope = authorize::authorize(caller, operation, &position_of(caller, &workload))?;
         Ok((scope, workload))
     }
 

@@ -3,7 +3,9 @@
 use async_trait::async_trait;
 use fairway_api::compose::AccessStoreDecorator;
 use fairway_domain::{
-    access::{AccessStore, ActorRef, GrantScope, Permission, Permissions, PrincipalAccess, ResourceScope, RoleBinding},
+    access::{
+        AccessStore, ActorRef, GrantScope, Permission, Permissions, PrincipalAccess, ResourcePosition, RoleBinding,
+    },
     audit::Fact,
     id::{RoleBindingId, TenantId, WorkspaceId},
     idempotency::KeyedOutcome,
@@ -79,7 +81,11 @@ impl AccessStore for SinglePermissions {
         self.inner.access_revision(tenant).await
     }
 
-    async fn resolve_scope(&self, scope: TenantScope, grant: &GrantScope) -> Result<Option<ResourceScope>, StoreError> {
+    async fn resolve_scope(
+        &self,
+        scope: TenantScope,
+        grant: &GrantScope,
+    ) -> Result<Option<ResourcePosition>, StoreError> {
         self.inner.resolve_scope(scope, grant).await
     }
 

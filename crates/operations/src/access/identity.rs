@@ -188,7 +188,7 @@ fn local_rights(actor: &ActorRef, known: &PrincipalAccess) -> Rights {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fairway_domain::{access::Permission, access::ResourceScope, store::Revision};
+    use fairway_domain::{access::Permission, access::ResourcePosition, store::Revision};
 
     fn known(ever_bound: bool) -> PrincipalAccess {
         PrincipalAccess {
@@ -202,14 +202,14 @@ mod tests {
 
     #[test]
     fn only_actors_that_never_held_a_role_administer_the_default_tenant() {
-        let here = ResourceScope::tenant(DEFAULT_TENANT.into());
+        let here = ResourcePosition::tenant(DEFAULT_TENANT.into());
         let ada = ActorRef::parse("user:ada").unwrap();
         assert!(local_rights(&ada, &known(false)).allow(Permission::TenantManage, &here));
-        assert!(!local_rights(&ada, &known(false)).allow(Permission::PlatformManage, &ResourceScope::INSTALLATION));
+        assert!(!local_rights(&ada, &known(false)).allow(Permission::PlatformManage, &ResourcePosition::INSTALLATION));
         assert!(local_rights(&ada, &known(true)).is_empty());
         assert!(
             local_rights(&ActorRef::local(), &known(true))
-                .allow(Permission::PlatformManage, &ResourceScope::INSTALLATION)
+                .allow(Permission::PlatformManage, &ResourcePosition::INSTALLATION)
         );
         assert!(local_rights(&ActorRef::anonymous(), &known(false)).is_empty());
     }

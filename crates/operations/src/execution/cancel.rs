@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     Failure, Idempotent, RunRefusal, Settings, Stores,
-    access::{Authorizer, Operation, authorize},
+    access::{Operation, ScopeResolver, authorize},
     clock_and_ids::ClockAndIds,
     execution::{engine::RunEngine, evidence::ExecutionReader, review::Reviews},
     idempotency::{Idempotency, MAX_ATTEMPTS, keyed_outcome, read_after_commit},
@@ -44,7 +44,7 @@ pub struct Cancellations {
     wakeups: Arc<Wakeups>,
     execution_store: Arc<dyn ExecutionStore>,
     lease_store: Arc<dyn LeaseStore>,
-    authorizer: Arc<Authorizer>,
+    scope_resolver: Arc<ScopeResolver>,
     idempotency: Arc<Idempotency>,
     execution_reader: Arc<ExecutionReader>,
     reviews: Arc<Reviews>,
@@ -67,7 +67,7 @@ impl Cancellations {
             wakeups: shared.wakeups.subscriptions(),
             execution_store: Arc::clone(&stores.executions),
             lease_store: Arc::clone(&stores.leases),
-            authorizer: Arc::clone(&common.authorizer),
+            scope_resolver: Arc::clone(&common.scope_resolver),
             idempotency: Arc::clone(&common.idempotency),
             execution_reader: Arc::clone(execution_reader),
             reviews: Arc::clone(reviews),
@@ -94,7 +94,7 @@ impl Cancellations {
             self.execution_reader.state_as(caller, id, token, Operation::ReadExecution).await?;
         if own == Ownership::Other {
             let place =
-                self.authorizer.scope_of_workload(caller, execution.workspace_id, execution.workload_id).await?;
+                self.scope_resolver.position_of_workload(caller, execution.workspace_id, execution.workload_id).await?;
             authorize::authorize(caller, Operation::CancelExecution, &place)?;
         }
         let outcome = keyed_outcome(key, 200, id.uuid());

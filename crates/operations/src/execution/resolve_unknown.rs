@@ -69,7 +69,7 @@ impl UnknownOutcomes {
     ) -> Result<Idempotent<ExecutionDetail>, Failure> {
         let (RunState { execution, .. }, own) =
             self.execution_reader.state_as(caller, id, None, Operation::ReadExecution).await?;
-        let place = self.execution_reader.scope_of_run(caller, &execution).await?;
+        let place = self.execution_reader.position_of_run(caller, &execution).await?;
         let scope = match authorize::authorize(caller, Operation::SettleExecution, &place) {
             // The caller sees its own run, so the refusal names the permission.
             Err(Failure::NotFound) if own == Ownership::Own => {

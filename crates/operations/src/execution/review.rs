@@ -131,7 +131,7 @@ impl Reviews {
         own: Ownership,
         operation: Operation,
     ) -> Result<TenantScope, Failure> {
-        let place = self.execution_reader.scope_of_run(caller, execution).await?;
+        let place = self.execution_reader.position_of_run(caller, execution).await?;
         match authorize::authorize(caller, operation, &place) {
             // The caller sees its own run, so the refusal names the permission.
             Err(Failure::NotFound) if own == Ownership::Own => {

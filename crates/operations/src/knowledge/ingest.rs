@@ -10,7 +10,7 @@ use crate::{
     knowledge::KnowledgeBases,
 };
 use fairway_domain::{
-    access::{Caller, ResourceScope},
+    access::{Caller, ResourcePosition},
     asset::{Asset, artifact_store::ArtifactPath, canonical::Checksum},
     execution::provider::ProviderError,
     id::{AssetId, IdSource, IngestId, TenantId, WorkspaceId},
@@ -165,7 +165,7 @@ impl KnowledgeBases {
         let base = self.latest_base(scope, asset).await?;
         let ids = validate_drafts(&drafts, base.source_type)?;
         if base.source_type == SourceType::Http {
-            let home = ResourceScope::workspace(caller.tenant, asset.namespace_id, asset.workspace_id);
+            let home = ResourcePosition::workspace(caller.tenant, asset.namespace_id, asset.workspace_id);
             authorize::authorize_visible(caller, Operation::FetchDocuments, &home)?;
         }
         let _permit = self.ingest_permit(scope).await?;

@@ -2,7 +2,7 @@
 
 use crate::{
     Gateways, Settings, Stores,
-    access::{Authorizer, Claims, Identities},
+    access::{Claims, Identities, ScopeResolver},
     asset::{Artifacts, RecordedMismatches},
     cache::{MAX_BYTES, caller_bytes, claims_bytes, weighted_cache},
     clock_and_ids::ClockAndIds,
@@ -84,7 +84,7 @@ impl SharedState {
 /// The operations that most others need.
 pub(crate) struct CommonOperations {
     pub(crate) artifacts: Arc<Artifacts>,
-    pub(crate) authorizer: Arc<Authorizer>,
+    pub(crate) scope_resolver: Arc<ScopeResolver>,
     pub(crate) idempotency: Arc<Idempotency>,
     pub(crate) identities: Arc<Identities>,
     pub(crate) rate_limits: Arc<RateLimits>,
@@ -94,7 +94,7 @@ impl CommonOperations {
     pub(crate) fn new(stores: &Stores, shared: &SharedState) -> Self {
         Self {
             artifacts: Arc::new(Artifacts::new(stores, shared)),
-            authorizer: Arc::new(Authorizer::new(stores, shared)),
+            scope_resolver: Arc::new(ScopeResolver::new(stores, shared)),
             idempotency: Arc::new(Idempotency::new(stores, shared)),
             identities: Arc::new(Identities::new(stores, shared)),
             rate_limits: Arc::new(RateLimits::new(stores, shared)),
