@@ -16,7 +16,7 @@ use crate::{
     Failure, Idempotent, Stores,
     access::{Operation, ScopeResolver, authorize},
     clock_and_ids::ClockAndIds,
-    idempotency::{Idempotency, keyed_outcome},
+    idempotency::{KeyedRequests, keyed_outcome},
     services::{CommonOperations, SharedState},
 };
 use fairway_domain::{
@@ -98,7 +98,7 @@ pub struct Assets {
     pub(crate) version_store: Arc<dyn VersionStore>,
     pub(crate) impact_store: Arc<dyn ImpactStore>,
     pub(crate) scope_resolver: Arc<ScopeResolver>,
-    pub(crate) idempotency: Arc<Idempotency>,
+    pub(crate) keyed_requests: Arc<KeyedRequests>,
     pub(crate) artifacts: Arc<Artifacts>,
 }
 
@@ -112,7 +112,7 @@ impl Assets {
             version_store: Arc::clone(&stores.versions),
             impact_store: Arc::clone(&stores.impact),
             scope_resolver: Arc::clone(&common.scope_resolver),
-            idempotency: Arc::clone(&common.idempotency),
+            keyed_requests: Arc::clone(&common.keyed_requests),
             artifacts: Arc::clone(&common.artifacts),
         }
     }
@@ -132,7 +132,7 @@ impl Assets {
         let place = self.scope_resolver.position_for_new(caller, Operation::CreateAsset, draft.workspace_id).await?;
         let scope = authorize::authorize(caller, Operation::CreateAsset, &place)?;
         let (workspace_id, namespace_id) = home_of(&place)?;
-        self.idempotency
+        self.keyed_requests
             .idempotent(
                 scope,
                 key,
@@ -177,7 +177,7 @@ impl Assets {
     ) -> Result<(Asset, Idempotent<AssetVersion>), Failure> {
         let (scope, asset) = self.asset_from_optional(caller, Operation::CreateAssetVersion, asset_id, from).await?;
         let VersionDraft { content, label, change_note } = draft;
-        let done = self.idempotency.idempotent(
+        let done = self.keyed_requests.idempotent(
             scope,
             key,
             async || {

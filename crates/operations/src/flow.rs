@@ -6,7 +6,7 @@ use crate::{
     asset::{Artifacts, Assets, check_not_reserved, home_of},
     blocking::{WorkDeadline, run_blocking},
     clock_and_ids::ClockAndIds,
-    idempotency::{Idempotency, keyed_outcome},
+    idempotency::{KeyedRequests, keyed_outcome},
     services::{CommonOperations, SharedState},
 };
 use fairway_domain::{
@@ -87,7 +87,7 @@ pub struct Flows {
     context: ClockAndIds,
     version_store: Arc<dyn VersionStore>,
     scope_resolver: Arc<ScopeResolver>,
-    idempotency: Arc<Idempotency>,
+    keyed_requests: Arc<KeyedRequests>,
     artifacts: Arc<Artifacts>,
     assets: Arc<Assets>,
 }
@@ -98,7 +98,7 @@ impl Flows {
             context: shared.context.clone(),
             version_store: Arc::clone(&stores.versions),
             scope_resolver: Arc::clone(&common.scope_resolver),
-            idempotency: Arc::clone(&common.idempotency),
+            keyed_requests: Arc::clone(&common.keyed_requests),
             artifacts: Arc::clone(&common.artifacts),
             assets: Arc::clone(assets),
         }
@@ -133,7 +133,7 @@ impl Flows {
         let place = self.scope_resolver.position_for_new(caller, Operation::CreateFlow, new_flow.workspace_id).await?;
         let scope = authorize::authorize(caller, Operation::CreateFlow, &place)?;
         let (workspace_id, namespace_id) = home_of(&place)?;
-        self.idempotency
+        self.keyed_requests
             .idempotent(
                 scope,
                 key,
@@ -178,7 +178,7 @@ impl Flows {
         key: Option<&RequestKey>,
     ) -> Result<(Asset, Idempotent<FlowVersion>), Failure> {
         let (scope, asset) = self.flow_from_optional(caller, Operation::CreateFlowVersion, id, from).await?;
-        let done = self.idempotency.idempotent(
+        let done = self.keyed_requests.idempotent(
             scope,
             key,
             async || {

@@ -20,7 +20,7 @@ use crate::{
     asset::{Artifacts, Assets},
     clock_and_ids::ClockAndIds,
     environment::Environments,
-    idempotency::Idempotency,
+    idempotency::KeyedRequests,
     services::{CommonOperations, SharedState},
 };
 use fairway_domain::{
@@ -71,7 +71,7 @@ pub struct KnowledgeBases {
     chunk_search: Arc<dyn ChunkSearch>,
     contract_revocation_store: Arc<dyn ContractRevocationStore>,
     scope_resolver: Arc<ScopeResolver>,
-    idempotency: Arc<Idempotency>,
+    keyed_requests: Arc<KeyedRequests>,
     artifacts: Arc<Artifacts>,
     environments: Arc<Environments>,
     assets: Arc<Assets>,
@@ -97,7 +97,7 @@ impl KnowledgeBases {
             chunk_search: Arc::clone(&stores.chunk_search),
             contract_revocation_store: Arc::clone(&stores.contract_revocations),
             scope_resolver: Arc::clone(&common.scope_resolver),
-            idempotency: Arc::clone(&common.idempotency),
+            keyed_requests: Arc::clone(&common.keyed_requests),
             artifacts: Arc::clone(&common.artifacts),
             environments: Arc::clone(environments),
             assets: Arc::clone(assets),

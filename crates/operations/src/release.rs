@@ -26,7 +26,7 @@ use crate::{
     asset::{Artifacts, Assets},
     clock_and_ids::ClockAndIds,
     environment::Environments,
-    idempotency::{Idempotency, MAX_ATTEMPTS, keyed_outcome},
+    idempotency::{KeyedRequests, MAX_ATTEMPTS, keyed_outcome},
     knowledge::KnowledgeBases,
     services::{CommonOperations, SharedState},
     workload::{Workloads, position_of},
@@ -98,7 +98,7 @@ pub struct Releases {
     deployment_store: Arc<dyn DeploymentStore>,
     recommendation_store: Arc<dyn RecommendationStore>,
     scope_resolver: Arc<ScopeResolver>,
-    idempotency: Arc<Idempotency>,
+    keyed_requests: Arc<KeyedRequests>,
     artifacts: Arc<Artifacts>,
     identities: Arc<Identities>,
     environments: Arc<Environments>,
@@ -130,7 +130,7 @@ impl Releases {
             deployment_store: Arc::clone(&stores.deployments),
             recommendation_store: Arc::clone(&stores.recommendations),
             scope_resolver: Arc::clone(&common.scope_resolver),
-            idempotency: Arc::clone(&common.idempotency),
+            keyed_requests: Arc::clone(&common.keyed_requests),
             artifacts: Arc::clone(&common.artifacts),
             identities: Arc::clone(&common.identities),
             environments: Arc::clone(environments),
@@ -156,7 +156,7 @@ impl Releases {
         let (scope, workload) =
             self.workloads.authorize_workload(caller, Operation::CreateRelease, draft.workload_id).await?;
         let place = position_of(caller, &workload);
-        self.idempotency
+        self.keyed_requests
             .idempotent(
                 scope,
                 key,
@@ -258,7 +258,7 @@ impl Releases {
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<(Release, Binding)>, Failure> {
         let (scope, place, _) = self.authorize_release(caller, Operation::BindVersion, id).await?;
-        self.idempotency
+        self.keyed_requests
             .idempotent(
                 scope,
                 key,
@@ -349,7 +349,7 @@ impl Releases {
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<(Release, Approval)>, Failure> {
         let (scope, place, first) = self.authorize_release(caller, Operation::ReviewRelease, id).await?;
-        self.idempotency
+        self.keyed_requests
             .idempotent(
                 scope,
                 key,

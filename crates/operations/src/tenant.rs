@@ -7,7 +7,7 @@ use crate::{
         authorize::{authorize, authorize_tenant, authorize_tenant_view},
     },
     clock_and_ids::ClockAndIds,
-    idempotency::{Idempotency, MAX_ATTEMPTS, keyed_outcome},
+    idempotency::{KeyedRequests, MAX_ATTEMPTS, keyed_outcome},
     services::{CommonOperations, SharedState},
 };
 use fairway_domain::{
@@ -37,7 +37,7 @@ pub struct Tenants {
     settings: Arc<Settings>,
     tenant_store: Arc<dyn TenantStore>,
     workspace_store: Arc<dyn WorkspaceStore>,
-    idempotency: Arc<Idempotency>,
+    keyed_requests: Arc<KeyedRequests>,
 }
 
 impl Tenants {
@@ -47,7 +47,7 @@ impl Tenants {
             settings: Arc::clone(&shared.settings),
             tenant_store: Arc::clone(&stores.tenants),
             workspace_store: Arc::clone(&stores.workspaces),
-            idempotency: Arc::clone(&common.idempotency),
+            keyed_requests: Arc::clone(&common.keyed_requests),
         }
     }
 }
@@ -74,7 +74,7 @@ impl Tenants {
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<Tenant>, Failure> {
         let scope = authorize(caller, Operation::CreateTenant, &ResourcePosition::INSTALLATION)?;
-        self.idempotency
+        self.keyed_requests
             .idempotent(
                 scope,
                 key,
@@ -178,7 +178,7 @@ impl Tenants {
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<Workspace>, Failure> {
         let scope = authorize(caller, Operation::CreateWorkspace, &ResourcePosition::tenant(caller.tenant))?;
-        self.idempotency
+        self.keyed_requests
             .idempotent(
                 scope,
                 key,

@@ -5,7 +5,7 @@ use crate::{
     access::{Operation, ScopeResolver, authorize},
     clock_and_ids::ClockAndIds,
     execution::run_access,
-    idempotency::{Idempotency, MAX_ATTEMPTS, keyed_outcome},
+    idempotency::{KeyedRequests, MAX_ATTEMPTS, keyed_outcome},
     rate_limit::RateLimits,
     services::{CommonOperations, SharedState},
     share_link::{RuntimeCaller, VerifiedLink},
@@ -82,7 +82,7 @@ pub struct Workloads {
     wakeups: WakeupSender,
     workload_store: Arc<dyn WorkloadStore>,
     scope_resolver: Arc<ScopeResolver>,
-    idempotency: Arc<Idempotency>,
+    keyed_requests: Arc<KeyedRequests>,
     rate_limits: Arc<RateLimits>,
 }
 
@@ -93,7 +93,7 @@ impl Workloads {
             wakeups: shared.wakeups.clone(),
             workload_store: Arc::clone(&stores.workloads),
             scope_resolver: Arc::clone(&common.scope_resolver),
-            idempotency: Arc::clone(&common.idempotency),
+            keyed_requests: Arc::clone(&common.keyed_requests),
             rate_limits: Arc::clone(&common.rate_limits),
         }
     }
@@ -136,7 +136,7 @@ impl Workloads {
         let scope = authorize::authorize(caller, Operation::CreateWorkload, &place)?;
         let home = place.workspace.zip(place.namespace);
         let (workspace_id, namespace_id) = home.ok_or(Failure::Inconsistent("a workspace without a namespace"))?;
-        self.idempotency
+        self.keyed_requests
             .idempotent(
                 scope,
                 key,

@@ -5,7 +5,7 @@ use crate::{
     Failure, Idempotent, Stores,
     access::ScopeResolver,
     clock_and_ids::ClockAndIds,
-    idempotency::{Idempotency, keyed_outcome},
+    idempotency::{KeyedRequests, keyed_outcome},
     services::{CommonOperations, SharedState},
 };
 use fairway_domain::{
@@ -44,7 +44,7 @@ pub struct RoleBindings {
     context: ClockAndIds,
     access_store: Arc<dyn AccessStore>,
     scope_resolver: Arc<ScopeResolver>,
-    idempotency: Arc<Idempotency>,
+    keyed_requests: Arc<KeyedRequests>,
 }
 
 impl RoleBindings {
@@ -53,7 +53,7 @@ impl RoleBindings {
             context: shared.context.clone(),
             access_store: Arc::clone(&stores.access),
             scope_resolver: Arc::clone(&common.scope_resolver),
-            idempotency: Arc::clone(&common.idempotency),
+            keyed_requests: Arc::clone(&common.keyed_requests),
         }
     }
 }
@@ -79,7 +79,7 @@ impl RoleBindings {
     ) -> Result<Idempotent<RoleBinding>, Failure> {
         let scope = TenantScope::for_caller(caller);
         let place = self.manageable_position(caller, &new.scope).await?;
-        self.idempotency
+        self.keyed_requests
             .idempotent(
                 scope,
                 key,

@@ -101,7 +101,7 @@ impl Assets {
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<Asset>, Failure> {
         let (scope, _) = self.asset_from(caller, command.operation(), id, from).await?;
-        self.idempotency
+        self.keyed_requests
             .idempotent(
                 scope,
                 key,

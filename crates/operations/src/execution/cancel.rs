@@ -10,7 +10,7 @@ use crate::{
     access::{Operation, ScopeResolver, authorize},
     clock_and_ids::ClockAndIds,
     execution::{engine::RunEngine, evidence::ExecutionReader, review::Reviews},
-    idempotency::{Idempotency, MAX_ATTEMPTS, keyed_outcome, read_after_commit},
+    idempotency::{KeyedRequests, MAX_ATTEMPTS, keyed_outcome, read_after_commit},
     services::{CommonOperations, SharedState},
     wakeups::{WakeupSender, Wakeups},
 };
@@ -45,7 +45,7 @@ pub struct Cancellations {
     execution_store: Arc<dyn ExecutionStore>,
     lease_store: Arc<dyn LeaseStore>,
     scope_resolver: Arc<ScopeResolver>,
-    idempotency: Arc<Idempotency>,
+    keyed_requests: Arc<KeyedRequests>,
     execution_reader: Arc<ExecutionReader>,
     reviews: Arc<Reviews>,
     run_engine: Arc<RunEngine>,
@@ -68,7 +68,7 @@ impl Cancellations {
             execution_store: Arc::clone(&stores.executions),
             lease_store: Arc::clone(&stores.leases),
             scope_resolver: Arc::clone(&common.scope_resolver),
-            idempotency: Arc::clone(&common.idempotency),
+            keyed_requests: Arc::clone(&common.keyed_requests),
             execution_reader: Arc::clone(execution_reader),
             reviews: Arc::clone(reviews),
             run_engine: Arc::clone(run_engine),
@@ -98,7 +98,7 @@ impl Cancellations {
             authorize::authorize(caller, Operation::CancelExecution, &place)?;
         }
         let outcome = keyed_outcome(key, 200, id.uuid());
-        let done = self.idempotency.idempotent(
+        let done = self.keyed_requests.idempotent(
             scope,
             key,
             async || self.cancel_run(scope, caller, &execution, outcome.as_ref()).await,

@@ -97,14 +97,14 @@ impl KnowledgeBases {
     ) -> Result<Idempotent<IngestReport>, Failure> {
         let (scope, asset) = self.assets.asset_from(caller, Operation::AddDocuments, id, from).await?;
         let ingest_id: IngestId = self.context.new_id();
-        self.idempotency
+        self.keyed_requests
             .idempotent(
                 scope,
                 key,
                 async || {
                     // Sources and models are slow and models cost money, so a repeat must not call them concurrently.
                     let ingest = self.ingest(caller, scope, &asset, ingest_id, drafts, key);
-                    self.idempotency.with_reserved_key(scope, key, ingest_id.uuid(), ingest).await
+                    self.keyed_requests.with_reserved_key(scope, key, ingest_id.uuid(), ingest).await
                 },
                 async |ingest| {
                     let found = self.document_store.find_ingest(scope, id, ingest.into()).await?;

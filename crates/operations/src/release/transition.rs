@@ -91,7 +91,7 @@ impl Releases {
             }
         };
         let (scope, place, first) = self.authorize_release(caller, operation, id).await?;
-        self.idempotency
+        self.keyed_requests
             .idempotent(
                 scope,
                 key,

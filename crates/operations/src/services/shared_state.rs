@@ -9,7 +9,7 @@ use crate::{
     execution::{
         active_runs::ActiveRuns, large_runs::LargeRuns, plan::PlanCache, run_limit::RunSlots, script::ScriptSlots,
     },
-    idempotency::Idempotency,
+    idempotency::KeyedRequests,
     rate_limit::{RateLimitCache, RateLimits},
     release::{ActiveReleaseCache, ContentSummary},
     wakeups::WakeupSender,
@@ -85,7 +85,7 @@ impl SharedState {
 pub(crate) struct CommonOperations {
     pub(crate) artifacts: Arc<Artifacts>,
     pub(crate) scope_resolver: Arc<ScopeResolver>,
-    pub(crate) idempotency: Arc<Idempotency>,
+    pub(crate) keyed_requests: Arc<KeyedRequests>,
     pub(crate) identities: Arc<Identities>,
     pub(crate) rate_limits: Arc<RateLimits>,
 }
@@ -95,7 +95,7 @@ impl CommonOperations {
         Self {
             artifacts: Arc::new(Artifacts::new(stores, shared)),
             scope_resolver: Arc::new(ScopeResolver::new(stores, shared)),
-            idempotency: Arc::new(Idempotency::new(stores, shared)),
+            keyed_requests: Arc::new(KeyedRequests::new(stores, shared)),
             identities: Arc::new(Identities::new(stores, shared)),
             rate_limits: Arc::new(RateLimits::new(stores, shared)),
         }
