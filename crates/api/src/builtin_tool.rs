@@ -10,7 +10,7 @@ use crate::{
         body::{Body, present},
         client_address::client_of,
         idempotency::{IDEMPOTENCY_REPLAYED, IdempotencyHeader},
-        request_context::request_id,
+        outermost_middleware::request_id,
     },
     openapi::{ErrorBody, KeyParams, WriteRefusals},
 };

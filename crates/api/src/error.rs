@@ -6,7 +6,7 @@
 mod failure;
 mod fields;
 
-use crate::http::request_context;
+use crate::http::outermost_middleware;
 use actix_web::{
     HttpResponse, ResponseError,
     http::{
@@ -236,7 +236,7 @@ impl ApiError {
         let mut detail = self.0.detail.clone();
         detail.insert("error".to_owned(), json!(self.0.code));
         detail.insert("message".to_owned(), json!(self.0.message));
-        json!({"detail": detail, "request_id": request_context::request_id()})
+        json!({"detail": detail, "request_id": outermost_middleware::request_id()})
     }
 }
 

@@ -12,7 +12,7 @@ use crate::{
     caller::UnverifiedClaims,
     compose::Api,
     error::{ApiError, FieldProblem},
-    http::{body::Body, client_address::client_of, query, request_context::request_id},
+    http::{body::Body, client_address::client_of, outermost_middleware::request_id, query},
 };
 use actix_web::{
     HttpRequest, HttpResponse,

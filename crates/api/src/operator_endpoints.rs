@@ -3,7 +3,7 @@
 use crate::{
     compose::Api,
     error::ApiError,
-    http::{HttpBase, forwarding::is_forwarded, shutdown::ReportedShutdown},
+    http::{HttpBase, proxy_detection::is_forwarded, shutdown::ReportedShutdown},
     openapi::{ErrorBody, ServiceRefusals},
 };
 use actix_web::{HttpRequest, HttpResponse, get, http::StatusCode, web};

@@ -7,8 +7,8 @@ use crate::{
     compose::Api,
     error::{ApiError, FieldProblem},
     http::{
-        HttpBase, idempotency::IDEMPOTENCY_REPLAYED, memory_budget::Reservation, path::PathId,
-        request_context::request_id, response_memory::CHUNK_BYTES,
+        HttpBase, idempotency::IDEMPOTENCY_REPLAYED, memory_budget::Reservation, outermost_middleware::request_id,
+        path::PathId, response_memory::CHUNK_BYTES,
     },
     openapi::{ErrorBody, ReadRefusals, TokenParams},
 };

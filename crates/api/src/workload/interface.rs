@@ -5,7 +5,7 @@ use crate::{
     caller::{IdentifiedCaller, RuntimeClient},
     compose::Api,
     error::{ApiError, FieldProblem},
-    http::{paging::ListRequest, path::Path, request_context::request_id},
+    http::{outermost_middleware::request_id, paging::ListRequest, path::Path},
     openapi::{ErrorBody, PageParams, ReadRefusals, TokenParams},
     response::ResourceResponse,
 };
