@@ -15,7 +15,7 @@ use fairway_domain::{
     access::{Caller, OwnerRef, ResourcePosition},
     id::{WorkloadId, WorkspaceId},
     idempotency::RequestKey,
-    search::{MAX_QUERY_CHARS, WordSet},
+    search_words::{MAX_QUERY_CHARS, WordSet},
     share_link::ShareTokenRefusal,
     slug::Slug,
     store::{CommitError, Conflict, Page, PageRequest},

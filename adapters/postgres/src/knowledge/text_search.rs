@@ -18,7 +18,7 @@ use fairway_domain::{
         ports::SearchScope,
         retrieval::{MAX_CANDIDATES, RetrievedChunk, SearchHit, SearchPlan, SearchResults},
     },
-    search::WordSet,
+    search_words::WordSet,
     store::StoreError,
     tenant::TenantScope,
 };

@@ -21,7 +21,7 @@ use fairway_domain::{
         retrieval::{EmbeddingModel, IndexEmbedding, MAX_CANDIDATES, SearchResults, normalize},
         revocation::ContractRevocation,
     },
-    search::{WordSet, count_words},
+    search_words::{WordSet, count_words},
     store::{Change, CommitError, PageRequest, PageStart},
     tenant::TenantScope,
 };

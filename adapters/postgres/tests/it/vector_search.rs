@@ -15,7 +15,7 @@ use fairway_domain::{
         reembedding::{NewVector, Reembedding},
         retrieval::{EmbeddingModel, IndexEmbedding, VectorCoverage, max_compared_vectors, normalize},
     },
-    search::WordSet,
+    search_words::WordSet,
     store::CommitError,
 };
 use fairway_testkit::TestDatabase;

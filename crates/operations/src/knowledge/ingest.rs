@@ -25,7 +25,7 @@ use fairway_domain::{
         ports::{ChunkRange, Chunker, FetchError},
         retrieval::{EmbeddingModel, IndexWarning},
     },
-    search::count_words,
+    search_words::count_words,
     store::{Change, CommitError, Page, PageRequest},
     tenant::TenantScope,
 };

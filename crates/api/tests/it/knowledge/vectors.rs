@@ -7,7 +7,7 @@ use fairway_domain::{
     execution::provider::{
         Completion, DeltaListener, EmbeddingCall, Embeddings, Provider, ProviderCall, ProviderError, ProviderFailure,
     },
-    search::count_words,
+    search_words::count_words,
 };
 use fairway_testkit::TestApp;
 use serde_json::json;
