@@ -1,3 +1,3 @@
-//! Included assets of prompts: checked when a version is created, and composed for runs.
+//! Prompts: their included assets.
 
 pub(crate) mod include;

@@ -3,7 +3,7 @@
 
 use crate::{
     Failure,
-    prompt::{body_of, label_of, refusal_of},
+    prompt::include::{body_of, label_of, refusal_of},
     reference::Unresolved,
     release::Releases,
 };
