@@ -39,7 +39,7 @@ struct GrantRow {
 
 fn grant(row: &GrantRow) -> Result<Grant, StoreError> {
     let role = decode("role", Role::parse(&row.role))?;
-    Ok(Grant::of(role, decode("scope_kind", GrantScope::from_parts(&row.scope_kind, row.scope_ref))?))
+    Ok(Grant::of_role(role, decode("scope_kind", GrantScope::from_parts(&row.scope_kind, row.scope_ref))?))
 }
 
 #[derive(Deserialize)]

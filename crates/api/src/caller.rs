@@ -73,7 +73,7 @@ impl FromRequest for UnverifiedClaims {
         let host = host_of(request).map(HostName::into_name);
         Box::pin(async move {
             let api = api.ok_or_else(ApiError::internal)?;
-            Ok(Self(api.services.share_links.with_tenant_of_host(claims?, host.as_deref()).await?))
+            Ok(Self(api.services.share_links.resolve_tenant_by_host(claims?, host.as_deref()).await?))
         })
     }
 }

@@ -244,7 +244,7 @@ fn parse_stored_output(execution: &Execution) -> Result<Option<StoredOutput>, Ap
         .as_deref()
         .map(serde_json::from_str)
         .transpose()
-        .map_err(|error| ApiError::internal().caused_by(&error))
+        .map_err(|error| ApiError::internal().log_cause(&error))
 }
 
 impl ExecutionView {

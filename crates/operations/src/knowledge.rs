@@ -29,7 +29,7 @@ use fairway_domain::{
     execution::provider::{EmbeddingCall, Provider, ProviderError, RouteTarget},
     knowledge::{
         ports::{ChunkSearch, Chunker, ContractRevocationStore, DocumentFetcher, DocumentStore, IndexRevisionStore},
-        retrieval::{EmbeddingModel, normalize},
+        retrieval::{EmbeddingModel, normalize_vector},
     },
 };
 use std::sync::Arc;
@@ -124,7 +124,7 @@ impl KnowledgeBases {
             for vector in &answer.vectors {
                 let length = all.vectors.first().unwrap_or(vector).len();
                 let fits = vector.len() == length && length <= MAX_DIMENSIONS;
-                let vector = normalize(vector).filter(|_| fits).ok_or(ProviderError::Malformed)?;
+                let vector = normalize_vector(vector).filter(|_| fits).ok_or(ProviderError::Malformed)?;
                 all.vectors.push(vector);
             }
             all.tokens_in = all.tokens_in.saturating_add(answer.tokens_in);

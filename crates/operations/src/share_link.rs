@@ -223,7 +223,7 @@ impl ShareLinks {
     ///
     /// # Errors
     /// When the store fails.
-    pub async fn with_tenant_of_host(&self, claims: Claims, host: Option<&str>) -> Result<Claims, Failure> {
+    pub async fn resolve_tenant_by_host(&self, claims: Claims, host: Option<&str>) -> Result<Claims, Failure> {
         // Other hosts belong to no tenant, even if an older rule allowed to store them or the operator took the name
         // later.
         let is_tenants =
@@ -250,7 +250,7 @@ impl ShareLinks {
         }
         let Some(brought) = brought else {
             return Ok(RuntimeCaller {
-                claims: self.with_tenant_of_host(claims, host.as_deref()).await?,
+                claims: self.resolve_tenant_by_host(claims, host.as_deref()).await?,
                 link: None,
                 address,
             });

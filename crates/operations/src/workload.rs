@@ -48,7 +48,7 @@ pub struct WorkloadDraft {
 
 /// Filter of a list of runtime interfaces.
 #[derive(Clone, Debug, Default)]
-pub struct RuntimeQuery {
+pub struct InterfaceFilter {
     /// Only interfaces of this presentation mode.
     pub presentation_mode: Option<PresentationMode>,
     /// Only workloads of this owner.
@@ -255,11 +255,11 @@ impl Workloads {
     pub async fn list_runtime_workloads(
         &self,
         caller: &Caller,
-        asked: RuntimeQuery,
+        asked: InterfaceFilter,
         page: PageRequest,
     ) -> Result<Page<Workload>, Failure> {
         let (scope, visible_scopes) = authorize::authorize_list(caller, Operation::ListRuntimeWorkloads)?;
-        let RuntimeQuery { presentation_mode, owner, text } = asked;
+        let InterfaceFilter { presentation_mode, owner, text } = asked;
         let words = match text.filter(|text| !text.trim().is_empty()) {
             Some(text) if text.chars().count() > MAX_QUERY_CHARS => {
                 return Err(Failure::invalid_field("q", "too_long", "a search has at most 256 characters"));

@@ -78,7 +78,7 @@ pub struct Grant {
 impl Grant {
     /// A grant with the role's own permissions.
     #[must_use]
-    pub const fn of(role: Role, scope: GrantScope) -> Self {
+    pub const fn of_role(role: Role, scope: GrantScope) -> Self {
         Self { role, permissions: role.permissions(), scope }
     }
 }
@@ -201,7 +201,7 @@ mod tests {
             (GrantScope::Workspace(id(3).into()), [true, false, false]),
         ];
         for (scope, expected) in cases {
-            let rights = Rights::new(vec![Grant::of(Role::Viewer, scope)]);
+            let rights = Rights::new(vec![Grant::of_role(Role::Viewer, scope)]);
             let got = [here, there, elsewhere].map(|place| rights.allow(Permission::AssetView, &place));
             assert_eq!(got, expected, "{scope:?}");
             assert!(!rights.allow(Permission::AssetEdit, &here));

@@ -115,7 +115,7 @@ pub(crate) fn authorize_tenant(caller: &Caller, operation: Operation, id: Tenant
     }
 }
 
-/// Resolves the scopes of workspaces and workloads, and authorizes callers on them.
+/// Resolves workspaces and workloads to their positions, and authorizes callers on them.
 #[derive(Clone)]
 pub struct ScopeResolver {
     namespaces: Cache<WorkspaceId, NamespaceId>,

@@ -161,7 +161,7 @@ impl Identities {
 /// The rights of a component of Fairway that submits runs. No request can claim to be one.
 fn system_rights(actor: &ActorRef) -> Rights {
     let runs = *actor == ActorRef::system(crate::generator::ACTOR);
-    Rights::new(runs.then_some(Grant::of(Role::RuntimeUser, GrantScope::Platform)).into_iter().collect())
+    Rights::new(runs.then_some(Grant::of_role(Role::RuntimeUser, GrantScope::Platform)).into_iter().collect())
 }
 
 /// Rights on a local server. The local user has every permission. An actor that never held a role administers the
@@ -172,13 +172,13 @@ fn local_rights(actor: &ActorRef, known: &PrincipalAccess) -> Rights {
     let grants = match actor.kind() {
         ActorKind::Anonymous | ActorKind::ShareLink => Vec::new(),
         ActorKind::User if *actor == ActorRef::local() => {
-            vec![Grant::of(Role::PlatformAdmin, GrantScope::Platform)]
+            vec![Grant::of_role(Role::PlatformAdmin, GrantScope::Platform)]
         }
         ActorKind::User | ActorKind::Group | ActorKind::Service | ActorKind::System => {
             if known.ever_bound || known.tenant != default {
                 known.grants.clone()
             } else {
-                vec![Grant::of(Role::TenantAdmin, GrantScope::Tenant(default))]
+                vec![Grant::of_role(Role::TenantAdmin, GrantScope::Tenant(default))]
             }
         }
     };

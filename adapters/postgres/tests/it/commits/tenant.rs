@@ -68,7 +68,7 @@ pub(super) fn new_workspace(stage: &Fixture) -> Decision {
 }
 
 fn grant_change() -> Change<RoleBinding> {
-    let admin = Rights::new(vec![Grant::of(Role::PlatformAdmin, GrantScope::Platform)]);
+    let admin = Rights::new(vec![Grant::of_role(Role::PlatformAdmin, GrantScope::Platform)]);
     let principal = ActorRef::parse(&format!("user:{}", Uuid::now_v7().simple())).unwrap();
     let place = ResourcePosition::tenant(DEFAULT_TENANT.into());
     RoleBinding::grant(
