@@ -5,7 +5,6 @@ mod files;
 mod lists;
 pub(crate) mod long_forms;
 mod outgoing;
-pub(crate) mod packages;
 mod restricted_calls;
 mod statements;
 mod wording;
@@ -14,8 +13,8 @@ use anyhow::{Result, bail};
 
 use crate::paths::Paths;
 use crate::step::run_for_output;
+use crate::workspace_packages::packages;
 use dependencies::{DependencyRule, rules, violations};
-use packages::packages;
 
 /// Runs all lints; the error lists all violations.
 pub(crate) fn run(place: &Paths) -> Result<()> {

@@ -6,7 +6,6 @@ mod advisories;
 mod apt;
 mod arch_lints;
 mod bench;
-mod check;
 mod check_api;
 mod children;
 mod db;
@@ -21,6 +20,7 @@ mod package;
 mod paths;
 mod postgres;
 mod postgres_with_vectors;
+mod required_checks;
 mod s3_server;
 mod schema;
 mod security;
@@ -30,6 +30,7 @@ mod step;
 mod test;
 mod tools;
 mod up;
+mod workspace_packages;
 
 use std::process::ExitCode;
 
@@ -81,8 +82,8 @@ fn main() -> ExitCode {
         Verb::Up(arguments) => up::run(&place, &arguments),
         Verb::Test(arguments) => test::run(&place, &arguments),
         Verb::Model(arguments) => model::run(&place, &arguments),
-        Verb::Ci => check::ci(&place),
-        Verb::Check => check::run(&place),
+        Verb::Ci => required_checks::ci(&place),
+        Verb::Check => required_checks::run(&place),
         Verb::CheckApi(arguments) => check_api::run(&place, &arguments),
         Verb::Openapi => openapi::run(&place),
         Verb::Docs => docs::run(&place),

@@ -10,8 +10,8 @@ use std::fs;
 
 use anyhow::{Context, Result, bail};
 
-use crate::arch_lints::packages::packages;
 use crate::paths::Paths;
+use crate::workspace_packages::packages;
 
 const DOCUMENT: &str = "docs/security.md";
 const THREATS: u32 = 52;

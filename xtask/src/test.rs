@@ -9,9 +9,9 @@ use clap::Args;
 use fairway_managed_postgres::ManagedServer;
 use fairway_managed_postgres::binaries::BIN_VARIABLE;
 
-use crate::arch_lints::packages::{Package, packages};
 use crate::paths::Paths;
 use crate::signals::Signals;
+use crate::workspace_packages::{Package, packages};
 use crate::{children, external_tools, gateway, postgres, postgres_with_vectors, s3_server, tools};
 
 /// The superuser URL of the run's PostgreSQL.

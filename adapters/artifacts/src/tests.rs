@@ -3,7 +3,7 @@ mod oversized;
 
 use super::*;
 use fairway_domain::id::{AssetId, AssetVersionId};
-use fairway_testkit::{FaultyEndpoint, Script};
+use fairway_testkit::{FaultyEndpoint, ScriptedResponse};
 use std::{fs, time::Instant};
 
 const A: &str = "00000000-0000-7000-8000-00000000000a";
@@ -114,7 +114,7 @@ async fn unreachable_bucket_is_unavailable() {
 async fn truncated_response_is_unavailable() {
     let endpoint = FaultyEndpoint::start().await;
     let store = in_bucket(&format!("s3://bucket/p?endpoint={}&region=x-1&path_style=true", endpoint.url("")));
-    let script = Script::status(200, "{\"a\":1}").header("ETag", "\"x\"");
+    let script = ScriptedResponse::status(200, "{\"a\":1}").header("ETag", "\"x\"");
     endpoint.respond_with(script.clone());
     assert!(store.read(&path(), 7).await.unwrap().unwrap().is_equal_to(b"{\"a\":1}"));
     for cut in [script.clone().truncated(), script.reset_before_end()] {

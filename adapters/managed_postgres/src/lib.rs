@@ -15,7 +15,7 @@ pub mod binaries;
 pub mod parent_death;
 pub mod server;
 pub mod state;
-mod temp_dir;
+mod temporary_directories;
 
 pub use binaries::{Binaries, FindError};
 pub use server::{Durability, ManagedServer, Options, StartError, StopError};

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::account::Account;
 use crate::binaries::Binaries;
-use crate::temp_dir;
+use crate::temporary_directories;
 use cluster::{Cluster, ExistingCluster};
 pub(crate) use postmaster::stop_leftover_server;
 use process::Process;
@@ -233,7 +233,8 @@ impl ManagedServer {
     /// # Errors
     /// See [`StartError`].
     pub fn start_temporary(binaries: Binaries, settings: Vec<(String, String)>) -> Result<ManagedServer, StartError> {
-        let data_dir = temp_dir::fresh_directory().map_err(StartError::io("creating a temporary directory"))?;
+        let data_dir =
+            temporary_directories::fresh_directory().map_err(StartError::io("creating a temporary directory"))?;
         ManagedServer::start(Options { binaries, data_dir, port: None, settings, durability: Durability::Temporary })
     }
 

@@ -15,7 +15,7 @@ use diesel::{
 };
 use fairway_domain::{
     access::{
-        AccessStore, ActorRef, Grant, GrantScope, LaneBinding, PrincipalAccess, ResourceScope, Role, RoleBinding,
+        AccessStore, ActorRef, Grant, GrantScope, LaneBinding, PrincipalAccess, ResourcePosition, Role, RoleBinding,
         RoleBindingRecord,
     },
     audit::Fact,
@@ -39,7 +39,7 @@ struct GrantRow {
 
 fn grant(row: &GrantRow) -> Result<Grant, StoreError> {
     let role = decode("role", Role::parse(&row.role))?;
-    Ok(Grant::of(role, decode("scope_kind", GrantScope::from_parts(&row.scope_kind, row.scope_ref))?))
+    Ok(Grant::of_role(role, decode("scope_kind", GrantScope::from_parts(&row.scope_kind, row.scope_ref))?))
 }
 
 #[derive(Deserialize)]
@@ -141,18 +141,22 @@ impl AccessStore for Database {
         self.access_revisions.load(tenant).await
     }
 
-    async fn resolve_scope(&self, scope: TenantScope, grant: &GrantScope) -> Result<Option<ResourceScope>, StoreError> {
+    async fn resolve_scope(
+        &self,
+        scope: TenantScope,
+        grant: &GrantScope,
+    ) -> Result<Option<ResourcePosition>, StoreError> {
         let tenant = scope.tenant();
         let tenant_id = tenant.uuid();
-        let place = |namespace: Uuid, workspace: Option<Uuid>| ResourceScope {
+        let place = |namespace: Uuid, workspace: Option<Uuid>| ResourcePosition {
             tenant: Some(tenant),
             namespace: Some(namespace.into()),
             workspace: workspace.map(Into::into),
             workload: None,
         };
         match grant {
-            GrantScope::Platform => Ok(Some(ResourceScope::INSTALLATION)),
-            GrantScope::Tenant(id) => Ok((*id == tenant).then(|| ResourceScope::tenant(tenant))),
+            GrantScope::Platform => Ok(Some(ResourcePosition::INSTALLATION)),
+            GrantScope::Tenant(id) => Ok((*id == tenant).then(|| ResourcePosition::tenant(tenant))),
             GrantScope::Namespace(id) => {
                 let key = (tenant_id, id.uuid());
                 let find = || namespace::table.find(key).select(namespace::namespace_id);

@@ -4,7 +4,6 @@ mod accept;
 mod evidence;
 mod finish;
 mod lease;
-mod lineage;
 mod list;
 mod load;
 mod progress;
@@ -12,14 +11,15 @@ mod queue;
 mod resolve_unknown;
 mod review;
 mod start;
+mod steps_and_lineage;
 
 pub(crate) use accept::AcceptCommitter;
 pub(crate) use evidence::EvidenceLoader;
 pub(crate) use finish::FinishCommitter;
-pub(crate) use lineage::LineageLoader;
 pub(crate) use load::RunLoader;
 pub(crate) use progress::ProgressCommitter;
 pub(crate) use start::StartCommitter;
+pub(crate) use steps_and_lineage::LineageLoader;
 
 use crate::{
     database::Database,
@@ -188,7 +188,7 @@ impl ExecutionStore for Database {
     }
 
     async fn steps(&self, scope: TenantScope, id: ExecutionId) -> Result<Vec<StepRow>, StoreError> {
-        lineage::steps(self, scope, id).await
+        steps_and_lineage::steps(self, scope, id).await
     }
 
     async fn lineage(
@@ -199,7 +199,7 @@ impl ExecutionStore for Database {
         limit: u32,
         offset: u32,
     ) -> Result<Option<LineagePage>, StoreError> {
-        lineage::lineage(self, scope, id, filter, limit, offset).await
+        steps_and_lineage::lineage(self, scope, id, filter, limit, offset).await
     }
 
     async fn artifact(

@@ -24,7 +24,7 @@ use fairway_domain::{
         retrieval::{EmbeddingModel, IndexEmbedding, RetrievedChunk, SearchResults, VectorCoverage},
         revocation::ContractRevocation,
     },
-    search::WordSet,
+    search_words::WordSet,
     store::{Change, CommitError, Page, PageRequest, StoreError},
     tenant::TenantScope,
 };

@@ -24,6 +24,7 @@ mod list_permits;
 mod memory;
 mod migration;
 mod pagination;
+mod partition;
 mod rate_limit;
 mod release;
 mod revisions;
@@ -39,9 +40,7 @@ mod workload;
 
 pub use database::{Database, DatabaseOptions};
 pub use list_permits::{CallerKey, with_caller_key};
-pub use migration::{
-    ExpiredPartitions, MigrationError, create_database, create_partitions, expire_payloads, has_schema, matches_schema,
-    migrate, schema_fingerprint,
-};
+pub use migration::{MigrationError, create_database, has_schema, matches_schema, migrate, schema_fingerprint};
+pub use partition::{ExpiredPartitions, create_partitions, expire_payloads};
 pub use wait_metrics::{InFlight, with_wait_time};
 pub use wakeups::PostgresWakeupBus;

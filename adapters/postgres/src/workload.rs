@@ -18,7 +18,7 @@ use fairway_domain::{
     access::{ActorRef, OwnerRef, rights::VisibleScopes},
     id::WorkloadId,
     idempotency::KeyedOutcome,
-    search::WordSet,
+    search_words::WordSet,
     slug::Slug,
     store::{Change, ChangeRecord, CommitError, Page, PageRequest, Revision, StoreError},
     tenant::TenantScope,

@@ -8,7 +8,7 @@ use fairway_domain::{
 };
 use fairway_egress::{Guard, ServerMode};
 use fairway_secrets::{SecretSources, Vault, VaultError};
-use fairway_testkit::{FaultyEndpoint, Script};
+use fairway_testkit::{FaultyEndpoint, ScriptedResponse};
 use serde_json::json;
 use std::{ffi::OsString, fs, os::unix::fs::symlink, path::Path};
 use tempfile::TempDir;
@@ -133,7 +133,7 @@ async fn reads_the_vault_below_the_path_of_the_tenant() {
     let guard = Guard::new(ServerMode::Remote, Vec::new());
     let vault = Vault::new(&guard, &endpoint.url(""), &Secret::new("s.token".to_owned())).unwrap();
     let places = SecretSources::new(None, Some(vault));
-    endpoint.respond_with(Script::json(&entry));
+    endpoint.respond_with(ScriptedResponse::json(&entry));
     assert_eq!(read(&places, "acme", "vault:team/openai#key").await.as_deref(), Ok("of acme"));
     assert_eq!(read_own(&places, "vault:server/openai#key").await.as_deref(), Ok("of acme"));
     assert_eq!(read(&places, "acme", "vault:team/openai#other").await, Err(SecretError::Missing));
@@ -143,13 +143,13 @@ async fn reads_the_vault_below_the_path_of_the_tenant() {
     assert_eq!(paths[..2], ["/v1/secret/data/acme/team/openai", "/v1/secret/data/server/openai"]);
     assert_eq!(asked[0].header("x-vault-token"), Some("s.token"));
     for (script, error) in [
-        (Script::status(404, "{\"errors\":[]}"), SecretError::Missing),
-        (Script::status(403, "{\"errors\":[\"permission denied\"]}"), SecretError::Unavailable),
-        (Script::status(503, "sealed"), SecretError::Unavailable),
-        (Script::status(200, "<html>"), SecretError::Malformed),
-        (Script::json(&json!({ "data": { "data": null } })), SecretError::Missing),
-        (Script::redirect("http://169.254.169.254/"), SecretError::Unavailable),
-        (Script::reset(), SecretError::Unavailable),
+        (ScriptedResponse::status(404, "{\"errors\":[]}"), SecretError::Missing),
+        (ScriptedResponse::status(403, "{\"errors\":[\"permission denied\"]}"), SecretError::Unavailable),
+        (ScriptedResponse::status(503, "sealed"), SecretError::Unavailable),
+        (ScriptedResponse::status(200, "<html>"), SecretError::Malformed),
+        (ScriptedResponse::json(&json!({ "data": { "data": null } })), SecretError::Missing),
+        (ScriptedResponse::redirect("http://169.254.169.254/"), SecretError::Unavailable),
+        (ScriptedResponse::reset(), SecretError::Unavailable),
     ] {
         endpoint.respond_with(script);
         assert_eq!(read(&places, "acme", "vault:a#key").await, Err(error), "{error:?}");

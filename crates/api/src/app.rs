@@ -2,14 +2,14 @@
 
 use crate::{
     access, asset, asset_kind, audit, builtin_tool,
-    caller::shed_load,
     compose::Api,
     embeddable_page, environment, evidence, execution, flow,
     http::{
         HttpBase,
         body_drain::body_drain,
         fallback::{KnownMethods, fallback},
-        request_context::request_context,
+        load_shedding::middleware::shed_load,
+        outermost_middleware::outermost_middleware,
         response_memory::response_memory,
         site_guard::site_guard,
         strict_query::{KnownQueries, strict_query},
@@ -205,7 +205,7 @@ pub fn app(
         .wrap(from_fn(site_guard))
         .wrap(from_fn(body_drain))
         .wrap(from_fn(response_memory))
-        .wrap(from_fn(request_context))
+        .wrap(from_fn(outermost_middleware))
 }
 
 /// Redirects to `/docs/`: the pages use relative links and need the trailing slash.

@@ -137,7 +137,7 @@ impl VersionView {
             asset_id: version.asset_id.uuid(),
             version_label: version.version_label.to_string(),
             content: RawValue::from_string(version.canonical)
-                .map_err(|error| ApiError::internal().caused_by(&error))?,
+                .map_err(|error| ApiError::internal().log_cause(&error))?,
             artifact_ref: version.artifact_ref.to_string(),
             checksum: version.checksum.as_str().to_owned(),
             change_note: version.change_note.map(|note| note.as_str().to_owned()),
@@ -167,7 +167,7 @@ impl VersionView {
     /// Converts a version of an asset of this kind, with its warnings.
     pub(crate) fn with_warnings(kind: AssetKind, version: AssetVersion) -> Result<Self, ApiError> {
         let warnings = {
-            let content = version.content().map_err(|error| ApiError::internal().caused_by(&error))?;
+            let content = version.content().map_err(|error| ApiError::internal().log_cause(&error))?;
             content::warnings(kind, &content).into_iter().map(VersionWarning::of).collect()
         };
         Ok(Self { warnings, ..Self::of(version)? })

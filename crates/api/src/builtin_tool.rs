@@ -10,7 +10,7 @@ use crate::{
         body::{Body, present},
         client_address::client_of,
         idempotency::{IDEMPOTENCY_REPLAYED, IdempotencyHeader},
-        request_context::request_id,
+        outermost_middleware::request_id,
     },
     openapi::{ErrorBody, KeyParams, WriteRefusals},
 };
@@ -74,7 +74,7 @@ pub(crate) struct ToolResult {
 
 impl ToolResult {
     pub(crate) fn new(status: &'static str, view: &impl Serialize) -> Result<Self, ApiError> {
-        let result = serde_json::to_value(view).map_err(|error| ApiError::internal().caused_by(&error))?;
+        let result = serde_json::to_value(view).map_err(|error| ApiError::internal().log_cause(&error))?;
         Ok(Self { status, result })
     }
 }

@@ -1,32 +1,28 @@
-//! Caller identity: extractors for claims, callers and visitors, and the load shedding middleware.
+//! Caller identity: extractors for claims, callers and visitors.
 
 use crate::{
     compose::Api,
     error::{ApiError, FieldProblem},
     http::{
         client_address::client_of,
-        forwarding::is_forwarded,
-        load_shedding::{Arriving, BodySender, ClientKey},
+        outermost_middleware::request_id,
         path,
+        proxy_detection::is_forwarded,
         query::{self, TOKEN_PARAMETER},
-        request_context::{ShedForLoad, request_id},
         site_guard::{HostName, host_of},
     },
 };
 use actix_web::{
-    Error, FromRequest, HttpMessage as _, HttpRequest, ResponseError as _,
-    body::{EitherBody, MessageBody},
-    dev::{Payload, ServiceRequest, ServiceResponse},
+    FromRequest, HttpRequest,
+    dev::Payload,
     http::{
         StatusCode,
         header::{HeaderMap, HeaderName},
     },
-    middleware::Next,
     web,
 };
 use fairway_domain::{
     access::{ActorKind, ActorRef, Caller, on_behalf_of::OnBehalfOfField},
-    id::TenantId,
     share_link::{ResultToken, ShareToken, ShareTokenRefusal, TokenHash},
 };
 use fairway_operations::{
@@ -34,15 +30,11 @@ use fairway_operations::{
     access::Claims,
     share_link::{PresentedToken, RuntimeRequest},
 };
-use fairway_postgres::{CallerKey, with_caller_key};
-use futures_util::{StreamExt as _, future::LocalBoxFuture, stream};
+use futures_util::future::LocalBoxFuture;
 use std::{
     future::{Ready, ready},
     ops::Deref,
-    task::Poll,
-    time::Instant,
 };
-use tokio::time::sleep_until;
 
 const ACTOR: HeaderName = HeaderName::from_static("x-actor-ref");
 const TENANT: HeaderName = HeaderName::from_static("x-tenant-id");
@@ -81,7 +73,7 @@ impl FromRequest for UnverifiedClaims {
         let host = host_of(request).map(HostName::into_name);
         Box::pin(async move {
             let api = api.ok_or_else(ApiError::internal)?;
-            Ok(Self(api.services.share_links.with_tenant_of_host(claims?, host.as_deref()).await?))
+            Ok(Self(api.services.share_links.resolve_tenant_by_host(claims?, host.as_deref()).await?))
         })
     }
 }
@@ -129,95 +121,9 @@ pub(crate) fn field_refusal(request: &HttpRequest, problems: Vec<FieldProblem>) 
     ApiError::validation(problems)
 }
 
-/// Path prefixes under load shedding. Probes, metrics and the documentation are exempt.
-const SHEDDABLE_PREFIXES: [&str; 2] = ["/v1/", "/mcp"];
-
-/// Load shedding middleware. It decides before routing and before any lookup, because refusals must be cheap under
-/// load.
-///
-/// # Errors
-/// The errors of the inner service.
-pub(crate) async fn shed_load<B: MessageBody + 'static>(
-    mut request: ServiceRequest,
-    next: Next<B>,
-) -> Result<ServiceResponse<EitherBody<B>>, Error> {
-    let has_body = !matches!(request.parts_mut().1, Payload::None);
-    let Some(api) = request
-        .app_data::<web::Data<Api>>()
-        .cloned()
-        .filter(|_| SHEDDABLE_PREFIXES.iter().any(|place| path::routed_path(request.request()).starts_with(place)))
-    else {
-        return Ok(next.call(request).await?.map_into_left_body());
-    };
-    // The route refuses invalid headers itself, without a database query.
-    let Ok(claims) = claims(request.request()) else {
-        return Ok(next.call(request).await?.map_into_left_body());
-    };
-    let key = list_key(request.request(), &claims);
-    let client = client_key(request.request(), claims);
-    if has_body {
-        request.extensions_mut().insert(BodySender::of(&client));
-    }
-    if let Some(mut place) = api.load_shedder.admit(client, has_body, Instant::now()) {
-        if let Some(arriving) = place.take_arriving() {
-            hold_until_arrived(&mut request, arriving);
-        }
-        return Ok(with_caller_key(key, next.call(request)).await?.map_into_left_body());
-    }
-    // Refusals beyond a rate are delayed, because each refusal takes thread time from admitted requests.
-    let now = Instant::now();
-    let due = api.load_shedder.refusal_due(now);
-    api.metrics.refused_for_load(due > now);
-    if due > now {
-        sleep_until(due.into()).await;
-    }
-    let (request, _) = request.into_parts();
-    let mut response = ApiError::unavailable().error_response();
-    response.extensions_mut().insert(ShedForLoad);
-    Ok(ServiceResponse::new(request, response).map_into_right_body())
-}
-
-/// Counts the body of a request as arriving until the body or the request ends.
-fn hold_until_arrived(request: &mut ServiceRequest, arriving: Arriving) {
-    let mut payload = request.parts_mut().1.take();
-    let mut arriving = Some(arriving);
-    let body = stream::poll_fn(move |context| {
-        let part = payload.poll_next_unpin(context);
-        if matches!(part, Poll::Ready(None | Some(Err(_)))) {
-            drop(arriving.take());
-        }
-        part
-    });
-    request.set_payload(Payload::Stream { payload: Box::pin(body) });
-}
-
-/// The client that load shedding counts a request for.
-fn client_key(request: &HttpRequest, claims: Claims) -> ClientKey {
-    match chosen_tenant(&claims) {
-        Some(tenant) => ClientKey::Tenant(tenant),
-        None if has_share_token(request) => ClientKey::LinkHolder(client_of(request)),
-        None => ClientKey::Caller(claims.actor),
-    }
-}
-
-/// The key that fair list queues count a request for: its caller, within the tenant that it names.
-fn list_key(request: &HttpRequest, claims: &Claims) -> CallerKey {
-    let tenant = chosen_tenant(claims);
-    if has_share_token(request) {
-        return CallerKey::of(tenant, client_of(request));
-    }
-    CallerKey::of(tenant, &claims.actor)
-}
-
-/// The tenant that a request is counted for. `anonymous` is refused where it names a tenant. If its tenant counted, it
-/// could exhaust the share of any tenant or get a new share with each made-up identifier.
-fn chosen_tenant(claims: &Claims) -> Option<TenantId> {
-    claims.tenant.filter(|_| claims.actor.kind() != ActorKind::Anonymous)
-}
-
 /// Whether a request names no actor and carries a possible share token. The token is not verified here. Clients are
 /// therefore distinguished by address, because tokens can be made up without end.
-fn has_share_token(request: &HttpRequest) -> bool {
+pub(crate) fn has_share_token(request: &HttpRequest) -> bool {
     let headers = request.headers();
     let in_query = || request.query_string().split('&').any(|pair| pair.split('=').next() == Some(TOKEN_PARAMETER));
     !names_actor(request) && (headers.contains_key(&SHARE_TOKEN) || in_query())
@@ -291,7 +197,7 @@ fn names_actor(request: &HttpRequest) -> bool {
 
 /// The claims of a request. A local server trusts the header; without one, the caller is the local user. A forwarded
 /// request comes from another machine and is always `anonymous`.
-fn claims(request: &HttpRequest) -> Result<Claims, ApiError> {
+pub(crate) fn claims(request: &HttpRequest) -> Result<Claims, ApiError> {
     let headers = request.headers();
     let named = if is_forwarded(request) { Some(ANONYMOUS) } else { single_header(headers, &ACTOR, "X-Actor-Ref")? };
     let actor = match named {
@@ -334,29 +240,6 @@ fn single_header<'a>(headers: &'a HeaderMap, name: &HeaderName, shown: &str) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use actix_web::test::TestRequest;
-
-    #[test]
-    fn counts_share_link_holders_by_address_not_as_local_user() {
-        let peer = "192.0.2.7:50000".parse().unwrap();
-        let of = |path: &str, headers: &[(&'static str, &'static str)]| {
-            let request = TestRequest::with_uri(path).peer_addr(peer).insert_header(("Host", "localhost"));
-            let request = headers.iter().fold(request, |request, header| request.insert_header(*header));
-            let request = request.to_http_request();
-            client_key(&request, claims(&request).unwrap())
-        };
-        let holder = ClientKey::LinkHolder(fairway_domain::rate_limit::ClientAddress::from_ip(peer.ip()));
-        let caller = |actor: &str| ClientKey::Caller(ActorRef::parse(actor).unwrap());
-        assert_eq!(of("/v1/x", &[]), caller("user:local"));
-        assert_eq!(of("/v1/x?tokens=a&x=token", &[]), caller("user:local"));
-        assert_eq!(of("/v1/x?token=fws_x", &[]), holder);
-        assert_eq!(of("/v1/x?a=b&token", &[]), holder);
-        assert_eq!(of("/v1/x", &[("X-Share-Token", "fws_x")]), holder);
-        assert_eq!(of("/v1/x?token=fws_x", &[("X-Actor-Ref", "user:ada")]), caller("user:ada"));
-        let forwarded = [("X-Actor-Ref", "user:ada"), ("Via", "1.1 proxy")];
-        assert_eq!(of("/v1/x", &forwarded), caller("anonymous"));
-        assert_eq!(of("/v1/x?token=fws_x", &forwarded), holder);
-    }
 
     #[test]
     fn session_names_may_be_percent_encoded_and_workloads_may_not() {
@@ -368,30 +251,5 @@ mod tests {
         ] {
             assert_eq!(respells_workload(path), expected, "{path}");
         }
-    }
-
-    #[test]
-    fn ignores_tenant_header_of_anonymous_callers() {
-        const TENANTS: [&str; 2] = ["00000000-0000-7000-8000-000000000001", "00000000-0000-7000-8000-00000000beef"];
-        let peer = "192.0.2.7:50000".parse().unwrap();
-        let of = |path: &str, headers: &[(&'static str, &'static str)]| {
-            let request = TestRequest::with_uri(path).peer_addr(peer).insert_header(("Host", "localhost"));
-            let request = headers.iter().fold(request, |request, header| request.insert_header(*header));
-            let request = request.to_http_request();
-            let claims = claims(&request).unwrap();
-            (list_key(&request, &claims), client_key(&request, claims))
-        };
-        for unnamed in [("Via", "1.1 proxy"), ("X-Actor-Ref", "anonymous")] {
-            for path in ["/v1/x", "/v1/x?token=fws_x"] {
-                let nowhere = of(path, &[unnamed]);
-                for tenant in TENANTS {
-                    assert_eq!(of(path, &[unnamed, ("X-Tenant-Id", tenant)]), nowhere, "{unnamed:?} {path}");
-                }
-            }
-        }
-        let named = |tenant| of("/v1/x", &[("X-Actor-Ref", "user:ada"), ("X-Tenant-Id", tenant)]);
-        let [first, second] = TENANTS.map(named);
-        assert_eq!(first.1, ClientKey::Tenant(path::parse_uuid(TENANTS[0]).unwrap().into()));
-        assert_ne!(first, second);
     }
 }

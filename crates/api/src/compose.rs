@@ -34,7 +34,7 @@ use fairway_operations::{
 };
 use fairway_postgres::{Database, DatabaseOptions, PostgresWakeupBus};
 use fairway_providers::{Account, Accounts, Anthropic, Connection, LocalProvider, OpenAi};
-use fairway_sandbox::{EmbeddedGateway, ExternalGateway};
+use fairway_sandbox::{EmbeddedGateway, HttpGateway};
 use fairway_secrets::{SecretSources, Vault};
 use fairway_tool_client::ToolClient;
 use std::{sync::Arc, time::Duration};
@@ -168,16 +168,15 @@ fn gateway(settings: &Settings, guard: &Guard) -> anyhow::Result<Arc<dyn ScriptG
     match &settings.runtime_gateway {
         None => Ok(Arc::new(EmbeddedGateway::new())),
         Some(GatewaySettings { address, token }) => {
-            let external =
-                ExternalGateway::new(guard, address.as_str()).context("failed to set up the runtime gateway")?;
-            let external = match token {
+            let gateway = HttpGateway::new(guard, address.as_str()).context("failed to set up the runtime gateway")?;
+            let gateway = match token {
                 Some(token) => {
                     let token = Secret::new(token.expose().to_owned());
-                    external.with_token(&token).context("failed to set up the runtime gateway")?
+                    gateway.with_token(&token).context("failed to set up the runtime gateway")?
                 }
-                None => external,
+                None => gateway,
             };
-            Ok(Arc::new(external))
+            Ok(Arc::new(gateway))
         }
     }
 }

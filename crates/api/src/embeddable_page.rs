@@ -7,8 +7,8 @@ use crate::{
     http::{
         HttpBase,
         fallback::not_found,
-        html::{self, escape},
-        request_context::request_id,
+        html_page::{self, escape},
+        outermost_middleware::request_id,
     },
 };
 use actix_web::{
@@ -120,7 +120,7 @@ async fn load_workload(request: &HttpRequest, api: &Api, slug: &Slug) -> Result<
 
 /// An embeddable page.
 fn embeddable_page(embedding: &EmbedPolicy, status: StatusCode, title: &str, body: &str) -> HttpResponse {
-    let mut page = html::page(status, title, body);
+    let mut page = html_page::page(status, title, body);
     if let Ok(policy) = HeaderValue::from_str(&embedding.content_security_policy()) {
         page.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
     }

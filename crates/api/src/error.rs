@@ -6,7 +6,7 @@
 mod failure;
 mod fields;
 
-use crate::http::request_context;
+use crate::http::outermost_middleware;
 use actix_web::{
     HttpResponse, ResponseError,
     http::{
@@ -88,7 +88,7 @@ impl ApiError {
 
     /// Logs the underlying error with its causes. The response does not change.
     #[must_use]
-    pub fn caused_by(self, cause: &(dyn Error + 'static)) -> Self {
+    pub fn log_cause(self, cause: &(dyn Error + 'static)) -> Self {
         let mut chain = cause.to_string();
         let mut below = cause.source();
         while let Some(cause) = below {
@@ -207,7 +207,7 @@ impl ApiError {
         Self::validation(vec![problem])
     }
 
-    /// 500: a defect of the server. Use `caused_by` to log the cause.
+    /// 500: a defect of the server. Use `log_cause` to log the cause.
     pub fn internal() -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the server failed to answer this request")
     }
@@ -236,7 +236,7 @@ impl ApiError {
         let mut detail = self.0.detail.clone();
         detail.insert("error".to_owned(), json!(self.0.code));
         detail.insert("message".to_owned(), json!(self.0.message));
-        json!({"detail": detail, "request_id": request_context::request_id()})
+        json!({"detail": detail, "request_id": outermost_middleware::request_id()})
     }
 }
 

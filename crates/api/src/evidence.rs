@@ -1,7 +1,7 @@
 //! Routes of the evidence of runs.
 
 mod artifact;
-mod graph;
+mod graph_view;
 mod lineage;
 
 pub(crate) use artifact::*;
@@ -25,7 +25,7 @@ use fairway_domain::{
     id::ExecutionId,
     tool::EvidenceFormat,
 };
-use graph::GraphEvidenceView;
+use graph_view::GraphEvidenceView;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;

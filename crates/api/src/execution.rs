@@ -20,9 +20,9 @@ use crate::{
         HttpBase,
         body::{Body, present},
         idempotency::{IDEMPOTENCY_REPLAYED, IdempotencyHeader},
+        outermost_middleware::request_id,
         path::PathId,
         query::Query,
-        request_context::request_id,
     },
     openapi::{ErrorBody, KeyParams, ReadRefusals, TokenParams, WriteRefusals},
     release::parse_lane,
@@ -244,7 +244,7 @@ fn parse_stored_output(execution: &Execution) -> Result<Option<StoredOutput>, Ap
         .as_deref()
         .map(serde_json::from_str)
         .transpose()
-        .map_err(|error| ApiError::internal().caused_by(&error))
+        .map_err(|error| ApiError::internal().log_cause(&error))
 }
 
 impl ExecutionView {

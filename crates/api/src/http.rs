@@ -1,8 +1,8 @@
 //! The HTTP layer below the routes: middlewares, extractors, and common response headers.
 //!
-//! Order of the middlewares, outermost first: [`request_context::request_context`],
-//! [`response_memory::response_memory`], [`body_drain::body_drain`], [`site_guard::site_guard`], load shedding (over
-//! [`load_shedding::LoadShedder`]), [`strict_query::strict_query`]. They read their settings from the app data,
+//! Order of the middlewares, outermost first: [`outermost_middleware::outermost_middleware`],
+//! [`response_memory::response_memory`], [`body_drain::body_drain`], [`site_guard::site_guard`],
+//! [`load_shedding::middleware::shed_load`], [`strict_query::strict_query`]. They read their settings from the app data,
 //! `web::Data<HttpBase>`; without it every request is a 500.
 
 pub mod body;
@@ -13,16 +13,16 @@ pub mod deprecation;
 pub(crate) mod deserialize_error;
 pub mod etag;
 pub mod fallback;
-pub(crate) mod forwarding;
 mod framing;
-pub(crate) mod html;
+pub(crate) mod html_page;
 pub mod idempotency;
 pub mod load_shedding;
 pub mod memory_budget;
+pub mod outermost_middleware;
 pub mod paging;
 pub mod path;
+pub(crate) mod proxy_detection;
 pub mod query;
-pub mod request_context;
 pub mod response_memory;
 pub mod shutdown;
 pub mod site_guard;

@@ -12,7 +12,7 @@ use crate::{
     caller::UnverifiedClaims,
     compose::Api,
     error::{ApiError, FieldProblem},
-    http::{body::Body, client_address::client_of, query, request_context::request_id},
+    http::{body::Body, client_address::client_of, outermost_middleware::request_id, query},
 };
 use actix_web::{
     HttpRequest, HttpResponse,
@@ -127,7 +127,7 @@ fn to_sdk_request(
             made = made.header(name, value.as_bytes());
         }
     }
-    made.body(Full::new(body.into())).map_err(|error| ApiError::internal().caused_by(&error))
+    made.body(Full::new(body.into())).map_err(|error| ApiError::internal().log_cause(&error))
 }
 
 /// A JSON-RPC error response; null `data` is omitted.
@@ -164,7 +164,7 @@ where
     B: http_body::Body<Data = bytes::Bytes, Error = std::convert::Infallible>,
 {
     let (head, body) = answer.into_parts();
-    let status = StatusCode::from_u16(head.status.as_u16()).map_err(|error| ApiError::internal().caused_by(&error))?;
+    let status = StatusCode::from_u16(head.status.as_u16()).map_err(|error| ApiError::internal().log_cause(&error))?;
     let kind = head.headers.get(http::header::CONTENT_TYPE);
     if status.is_client_error() && kind.is_none_or(|kind| kind != "application/json") {
         return Ok(replace_sdk_error(status, document));

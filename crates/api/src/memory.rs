@@ -5,9 +5,9 @@ use crate::{
     compose::Api,
     error::{ApiError, FieldProblem},
     http::{
+        outermost_middleware::request_id,
         path::{Path, PathId},
         query::Query,
-        request_context::request_id,
     },
     openapi::{DeleteRefusals, ErrorBody, ReadRefusals, TokenParams},
     response::ResourceResponse,

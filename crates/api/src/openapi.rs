@@ -1,8 +1,8 @@
 //! The OpenAPI document, collected from the handlers.
 
 mod constraints;
-mod headers;
 mod pages;
+mod response_headers;
 
 use crate::app;
 use serde::Serialize;
@@ -67,7 +67,7 @@ impl Modify for IdentitySchemes {
 pub fn document() -> utoipa::openapi::OpenApi {
     let mut document = app::collect_openapi();
     constraints::add(&mut document);
-    headers::add(&mut document);
+    response_headers::add(&mut document);
     mark_optional_bodies(&mut document);
     document
 }

@@ -3,7 +3,7 @@
 use crate::{
     compose::Api,
     error::ApiError,
-    http::{HttpBase, forwarding::is_forwarded, shutdown::ReportedShutdown},
+    http::{HttpBase, proxy_detection::is_forwarded, shutdown::ReportedShutdown},
     openapi::{ErrorBody, ServiceRefusals},
 };
 use actix_web::{HttpRequest, HttpResponse, get, http::StatusCode, web};
@@ -91,7 +91,7 @@ pub(crate) async fn metrics(request: HttpRequest, api: web::Data<Api>) -> Result
     if is_external(&api, &request) {
         return Err(ApiError::not_found());
     }
-    let text = api.metrics.render().map_err(|error| ApiError::internal().caused_by(&error))?;
+    let text = api.metrics.render().map_err(|error| ApiError::internal().log_cause(&error))?;
     Ok(HttpResponse::Ok().content_type("text/plain; version=0.0.4").body(text))
 }
 

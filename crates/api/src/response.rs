@@ -68,7 +68,7 @@ impl<'a, T: Serialize> ResourceResponse<'a, T> {
     pub(crate) fn into_response(self) -> HttpResponse {
         let mut body = Vec::with_capacity(self.capacity);
         if let Err(error) = serde_json::to_writer(&mut body, self.view) {
-            return ApiError::internal().caused_by(&error).error_response();
+            return ApiError::internal().log_cause(&error).error_response();
         }
         let mut response = HttpResponse::build(self.status);
         if let Some(revision) = self.revision {

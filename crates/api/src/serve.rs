@@ -100,7 +100,7 @@ impl OpenDatabase {
     /// When a managed server cannot be found or started, or is starting or stopping at the moment.
     pub async fn open_or_join(settings: &Settings) -> anyhow::Result<Self> {
         if settings.database == Database::Embedded
-            && let Ok(url) = Self::find_running(settings).await
+            && let Ok(url) = Self::service_url(settings).await
         {
             return Ok(Self { owner_url: url.clone(), url, private_server: None });
         }
@@ -134,7 +134,7 @@ impl OpenDatabase {
     ///
     /// # Errors
     /// When no managed server runs in the data directory.
-    pub async fn find_running(settings: &Settings) -> anyhow::Result<String> {
+    pub async fn service_url(settings: &Settings) -> anyhow::Result<String> {
         match &settings.database {
             Database::Url(url) => Ok(url.expose().to_owned()),
             Database::Embedded => {
@@ -377,7 +377,7 @@ pub async fn run_rollout_controller(settings: &Settings) -> anyhow::Result<()> {
         }
     };
     let mut shutdown = pin!(shutdown);
-    let mut address = OpenDatabase::find_running(settings).await?;
+    let mut address = OpenDatabase::service_url(settings).await?;
     let mut schema_matches = agrees(&address).await.context("failed to read the schema version")?;
     loop {
         if !schema_matches {
@@ -395,7 +395,7 @@ pub async fn run_rollout_controller(settings: &Settings) -> anyhow::Result<()> {
         }
         // A managed server may be back at another port.
         while let Err(error) = async {
-            address = OpenDatabase::find_running(settings).await?;
+            address = OpenDatabase::service_url(settings).await?;
             schema_matches = agrees(&address).await?;
             anyhow::Ok(())
         }
@@ -421,7 +421,7 @@ pub async fn run_worker(settings: &Settings) -> anyhow::Result<()> {
     }
     fairway_memory_limit::limit_process(settings.memory_limit);
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let address = OpenDatabase::find_running(settings).await?;
+    let address = OpenDatabase::service_url(settings).await?;
     if !agrees(&address).await.context("failed to read the schema version")? {
         anyhow::bail!("the database schema belongs to another version; run the worker of the servers' version");
     }

@@ -13,7 +13,7 @@ use tokio_postgres::Client;
 
 use crate::catalogue::Catalogue;
 use crate::connection::{BenchRequest, Connection, get, patch, post, with_header};
-use crate::large_history::StoredRuns;
+use crate::fill_history::StoredRuns;
 
 /// Number of workloads with an active release in [`ENVIRONMENT`].
 pub(crate) const WORKLOAD_COUNT: usize = 100;

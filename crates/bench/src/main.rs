@@ -14,17 +14,17 @@ mod cold_start;
 mod connection;
 mod cost_meter;
 mod environment;
+mod fill_history;
 mod fixtures;
 mod interleaved;
 mod known_misses;
 mod large_corpus;
-mod large_history;
 mod load;
 mod openai_provider;
 mod overload;
+mod permission_revocation;
 mod queued;
 mod report;
-mod revocation;
 mod run;
 mod scenario;
 mod stub_provider;
@@ -75,7 +75,7 @@ pub(crate) struct Plan {
     #[arg(long)]
     only: Option<String>,
     /// Store this many runs of a year first, and compare with a small database in alternating rounds
-    #[arg(long, value_name = "RUNS", num_args = 0..=1, default_missing_value = large_history::DEFAULT_RUNS)]
+    #[arg(long, value_name = "RUNS", num_args = 0..=1, default_missing_value = fill_history::DEFAULT_RUNS)]
     fill: Option<u64>,
     /// The number of document chunks to search; the target holds for a million
     #[arg(long, default_value_t = large_corpus::CHUNKS)]

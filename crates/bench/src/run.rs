@@ -16,16 +16,16 @@ use crate::environment::{
     DATABASE, Postgres, RunDirectory, SMALL_DATABASE, start_baseline, start_gateway, start_provider_and_server,
     start_queue, start_server,
 };
+use crate::fill_history::{self, HistorySize, StoredRuns};
 use crate::fixtures::{Fixtures, Workload};
 use crate::interleaved::{InterleavedScenario, ROUNDS};
 use crate::large_corpus::{self, RetrievalLatency};
-use crate::large_history::{self, HistorySize, StoredRuns};
 use crate::load::{self, ClientScript, LoadDuration, Tally};
 use crate::openai_provider::{self, ProviderBenchmark};
 use crate::overload::{self, Overload};
+use crate::permission_revocation::{self, RevocationResult};
 use crate::queued::{self, QueuedRuns};
 use crate::report::{Machine, Report};
-use crate::revocation::{self, RevocationResult};
 use crate::scenario::{BaselineOperation, KeyMode, Scenario, WorkloadSpread};
 use crate::thresholds::CLIENTS;
 use crate::timing_oracle::{self, TimingComparison};
@@ -78,7 +78,7 @@ pub(crate) struct Findings {
     pub(crate) interleaved: Vec<InterleavedScenario>,
     pub(crate) accounts: Vec<(Scenario, Option<StatementCounts>)>,
     /// Whether changed permissions applied at once, if the active-release scenario was measured.
-    pub(crate) revocation: Option<RevocationResult>,
+    pub(crate) permission_revocation: Option<RevocationResult>,
     /// Timing of reads of hidden resources; empty when not selected.
     pub(crate) timing_oracle: Vec<TimingComparison>,
     /// The results of the overload benchmark, one for each number of clients; empty if not selected.
@@ -156,7 +156,7 @@ pub(crate) async fn run_benchmark(plan: &Plan, home: &RunDirectory, postgres: &P
                 measured: Vec::new(),
                 interleaved: Vec::new(),
                 accounts: Vec::new(),
-                revocation: None,
+                permission_revocation: None,
                 timing_oracle: Vec::new(),
                 overload: Vec::new(),
                 queued: None,
@@ -199,7 +199,7 @@ impl SmallDatabase {
         let furniture = Fixtures::create(server.address, catalogued).await.with_context(|| server.log_tail())?;
         let mut young = SmallDatabase { server, database, fixtures: furniture };
         report_progress("storing the runs of the small database");
-        large_history::SMALL_HISTORY.store(&young.database).await?;
+        fill_history::SMALL_HISTORY.store(&young.database).await?;
         young.fixtures.stored_runs = Some(StoredRuns::select(&young.database, None).await?);
         Ok(young)
     }
@@ -208,7 +208,7 @@ impl SmallDatabase {
 impl Bench<'_> {
     async fn run_all(mut self, rows: &[Scenario], mut findings: Findings) -> Result<Report> {
         if self.plan.fill.is_some() || rows.iter().any(|row| row.needs_runs()) {
-            self.store_runs(large_history::SMALL_HISTORY, None).await?;
+            self.store_runs(fill_history::SMALL_HISTORY, None).await?;
         }
         if let Some(runs) = self.plan.fill {
             let address = self.server.address;
@@ -230,7 +230,8 @@ impl Bench<'_> {
                 self.count_statements(*row).await.with_context(|| format!("counting statements of {}", row.name()))?;
             findings.accounts.push((*row, account));
             if *row == Scenario::ActiveRelease {
-                findings.revocation = Some(revocation::measure(self.server.address, &self.fixtures).await?);
+                findings.permission_revocation =
+                    Some(permission_revocation::measure(self.server.address, &self.fixtures).await?);
             }
         }
         if is_part_selected(timing_oracle::NAME, self.plan) {

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use crate::baseline_service;
 use crate::connection::{BenchRequest, get, post, post_bytes, with_header};
+use crate::fill_history::StoredRuns;
 use crate::fixtures::{CONTESTED_LANE, ENVIRONMENT, Fixtures, WORKSPACE, prompt};
-use crate::large_history::StoredRuns;
 use crate::load::ClientScript;
 
 /// A scenario.

@@ -1,6 +1,6 @@
 //! The evidence for an answer as sections, a graph, a diagram or an HTML page.
 
-mod html;
+mod html_page;
 mod mermaid;
 
 use crate::{
@@ -59,7 +59,7 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
                 GraphFormat::Flat => print_sections(output, &server.get(&path, &[])?),
                 GraphFormat::Graph => output.value(&server.get(&path, &[("format", "graph")])?),
                 GraphFormat::Mermaid => print(mermaid::render(&graph()?).trim_end()),
-                GraphFormat::Html => print(&html::page(id, &graph()?)),
+                GraphFormat::Html => print(&html_page::page(id, &graph()?)),
             }
         }
     }

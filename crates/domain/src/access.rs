@@ -5,7 +5,7 @@ pub mod delegation;
 pub mod on_behalf_of;
 pub mod permission;
 pub mod principal_binding;
-mod resource_scope;
+mod resource_position;
 pub mod rights;
 
 use crate::{
@@ -20,7 +20,7 @@ pub use actor::{ActorKind, ActorRef, ActorRefusal, OwnerRef};
 use async_trait::async_trait;
 pub use permission::{Permission, Permissions, Role, Roles};
 pub use principal_binding::{CallerLanes, LaneBinding};
-pub use resource_scope::ResourceScope;
+pub use resource_position::ResourcePosition;
 pub use rights::{Grant, GrantScope, Rights};
 use serde_json::json;
 use std::sync::Arc;
@@ -111,7 +111,7 @@ impl RoleBinding {
         principal: ActorRef,
         role: Role,
         scope: GrantScope,
-        place: &ResourceScope,
+        place: &ResourcePosition,
         granter: &Rights,
         stamp: &Stamp,
     ) -> Result<Change<Self>, GrantRefusal> {
@@ -184,7 +184,11 @@ pub trait AccessStore: Send + Sync {
     /// tenant stays valid: each change of a role or a principal binding raises it in all affected tenants.
     async fn access_revision(&self, tenant: TenantId) -> Result<Option<Revision>, StoreError>;
     /// Resolves a workload or workspace and its enclosing scopes; `None` when the tenant has no such resource.
-    async fn resolve_scope(&self, scope: TenantScope, grant: &GrantScope) -> Result<Option<ResourceScope>, StoreError>;
+    async fn resolve_scope(
+        &self,
+        scope: TenantScope,
+        grant: &GrantScope,
+    ) -> Result<Option<ResourcePosition>, StoreError>;
     /// One binding.
     async fn find(&self, scope: TenantScope, id: RoleBindingId) -> Result<Option<RoleBinding>, StoreError>;
     /// Lists the tenant's bindings, newest first, optionally of one workspace.

@@ -7,7 +7,7 @@
 mod counted_pattern;
 mod detector;
 mod evaluation;
-mod text_nodes;
+mod rewrite_texts;
 
 use crate::{asset::content::embedded::EmbeddedSchema, redaction::PersonalDataClass};
 use counted_pattern::CountedPattern;

@@ -29,7 +29,7 @@ pub mod rate_limit;
 pub mod redaction;
 pub mod release;
 pub mod rollout;
-pub mod search;
+pub mod search_words;
 pub mod secret;
 pub mod share_link;
 pub mod slug;

@@ -1,6 +1,6 @@
 //! Share links: a bearer token that opens one workload for a limited time and number of runs.
 
-mod token;
+mod bearer_tokens;
 
 use crate::{
     access::{ActorKind, ActorRef},
@@ -15,9 +15,9 @@ use crate::{
     workload::Workload,
 };
 use async_trait::async_trait;
+pub use bearer_tokens::{ResultToken, ShareToken, TokenHash};
 use serde_json::json;
 use std::ops::RangeInclusive;
-pub use token::{ResultToken, ShareToken, TokenHash};
 
 /// The allowed lifetime of a link, in hours.
 pub const TTL_HOURS: RangeInclusive<u32> = 1..=720;

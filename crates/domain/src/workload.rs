@@ -10,7 +10,7 @@ use crate::{
     fact_category::FactCategory,
     generator,
     id::{NamespaceId, WorkloadId, WorkspaceId},
-    search::WordSet,
+    search_words::WordSet,
     slug::Slug,
     store::{Change, Revision, aggregate},
     tenant::{Workspace, is_display_name},

@@ -81,7 +81,7 @@ impl<K: Clone + Eq + Hash> FairSemaphore<K> {
 
     /// Number of waiting requests of a key.
     #[must_use]
-    pub fn waiting(&self, key: &K) -> usize {
+    pub fn waiting_for(&self, key: &K) -> usize {
         self.waiting_in(&(), key)
     }
 }

@@ -6,7 +6,7 @@ mod principal_binding;
 mod role_bindings;
 mod table;
 
-pub use authorize::{Authorizer, ListScope};
+pub use authorize::{ListScope, ScopeResolver};
 pub use identity::{Claims, Identities, IdentityMode};
 pub use principal_binding::{PrincipalBindings, RequestedBinding};
 pub use role_bindings::{RoleBindingDraft, RoleBindings};

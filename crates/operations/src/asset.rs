@@ -14,13 +14,13 @@ pub use impact::{BlastRadius, Hop, ImpactedRelease, ImpactedWorkload};
 
 use crate::{
     Failure, Idempotent, Stores,
-    access::{Authorizer, Operation, authorize},
+    access::{Operation, ScopeResolver, authorize},
     clock_and_ids::ClockAndIds,
-    idempotency::{Idempotency, keyed_outcome},
+    idempotency::{KeyedRequests, keyed_outcome},
     services::{CommonOperations, SharedState},
 };
 use fairway_domain::{
-    access::{AccessStore, Caller, OwnerRef, ResourceScope},
+    access::{AccessStore, Caller, OwnerRef, ResourcePosition},
     asset::{
         Asset, AssetVersion, Lifecycle, NewAsset, VersionContent, VersionLabel,
         grant::AssetGrantStore,
@@ -83,8 +83,8 @@ pub(crate) fn check_not_reserved(slug: &Slug) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The workspace and namespace of a resource scope.
-pub(crate) fn home_of(place: &ResourceScope) -> Result<(WorkspaceId, NamespaceId), Failure> {
+/// The workspace and namespace of a resource position.
+pub(crate) fn home_of(place: &ResourcePosition) -> Result<(WorkspaceId, NamespaceId), Failure> {
     place.workspace.zip(place.namespace).ok_or(Failure::Inconsistent("a workspace without a namespace"))
 }
 
@@ -97,8 +97,8 @@ pub struct Assets {
     pub(crate) asset_store: Arc<dyn AssetStore>,
     pub(crate) version_store: Arc<dyn VersionStore>,
     pub(crate) impact_store: Arc<dyn ImpactStore>,
-    pub(crate) authorizer: Arc<Authorizer>,
-    pub(crate) idempotency: Arc<Idempotency>,
+    pub(crate) scope_resolver: Arc<ScopeResolver>,
+    pub(crate) keyed_requests: Arc<KeyedRequests>,
     pub(crate) artifacts: Arc<Artifacts>,
 }
 
@@ -111,8 +111,8 @@ impl Assets {
             asset_store: Arc::clone(&stores.assets),
             version_store: Arc::clone(&stores.versions),
             impact_store: Arc::clone(&stores.impact),
-            authorizer: Arc::clone(&common.authorizer),
-            idempotency: Arc::clone(&common.idempotency),
+            scope_resolver: Arc::clone(&common.scope_resolver),
+            keyed_requests: Arc::clone(&common.keyed_requests),
             artifacts: Arc::clone(&common.artifacts),
         }
     }
@@ -129,10 +129,10 @@ impl Assets {
         draft: AssetDraft,
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<Asset>, Failure> {
-        let place = self.authorizer.scope_for_new(caller, Operation::CreateAsset, draft.workspace_id).await?;
+        let place = self.scope_resolver.position_for_new(caller, Operation::CreateAsset, draft.workspace_id).await?;
         let scope = authorize::authorize(caller, Operation::CreateAsset, &place)?;
         let (workspace_id, namespace_id) = home_of(&place)?;
-        self.idempotency
+        self.keyed_requests
             .idempotent(
                 scope,
                 key,
@@ -177,7 +177,7 @@ impl Assets {
     ) -> Result<(Asset, Idempotent<AssetVersion>), Failure> {
         let (scope, asset) = self.asset_from_optional(caller, Operation::CreateAssetVersion, asset_id, from).await?;
         let VersionDraft { content, label, change_note } = draft;
-        let done = self.idempotency.idempotent(
+        let done = self.keyed_requests.idempotent(
             scope,
             key,
             async || {

@@ -6,7 +6,7 @@ use crate::{
     asset::Assets,
 };
 use fairway_domain::{
-    access::{Caller, ResourceScope},
+    access::{Caller, ResourcePosition},
     asset::{content, kind::AssetKind},
 };
 
@@ -16,7 +16,7 @@ impl Assets {
     /// # Errors
     /// When the caller is not a member of the tenant.
     pub fn list_asset_kinds(&self, caller: &Caller) -> Result<[AssetKind; 19], Failure> {
-        authorize::authorize(caller, Operation::ListAssetKinds, &ResourceScope::tenant(caller.tenant))
+        authorize::authorize(caller, Operation::ListAssetKinds, &ResourcePosition::tenant(caller.tenant))
             .map(|_| AssetKind::ALL)
     }
 
@@ -25,7 +25,7 @@ impl Assets {
     /// # Errors
     /// When the caller is not a member of the tenant, or the kind does not exist.
     pub fn read_asset_kind_schema(&self, caller: &Caller, kind: &str) -> Result<&'static str, Failure> {
-        authorize::authorize(caller, Operation::ReadAssetKindSchema, &ResourceScope::tenant(caller.tenant))?;
+        authorize::authorize(caller, Operation::ReadAssetKindSchema, &ResourcePosition::tenant(caller.tenant))?;
         AssetKind::parse(kind).map(content::schema_text).ok_or(Failure::NotFound)
     }
 }

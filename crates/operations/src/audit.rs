@@ -2,7 +2,7 @@
 
 use crate::{
     Failure, SequencerWakeup, Stores,
-    access::{Authorizer, Operation, authorize},
+    access::{Operation, ScopeResolver, authorize},
     services::CommonOperations,
 };
 use fairway_domain::{
@@ -24,12 +24,12 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub struct AuditLog {
     audit_store: Arc<dyn AuditStore>,
-    authorizer: Arc<Authorizer>,
+    scope_resolver: Arc<ScopeResolver>,
 }
 
 impl AuditLog {
     pub(crate) fn new(stores: &Stores, common: &CommonOperations) -> Self {
-        Self { audit_store: Arc::clone(&stores.audit), authorizer: Arc::clone(&common.authorizer) }
+        Self { audit_store: Arc::clone(&stores.audit), scope_resolver: Arc::clone(&common.scope_resolver) }
     }
 }
 
@@ -48,7 +48,8 @@ impl AuditLog {
         let operation = Operation::ListAuditEvents;
         let is_allowed = match workspace {
             Some(id) => {
-                authorize::authorize(caller, operation, &self.authorizer.workspace_scope(caller, id).await?).is_ok()
+                authorize::authorize(caller, operation, &self.scope_resolver.workspace_position(caller, id).await?)
+                    .is_ok()
             }
             None => false,
         };

@@ -150,7 +150,7 @@ mod tests {
         let _held = all_processors(tenant(1)).await;
         for waiting in 1..=MAX_WAITING {
             tokio::spawn(run_blocking(tenant(1), WorkDeadline::Request, || ()));
-            while PROCESSOR_PERMITS.waiting(&tenant(1).tenant()) < waiting {
+            while PROCESSOR_PERMITS.waiting_for(&tenant(1).tenant()) < waiting {
                 tokio::task::yield_now().await;
             }
         }
@@ -159,7 +159,7 @@ mod tests {
             panic!("{refused:?}")
         };
         assert_eq!(source.downcast_ref(), Some(&AcquireError::QueueFull));
-        assert_eq!(PROCESSOR_PERMITS.waiting(&tenant(1).tenant()), MAX_WAITING);
+        assert_eq!(PROCESSOR_PERMITS.waiting_for(&tenant(1).tenant()), MAX_WAITING);
     }
 
     #[tokio::test]
@@ -169,9 +169,9 @@ mod tests {
         for number in [1, 1, 1, 1, 1, 1, 1, 1, 2] {
             let done = done.clone();
             let scope = tenant(number);
-            let before = PROCESSOR_PERMITS.waiting(&scope.tenant());
+            let before = PROCESSOR_PERMITS.waiting_for(&scope.tenant());
             tokio::spawn(run_blocking(scope, WorkDeadline::Run, move || done.send(number).unwrap()));
-            while PROCESSOR_PERMITS.waiting(&scope.tenant()) == before {
+            while PROCESSOR_PERMITS.waiting_for(&scope.tenant()) == before {
                 tokio::task::yield_now().await;
             }
         }

@@ -2,7 +2,7 @@
 
 use crate::{
     Failure, Precondition, Stores,
-    access::{Authorizer, Operation, authorize},
+    access::{Operation, ScopeResolver, authorize},
     clock_and_ids::ClockAndIds,
     idempotency::MAX_ATTEMPTS,
     services::{CommonOperations, SharedState},
@@ -39,7 +39,7 @@ pub struct EffectiveSettings {
 pub struct Environments {
     context: ClockAndIds,
     environment_store: Arc<dyn EnvironmentStore>,
-    authorizer: Arc<Authorizer>,
+    scope_resolver: Arc<ScopeResolver>,
 }
 
 impl Environments {
@@ -47,7 +47,7 @@ impl Environments {
         Self {
             context: shared.context.clone(),
             environment_store: Arc::clone(&stores.environments),
-            authorizer: Arc::clone(&common.authorizer),
+            scope_resolver: Arc::clone(&common.scope_resolver),
         }
     }
 }
@@ -63,7 +63,7 @@ impl Environments {
         workspace: WorkspaceId,
         environment: &Slug,
     ) -> Result<EffectiveSettings, Failure> {
-        let place = self.authorizer.workspace_scope(caller, workspace).await?;
+        let place = self.scope_resolver.workspace_position(caller, workspace).await?;
         let scope = authorize::authorize(caller, Operation::ReadEnvironmentSettings, &place)?;
         let stored = self.environment_store.find(scope, workspace, environment).await?;
         Ok(EffectiveSettings {
@@ -84,7 +84,7 @@ impl Environments {
         settings: EnvironmentSettings,
         expected: &Precondition,
     ) -> Result<EffectiveSettings, Failure> {
-        let place = self.authorizer.workspace_scope(caller, workspace).await?;
+        let place = self.scope_resolver.workspace_position(caller, workspace).await?;
         let scope = authorize::authorize(caller, Operation::ChangeEnvironmentSettings, &place)?;
         for _ in 0..MAX_ATTEMPTS {
             let stored = self.environment_store.find(scope, workspace, environment).await?;

@@ -2,11 +2,11 @@
 
 use crate::{
     Failure, Idempotent, Stores,
-    access::{Authorizer, Operation, authorize},
+    access::{Operation, ScopeResolver, authorize},
     asset::{Artifacts, Assets, check_not_reserved, home_of},
     blocking::{WorkDeadline, run_blocking},
     clock_and_ids::ClockAndIds,
-    idempotency::{Idempotency, keyed_outcome},
+    idempotency::{KeyedRequests, keyed_outcome},
     services::{CommonOperations, SharedState},
 };
 use fairway_domain::{
@@ -86,8 +86,8 @@ async fn parse_content(scope: TenantScope, text: String) -> Result<(Canonical, S
 pub struct Flows {
     context: ClockAndIds,
     version_store: Arc<dyn VersionStore>,
-    authorizer: Arc<Authorizer>,
-    idempotency: Arc<Idempotency>,
+    scope_resolver: Arc<ScopeResolver>,
+    keyed_requests: Arc<KeyedRequests>,
     artifacts: Arc<Artifacts>,
     assets: Arc<Assets>,
 }
@@ -97,8 +97,8 @@ impl Flows {
         Self {
             context: shared.context.clone(),
             version_store: Arc::clone(&stores.versions),
-            authorizer: Arc::clone(&common.authorizer),
-            idempotency: Arc::clone(&common.idempotency),
+            scope_resolver: Arc::clone(&common.scope_resolver),
+            keyed_requests: Arc::clone(&common.keyed_requests),
             artifacts: Arc::clone(&common.artifacts),
             assets: Arc::clone(assets),
         }
@@ -114,7 +114,7 @@ impl Flows {
     pub async fn authorize_new_flow(&self, caller: &Caller, workspace: Option<WorkspaceId>) -> Result<(), Failure> {
         match workspace {
             Some(workspace) => {
-                self.authorizer.scope_for_new(caller, Operation::CreateFlow, Some(workspace)).await.map(|_| ())
+                self.scope_resolver.position_for_new(caller, Operation::CreateFlow, Some(workspace)).await.map(|_| ())
             }
             None => authorize::authorize_list(caller, Operation::CreateFlow).map(|_| ()),
         }
@@ -130,10 +130,10 @@ impl Flows {
         new_flow: NewFlow,
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<FlowView>, Failure> {
-        let place = self.authorizer.scope_for_new(caller, Operation::CreateFlow, new_flow.workspace_id).await?;
+        let place = self.scope_resolver.position_for_new(caller, Operation::CreateFlow, new_flow.workspace_id).await?;
         let scope = authorize::authorize(caller, Operation::CreateFlow, &place)?;
         let (workspace_id, namespace_id) = home_of(&place)?;
-        self.idempotency
+        self.keyed_requests
             .idempotent(
                 scope,
                 key,
@@ -178,7 +178,7 @@ impl Flows {
         key: Option<&RequestKey>,
     ) -> Result<(Asset, Idempotent<FlowVersion>), Failure> {
         let (scope, asset) = self.flow_from_optional(caller, Operation::CreateFlowVersion, id, from).await?;
-        let done = self.idempotency.idempotent(
+        let done = self.keyed_requests.idempotent(
             scope,
             key,
             async || {

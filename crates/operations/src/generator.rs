@@ -5,7 +5,7 @@
 
 use crate::{
     Failure, RunRefusal, Settings, Stores,
-    access::{Authorizer, Claims, Operation, authorize},
+    access::{Claims, Operation, ScopeResolver, authorize},
     asset::{Assets, validate},
     clock_and_ids::ClockAndIds,
     execution::{ExecuteRequest, Executions, RunPayload, WaitMode},
@@ -115,7 +115,7 @@ pub struct Generators {
     tenant_store: Arc<dyn TenantStore>,
     workload_store: Arc<dyn WorkloadStore>,
     workspace_store: Arc<dyn WorkspaceStore>,
-    authorizer: Arc<Authorizer>,
+    scope_resolver: Arc<ScopeResolver>,
     assets: Arc<Assets>,
     executions: Arc<Executions>,
     releases: Arc<Releases>,
@@ -139,7 +139,7 @@ impl Generators {
             tenant_store: Arc::clone(&stores.tenants),
             workload_store: Arc::clone(&stores.workloads),
             workspace_store: Arc::clone(&stores.workspaces),
-            authorizer: Arc::clone(&common.authorizer),
+            scope_resolver: Arc::clone(&common.scope_resolver),
             assets: Arc::clone(assets),
             executions: Arc::clone(executions),
             releases: Arc::clone(releases),
@@ -160,7 +160,7 @@ impl Generators {
         description: &Description,
         key: Option<&RequestKey>,
     ) -> Result<GeneratedDraft, Failure> {
-        let place = self.authorizer.scope_for_new(caller, Operation::GenerateDraft, Some(workspace)).await?;
+        let place = self.scope_resolver.position_for_new(caller, Operation::GenerateDraft, Some(workspace)).await?;
         let scope = authorize::authorize(caller, Operation::GenerateDraft, &place)?;
         if self.settings.dispatch == DispatchPolicy::Queued {
             return Err(GenerateRefusal::InlineUnavailable.into());

@@ -83,13 +83,13 @@ pub(crate) fn keyed_outcome(key: Option<&RequestKey>, status: u16, resource: Uui
 
 /// Executes each keyed request once and replays its outcome.
 #[derive(Clone)]
-pub struct Idempotency {
+pub struct KeyedRequests {
     pub(crate) context: ClockAndIds,
     pub(crate) settings: Arc<Settings>,
     pub(crate) key_store: Arc<dyn IdempotencyStore>,
 }
 
-impl Idempotency {
+impl KeyedRequests {
     pub(crate) fn new(stores: &Stores, shared: &SharedState) -> Self {
         Self {
             context: shared.context.clone(),
@@ -99,7 +99,7 @@ impl Idempotency {
     }
 }
 
-impl Idempotency {
+impl KeyedRequests {
     /// Deletes expired idempotency keys; returns their number.
     ///
     /// # Errors

@@ -16,11 +16,11 @@ pub use retrieve::{ContractQuestion, Retrieval, RetrievalFailure, RetrievalReque
 
 use crate::{
     Failure, Settings, Stores,
-    access::Authorizer,
+    access::ScopeResolver,
     asset::{Artifacts, Assets},
     clock_and_ids::ClockAndIds,
     environment::Environments,
-    idempotency::Idempotency,
+    idempotency::KeyedRequests,
     services::{CommonOperations, SharedState},
 };
 use fairway_domain::{
@@ -29,7 +29,7 @@ use fairway_domain::{
     execution::provider::{EmbeddingCall, Provider, ProviderError, RouteTarget},
     knowledge::{
         ports::{ChunkSearch, Chunker, ContractRevocationStore, DocumentFetcher, DocumentStore, IndexRevisionStore},
-        retrieval::{EmbeddingModel, normalize},
+        retrieval::{EmbeddingModel, normalize_vector},
     },
 };
 use std::sync::Arc;
@@ -70,8 +70,8 @@ pub struct KnowledgeBases {
     index_revision_store: Arc<dyn IndexRevisionStore>,
     chunk_search: Arc<dyn ChunkSearch>,
     contract_revocation_store: Arc<dyn ContractRevocationStore>,
-    authorizer: Arc<Authorizer>,
-    idempotency: Arc<Idempotency>,
+    scope_resolver: Arc<ScopeResolver>,
+    keyed_requests: Arc<KeyedRequests>,
     artifacts: Arc<Artifacts>,
     environments: Arc<Environments>,
     assets: Arc<Assets>,
@@ -96,8 +96,8 @@ impl KnowledgeBases {
             index_revision_store: Arc::clone(&stores.index_revisions),
             chunk_search: Arc::clone(&stores.chunk_search),
             contract_revocation_store: Arc::clone(&stores.contract_revocations),
-            authorizer: Arc::clone(&common.authorizer),
-            idempotency: Arc::clone(&common.idempotency),
+            scope_resolver: Arc::clone(&common.scope_resolver),
+            keyed_requests: Arc::clone(&common.keyed_requests),
             artifacts: Arc::clone(&common.artifacts),
             environments: Arc::clone(environments),
             assets: Arc::clone(assets),
@@ -124,7 +124,7 @@ impl KnowledgeBases {
             for vector in &answer.vectors {
                 let length = all.vectors.first().unwrap_or(vector).len();
                 let fits = vector.len() == length && length <= MAX_DIMENSIONS;
-                let vector = normalize(vector).filter(|_| fits).ok_or(ProviderError::Malformed)?;
+                let vector = normalize_vector(vector).filter(|_| fits).ok_or(ProviderError::Malformed)?;
                 all.vectors.push(vector);
             }
             all.tokens_in = all.tokens_in.saturating_add(answer.tokens_in);

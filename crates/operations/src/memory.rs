@@ -9,7 +9,7 @@ use crate::{
     rate_limit::RateLimits,
     services::{CommonOperations, SharedState},
     share_link::RuntimeCaller,
-    workload::scope_of,
+    workload::position_of,
 };
 use fairway_domain::{
     access::{ActorRef, Caller},
@@ -76,7 +76,7 @@ impl Memories {
         let (scope, workload) = self.authorize_memory(caller, visit, Operation::EraseMemory, workload).await?;
         let owner = match owner.filter(|owner| **owner != caller.actor) {
             Some(other) => {
-                authorize::authorize(caller, Operation::EraseMemoryOfOthers, &scope_of(caller, &workload))?;
+                authorize::authorize(caller, Operation::EraseMemoryOfOthers, &position_of(caller, &workload))?;
                 other
             }
             None => &caller.actor,

@@ -1,8 +1,8 @@
-//! Resolution of references from content to other assets, by slug and from a resource scope.
+//! Resolution of references from content to other assets, by slug and from a resource position.
 
 use crate::{Failure, asset::Assets};
 use fairway_domain::{
-    access::{Caller, ResourceScope},
+    access::{Caller, ResourcePosition},
     asset::{Asset, AssetVersion, VersionLabel},
     slug::Slug,
     tenant::TenantScope,
@@ -24,7 +24,7 @@ impl Assets {
     pub(crate) async fn resolve(
         &self,
         caller: &Caller,
-        from: &ResourceScope,
+        from: &ResourcePosition,
         slug: &Slug,
         label: Option<&VersionLabel>,
     ) -> Result<Result<(Asset, AssetVersion), Unresolved>, Failure> {

@@ -22,17 +22,17 @@ pub use transition::{Transition, TransitionResult};
 
 use crate::{
     Failure, Idempotent, Precondition, Stores,
-    access::{Authorizer, Identities, Operation, authorize},
+    access::{Identities, Operation, ScopeResolver, authorize},
     asset::{Artifacts, Assets},
     clock_and_ids::ClockAndIds,
     environment::Environments,
-    idempotency::{Idempotency, MAX_ATTEMPTS, keyed_outcome},
+    idempotency::{KeyedRequests, MAX_ATTEMPTS, keyed_outcome},
     knowledge::KnowledgeBases,
     services::{CommonOperations, SharedState},
-    workload::{Workloads, scope_of},
+    workload::{Workloads, position_of},
 };
 use fairway_domain::{
-    access::{Caller, Permission, ResourceScope},
+    access::{Caller, Permission, ResourcePosition},
     asset::{
         kind::AssetKind,
         ports::{AssetStore, VersionStore},
@@ -97,8 +97,8 @@ pub struct Releases {
     release_store: Arc<dyn ReleaseStore>,
     deployment_store: Arc<dyn DeploymentStore>,
     recommendation_store: Arc<dyn RecommendationStore>,
-    authorizer: Arc<Authorizer>,
-    idempotency: Arc<Idempotency>,
+    scope_resolver: Arc<ScopeResolver>,
+    keyed_requests: Arc<KeyedRequests>,
     artifacts: Arc<Artifacts>,
     identities: Arc<Identities>,
     environments: Arc<Environments>,
@@ -129,8 +129,8 @@ impl Releases {
             release_store: Arc::clone(&stores.releases),
             deployment_store: Arc::clone(&stores.deployments),
             recommendation_store: Arc::clone(&stores.recommendations),
-            authorizer: Arc::clone(&common.authorizer),
-            idempotency: Arc::clone(&common.idempotency),
+            scope_resolver: Arc::clone(&common.scope_resolver),
+            keyed_requests: Arc::clone(&common.keyed_requests),
             artifacts: Arc::clone(&common.artifacts),
             identities: Arc::clone(&common.identities),
             environments: Arc::clone(environments),
@@ -155,8 +155,8 @@ impl Releases {
     ) -> Result<Idempotent<ReleaseWithDeployment>, Failure> {
         let (scope, workload) =
             self.workloads.authorize_workload(caller, Operation::CreateRelease, draft.workload_id).await?;
-        let place = scope_of(caller, &workload);
-        self.idempotency
+        let place = position_of(caller, &workload);
+        self.keyed_requests
             .idempotent(
                 scope,
                 key,
@@ -216,7 +216,7 @@ impl Releases {
         page: PageRequest,
     ) -> Result<Page<Release>, Failure> {
         let (scope, visible_scopes) =
-            self.authorizer.authorize_list_of(caller, Operation::ListReleases, query.workspace_id).await?;
+            self.scope_resolver.authorize_list_of(caller, Operation::ListReleases, query.workspace_id).await?;
         let ReleaseQuery { workspace_id: workspace, workload_id: workload, environment, state } = query;
         let filter = ReleaseFilter { workspace, workload, environment, state, visible_scopes };
         Ok(self.release_store.list(scope, &filter, page).await?)
@@ -258,7 +258,7 @@ impl Releases {
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<(Release, Binding)>, Failure> {
         let (scope, place, _) = self.authorize_release(caller, Operation::BindVersion, id).await?;
-        self.idempotency
+        self.keyed_requests
             .idempotent(
                 scope,
                 key,
@@ -314,7 +314,7 @@ impl Releases {
     async fn bindable_version(
         &self,
         caller: &Caller,
-        place: &ResourceScope,
+        place: &ResourcePosition,
         id: AssetVersionId,
     ) -> Result<BindableVersion, Failure> {
         let found = self.version_store.find_version(TenantScope::for_caller(caller), id).await?;
@@ -349,7 +349,7 @@ impl Releases {
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<(Release, Approval)>, Failure> {
         let (scope, place, first) = self.authorize_release(caller, Operation::ReviewRelease, id).await?;
-        self.idempotency
+        self.keyed_requests
             .idempotent(
                 scope,
                 key,
@@ -421,13 +421,13 @@ impl Releases {
         Ok(self.release_store.approvals(scope, id, page).await?)
     }
 
-    /// Authorizes an operation on a release; returns the release with the resource scope of its workload.
+    /// Authorizes an operation on a release; returns the release with the resource position of its workload.
     pub(crate) async fn authorize_release(
         &self,
         caller: &Caller,
         operation: Operation,
         id: ReleaseId,
-    ) -> Result<(TenantScope, ResourceScope, ReleaseWithDeployment), Failure> {
+    ) -> Result<(TenantScope, ResourcePosition, ReleaseWithDeployment), Failure> {
         let everything = TenantScope::for_caller(caller);
         // Authorization precedes the full read. A full read takes longer than a failed lookup, and its response time
         // would reveal that the release exists.
@@ -437,12 +437,12 @@ impl Releases {
             authorize::authorize(
                 caller,
                 operation,
-                &self.authorizer.scope_of_workload(caller, workspace, workload).await?,
+                &self.scope_resolver.position_of_workload(caller, workspace, workload).await?,
             )?;
         }
         let placed = self.release_store.find(everything, id).await?.ok_or(Failure::NotFound)?;
         let workload = placed.release.workload_id;
-        let around = self.authorizer.scope_of_workload(caller, placed.release.workspace_id, workload).await?;
+        let around = self.scope_resolver.position_of_workload(caller, placed.release.workspace_id, workload).await?;
         let scope = authorize::authorize(caller, operation, &around)?;
         Ok((scope, around, placed))
     }

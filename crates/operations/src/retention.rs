@@ -9,7 +9,7 @@ const INTERVAL: Duration = Duration::from_secs(60 * 60);
 /// Deletes expired data, forever. Any number of processes may run it concurrently.
 pub async fn run_retention(services: Services) {
     loop {
-        match services.idempotency.delete_expired_keys().await {
+        match services.keyed_requests.delete_expired_keys().await {
             Ok(keys) => tracing::info!(keys, "deleted expired idempotency keys"),
             Err(error) => {
                 tracing::warn!(

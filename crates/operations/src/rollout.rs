@@ -6,7 +6,7 @@ use crate::{
     Failure, Idempotent, Precondition, Stores,
     access::Operation,
     clock_and_ids::ClockAndIds,
-    idempotency::{Idempotency, keyed_outcome},
+    idempotency::{KeyedRequests, keyed_outcome},
     release::{CheckScope, MAX_CONFLICTS, Releases},
     services::{CommonOperations, SharedState},
     workload::Workloads,
@@ -67,7 +67,7 @@ pub struct Rollouts {
     release_store: Arc<dyn ReleaseStore>,
     deployment_store: Arc<dyn DeploymentStore>,
     rollout_store: Arc<dyn RolloutStore>,
-    idempotency: Arc<Idempotency>,
+    keyed_requests: Arc<KeyedRequests>,
     workloads: Arc<Workloads>,
     releases: Arc<Releases>,
 }
@@ -85,7 +85,7 @@ impl Rollouts {
             release_store: Arc::clone(&stores.releases),
             deployment_store: Arc::clone(&stores.deployments),
             rollout_store: Arc::clone(&stores.rollouts),
-            idempotency: Arc::clone(&common.idempotency),
+            keyed_requests: Arc::clone(&common.keyed_requests),
             workloads: Arc::clone(workloads),
             releases: Arc::clone(releases),
         }
@@ -107,7 +107,7 @@ impl Rollouts {
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<AdvanceResult>, Failure> {
         let (scope, _, first) = self.releases.authorize_release(caller, Operation::AdvanceRollout, id).await?;
-        self.idempotency
+        self.keyed_requests
             .idempotent(
                 scope,
                 key,

@@ -17,7 +17,7 @@ use crate::{
     },
     flow::Flows,
     generator::{Generators, Provisioning},
-    idempotency::Idempotency,
+    idempotency::KeyedRequests,
     knowledge::{KnowledgeBases, KnowledgeSettings},
     memory::Memories,
     rate_limit::RateLimits,
@@ -207,7 +207,7 @@ pub struct Services {
     /// Flows.
     pub flows: Arc<Flows>,
     /// Idempotency keys.
-    pub idempotency: Arc<Idempotency>,
+    pub keyed_requests: Arc<KeyedRequests>,
     /// Callers.
     pub identities: Arc<Identities>,
     /// Knowledge bases.
@@ -292,7 +292,7 @@ impl Services {
             knowledge_bases,
             releases,
             artifacts: common.artifacts,
-            idempotency: common.idempotency,
+            keyed_requests: common.keyed_requests,
             identities: common.identities,
             rate_limits: common.rate_limits,
             shared,

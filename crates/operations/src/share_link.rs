@@ -4,7 +4,7 @@ use crate::{
     Failure, Idempotent, Settings, Stores,
     access::{Claims, Operation},
     clock_and_ids::ClockAndIds,
-    idempotency::{Idempotency, MAX_ATTEMPTS, keyed_outcome},
+    idempotency::{KeyedRequests, MAX_ATTEMPTS, keyed_outcome},
     rate_limit::RateLimits,
     services::{CommonOperations, SharedState},
     workload::Workloads,
@@ -100,7 +100,7 @@ pub struct ShareLinks {
     settings: Arc<Settings>,
     share_link_store: Arc<dyn ShareLinkStore>,
     tenant_store: Arc<dyn TenantStore>,
-    idempotency: Arc<Idempotency>,
+    keyed_requests: Arc<KeyedRequests>,
     rate_limits: Arc<RateLimits>,
     workloads: Arc<Workloads>,
 }
@@ -117,7 +117,7 @@ impl ShareLinks {
             settings: Arc::clone(&shared.settings),
             share_link_store: Arc::clone(&stores.share_links),
             tenant_store: Arc::clone(&stores.tenants),
-            idempotency: Arc::clone(&common.idempotency),
+            keyed_requests: Arc::clone(&common.keyed_requests),
             rate_limits: Arc::clone(&common.rate_limits),
             workloads: Arc::clone(workloads),
         }
@@ -138,7 +138,7 @@ impl ShareLinks {
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<CreatedLink>, Failure> {
         let (scope, workload) = self.workloads.authorize_workload(caller, Operation::CreateShareLink, workload).await?;
-        self.idempotency
+        self.keyed_requests
             .idempotent(
                 scope,
                 key,
@@ -223,7 +223,7 @@ impl ShareLinks {
     ///
     /// # Errors
     /// When the store fails.
-    pub async fn with_tenant_of_host(&self, claims: Claims, host: Option<&str>) -> Result<Claims, Failure> {
+    pub async fn resolve_tenant_by_host(&self, claims: Claims, host: Option<&str>) -> Result<Claims, Failure> {
         // Other hosts belong to no tenant, even if they were stored before this rule, or before the operator used the
         // name.
         let is_tenants =
@@ -250,7 +250,7 @@ impl ShareLinks {
         }
         let Some(brought) = brought else {
             return Ok(RuntimeCaller {
-                claims: self.with_tenant_of_host(claims, host.as_deref()).await?,
+                claims: self.resolve_tenant_by_host(claims, host.as_deref()).await?,
                 link: None,
                 address,
             });

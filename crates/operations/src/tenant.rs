@@ -7,11 +7,11 @@ use crate::{
         authorize::{authorize, authorize_tenant, authorize_tenant_view},
     },
     clock_and_ids::ClockAndIds,
-    idempotency::{Idempotency, MAX_ATTEMPTS, keyed_outcome},
+    idempotency::{KeyedRequests, MAX_ATTEMPTS, keyed_outcome},
     services::{CommonOperations, SharedState},
 };
 use fairway_domain::{
-    access::{Caller, ResourceScope},
+    access::{Caller, ResourcePosition},
     id::{TenantId, WorkspaceId},
     idempotency::RequestKey,
     store::{CommitError, Page, PageRequest},
@@ -37,7 +37,7 @@ pub struct Tenants {
     settings: Arc<Settings>,
     tenant_store: Arc<dyn TenantStore>,
     workspace_store: Arc<dyn WorkspaceStore>,
-    idempotency: Arc<Idempotency>,
+    keyed_requests: Arc<KeyedRequests>,
 }
 
 impl Tenants {
@@ -47,7 +47,7 @@ impl Tenants {
             settings: Arc::clone(&shared.settings),
             tenant_store: Arc::clone(&stores.tenants),
             workspace_store: Arc::clone(&stores.workspaces),
-            idempotency: Arc::clone(&common.idempotency),
+            keyed_requests: Arc::clone(&common.keyed_requests),
         }
     }
 }
@@ -58,7 +58,7 @@ impl Tenants {
     /// # Errors
     /// When the caller does not manage the platform.
     pub async fn list_tenants(&self, caller: &Caller, page: PageRequest) -> Result<Page<Tenant>, Failure> {
-        authorize(caller, Operation::ListTenants, &ResourceScope::INSTALLATION)?;
+        authorize(caller, Operation::ListTenants, &ResourcePosition::INSTALLATION)?;
         Ok(self.tenant_store.list(page).await?)
     }
 
@@ -73,8 +73,8 @@ impl Tenants {
         name: &str,
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<Tenant>, Failure> {
-        let scope = authorize(caller, Operation::CreateTenant, &ResourceScope::INSTALLATION)?;
-        self.idempotency
+        let scope = authorize(caller, Operation::CreateTenant, &ResourcePosition::INSTALLATION)?;
+        self.keyed_requests
             .idempotent(
                 scope,
                 key,
@@ -152,7 +152,7 @@ impl Tenants {
     /// # Errors
     /// When the caller has no role in the tenant.
     pub async fn list_workspaces(&self, caller: &Caller, page: PageRequest) -> Result<Page<Workspace>, Failure> {
-        let scope = authorize(caller, Operation::ListWorkspaces, &ResourceScope::tenant(caller.tenant))?;
+        let scope = authorize(caller, Operation::ListWorkspaces, &ResourcePosition::tenant(caller.tenant))?;
         Ok(self.workspace_store.list(scope, page).await?)
     }
 
@@ -161,7 +161,7 @@ impl Tenants {
     /// # Errors
     /// When the caller has no role in the tenant, or the workspace does not exist in the tenant.
     pub async fn read_workspace(&self, caller: &Caller, id: WorkspaceId) -> Result<Workspace, Failure> {
-        let scope = authorize(caller, Operation::ReadWorkspace, &ResourceScope::tenant(caller.tenant))?;
+        let scope = authorize(caller, Operation::ReadWorkspace, &ResourcePosition::tenant(caller.tenant))?;
         self.workspace_store.find(scope, id).await?.ok_or(Failure::NotFound)
     }
 
@@ -177,8 +177,8 @@ impl Tenants {
         namespace: &str,
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<Workspace>, Failure> {
-        let scope = authorize(caller, Operation::CreateWorkspace, &ResourceScope::tenant(caller.tenant))?;
-        self.idempotency
+        let scope = authorize(caller, Operation::CreateWorkspace, &ResourcePosition::tenant(caller.tenant))?;
+        self.keyed_requests
             .idempotent(
                 scope,
                 key,

@@ -61,7 +61,7 @@ impl Executions {
         operation: Operation,
         workspace: WorkspaceId,
     ) -> Result<DeploymentSettings, Failure> {
-        self.authorizer.authorize_list_of(caller, operation, Some(workspace)).await?;
+        self.scope_resolver.authorize_list_of(caller, operation, Some(workspace)).await?;
         let settings = &self.settings;
         Ok(DeploymentSettings {
             dispatch: settings.dispatch,
@@ -80,7 +80,7 @@ impl ExecutionReader {
     /// Not found when the caller may not see executions there; forbidden when it may not use tools there.
     pub async fn inspect_evidence(&self, caller: &Caller, id: ExecutionId) -> Result<EvidenceRecord, Failure> {
         let record = self.read_evidence(caller, id).await?;
-        let place = self.scope_of_run(caller, &record.execution).await?;
+        let place = self.position_of_run(caller, &record.execution).await?;
         match authorize::authorize(caller, Operation::CallTool, &place) {
             // A caller that reads the evidence already knows that the run exists.
             Err(Failure::NotFound) => Err(authorize::missing_permission(caller, Permission::ExecutionRun)),

@@ -2,20 +2,20 @@
 
 use crate::{
     Failure, Idempotent, Precondition, Stores,
-    access::{Authorizer, Operation, authorize},
+    access::{Operation, ScopeResolver, authorize},
     clock_and_ids::ClockAndIds,
     execution::run_access,
-    idempotency::{Idempotency, MAX_ATTEMPTS, keyed_outcome},
+    idempotency::{KeyedRequests, MAX_ATTEMPTS, keyed_outcome},
     rate_limit::RateLimits,
     services::{CommonOperations, SharedState},
     share_link::{RuntimeCaller, VerifiedLink},
     wakeups::WakeupSender,
 };
 use fairway_domain::{
-    access::{Caller, OwnerRef, ResourceScope},
+    access::{Caller, OwnerRef, ResourcePosition},
     id::{WorkloadId, WorkspaceId},
     idempotency::RequestKey,
-    search::{MAX_QUERY_CHARS, WordSet},
+    search_words::{MAX_QUERY_CHARS, WordSet},
     share_link::ShareTokenRefusal,
     slug::Slug,
     store::{CommitError, Conflict, Page, PageRequest},
@@ -48,7 +48,7 @@ pub struct WorkloadDraft {
 
 /// Filter of a list of runtime interfaces.
 #[derive(Clone, Debug, Default)]
-pub struct RuntimeQuery {
+pub struct InterfaceFilter {
     /// Only interfaces of this presentation mode.
     pub presentation_mode: Option<PresentationMode>,
     /// Only workloads of this owner.
@@ -58,13 +58,13 @@ pub struct RuntimeQuery {
     pub text: Option<String>,
 }
 
-/// The resource scope of a workload.
-pub(crate) fn scope_of(caller: &Caller, workload: &Workload) -> ResourceScope {
+/// The resource position of a workload.
+pub(crate) fn position_of(caller: &Caller, workload: &Workload) -> ResourcePosition {
     match workload.management_source {
         // Platform operators see and change built-in workloads.
-        Some(ManagementSource::PlatformBuiltin) => ResourceScope::INSTALLATION,
+        Some(ManagementSource::PlatformBuiltin) => ResourcePosition::INSTALLATION,
         Some(ManagementSource::WorkspaceBuiltin) | None => {
-            ResourceScope::workspace(caller.tenant, workload.namespace_id, workload.workspace_id)
+            ResourcePosition::workspace(caller.tenant, workload.namespace_id, workload.workspace_id)
                 .for_workload(workload.workload_id)
         }
     }
@@ -81,8 +81,8 @@ pub struct Workloads {
     context: ClockAndIds,
     wakeups: WakeupSender,
     workload_store: Arc<dyn WorkloadStore>,
-    authorizer: Arc<Authorizer>,
-    idempotency: Arc<Idempotency>,
+    scope_resolver: Arc<ScopeResolver>,
+    keyed_requests: Arc<KeyedRequests>,
     rate_limits: Arc<RateLimits>,
 }
 
@@ -92,8 +92,8 @@ impl Workloads {
             context: shared.context.clone(),
             wakeups: shared.wakeups.clone(),
             workload_store: Arc::clone(&stores.workloads),
-            authorizer: Arc::clone(&common.authorizer),
-            idempotency: Arc::clone(&common.idempotency),
+            scope_resolver: Arc::clone(&common.scope_resolver),
+            keyed_requests: Arc::clone(&common.keyed_requests),
             rate_limits: Arc::clone(&common.rate_limits),
         }
     }
@@ -112,7 +112,7 @@ impl Workloads {
         page: PageRequest,
     ) -> Result<Page<Workload>, Failure> {
         let (scope, visible_scopes) =
-            self.authorizer.authorize_list_of(caller, Operation::ReadManifest, workspace).await?;
+            self.scope_resolver.authorize_list_of(caller, Operation::ReadManifest, workspace).await?;
         let filter = RuntimeFilter { workspace, visible_scopes, ..RuntimeFilter::default() };
         let mut found = self.workload_store.list_runtime(scope, &filter, page).await?;
         let may_run = |workload: &Workload| {
@@ -132,11 +132,11 @@ impl Workloads {
         draft: WorkloadDraft,
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<Workload>, Failure> {
-        let place = self.authorizer.scope_for_new(caller, Operation::CreateWorkload, draft.workspace_id).await?;
+        let place = self.scope_resolver.position_for_new(caller, Operation::CreateWorkload, draft.workspace_id).await?;
         let scope = authorize::authorize(caller, Operation::CreateWorkload, &place)?;
         let home = place.workspace.zip(place.namespace);
         let (workspace_id, namespace_id) = home.ok_or(Failure::Inconsistent("a workspace without a namespace"))?;
-        self.idempotency
+        self.keyed_requests
             .idempotent(
                 scope,
                 key,
@@ -185,7 +185,7 @@ impl Workloads {
         page: PageRequest,
     ) -> Result<Page<Workload>, Failure> {
         let (scope, visible_scopes) =
-            self.authorizer.authorize_list_of(caller, Operation::ListWorkloads, workspace).await?;
+            self.scope_resolver.authorize_list_of(caller, Operation::ListWorkloads, workspace).await?;
         let filter = WorkloadFilter { workspace, status, visible_scopes };
         Ok(self.workload_store.list(scope, &filter, page).await?)
     }
@@ -212,7 +212,7 @@ impl Workloads {
     ) -> Result<Workload, Failure> {
         for _ in 0..MAX_ATTEMPTS {
             let (scope, workload) = self.authorize_workload(caller, Operation::ReadWorkload, id).await?;
-            let place = scope_of(caller, &workload);
+            let place = position_of(caller, &workload);
             let describes = patch.name.is_some()
                 || patch.description.is_some()
                 || patch.owner_ref.is_some()
@@ -255,11 +255,11 @@ impl Workloads {
     pub async fn list_runtime_workloads(
         &self,
         caller: &Caller,
-        asked: RuntimeQuery,
+        asked: InterfaceFilter,
         page: PageRequest,
     ) -> Result<Page<Workload>, Failure> {
         let (scope, visible_scopes) = authorize::authorize_list(caller, Operation::ListRuntimeWorkloads)?;
-        let RuntimeQuery { presentation_mode, owner, text } = asked;
+        let InterfaceFilter { presentation_mode, owner, text } = asked;
         let words = match text.filter(|text| !text.trim().is_empty()) {
             Some(text) if text.chars().count() > MAX_QUERY_CHARS => {
                 return Err(Failure::invalid_field("q", "too_long", "a search has at most 256 characters"));
@@ -306,7 +306,7 @@ impl Workloads {
         id: WorkloadId,
     ) -> Result<(TenantScope, Workload), Failure> {
         let workload = self.workload_store.find(TenantScope::for_caller(caller), id).await?.ok_or(Failure::NotFound)?;
-        let scope = authorize::authorize(caller, operation, &scope_of(caller, &workload))?;
+        let scope = authorize::authorize(caller, operation, &position_of(caller, &workload))?;
         Ok((scope, workload))
     }
 

@@ -1,10 +1,10 @@
 //! A loopback endpoint with scripted responses: it can truncate, reset or hang, and it records all requests.
 
-mod script;
+mod scripted_response;
 
-pub use script::Script;
+pub use scripted_response::ScriptedResponse;
 
-use script::{Part, ResponseEnd};
+use scripted_response::{Part, ResponseEnd};
 use serde_json::Value;
 use std::{
     collections::VecDeque,
@@ -56,14 +56,14 @@ pub struct FaultyEndpoint {
 }
 
 struct Shared {
-    scripts: Mutex<VecDeque<Script>>,
+    responses: Mutex<VecDeque<ScriptedResponse>>,
     requests: Mutex<Vec<RecordedRequest>>,
     request_count: watch::Sender<usize>,
     released: Semaphore,
 }
 
 impl FaultyEndpoint {
-    /// Starts an endpoint that responds with 404 until a script is set.
+    /// Starts an endpoint that responds with 404 until a response is set.
     ///
     /// # Panics
     /// When no port is free.
@@ -75,7 +75,7 @@ impl FaultyEndpoint {
         };
         let address = listener.local_addr().unwrap_or_else(|error| panic!("the listener has no address: {error}"));
         let shared = Arc::new(Shared {
-            scripts: Mutex::new([Script::status(404, "no script is set")].into()),
+            responses: Mutex::new([ScriptedResponse::status(404, "no response is set")].into()),
             requests: Mutex::default(),
             request_count: watch::Sender::new(0),
             released: Semaphore::new(0),
@@ -91,13 +91,13 @@ impl FaultyEndpoint {
     }
 
     /// Sets the response to all later requests.
-    pub fn respond_with(&self, script: Script) {
-        self.respond_in_sequence([script]);
+    pub fn respond_with(&self, response: ScriptedResponse) {
+        self.respond_in_sequence([response]);
     }
 
     /// Sets the responses to later requests, in order; the last one repeats.
-    pub fn respond_in_sequence(&self, scripts: impl IntoIterator<Item = Script>) {
-        *lock(&self.shared.scripts) = scripts.into_iter().collect();
+    pub fn respond_in_sequence(&self, responses: impl IntoIterator<Item = ScriptedResponse>) {
+        *lock(&self.shared.responses) = responses.into_iter().collect();
     }
 
     /// Releases this many pauses of responses.
@@ -149,9 +149,9 @@ async fn serve_connection(stream: TcpStream, connection: usize, shared: Arc<Shar
     let mut stream = BufReader::new(stream);
     while let Some(request) = read_request(&mut stream, connection).await? {
         lock(&shared.requests).push(request);
-        let script = next_script(&shared);
+        let response = next_response(&shared);
         shared.request_count.send_modify(|count| *count += 1);
-        match write_response(&mut stream, &script, &shared).await? {
+        match write_response(&mut stream, &response, &shared).await? {
             ResponseEnd::Complete => {}
             ResponseEnd::Truncated => return stream.shutdown().await,
             ResponseEnd::Reset => return stream.get_ref().set_zero_linger(),
@@ -161,10 +161,10 @@ async fn serve_connection(stream: TcpStream, connection: usize, shared: Arc<Shar
     Ok(())
 }
 
-fn next_script(shared: &Shared) -> Script {
-    let mut scripts = lock(&shared.scripts);
-    let next = if scripts.len() > 1 { scripts.pop_front() } else { scripts.front().cloned() };
-    next.unwrap_or_else(|| Script::status(404, "no script is set"))
+fn next_response(shared: &Shared) -> ScriptedResponse {
+    let mut responses = lock(&shared.responses);
+    let next = if responses.len() > 1 { responses.pop_front() } else { responses.front().cloned() };
+    next.unwrap_or_else(|| ScriptedResponse::status(404, "no response is set"))
 }
 
 /// Reads one request; `None` at the end of the connection.
@@ -200,23 +200,23 @@ async fn read_request(stream: &mut BufReader<TcpStream>, connection: usize) -> i
 
 async fn write_response(
     stream: &mut BufReader<TcpStream>,
-    script: &Script,
+    response: &ScriptedResponse,
     shared: &Shared,
 ) -> io::Result<ResponseEnd> {
-    if !script.has_no_response() {
-        stream.write_all(script.head().as_bytes()).await?;
+    if !response.has_no_response() {
+        stream.write_all(response.head().as_bytes()).await?;
     }
-    for part in script.parts() {
+    for part in response.parts() {
         match part {
-            Part::Text(text) => stream.write_all(&script.frame(text)).await?,
+            Part::Text(text) => stream.write_all(&response.frame(text)).await?,
             // Consumes the permit: each release covers one pause.
             Part::Pause => shared.released.acquire().await.map_err(io::Error::other)?.forget(),
         }
         stream.flush().await?;
     }
-    if script.end() == ResponseEnd::Complete {
-        stream.write_all(script.terminator()).await?;
+    if response.end() == ResponseEnd::Complete {
+        stream.write_all(response.terminator()).await?;
         stream.flush().await?;
     }
-    Ok(script.end())
+    Ok(response.end())
 }

@@ -21,12 +21,12 @@ pub use artifacts::{ArtifactFault, FaultyArtifacts};
 pub use bucket::{ACCESS_KEY, S3Server};
 pub use clock::MovableClock;
 pub use database::{TestDatabase, connect};
-pub use endpoint::{FaultyEndpoint, RecordedRequest, Script};
+pub use endpoint::{FaultyEndpoint, RecordedRequest, ScriptedResponse};
 pub use fault_proxy::{FaultPoint, FaultProxy, InjectedFault, ProxyFault};
 pub use flows::AGENT_FLOW;
 pub use gateway::{GATEWAY_KEY, LiteLlmGateway};
 pub use openapi_check::assert_documented;
-pub use permissions::SinglePermissions;
+pub use permissions::PermissionsByActorName;
 pub use provider::{Behaviour, StubProvider};
 pub use stub_gateway::{GatewayBehaviour, StubGateway};
 

@@ -3,7 +3,9 @@
 use async_trait::async_trait;
 use fairway_api::compose::AccessStoreDecorator;
 use fairway_domain::{
-    access::{AccessStore, ActorRef, GrantScope, Permission, Permissions, PrincipalAccess, ResourceScope, RoleBinding},
+    access::{
+        AccessStore, ActorRef, GrantScope, Permission, Permissions, PrincipalAccess, ResourcePosition, RoleBinding,
+    },
     audit::Fact,
     id::{RoleBindingId, TenantId, WorkspaceId},
     idempotency::KeyedOutcome,
@@ -14,14 +16,14 @@ use std::sync::Arc;
 
 /// Wraps the store of role bindings. A bound actor named by [`Self::holding`] or [`Self::lacking`] has the
 /// permissions in its name instead of those of its role.
-pub struct SinglePermissions {
+pub struct PermissionsByActorName {
     inner: Arc<dyn AccessStore>,
 }
 
 const HOLDING_PREFIX: &str = "user:holding";
 const LACKING_PREFIX: &str = "user:lacking";
 
-impl SinglePermissions {
+impl PermissionsByActorName {
     /// The layer for a test server.
     #[must_use]
     pub fn layer() -> AccessStoreDecorator {
@@ -59,7 +61,7 @@ fn permissions_in_name(actor: &str) -> Option<Permissions> {
 }
 
 #[async_trait]
-impl AccessStore for SinglePermissions {
+impl AccessStore for PermissionsByActorName {
     async fn load_principal(
         &self,
         tenant: Option<TenantId>,
@@ -79,7 +81,11 @@ impl AccessStore for SinglePermissions {
         self.inner.access_revision(tenant).await
     }
 
-    async fn resolve_scope(&self, scope: TenantScope, grant: &GrantScope) -> Result<Option<ResourceScope>, StoreError> {
+    async fn resolve_scope(
+        &self,
+        scope: TenantScope,
+        grant: &GrantScope,
+    ) -> Result<Option<ResourcePosition>, StoreError> {
         self.inner.resolve_scope(scope, grant).await
     }
 
@@ -118,9 +124,9 @@ mod tests {
     fn parses_permissions_from_actor_names() {
         let has =
             |actor: &str| -> Vec<&str> { permissions_in_name(actor).unwrap().iter().map(Permission::as_str).collect() };
-        assert_eq!(has(&SinglePermissions::holding(&[])), [""; 0]);
-        assert_eq!(has(&SinglePermissions::holding(&["asset.view", "audit.view"])), ["asset.view", "audit.view"]);
-        let rest = has(&SinglePermissions::lacking(&["asset.view"]));
+        assert_eq!(has(&PermissionsByActorName::holding(&[])), [""; 0]);
+        assert_eq!(has(&PermissionsByActorName::holding(&["asset.view", "audit.view"])), ["asset.view", "audit.view"]);
+        let rest = has(&PermissionsByActorName::lacking(&["asset.view"]));
         assert_eq!(rest.len(), Permission::ALL.len() - 1);
         assert!(!rest.contains(&"asset.view"));
         assert_eq!(permissions_in_name("user:ada"), None);

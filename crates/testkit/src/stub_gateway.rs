@@ -76,9 +76,9 @@ impl StubGateway {
         self.0.scripts.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The limits of each script, oldest first.
+    /// The limits of each received script, oldest first.
     #[must_use]
-    pub fn limits(&self) -> Vec<ScriptLimits> {
+    pub fn received_limits(&self) -> Vec<ScriptLimits> {
         self.0.limits.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 
-use super::packages::Package;
+use crate::workspace_packages::Package;
 
 /// The forbidden direct and indirect dependencies of a package.
 #[derive(Debug)]

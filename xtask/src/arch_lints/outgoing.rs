@@ -99,7 +99,7 @@ mod tests {
         for (path, text) in [
             ("crates/egress/src/endpoint.rs", "use reqwest::Client;"),
             ("crates/cli/src/server/events.rs", "use ureq::Body;"),
-            ("crates/api/src/http/request_context/tests.rs", "let client = reqwest::Client::new();"),
+            ("crates/api/src/http/outermost_middleware/tests.rs", "let client = reqwest::Client::new();"),
             ("crates/api/tests/it/walk.rs", "use reqwest::Client;"),
             ("xtask/src/check_api.rs", "use reqwest::Client;"),
             ("adapters/providers/src/connection.rs", "use fairway_egress::{Call, Endpoint};"),

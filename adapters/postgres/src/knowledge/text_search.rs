@@ -16,9 +16,9 @@ use fairway_domain::{
     knowledge::{
         document::{DocumentId, metadata_hashes},
         ports::SearchScope,
-        retrieval::{MAX_CANDIDATES, RetrievedChunk, SearchHit, SearchPlan, SearchResults},
+        retrieval::{MAX_CANDIDATES, RetrievedChunk, SearchHit, SearchResults, WordSearchPlan},
     },
-    search::WordSet,
+    search_words::WordSet,
     store::StoreError,
     tenant::TenantScope,
 };
@@ -80,7 +80,7 @@ async fn plan_queries(
     scope: TenantScope,
     within: &SearchScope,
     words: &WordSet,
-) -> Result<SearchPlan, StoreError> {
+) -> Result<WordSearchPlan, StoreError> {
     static COUNT: Query = Query::new(
         "SELECT asked.word, coalesce((
                 SELECT held.chunks FROM knowledge_word AS held
@@ -93,7 +93,7 @@ async fn plan_queries(
     );
     let asked: Vec<&str> = words.iter().take(MAX_COUNTED_WORDS).collect();
     if asked.is_empty() {
-        return Ok(SearchPlan::default());
+        return Ok(WordSearchPlan::default());
     }
     let input = revision_params(scope, within.asset, within.revision).with_list_param("words", asked);
     let rows = database.fetch(&COUNT, input).await?;
@@ -104,7 +104,7 @@ async fn plan_queries(
         total = number("total", row.column("total")?)?;
         held.push((row.column("word")?, number("held", row.column("held")?)?));
     }
-    Ok(SearchPlan::plan(held, total))
+    Ok(WordSearchPlan::plan(held, total))
 }
 
 pub(super) async fn chunks(

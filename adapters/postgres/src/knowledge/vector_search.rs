@@ -244,7 +244,7 @@ mod tests {
                 let _permit = SEARCH_PERMITS.acquire(mine.tenant(), LONG).await.unwrap();
                 std::future::pending::<()>().await;
             });
-            while SEARCH_PERMITS.waiting(&mine.tenant()) < waiting {
+            while SEARCH_PERMITS.waiting_for(&mine.tenant()) < waiting {
                 tokio::task::yield_now().await;
             }
         }
@@ -255,7 +255,7 @@ mod tests {
         let asset = Uuid::from_u128(3).into();
         let within = SearchScope { asset, revision: IndexRevision::new(1), filters: Map::new(), limit: 1 };
         let freed = async {
-            while SEARCH_PERMITS.waiting(&theirs.tenant()) == 0 {
+            while SEARCH_PERMITS.waiting_for(&theirs.tenant()) == 0 {
                 tokio::task::yield_now().await;
             }
             drop(held.pop());

@@ -2,7 +2,7 @@
 
 use crate::fixture::{Fixture, scope, stamp};
 use fairway_domain::{
-    search::WordSet,
+    search_words::WordSet,
     store::PageRequest,
     workload::{
         WorkloadPatch,

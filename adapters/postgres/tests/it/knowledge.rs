@@ -18,10 +18,10 @@ use fairway_domain::{
         document::{DocumentId, Ingest, NewChunk, NewDocument},
         ports::{ChunkSearch, ContractRevocationStore, DocumentStore, IndexRevisionStore, SearchScope},
         reembedding::{NewVector, Reembedding, StaleChunk},
-        retrieval::{EmbeddingModel, IndexEmbedding, MAX_CANDIDATES, SearchResults, normalize},
+        retrieval::{EmbeddingModel, IndexEmbedding, MAX_CANDIDATES, SearchResults, normalize_vector},
         revocation::ContractRevocation,
     },
-    search::{WordSet, count_words},
+    search_words::{WordSet, count_words},
     store::{Change, CommitError, PageRequest, PageStart},
     tenant::TenantScope,
 };
@@ -302,7 +302,7 @@ async fn compares_vectors_of_one_model_only() {
     let (asset, _) = knowledge_base(&stage).await;
     let mut all = documents(&[("x", "one"), ("y", "two"), ("xy", "three")]);
     for (document, vector) in all.iter_mut().zip([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]) {
-        document.chunks[0].vector = normalize(&vector);
+        document.chunks[0].vector = normalize_vector(&vector);
     }
     let change =
         Ingest::add(&asset, fresh(), SHORT_CHUNKS, Some(local_model("m")), all, IndexRevision::default(), &stamp())
@@ -322,7 +322,7 @@ async fn compares_vectors_of_one_model_only() {
     add(&stage, &asset, documents(&[("y", "two, without")])).await;
     assert!(whole(1, "m").await && !whole(2, "m").await);
     let mut again = documents(&[("y", "two again")]);
-    again[0].chunks[0].vector = normalize(&[0.0, 1.0]);
+    again[0].chunks[0].vector = normalize_vector(&[0.0, 1.0]);
     let change =
         Ingest::add(&asset, fresh(), SHORT_CHUNKS, Some(local_model("m")), again, IndexRevision::new(2), &stamp())
             .unwrap();

@@ -9,7 +9,7 @@ use fairway_domain::{
     knowledge::{
         document::Ingest,
         ports::{ChunkSearch, DocumentStore, IndexRevisionStore},
-        retrieval::{MAX_COMPARED_VECTORS, SearchResults, normalize},
+        retrieval::{MAX_COMPARED_VECTORS, SearchResults, normalize_vector},
     },
 };
 use fairway_managed_postgres::{Binaries, ManagedServer};
@@ -38,7 +38,7 @@ async fn add(world: &World, asset: &Asset, directions: &[(&str, [f32; 3])]) {
     let named: Vec<(&str, &str)> = directions.iter().map(|(name, _)| (*name, *name)).collect();
     let mut all = documents(&named);
     for (document, (_, vector)) in all.iter_mut().zip(directions) {
-        document.chunks[0].vector = normalize(vector);
+        document.chunks[0].vector = normalize_vector(vector);
     }
     let seen = world.store.current_revision(scope(), asset.asset_id).await.unwrap();
     let change = Ingest::add(asset, fresh(), SHORT_CHUNKS, Some(local_model("m")), all, seen, &stamp()).unwrap();
@@ -88,7 +88,7 @@ async fn search_in_the_database_returns_the_same_results() {
         let sql = format!("SELECT meaning::text FROM knowledge_chunk WHERE document_id = '{name}'");
         let text: String = world.owner.query_one(&sql, &[]).await.unwrap().get(0);
         let parts: Vec<f32> = text.trim_matches(['[', ']']).split(',').map(|part| part.parse().unwrap()).collect();
-        assert_eq!(parts, normalize(&vector).unwrap(), "{name}");
+        assert_eq!(parts, normalize_vector(&vector).unwrap(), "{name}");
     }
 }
 

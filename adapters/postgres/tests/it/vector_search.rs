@@ -13,9 +13,9 @@ use fairway_domain::{
         document::Ingest,
         ports::{ChunkSearch, DocumentStore, IndexRevisionStore, RevisionRange},
         reembedding::{NewVector, Reembedding},
-        retrieval::{EmbeddingModel, IndexEmbedding, VectorCoverage, max_compared_vectors, normalize},
+        retrieval::{EmbeddingModel, IndexEmbedding, VectorCoverage, max_compared_vectors, normalize_vector},
     },
-    search::WordSet,
+    search_words::WordSet,
     store::CommitError,
 };
 use fairway_testkit::TestDatabase;
@@ -34,7 +34,7 @@ async fn add(stage: &Fixture, asset: &Asset, name: &str, vectors: &[(&str, &[f32
     let texts: Vec<(&str, &str)> = vectors.iter().map(|(name, _)| (*name, "Thirty days of leave.")).collect();
     let mut all = documents(&texts);
     for (document, (_, vector)) in all.iter_mut().zip(vectors) {
-        document.chunks[0].vector = normalize(vector);
+        document.chunks[0].vector = normalize_vector(vector);
     }
     let seen = stage.store.current_revision(scope(), asset.asset_id).await.unwrap();
     let change = Ingest::add(asset, fresh(), SHORT_CHUNKS, Some(local_model(name)), all, seen, &stamp()).unwrap();

@@ -2,7 +2,7 @@
 
 use crate::support::{ForwardingListener, Protocol, call, complete_streaming, keys, minimal_call, route, tool_call};
 use fairway_domain::execution::provider::{Completion, Conversation, EmbeddingCall, Provider, ProviderError, ToolCall};
-use fairway_testkit::{FaultyEndpoint, Script};
+use fairway_testkit::{FaultyEndpoint, ScriptedResponse};
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 
@@ -15,7 +15,7 @@ fn reply(content: Value) -> Value {
     })
 }
 
-async fn serve(script: Script) -> (FaultyEndpoint, Arc<dyn Provider>) {
+async fn serve(script: ScriptedResponse) -> (FaultyEndpoint, Arc<dyn Provider>) {
     let endpoint = FaultyEndpoint::start().await;
     endpoint.respond_with(script);
     let provider = Protocol::Anthropic.over(&endpoint);
@@ -28,7 +28,7 @@ async fn sends_a_request_and_parses_the_response() {
         { "type": "thinking", "thinking": "hm", "signature": "x" }, { "type": "text", "text": "Good " },
         { "type": "text", "text": "day." },
     ]);
-    let (endpoint, provider) = serve(Script::json(&reply(content))).await;
+    let (endpoint, provider) = serve(ScriptedResponse::json(&reply(content))).await;
     let completion = provider.complete(&minimal_call(), None).await.unwrap();
     let metadata = json!({ "provider": "acme", "model": "small-2026", "finish_reason": "end_turn" });
     let expected = Completion {
@@ -53,7 +53,7 @@ async fn sends_a_request_and_parses_the_response() {
 #[tokio::test]
 async fn base_address_may_include_the_api_version() {
     let endpoint = FaultyEndpoint::start().await;
-    endpoint.respond_with(Script::json(&reply(json!([]))));
+    endpoint.respond_with(ScriptedResponse::json(&reply(json!([]))));
     for base in ["", "/", "/v1", "/v1/", "/team", "/team/v1"] {
         let provider = Protocol::Anthropic.at(&endpoint.url(base), Duration::from_secs(30), Some(keys("k")));
         provider.complete(&minimal_call(), None).await.unwrap();
@@ -69,7 +69,7 @@ async fn converts_tools_calls_and_results() {
         { "type": "text", "text": "Let me see." },
         { "type": "tool_use", "id": "c3", "name": "weather", "input": { "city": "Bern" } },
     ]);
-    let (endpoint, provider) = serve(Script::json(&reply(content))).await;
+    let (endpoint, provider) = serve(ScriptedResponse::json(&reply(content))).await;
     let completion = provider.complete(&tool_call(), None).await.unwrap();
     let called =
         ToolCall { id: "c3".to_owned(), name: "weather".to_owned(), arguments: "{\"city\":\"Bern\"}".to_owned() };
@@ -96,7 +96,7 @@ async fn converts_tools_calls_and_results() {
 
 #[tokio::test]
 async fn system_prompt_alone_is_sent_as_user_message() {
-    let (endpoint, provider) = serve(Script::json(&reply(json!([])))).await;
+    let (endpoint, provider) = serve(ScriptedResponse::json(&reply(json!([])))).await;
     let alone = call(Conversation { system_prompt: "Is it so?".to_owned(), ..Conversation::default() });
     assert_eq!(provider.complete(&alone, None).await.unwrap().text, "");
     let body = endpoint.requests()[0].json();
@@ -144,7 +144,7 @@ async fn forwards_stream_parts_as_they_arrive() {
         delta,
         stop,
     ];
-    let (endpoint, provider) = serve(Script::events(events).pausing()).await;
+    let (endpoint, provider) = serve(ScriptedResponse::events(events).pausing()).await;
     let (ears, mut said) = ForwardingListener::open();
     let asking = tokio::spawn(async move { provider.complete(&minimal_call(), Some(&ears)).await });
     endpoint.release_pauses(3);
@@ -180,7 +180,7 @@ async fn assembles_streamed_tool_calls() {
         delta,
         stop,
     ];
-    let (_endpoint, provider) = serve(Script::events(events)).await;
+    let (_endpoint, provider) = serve(ScriptedResponse::events(events)).await;
     let (completion, parts) = complete_streaming(&*provider, &tool_call()).await;
     let call = |id: &str, arguments: &str| ToolCall {
         id: id.to_owned(),
@@ -206,7 +206,7 @@ async fn incomplete_streams_fail_after_their_parts() {
         (vec![error("timeout_error")], ProviderError::TimedOut),
         (vec![error("invalid_request_error")], ProviderError::Refused),
     ] {
-        let script = Script::events([start(), text(0, "Good ")].into_iter().chain(last));
+        let script = ScriptedResponse::events([start(), text(0, "Good ")].into_iter().chain(last));
         for script in [script.clone(), script.truncated()] {
             let (_endpoint, provider) = serve(script.clone()).await;
             let (completion, parts) = complete_streaming(&*provider, &minimal_call()).await;
@@ -218,7 +218,7 @@ async fn incomplete_streams_fail_after_their_parts() {
 
 #[tokio::test]
 async fn embeddings_are_unsupported() {
-    let (endpoint, provider) = serve(Script::status(500, "")).await;
+    let (endpoint, provider) = serve(ScriptedResponse::status(500, "")).await;
     let call = EmbeddingCall { route: route(), texts: vec!["one".to_owned()] };
     assert_eq!(provider.embed(&call).await, Err(ProviderError::Unsupported.into()));
     assert_eq!(endpoint.request_count(), 0);
@@ -228,7 +228,7 @@ async fn embeddings_are_unsupported() {
 #[tokio::test]
 async fn replaces_nul_in_streams() {
     let [delta, stop] = end("end_turn");
-    let (_endpoint, provider) = serve(Script::events([start(), text(0, "a\0b"), delta, stop])).await;
+    let (_endpoint, provider) = serve(ScriptedResponse::events([start(), text(0, "a\0b"), delta, stop])).await;
     let (completion, parts) = complete_streaming(&*provider, &tool_call()).await;
     assert_eq!((completion.unwrap().text.as_str(), parts), ("a\u{fffd}b", vec!["a\u{fffd}b".to_owned()]));
 }

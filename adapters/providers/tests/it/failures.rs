@@ -5,12 +5,12 @@ use fairway_domain::{
     execution::provider::{ProviderError, ProviderFailure},
     secret::SecretError,
 };
-use fairway_testkit::{FaultyEndpoint, Script};
+use fairway_testkit::{FaultyEndpoint, ScriptedResponse};
 use serde_json::json;
 use std::time::Duration;
 
 /// The failure of a call, with and without a listener.
-async fn failure(protocol: Protocol, script: Script) -> [ProviderFailure; 2] {
+async fn failure(protocol: Protocol, script: ScriptedResponse) -> [ProviderFailure; 2] {
     let endpoint = FaultyEndpoint::start().await;
     endpoint.respond_with(script);
     let provider = protocol.over(&endpoint);
@@ -35,7 +35,7 @@ async fn maps_statuses_to_errors() {
             (404, ProviderError::Refused),
             (422, ProviderError::Refused),
         ] {
-            let script = Script::status(status, "{\"error\": {\"message\": \"sk-test\"}}");
+            let script = ScriptedResponse::status(status, "{\"error\": {\"message\": \"sk-test\"}}");
             assert_eq!(failure(protocol, script).await, [error.into(); 2], "{protocol:?} {status}");
         }
     }
@@ -45,12 +45,12 @@ async fn maps_statuses_to_errors() {
 async fn reports_the_retry_delay() {
     for protocol in Protocol::ALL {
         for status in [429, 503] {
-            let script = Script::status(status, "").header("Retry-After", "7");
+            let script = ScriptedResponse::status(status, "").header("Retry-After", "7");
             for failure in failure(protocol, script).await {
                 assert_eq!(failure.retry_after, Some(Duration::from_secs(7)));
             }
         }
-        let script = Script::status(429, "").header("Retry-After", "Sun, 06 Nov 1994 08:49:37 GMT");
+        let script = ScriptedResponse::status(429, "").header("Retry-After", "Sun, 06 Nov 1994 08:49:37 GMT");
         assert_eq!(failure(protocol, script).await[0].retry_after, Some(Duration::ZERO), "a past date");
     }
 }
@@ -60,14 +60,14 @@ async fn invalid_responses_are_malformed() {
     let long = json!({ "x": "x".repeat(8 * 1024 * 1024) });
     for protocol in Protocol::ALL {
         for script in [
-            Script::status(200, "<html>nonsense</html>"),
-            Script::status(200, ""),
-            Script::status(200, "{}"),
-            Script::status(200, "{\"choices\": []}"),
-            Script::status(200, "{\"choices\": [{\"message\": {\"content\": \"half").truncated(),
-            Script::status(200, "{\"content\": [").reset_before_end(),
-            Script::json(&long),
-            Script::redirect("http://169.254.169.254/latest"),
+            ScriptedResponse::status(200, "<html>nonsense</html>"),
+            ScriptedResponse::status(200, ""),
+            ScriptedResponse::status(200, "{}"),
+            ScriptedResponse::status(200, "{\"choices\": []}"),
+            ScriptedResponse::status(200, "{\"choices\": [{\"message\": {\"content\": \"half").truncated(),
+            ScriptedResponse::status(200, "{\"content\": [").reset_before_end(),
+            ScriptedResponse::json(&long),
+            ScriptedResponse::redirect("http://169.254.169.254/latest"),
         ] {
             let failed = failure(protocol, script.clone()).await;
             assert_eq!(failed, [ProviderError::Malformed.into(); 2], "{protocol:?}");
@@ -78,7 +78,7 @@ async fn invalid_responses_are_malformed() {
 #[tokio::test]
 async fn unreachable_servers_are_unavailable() {
     for protocol in Protocol::ALL {
-        assert_eq!(failure(protocol, Script::reset()).await, [ProviderError::Unavailable.into(); 2]);
+        assert_eq!(failure(protocol, ScriptedResponse::reset()).await, [ProviderError::Unavailable.into(); 2]);
         let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let provider = protocol.at(&format!("http://{nobody}/v1"), Duration::from_secs(30), None);
         assert_eq!(provider.complete(&minimal_call(), None).await, Err(ProviderError::Unavailable.into()));
@@ -87,9 +87,9 @@ async fn unreachable_servers_are_unavailable() {
 
 #[tokio::test]
 async fn slow_servers_time_out() {
-    let begun = || Script::events(["data: {\"type\": \"ping\", \"choices\": []}\n\n"]).hanging();
+    let begun = || ScriptedResponse::events(["data: {\"type\": \"ping\", \"choices\": []}\n\n"]).hanging();
     for protocol in Protocol::ALL {
-        for script in [Script::hang(), Script::status(200, "{").hanging(), begun()] {
+        for script in [ScriptedResponse::hang(), ScriptedResponse::status(200, "{").hanging(), begun()] {
             let endpoint = FaultyEndpoint::start().await;
             endpoint.respond_with(script);
             let provider = protocol.at(&endpoint.url("/v1"), Duration::from_millis(200), None);
@@ -126,7 +126,7 @@ async fn calls_without_a_key_are_not_sent() {
 #[tokio::test]
 async fn one_connection_serves_many_calls() {
     let endpoint = FaultyEndpoint::start().await;
-    endpoint.respond_with(Script::json(&json!({ "choices": [{ "message": { "content": "Yes." } }] })));
+    endpoint.respond_with(ScriptedResponse::json(&json!({ "choices": [{ "message": { "content": "Yes." } }] })));
     let provider = Protocol::OpenAi.over(&endpoint);
     for _ in 0..5 {
         provider.complete(&minimal_call(), None).await.unwrap();

@@ -4,7 +4,7 @@ use crate::support::{ForwardingListener, Protocol, call, complete_streaming, min
 use fairway_domain::execution::provider::{
     Completion, Conversation, EmbeddingCall, Message, MessageRole, Provider, ProviderError, ToolCall,
 };
-use fairway_testkit::{FaultyEndpoint, Script};
+use fairway_testkit::{FaultyEndpoint, ScriptedResponse};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ fn reply(message: &Value) -> Value {
     })
 }
 
-async fn serve(script: Script) -> (FaultyEndpoint, Arc<dyn Provider>) {
+async fn serve(script: ScriptedResponse) -> (FaultyEndpoint, Arc<dyn Provider>) {
     let endpoint = FaultyEndpoint::start().await;
     endpoint.respond_with(script);
     let provider = Protocol::OpenAi.over(&endpoint);
@@ -26,7 +26,7 @@ async fn serve(script: Script) -> (FaultyEndpoint, Arc<dyn Provider>) {
 #[tokio::test]
 async fn sends_a_request_and_parses_the_response() {
     let message = json!({ "role": "assistant", "content": "Good day.", "refusal": null });
-    let (endpoint, provider) = serve(Script::json(&reply(&message))).await;
+    let (endpoint, provider) = serve(ScriptedResponse::json(&reply(&message))).await;
     let completion = provider.complete(&minimal_call(), None).await.unwrap();
     let metadata = json!({ "provider": "acme", "model": "small-2026", "finish_reason": "stop" });
     let expected = Completion {
@@ -51,7 +51,7 @@ async fn converts_tools_calls_and_results() {
         { "id": "c3", "type": "function", "function": { "name": "weather", "arguments": "{\"city\":" } },
     ]);
     let message = json!({ "role": "assistant", "content": null, "tool_calls": tool_calls });
-    let (endpoint, provider) = serve(Script::json(&reply(&message))).await;
+    let (endpoint, provider) = serve(ScriptedResponse::json(&reply(&message))).await;
     let completion = provider.complete(&tool_call(), None).await.unwrap();
     let called = ToolCall { id: "c3".to_owned(), name: "weather".to_owned(), arguments: "{\"city\":".to_owned() };
     assert_eq!((completion.text.as_str(), completion.tool_calls), ("", vec![called]));
@@ -79,7 +79,8 @@ async fn converts_tools_calls_and_results() {
 async fn refuses_tool_calls_without_id_or_name() {
     for (id, name) in [("", "weather"), ("c1", "")] {
         let calls = json!([{ "id": id, "type": "function", "function": { "name": name, "arguments": "{}" } }]);
-        let (_endpoint, provider) = serve(Script::json(&reply(&json!({ "content": null, "tool_calls": calls })))).await;
+        let (_endpoint, provider) =
+            serve(ScriptedResponse::json(&reply(&json!({ "content": null, "tool_calls": calls })))).await;
         assert_eq!(provider.complete(&tool_call(), None).await, Err(ProviderError::Malformed.into()), "{id} {name}");
     }
 }
@@ -88,14 +89,14 @@ async fn refuses_tool_calls_without_id_or_name() {
 async fn missing_token_counts_are_zero() {
     let mut uncounted = reply(&json!({ "content": "Yes." }));
     uncounted["usage"] = json!({ "prompt_tokens": null, "completion_tokens": 2 });
-    let (_endpoint, provider) = serve(Script::json(&uncounted)).await;
+    let (_endpoint, provider) = serve(ScriptedResponse::json(&uncounted)).await;
     let completion = provider.complete(&minimal_call(), None).await.unwrap();
     assert_eq!((completion.tokens_in, completion.tokens_out), (0, 2));
 }
 
 #[tokio::test]
 async fn system_prompt_alone_is_sent_as_user_message() {
-    let (endpoint, provider) = serve(Script::json(&reply(&json!({ "content": "Yes." })))).await;
+    let (endpoint, provider) = serve(ScriptedResponse::json(&reply(&json!({ "content": "Yes." })))).await;
     let alone = call(Conversation { system_prompt: "Is it so?".to_owned(), ..Conversation::default() });
     provider.complete(&alone, None).await.unwrap();
     let messages = vec![Message::text(MessageRole::User, "Is it so?".to_owned())];
@@ -130,7 +131,7 @@ async fn forwards_stream_parts_as_they_arrive() {
         usage(),
         DONE.to_owned(),
     ];
-    let (endpoint, provider) = serve(Script::events(events).pausing()).await;
+    let (endpoint, provider) = serve(ScriptedResponse::events(events).pausing()).await;
     let (ears, mut said) = ForwardingListener::open();
     let asking = tokio::spawn(async move { provider.complete(&minimal_call(), Some(&ears)).await });
     // No later part exists when the first one arrives.
@@ -164,7 +165,7 @@ async fn assembles_streamed_tool_calls() {
         stream_chunk(&json!({}), Some("tool_calls")),
         DONE.to_owned(),
     ];
-    let (_endpoint, provider) = serve(Script::events(events)).await;
+    let (_endpoint, provider) = serve(ScriptedResponse::events(events)).await;
     let (completion, parts) = complete_streaming(&*provider, &tool_call()).await;
     let call = |id: &str, name: &str, arguments: &str| ToolCall {
         id: id.to_owned(),
@@ -182,7 +183,7 @@ fn merged(mut one: Value, other: Value) -> Value {
 
 #[tokio::test]
 async fn accepts_a_document_instead_of_a_stream() {
-    let (_endpoint, provider) = serve(Script::json(&reply(&json!({ "content": "All of it." })))).await;
+    let (_endpoint, provider) = serve(ScriptedResponse::json(&reply(&json!({ "content": "All of it." })))).await;
     let (completion, parts) = complete_streaming(&*provider, &minimal_call()).await;
     assert_eq!((completion.unwrap().text.as_str(), parts), ("All of it.", vec!["All of it.".to_owned()]));
 }
@@ -192,15 +193,18 @@ async fn incomplete_streams_fail_after_their_parts() {
     let part = || stream_chunk(&json!({ "content": "Good " }), None);
     let error = |code: Value| format!("data: {}\n\n", json!({ "error": { "message": "no", "code": code } }));
     for (script, error) in [
-        (Script::events([part()]), ProviderError::Malformed),
-        (Script::events([part()]).truncated(), ProviderError::Malformed),
-        (Script::events([part()]).reset_before_end(), ProviderError::Malformed),
-        (Script::events([part(), "data: {\"choices\":\n\n".to_owned()]), ProviderError::Malformed),
-        (Script::events([part(), "data: nonsense\n\n".to_owned(), DONE.to_owned()]), ProviderError::Malformed),
-        (Script::events([part(), error(json!(429))]), ProviderError::Busy),
-        (Script::events([part(), error(json!("503"))]), ProviderError::Unavailable),
-        (Script::events([part(), error(json!("overloaded"))]), ProviderError::Unavailable),
-        (Script::events([part(), error(json!(400))]), ProviderError::Refused),
+        (ScriptedResponse::events([part()]), ProviderError::Malformed),
+        (ScriptedResponse::events([part()]).truncated(), ProviderError::Malformed),
+        (ScriptedResponse::events([part()]).reset_before_end(), ProviderError::Malformed),
+        (ScriptedResponse::events([part(), "data: {\"choices\":\n\n".to_owned()]), ProviderError::Malformed),
+        (
+            ScriptedResponse::events([part(), "data: nonsense\n\n".to_owned(), DONE.to_owned()]),
+            ProviderError::Malformed,
+        ),
+        (ScriptedResponse::events([part(), error(json!(429))]), ProviderError::Busy),
+        (ScriptedResponse::events([part(), error(json!("503"))]), ProviderError::Unavailable),
+        (ScriptedResponse::events([part(), error(json!("overloaded"))]), ProviderError::Unavailable),
+        (ScriptedResponse::events([part(), error(json!(400))]), ProviderError::Refused),
     ] {
         let (_endpoint, provider) = serve(script.clone()).await;
         let (completion, parts) = complete_streaming(&*provider, &minimal_call()).await;
@@ -208,7 +212,8 @@ async fn incomplete_streams_fail_after_their_parts() {
         assert_eq!(parts, ["Good "]);
     }
     // The end of the response may end the stream.
-    let (_endpoint, provider) = serve(Script::events([part(), stream_chunk(&json!({}), Some("length"))])).await;
+    let (_endpoint, provider) =
+        serve(ScriptedResponse::events([part(), stream_chunk(&json!({}), Some("length"))])).await;
     assert_eq!(complete_streaming(&*provider, &minimal_call()).await.0.unwrap().text, "Good ");
 }
 
@@ -218,7 +223,10 @@ async fn returns_vectors_in_the_order_of_their_texts() {
     let first: Vec<Value> = (0..64).rev().map(|at| json!({ "index": at, "embedding": [at, 0.5] })).collect();
     let second = json!([{ "index": 0, "embedding": [64, 0.5] }]);
     let endpoint = FaultyEndpoint::start().await;
-    endpoint.respond_in_sequence([Script::json(&vectors(100, json!(first))), Script::json(&vectors(1, second))]);
+    endpoint.respond_in_sequence([
+        ScriptedResponse::json(&vectors(100, json!(first))),
+        ScriptedResponse::json(&vectors(1, second)),
+    ]);
     let provider = Protocol::OpenAi.over(&endpoint);
     let texts: Vec<String> = (0..65).map(|number| format!("text {number}")).collect();
     let embeddings = provider.embed(&EmbeddingCall { route: route(), texts }).await.unwrap();
@@ -241,7 +249,7 @@ async fn refuses_invalid_vectors() {
         json!([{ "index": 0, "embedding": [1] }, { "index": 1, "embedding": [1e300] }]),
         json!([{ "index": 0, "embedding": [1] }, { "index": 2, "embedding": [1] }]),
     ] {
-        let (_endpoint, provider) = serve(Script::json(&json!({ "data": data }))).await;
+        let (_endpoint, provider) = serve(ScriptedResponse::json(&json!({ "data": data }))).await;
         let texts = vec!["one".to_owned(), "two".to_owned()];
         let embeddings = provider.embed(&EmbeddingCall { route: route(), texts }).await;
         assert_eq!(embeddings, Err(ProviderError::Malformed.into()), "{data}");
@@ -253,7 +261,7 @@ async fn refuses_invalid_vectors() {
 async fn replaces_nul_in_responses() {
     let called = json!([{ "id": "c\0", "type": "function", "function": { "name": "n\0", "arguments": "\0" } }]);
     let message = json!({ "role": "assistant", "content": "a\0b", "tool_calls": called });
-    let (_endpoint, provider) = serve(Script::json(&reply(&message))).await;
+    let (_endpoint, provider) = serve(ScriptedResponse::json(&reply(&message))).await;
     let completion = provider.complete(&minimal_call(), None).await.unwrap();
     assert_eq!(completion.text, "a\u{fffd}b");
     let call = &completion.tool_calls[0];

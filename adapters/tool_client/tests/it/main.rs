@@ -11,7 +11,7 @@ use fairway_domain::{
     slug::Slug,
 };
 use fairway_egress::{Allowance, Guard, ServerMode};
-use fairway_testkit::{FaultyEndpoint, Script};
+use fairway_testkit::{FaultyEndpoint, ScriptedResponse};
 use fairway_tool_client::ToolClient;
 use serde_json::{Map, Value, json};
 use std::{sync::Arc, time::Duration};
@@ -51,7 +51,7 @@ fn call(address: String) -> HttpCall {
     }
 }
 
-async fn answer(endpoint: &FaultyEndpoint, script: Script) -> Result<Value, HttpCallError> {
+async fn answer(endpoint: &FaultyEndpoint, script: ScriptedResponse) -> Result<Value, HttpCallError> {
     endpoint.respond_with(script);
     caller(&["127.0.0.0/8"]).call(&acme(), &call(endpoint.url("/"))).await
 }
@@ -63,7 +63,7 @@ fn acme() -> Slug {
 #[tokio::test]
 async fn posts_json_and_gets_with_a_query() {
     let endpoint = FaultyEndpoint::start().await;
-    endpoint.respond_in_sequence([Script::json(&json!({"ok": 1})), Script::json(&json!([2]))]);
+    endpoint.respond_in_sequence([ScriptedResponse::json(&json!({"ok": 1})), ScriptedResponse::json(&json!([2]))]);
     let caller = caller(&["127.0.0.0/8"]);
     let secret = Some(SecretRef::parse("env:KEY").unwrap());
     let mut call = HttpCall { path: "/v1/we ather".to_owned(), secret, ..call(endpoint.url("/base")) };
@@ -83,13 +83,13 @@ async fn posts_json_and_gets_with_a_query() {
 #[tokio::test]
 async fn accepts_text_json_and_empty_responses_only() {
     let endpoint = FaultyEndpoint::start().await;
-    let text = |kind: &str, text: &str| Script::status(200, text).header("content-type", kind);
+    let text = |kind: &str, text: &str| ScriptedResponse::status(200, text).header("content-type", kind);
     assert_eq!(answer(&endpoint, text("text/plain; charset=utf-8", "sunny")).await, Ok(json!("sunny")));
     assert_eq!(answer(&endpoint, text("text/plain", "")).await, Ok(Value::Null));
     assert_eq!(answer(&endpoint, text("application/json", "{broken")).await, Err(HttpCallError::Malformed));
     assert_eq!(answer(&endpoint, text("application/json", r#"{"a": 1, "a": 2}"#)).await, Err(HttpCallError::Malformed));
     assert_eq!(answer(&endpoint, text("image/png", "bytes")).await, Err(HttpCallError::Malformed));
-    let packed = Script::json(&json!({"ok": 1})).header("content-encoding", "gzip");
+    let packed = ScriptedResponse::json(&json!({"ok": 1})).header("content-encoding", "gzip");
     assert_eq!(answer(&endpoint, packed).await, Err(HttpCallError::Malformed));
     let asked = endpoint.requests();
     assert!(
@@ -103,12 +103,12 @@ async fn failures_have_codes_and_are_not_retried() {
     let endpoint = FaultyEndpoint::start().await;
     let long = "x".repeat(MAX_RESPONSE_BYTES + 1);
     for (script, error) in [
-        (Script::status(500, "s3cret <html>"), HttpCallError::ErrorStatus),
-        (Script::status(404, ""), HttpCallError::ErrorStatus),
-        (Script::redirect("http://169.254.169.254/"), HttpCallError::ErrorStatus),
-        (Script::status(200, &long).header("content-type", "text/plain"), HttpCallError::TooLong),
-        (Script::reset(), HttpCallError::Truncated),
-        (Script::json(&json!({"a": "long enough to be broken off"})).truncated(), HttpCallError::Truncated),
+        (ScriptedResponse::status(500, "s3cret <html>"), HttpCallError::ErrorStatus),
+        (ScriptedResponse::status(404, ""), HttpCallError::ErrorStatus),
+        (ScriptedResponse::redirect("http://169.254.169.254/"), HttpCallError::ErrorStatus),
+        (ScriptedResponse::status(200, &long).header("content-type", "text/plain"), HttpCallError::TooLong),
+        (ScriptedResponse::reset(), HttpCallError::Truncated),
+        (ScriptedResponse::json(&json!({"a": "long enough to be broken off"})).truncated(), HttpCallError::Truncated),
     ] {
         let before = endpoint.request_count();
         assert_eq!(answer(&endpoint, script).await, Err(error));
@@ -119,7 +119,7 @@ async fn failures_have_codes_and_are_not_retried() {
 #[tokio::test]
 async fn times_out_after_the_timeout_of_the_call() {
     let endpoint = FaultyEndpoint::start().await;
-    endpoint.respond_with(Script::hang());
+    endpoint.respond_with(ScriptedResponse::hang());
     let call = HttpCall { timeout: Duration::from_millis(200), ..call(endpoint.url("/")) };
     assert_eq!(caller(&["127.0.0.0/8"]).call(&acme(), &call).await, Err(HttpCallError::TimedOut));
 }
@@ -127,7 +127,7 @@ async fn times_out_after_the_timeout_of_the_call() {
 #[tokio::test]
 async fn refused_calls_are_not_sent() {
     let endpoint = FaultyEndpoint::start().await;
-    endpoint.respond_with(Script::json(&json!({})));
+    endpoint.respond_with(ScriptedResponse::json(&json!({})));
     // Loopback is refused without an allowance.
     assert_eq!(caller(&[]).call(&acme(), &call(endpoint.url("/"))).await, Err(HttpCallError::Forbidden));
     let allowed = caller(&["127.0.0.0/8"]);

@@ -91,15 +91,15 @@ impl From<Failure> for ApiError {
             }
             Failure::Generate(refusal) => map_generate_refusal(refusal),
             Failure::Store(error) => map_store_error(&error),
-            Failure::Artifact(error @ ArtifactError::Unavailable(_)) => Self::unavailable().caused_by(&error),
+            Failure::Artifact(error @ ArtifactError::Unavailable(_)) => Self::unavailable().log_cause(&error),
             Failure::Integrity(_) => Self::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "integrity_mismatch",
                 "the stored artifact does not match its checksum; an incident was recorded",
             ),
-            Failure::Artifact(error @ ArtifactError::Conflict) => Self::internal().caused_by(&error),
+            Failure::Artifact(error @ ArtifactError::Conflict) => Self::internal().log_cause(&error),
             // `idempotent` handles these two itself; here they are a defect.
-            Failure::KeyTaken | Failure::Inconsistent(_) => Self::internal().caused_by(&failure),
+            Failure::KeyTaken | Failure::Inconsistent(_) => Self::internal().log_cause(&failure),
         }
     }
 }
@@ -151,9 +151,9 @@ const fn conflict_message(conflict: Conflict) -> &'static str {
 
 fn map_store_error(error: &StoreError) -> ApiError {
     match error.fault {
-        StoreFault::Unavailable => ApiError::unavailable().caused_by(error),
-        StoreFault::OutcomeUnknown => ApiError::outcome_unknown().caused_by(error),
-        StoreFault::Inconsistent => ApiError::internal().caused_by(error),
+        StoreFault::Unavailable => ApiError::unavailable().log_cause(error),
+        StoreFault::OutcomeUnknown => ApiError::outcome_unknown().log_cause(error),
+        StoreFault::Inconsistent => ApiError::internal().log_cause(error),
     }
 }
 

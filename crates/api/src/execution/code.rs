@@ -8,7 +8,7 @@ use crate::{
     http::{
         body::{CheckedBody, ForbiddenNames},
         idempotency::IdempotencyHeader,
-        request_context::request_id,
+        outermost_middleware::request_id,
     },
     openapi::{ErrorBody, KeyParams, WriteRefusals},
 };

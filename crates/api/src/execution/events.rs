@@ -7,8 +7,8 @@ use crate::{
     compose::Api,
     error::{ApiError, FieldProblem},
     http::{
-        HttpBase, idempotency::IDEMPOTENCY_REPLAYED, memory_budget::Reservation, path::PathId,
-        request_context::request_id, response_memory::CHUNK_BYTES,
+        HttpBase, idempotency::IDEMPOTENCY_REPLAYED, memory_budget::Reservation, outermost_middleware::request_id,
+        path::PathId, response_memory::CHUNK_BYTES,
     },
     openapi::{ErrorBody, ReadRefusals, TokenParams},
 };
@@ -331,6 +331,6 @@ impl EventStream {
 
 /// Encodes an event. Compact JSON contains no line breaks, so the data is one line.
 fn encode_event(number: usize, kind: &str, data: &impl Serialize) -> Result<String, ApiError> {
-    let data = serde_json::to_string(data).map_err(|error| ApiError::internal().caused_by(&error))?;
+    let data = serde_json::to_string(data).map_err(|error| ApiError::internal().log_cause(&error))?;
     Ok(format!("id: {number}\nevent: {kind}\ndata: {data}\n\n"))
 }

@@ -117,7 +117,7 @@ pub(crate) async fn read_execution_review(
 ) -> Result<HttpResponse, ApiError> {
     let AnswerUnderReview { stored_answer, requested_at, expires_at } =
         api.services.reviews.awaiting_review(&caller, *execution).await?;
-    let stored = serde_json::from_str(&stored_answer).map_err(|error| ApiError::internal().caused_by(&error))?;
+    let stored = serde_json::from_str(&stored_answer).map_err(|error| ApiError::internal().log_cause(&error))?;
     let StoredOutput { output, metadata } = stored;
     let (asked_at, lapses_at) = (requested_at.to_string(), expires_at.to_string());
     let view = AwaitingReviewView { execution_id: execution.uuid(), output, metadata, asked_at, lapses_at };

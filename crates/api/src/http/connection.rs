@@ -7,9 +7,9 @@
 //! **Minimum throughput.** A client that reads slowly keeps a response in memory. The guard closes a connection whose
 //! client is too slow over the whole time that a response waits for it ([`write_rate`]).
 //!
-//! **Receive window.** The framework reads up to 128 KiB ahead of the consumer of a body, twice over, and turns
+//! **Read-ahead limit.** The framework reads up to 128 KiB ahead of the consumer of a body, twice over, and turns
 //! pipelined bytes into hundreds of requests. The guard reads no further while no handler awaits the body, and nothing
-//! behind a request before its response exists ([`receive_window`]).
+//! behind a request before its response exists ([`read_ahead_limit`]).
 //!
 //! **Error bodies.** The framework responds to malformed HTTP with a bare status, before any code of this crate runs:
 //! to a byte that no header allows, to two lengths, to an invalid request line. The guard recognises such a response by
@@ -23,17 +23,17 @@
 //! **Expectations.** The framework ignores unknown expectations. The guard refuses them like ambiguous framing.
 
 mod head_memory;
-mod receive_window;
+mod read_ahead_limit;
 mod write_rate;
 
 use super::{
     framing::{Framing, Stop},
-    request_context::{DEFAULT_HEADERS, REQUEST_ID},
+    outermost_middleware::{DEFAULT_HEADERS, REQUEST_ID},
 };
 use crate::error::ApiError;
 use actix_web::http::StatusCode;
 use head_memory::HeadMemory;
-use receive_window::ReceiveWindow;
+use read_ahead_limit::ReadAheadLimit;
 use std::{
     cell::{Cell, RefCell},
     fmt::Write as _,
@@ -54,7 +54,7 @@ use write_rate::WriteRate;
 const MAX_FRAMEWORK_RESPONSE: usize = 1024;
 /// Maximum bytes of one read.
 const READ_BYTES: usize = 8 << 10;
-/// Maximum bytes that the guard reads ahead while the receive window is closed.
+/// Maximum bytes that the guard reads beyond the read-ahead limit.
 const READ_AHEAD_BYTES: usize = 256;
 /// The end of a head.
 const HEAD_END: &[u8; 4] = b"\r\n\r\n";
@@ -71,7 +71,7 @@ struct ActivityState {
     /// Bytes of incomplete request heads.
     head_memory: RefCell<HeadMemory<'static>>,
     /// Bytes that the framework holds for the present request.
-    receive_window: ReceiveWindow,
+    read_ahead_limit: ReadAheadLimit,
     /// Number of requests that have arrived.
     requests: Cell<u64>,
     last_activity: Cell<Instant>,
@@ -87,7 +87,7 @@ impl ConnectionActivity {
         Self(Rc::new(ActivityState {
             is_serving: Cell::new(false),
             head_memory: RefCell::default(),
-            receive_window: ReceiveWindow::default(),
+            read_ahead_limit: ReadAheadLimit::default(),
             requests: Cell::new(0),
             last_activity: Cell::new(Instant::now()),
         }))
@@ -101,9 +101,9 @@ impl ConnectionActivity {
         RequestGuard(self.clone())
     }
 
-    /// Opens the receive window: the consumer of the current body waits for more.
+    /// Resets the read-ahead: the consumer of the current body waits for more.
     pub fn await_body(&self) {
-        self.0.receive_window.open();
+        self.0.read_ahead_limit.reset();
     }
 
     fn touch(&self) {
@@ -114,7 +114,7 @@ impl ConnectionActivity {
 impl Drop for RequestGuard {
     fn drop(&mut self) {
         self.0.0.is_serving.set(false);
-        self.0.0.receive_window.response_ready();
+        self.0.0.read_ahead_limit.response_ready();
         self.0.touch();
     }
 }
@@ -214,7 +214,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for GuardedConnection<S> {
         let before = buffer.filled().len();
         if self.final_bytes.is_none() {
             let this = &mut *self;
-            if this.activity.0.receive_window.is_closed(
+            if this.activity.0.read_ahead_limit.is_reached(
                 this.framing.messages(),
                 this.activity.0.is_serving.get(),
                 context,
@@ -246,7 +246,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for GuardedConnection<S> {
             };
             let (now, later) = read.split_at_checked(at).unwrap_or((read, &[]));
             buffer.put_slice(now);
-            this.activity.0.receive_window.add(now.len());
+            this.activity.0.read_ahead_limit.add(now.len());
             this.final_bytes = refusal;
             if refusal.is_none() {
                 this.read_ahead.splice(..0, later.iter().copied());

@@ -58,7 +58,7 @@ impl Deprecation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::{HttpBase, request_context::request_context, test_support};
+    use crate::http::{HttpBase, outermost_middleware::outermost_middleware, test_support};
     use actix_web::{App, HttpResponse, middleware::from_fn, test, web};
 
     const OLD: &[Deprecation] = &[Deprecation {
@@ -75,7 +75,7 @@ mod tests {
         let app = App::new()
             .app_data(web::Data::new(HttpBase { deprecations: OLD, ..test_support::base() }))
             .service(web::resource("/v1/things/{thing_id}").get(thing).post(thing))
-            .wrap(from_fn(request_context));
+            .wrap(from_fn(outermost_middleware));
         let app = test::init_service(app).await;
         let response = test::call_service(&app, test::TestRequest::get().uri("/v1/things/7").to_request()).await;
         let header = |name: &str| response.headers().get_all(name).map(|one| one.to_str().unwrap()).collect::<Vec<_>>();

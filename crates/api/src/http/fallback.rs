@@ -2,7 +2,7 @@
 
 use crate::{
     error::ApiError,
-    http::{HttpBase, html, path::routed_path},
+    http::{HttpBase, html_page, path::routed_path},
     openapi::operations,
 };
 use actix_web::{
@@ -67,8 +67,8 @@ pub async fn fallback(request: HttpRequest) -> HttpResponse {
 
 /// A 404, as a page for browsers and as JSON for other clients.
 pub(crate) fn not_found(request: &HttpRequest) -> HttpResponse {
-    if html::prefers_html(request.headers()) {
-        return html::page(StatusCode::NOT_FOUND, "Not found", "<p>This page does not exist.</p>");
+    if html_page::prefers_html(request.headers()) {
+        return html_page::page(StatusCode::NOT_FOUND, "Not found", "<p>This page does not exist.</p>");
     }
     ApiError::not_found().error_response()
 }

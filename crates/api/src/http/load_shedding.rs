@@ -9,6 +9,8 @@
 //! A client with less than its fair share of requests in flight is still served while others are refused. Clients are
 //! tenants where requests name one, else callers, or the addresses of share link holders.
 
+pub(crate) mod middleware;
+
 use fairway_domain::{
     access::{ActorKind, ActorRef},
     id::TenantId,

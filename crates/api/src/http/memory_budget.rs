@@ -43,9 +43,9 @@ const MAX_WAIT: Duration = Duration::from_secs(2);
 #[error("the memory budget is exhausted")]
 pub struct Exhausted;
 
-/// A number of bytes that reservations share. Clones share the budget.
+/// A number of bytes that the reservations of all clients share; each client gets half at most. Clones share the budget.
 #[derive(Clone, Debug)]
-pub struct MemoryBudget(Arc<BudgetState>);
+pub struct ClientMemoryBudget(Arc<BudgetState>);
 
 #[derive(Debug)]
 struct BudgetState {
@@ -84,14 +84,14 @@ enum Stage {
 /// Reserved bytes of a budget; dropping it releases them.
 #[derive(Debug)]
 pub struct Reservation {
-    budget: MemoryBudget,
+    budget: ClientMemoryBudget,
     client: ClientAddress,
     /// Sender of a request; a response counts for its address only.
     sender: Option<SenderKey>,
     bytes: usize,
 }
 
-impl MemoryBudget {
+impl ClientMemoryBudget {
     /// A budget of `max` bytes.
     #[must_use]
     pub fn new(max: usize) -> Self {
@@ -213,17 +213,17 @@ impl Drop for Reservation {
 /// The budgets of a process.
 #[derive(Clone, Debug)]
 pub struct MemoryBudgets {
-    small_requests: MemoryBudget,
-    large_requests: MemoryBudget,
-    responses: MemoryBudget,
+    small_requests: ClientMemoryBudget,
+    large_requests: ClientMemoryBudget,
+    responses: ClientMemoryBudget,
 }
 
 impl Default for MemoryBudgets {
     fn default() -> Self {
         Self {
-            small_requests: MemoryBudget::with_reserve(MAX_SMALL_REQUESTS, SMALL_REQUEST_BYTES),
-            large_requests: MemoryBudget::with_reserve(MAX_LARGE_REQUESTS, MAX_DOCUMENT_BYTES),
-            responses: MemoryBudget::new(MAX_RESPONSES),
+            small_requests: ClientMemoryBudget::with_reserve(MAX_SMALL_REQUESTS, SMALL_REQUEST_BYTES),
+            large_requests: ClientMemoryBudget::with_reserve(MAX_LARGE_REQUESTS, MAX_DOCUMENT_BYTES),
+            responses: ClientMemoryBudget::new(MAX_RESPONSES),
         }
     }
 }
@@ -330,7 +330,7 @@ mod tests {
 
     #[test]
     fn limits_one_client_to_half_of_a_budget() {
-        let budget = MemoryBudget::new(100);
+        let budget = ClientMemoryBudget::new(100);
         let (mut one, mut other) = (budget.reserve(client("192.0.2.1")), budget.reserve(client("192.0.2.1")));
         assert_eq!(one.try_resize(30), Ok(()));
         assert_eq!(other.try_resize(21), Err(Exhausted));
@@ -347,7 +347,7 @@ mod tests {
 
     #[test]
     fn failed_growth_keeps_reservation() {
-        let budget = MemoryBudget::new(100);
+        let budget = ClientMemoryBudget::new(100);
         let mut one = budget.reserve(client("192.0.2.1"));
         assert_eq!(one.try_resize(40), Ok(()));
         assert_eq!(one.try_resize(51), Err(Exhausted));
@@ -358,7 +358,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn waits_for_memory_up_to_the_limit() {
-        let budget = MemoryBudget::new(100);
+        let budget = ClientMemoryBudget::new(100);
         let mut holder = budget.reserve(client("192.0.2.1"));
         assert_eq!(holder.try_resize(50), Ok(()));
         let mut waiter = budget.reserve(client("192.0.2.1"));

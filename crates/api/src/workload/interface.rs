@@ -5,7 +5,7 @@ use crate::{
     caller::{IdentifiedCaller, RuntimeClient},
     compose::Api,
     error::{ApiError, FieldProblem},
-    http::{paging::ListRequest, path::Path, request_context::request_id},
+    http::{outermost_middleware::request_id, paging::ListRequest, path::Path},
     openapi::{ErrorBody, PageParams, ReadRefusals, TokenParams},
     response::ResourceResponse,
 };
@@ -17,7 +17,7 @@ use fairway_domain::{
         interface::{InterfaceConfig, InterfaceProblem, PresentationMode},
     },
 };
-use fairway_operations::workload::RuntimeQuery;
+use fairway_operations::workload::InterfaceFilter;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
@@ -247,7 +247,7 @@ pub(crate) async fn list_runtime_workloads(
 ) -> Result<HttpResponse, ApiError> {
     let mode = |text: &str| PresentationMode::parse(text).ok_or_else(|| FieldProblem::invalid("presentation_mode"));
     let RuntimeListQuery { presentation_mode, owner_ref, q } = &list.filter;
-    let asked = RuntimeQuery {
+    let asked = InterfaceFilter {
         presentation_mode: presentation_mode.as_deref().map(mode).transpose()?,
         owner: owner_ref.as_deref().map(parse_owner).transpose()?,
         text: q.clone(),

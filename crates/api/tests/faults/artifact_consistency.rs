@@ -71,7 +71,7 @@ async fn store_faults_leave_no_row_without_artifact() {
     let faults = FaultyArtifacts::new(ArtifactFault::None);
     let app = TestApp::builder().faulty_artifacts(&faults).start().await;
     let owner = app.database().connect_as_owner().await.unwrap();
-    let asset = app.fixtures().asset("policy_bundle", "things").await;
+    let asset = app.fixtures().asset_without_versions("policy_bundle", "things").await;
     let path = format!("/v1/assets/{asset}/versions");
     let (mut versions_made, mut refused) = (0, 0);
     for round in 0..24 {
@@ -159,7 +159,7 @@ async fn refuses_different_bytes_at_the_artifact_path() {
     let shared: Arc<dyn IdSource> = Arc::<RewindableIds>::clone(&ids);
     let app = TestApp::builder().faulty_artifacts(&faults).ids(shared).start().await;
     let owner = app.database().connect_as_owner().await.unwrap();
-    let asset = app.fixtures().asset("policy_bundle", "things").await;
+    let asset = app.fixtures().asset_without_versions("policy_bundle", "things").await;
     let (path, body) = (format!("/v1/assets/{asset}/versions"), json!({ "content": allow_all_policy() }));
 
     let mark = ids.position();

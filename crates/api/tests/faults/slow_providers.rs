@@ -5,7 +5,7 @@ use crate::{
     api_client::{ApiClient, execute_body},
     server_process::{Server, ServerSetup, wait_until},
 };
-use fairway_testkit::{FaultyEndpoint, Script, TestDatabase};
+use fairway_testkit::{FaultyEndpoint, ScriptedResponse, TestDatabase};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio_postgres::Client;
@@ -21,10 +21,10 @@ const LEASE: Duration = Duration::from_secs(2);
 const STEP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A response that starts immediately and pauses half way until the test releases it.
-fn pausing_response(text: &str) -> Script {
+fn pausing_response(text: &str) -> ScriptedResponse {
     let answer = completion_body(text).to_string();
     let (start, rest) = answer.split_at(answer.len() / 2);
-    Script::events([start, rest]).pausing()
+    ScriptedResponse::events([start, rest]).pausing()
 }
 
 fn completion_body(text: &str) -> Value {

@@ -245,7 +245,7 @@ async fn callers_grant_roles_only_within_their_own_scope() {
 async fn requests_need_exactly_one_workspace() {
     let app = TestApp::start().await;
     let given = app.fixtures();
-    let asset = given.asset("skill", "probe").await;
+    let asset = given.asset_without_versions("skill", "probe").await;
     let flow = given.flow("probe-flow", crate::fixture::ECHO_FLOW).await.asset_id;
     for path in [format!("/v1/assets/{asset}"), format!("/v1/assets/{asset}/versions"), format!("/v1/flows/{flow}")] {
         for query in ["", "?workspace_id=", "?workspace_id=x"] {

@@ -7,7 +7,7 @@ use crate::{
     guardrail::evidence_documents,
 };
 use fairway_testkit::{
-    AGENT_FLOW, FaultyEndpoint, Script, TestApp,
+    AGENT_FLOW, FaultyEndpoint, ScriptedResponse, TestApp,
     app::{ActiveWorkload, Response, Version},
 };
 use serde_json::{Value, json};
@@ -48,11 +48,11 @@ impl AgentFixture {
         let models = json!({ "provider_route": route, "supports_tool_use": true });
         let mut versions = vec![
             given.policy("policy").await,
-            given.version("model_policy", "models", models).await,
+            given.asset_with_version("model_policy", "models", models).await,
             given.flow("flow", AGENT_FLOW).await,
         ];
         for (index, tool) in tools.iter().enumerate() {
-            versions.push(given.version("tool_definition", &format!("tool-{index}"), tool.clone()).await);
+            versions.push(given.asset_with_version("tool_definition", &format!("tool-{index}"), tool.clone()).await);
         }
         versions
     }
@@ -70,7 +70,7 @@ impl AgentFixture {
 #[tokio::test]
 async fn agent_calls_a_tool_and_records_evidence() {
     let fixture = AgentFixture::start().await;
-    fixture.endpoint.respond_with(Script::json(&json!("It rains in Bonn. It will stop.")));
+    fixture.endpoint.respond_with(ScriptedResponse::json(&json!("It rains in Bonn. It will stop.")));
     let workload = fixture.workload_with_tools(&[fixture.tool_content(&json!({}))]).await;
     let answer = fixture.execute(&workload, "What is it like?\nCall: weather {\"city\": \"Bonn\"}").await.expect(200);
     assert_eq!((&answer["status"], &answer["output"]), (&json!("completed"), &json!("It rains in Bonn.")));
@@ -97,7 +97,7 @@ async fn agent_calls_a_tool_and_records_evidence() {
 #[tokio::test]
 async fn tool_call_payload_is_withheld_from_viewers() {
     let fixture = AgentFixture::start().await;
-    fixture.endpoint.respond_with(Script::json(&json!({ "sky": "rain" })));
+    fixture.endpoint.respond_with(ScriptedResponse::json(&json!({ "sky": "rain" })));
     let workload = fixture.workload_with_tools(&[fixture.tool_content(&json!({}))]).await;
     let answer = fixture.execute(&workload, "Call: weather {\"city\": \"Bonn\"}").await.expect(200);
     let id = &answer["execution_id"];
@@ -117,11 +117,11 @@ async fn model_receives_tool_errors_and_the_tool_is_not_retried() {
     let fixture = AgentFixture::start().await;
     let workload = fixture.workload_with_tools(&[fixture.tool_content(&json!({ "timeout_ms": 200 }))]).await;
     for (script, code) in [
-        (Script::status(500, "no"), "call_refused"),
-        (Script::reset(), "call_broken"),
-        (Script::redirect("http://169.254.169.254/"), "call_refused"),
-        (Script::hang(), "call_timeout"),
-        (Script::status(200, "{broken"), "call_malformed_answer"),
+        (ScriptedResponse::status(500, "no"), "call_refused"),
+        (ScriptedResponse::reset(), "call_broken"),
+        (ScriptedResponse::redirect("http://169.254.169.254/"), "call_refused"),
+        (ScriptedResponse::hang(), "call_timeout"),
+        (ScriptedResponse::status(200, "{broken"), "call_malformed_answer"),
     ] {
         let before = fixture.endpoint.request_count();
         fixture.endpoint.respond_with(script);
@@ -172,7 +172,7 @@ async fn tool_secret_is_sent_to_the_tool_and_never_disclosed() {
     let none = json!({ "name": "none", "binding": bound("file:nobody") });
     let tools = [fixture.tool_content(&json!({ "binding": bound("file:weather-key") })), fixture.tool_content(&none)];
     let workload = fixture.workload_with_tools(&tools).await;
-    fixture.endpoint.respond_with(Script::json(&json!("fine")));
+    fixture.endpoint.respond_with(ScriptedResponse::json(&json!("fine")));
     let answer = fixture.execute(&workload, "Call: weather {\"city\": \"Bonn\"}").await.expect(200);
     assert_eq!(fixture.endpoint.requests()[0].header("authorization"), Some("Bearer s3cret-value"));
     let evidence = fixture.app.get(execution_path(&answer["execution_id"], "/evidence-graph")).await.text();
@@ -187,7 +187,8 @@ async fn tool_secret_is_sent_to_the_tool_and_never_disclosed() {
 #[tokio::test]
 async fn agent_searches_only_knowledge_bases_bound_by_the_release() {
     let fixture = AgentFixture::start().await;
-    let base = fixture.app.fixtures().version("knowledge_base", "handbook", knowledge_content("handbook")).await;
+    let base =
+        fixture.app.fixtures().asset_with_version("knowledge_base", "handbook", knowledge_content("handbook")).await;
     let pieces = json!({ "documents": [{ "document_id": "leave", "text": "Everybody has thirty days of leave." }] });
     let path_of = |rest: &str| format!("/v1/assets/{}/{rest}?workspace_id={WORKSPACE}", base.asset_id);
     fixture.app.post(path_of("documents"), pieces).await.expect(201);
@@ -254,7 +255,7 @@ async fn run_with_worker_death(overrides: &Value) -> (usize, Value) {
         AgentFixture { app: server().without_worker().start().await, endpoint: FaultyEndpoint::start().await };
     let workload = fixture.workload_with_tools(&[fixture.tool_content(overrides)]).await;
     let first_server = server().sharing_storage_of(&fixture.app).start().await;
-    fixture.endpoint.respond_in_sequence([Script::hang(), Script::json(&json!("sunny"))]);
+    fixture.endpoint.respond_in_sequence([ScriptedResponse::hang(), ScriptedResponse::json(&json!("sunny"))]);
     let body = json!({ "environment": "dev", "inputs": { "ticket": "Call: weather {\"city\": \"Bonn\"}" } });
     let accepted = fixture.app.post(workload.execute_path(), body).header("prefer", "respond-async").await.expect(202);
     fixture.endpoint.wait_for_requests(1).await;

@@ -126,7 +126,7 @@ async fn refuses_to_sweep_the_store_of_another_installation() {
 #[tokio::test]
 async fn sweeps_artifacts_of_uncommitted_versions() {
     let app = TestApp::start().await;
-    let asset = app.fixtures().asset("prompt_template", "prompt").await;
+    let asset = app.fixtures().asset_without_versions("prompt_template", "prompt").await;
     let path = format!("/v1/assets/{asset}/versions");
     let body = json!({ "content": { "system_prompt": "x" }, "version_label": "v1" });
     app.post(&path, body.clone()).await.expect(201);
@@ -146,13 +146,13 @@ async fn ingestion_rejects_mismatched_artifacts_and_records_an_incident() {
     let mut base = knowledge_content("manuals");
     base["source_type"] = json!("artifact");
     base["source_ref"] = json!("assets");
-    let base = given.version("knowledge_base", "manuals", base).await;
+    let base = given.asset_with_version("knowledge_base", "manuals", base).await;
     let skill = |text: &str| json!({ "name": "leave", "description": "x", "body": text });
-    let source = given.version("skill", "leave", skill("Thirty days of leave.")).await;
-    let other = given.version("skill", "secret", skill("canary of another object")).await;
+    let source = given.asset_with_version("skill", "leave", skill("Thirty days of leave.")).await;
+    let other = given.asset_with_version("skill", "secret", skill("canary of another object")).await;
     // The store confirms a truncated write; the defect is detected at the first read.
     faults.set_fault(ArtifactFault::TruncatedPut);
-    let truncated = given.version("skill", "halved", skill("Stored by halves.")).await;
+    let truncated = given.asset_with_version("skill", "halved", skill("Stored by halves.")).await;
     let documents = format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", base.asset_id);
     let reference = |of: &fairway_testkit::app::Version| {
         let path = format!("assets/{}/{}/content.json", of.asset_id, of.asset_version_id);
@@ -213,10 +213,10 @@ async fn each_server_records_a_mismatch_once_per_hour() {
     let mut base = knowledge_content("manuals");
     base["source_type"] = json!("artifact");
     base["source_ref"] = json!("assets");
-    let base = given.version("knowledge_base", "manuals", base).await;
+    let base = given.asset_with_version("knowledge_base", "manuals", base).await;
     let skill = |text: &str| json!({ "name": "leave", "description": "x", "body": text });
-    let one = given.version("skill", "one", skill("one")).await;
-    let other = given.version("skill", "other", skill("other")).await;
+    let one = given.asset_with_version("skill", "one", skill("one")).await;
+    let other = given.asset_with_version("skill", "other", skill("other")).await;
     let documents = format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", base.asset_id);
     let read = async |times: usize, of: &fairway_testkit::app::Version| {
         let path = format!("assets/{}/{}/content.json", of.asset_id, of.asset_version_id);
@@ -256,9 +256,9 @@ async fn refuses_oversized_artifact_without_reading_it() {
     let mut base = knowledge_content("manuals");
     base["source_type"] = json!("artifact");
     base["source_ref"] = json!("assets");
-    let base = given.version("knowledge_base", "manuals", base).await;
+    let base = given.asset_with_version("knowledge_base", "manuals", base).await;
     let skill = json!({ "name": "leave", "description": "x", "body": "Thirty days of leave." });
-    let source = given.version("skill", "leave", skill).await;
+    let source = given.asset_with_version("skill", "leave", skill).await;
     let documents = format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", base.asset_id);
     let path = format!("assets/{}/{}/content.json", source.asset_id, source.asset_version_id);
     let body = json!({ "documents": [{ "document_id": "a", "source_ref": path }] });

@@ -60,7 +60,7 @@ async fn every_kind_has_a_valid_example() {
     let examples = read_json_files(examples_folder());
     assert_eq!(examples.keys().cloned().collect::<BTreeSet<_>>(), known_kinds(), "one example for each kind");
     for (kind, content) in examples {
-        let asset = app.fixtures().asset(&kind, &format!("example-{}", kind.replace('_', "-"))).await;
+        let asset = app.fixtures().asset_without_versions(&kind, &format!("example-{}", kind.replace('_', "-"))).await;
         let path = format!("/v1/assets/{asset}/versions");
         let made = app.post(&path, json!({ "content": content })).await.expect(201);
         assert_eq!(made["content"], content, "{kind}");
@@ -87,7 +87,7 @@ async fn every_kind_has_invalid_examples_with_their_codes() {
         *seen.entry(kind.clone()).or_default() += 1;
         if !assets.contains_key(&kind) {
             let slug = format!("refused-{}", kind.replace('_', "-"));
-            assets.insert(kind.clone(), app.fixtures().asset(&kind, &slug).await);
+            assets.insert(kind.clone(), app.fixtures().asset_without_versions(&kind, &slug).await);
         }
         let path = format!("/v1/assets/{}/versions", assets[&kind]);
         let answer = app.post(&path, json!({ "content": refused["content"] })).await;
@@ -118,14 +118,14 @@ fn field_errors(fields: &Value) -> Vec<(String, String)> {
 async fn legacy_model_config_returns_a_valid_model_policy() {
     let app = TestApp::start().await;
     let content = read_json_files(examples_folder()).remove("model_config").unwrap();
-    let asset = app.fixtures().asset("model_config", "old").await;
+    let asset = app.fixtures().asset_without_versions("model_config", "old").await;
     let made = app.post(format!("/v1/assets/{asset}/versions"), json!({ "content": content })).await.expect(201);
     let warning = &made["warnings"][0];
     assert_eq!((&warning["code"], &warning["pointer"]), (&json!("legacy_kind"), &json!("")));
     let conversion = warning["conversion"].clone();
     assert_eq!(conversion["provider_route"]["state"], "pending", "a conversion approves nothing");
     assert_eq!(conversion["temperature"], content["temperature"]);
-    app.fixtures().version("model_policy", "new", conversion).await;
+    app.fixtures().asset_with_version("model_policy", "new", conversion).await;
 }
 
 #[tokio::test]
@@ -137,12 +137,14 @@ async fn unenforced_controls_block_activation_only_in_production() {
     let mut bound = vec![policy];
     for kind in ["mcp_server", "sovereignty_profile"] {
         let slug = kind.replace('_', "-");
-        bound.push(given.version(kind, &slug, examples.remove(kind).unwrap()).await);
+        bound.push(given.asset_with_version(kind, &slug, examples.remove(kind).unwrap()).await);
     }
     // Activation also checks controls that a bound version references, because runs do not enforce them.
-    given.version("guardrail_config", "guardrail-config", examples.remove("guardrail_config").unwrap()).await;
     given
-        .version("hook_definition", "hook", {
+        .asset_with_version("guardrail_config", "guardrail-config", examples.remove("guardrail_config").unwrap())
+        .await;
+    given
+        .asset_with_version("hook_definition", "hook", {
             let handler = json!({ "type": "http", "ref": "https://hooks.example.com/ask" });
             json!({ "event": "pre_llm", "handler": handler })
         })
@@ -150,7 +152,7 @@ async fn unenforced_controls_block_activation_only_in_production() {
     let flow = given.flow("flow", crate::fixture::ECHO_FLOW).await;
     let harness = json!({ "entry": { "flow_ref": { "slug": flow.slug } }, "hooks": [{ "slug": "hook" }],
         "guardrails": [{ "slug": "guardrail-config" }] });
-    bound.push(given.version("workload_harness", "harness", harness).await);
+    bound.push(given.asset_with_version("workload_harness", "harness", harness).await);
     let workload = given.workload("guarded").await;
     let dev = given.approved_release(&workload, &bound).await;
     given.transition(&dev, "active").await;
@@ -189,8 +191,8 @@ fn knowledge_base(contract: &str, revoked: bool) -> Value {
 async fn access_contract_has_one_knowledge_base_and_stays_revoked() {
     let app = TestApp::start().await;
     let given = app.fixtures();
-    let one = format!("/v1/assets/{}/versions", given.asset("knowledge_base", "one").await);
-    let other = format!("/v1/assets/{}/versions", given.asset("knowledge_base", "other").await);
+    let one = format!("/v1/assets/{}/versions", given.asset_without_versions("knowledge_base", "one").await);
+    let other = format!("/v1/assets/{}/versions", given.asset_without_versions("knowledge_base", "other").await);
     let refused = |answer: &fairway_testkit::app::Response, path: &str, code: &str| {
         let detail = answer.expect_refusal(400, "invalid_content");
         assert_eq!(field_errors(&detail["fields"]), [(path.to_owned(), code.to_owned())]);
@@ -208,7 +210,7 @@ async fn access_contract_has_one_knowledge_base_and_stays_revoked() {
     // Contract names are unique per tenant, so another tenant can use the same name.
     let other_tenant = given.tenant("abroad").await;
     let workspace = given.in_tenant(&other_tenant, "").workspace("there", "there").await;
-    let foreign = given.in_tenant(&other_tenant, &workspace).asset("knowledge_base", "one").await;
+    let foreign = given.in_tenant(&other_tenant, &workspace).asset_without_versions("knowledge_base", "one").await;
     let path = format!("/v1/assets/{foreign}/versions");
     app.post(path, knowledge_base("handbook", false)).in_tenant(&other_tenant).await.expect(201);
 }
@@ -218,7 +220,8 @@ async fn only_one_concurrent_claim_of_a_contract_succeeds() {
     let app = TestApp::start().await;
     let mut claims = Vec::new();
     for slug in ["a", "b", "c", "d"] {
-        let path = format!("/v1/assets/{}/versions", app.fixtures().asset("knowledge_base", slug).await);
+        let path =
+            format!("/v1/assets/{}/versions", app.fixtures().asset_without_versions("knowledge_base", slug).await);
         claims.push(tokio::spawn(app.post(path, knowledge_base("contested", false)).into_future()));
     }
     let mut statuses = Vec::new();

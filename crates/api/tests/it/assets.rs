@@ -18,7 +18,7 @@ async fn post_action(app: &TestApp, asset: &str, verb: &str) -> Response {
 #[tokio::test]
 async fn asset_follows_its_lifecycle_transitions() {
     let app = TestApp::start().await;
-    let asset = app.fixtures().asset("skill", "thing").await;
+    let asset = app.fixtures().asset_without_versions("skill", "thing").await;
     let read = app.get(format!("/v1/assets/{asset}?workspace_id={WORKSPACE}")).await;
     assert_eq!(read.expect(200)["lifecycle_state"], "active", "a new asset is active");
     for (verb, state) in [("retire", "retired"), ("activate", "active"), ("retire", "retired")] {
@@ -29,7 +29,7 @@ async fn asset_follows_its_lifecycle_transitions() {
         assert!(again["valid_transitions"].as_array().unwrap().contains(&json!("archived")), "{again}");
     }
     // No request creates a draft; the test sets the state in the database.
-    let draft = app.fixtures().asset("skill", "draft").await;
+    let draft = app.fixtures().asset_without_versions("skill", "draft").await;
     let owner = app.database().connect_as_owner().await.unwrap();
     let set = format!("UPDATE asset SET lifecycle_state = 'draft' WHERE asset_id = '{draft}'");
     owner.batch_execute(&set).await.unwrap();
@@ -63,7 +63,7 @@ async fn archived_asset_keeps_versions_and_rejects_new_ones() {
 #[tokio::test]
 async fn lifecycle_actions_accept_preconditions_and_keys() {
     let app = TestApp::start().await;
-    let asset = app.fixtures().asset("skill", "thing").await;
+    let asset = app.fixtures().asset_without_versions("skill", "thing").await;
     let read = app.get(format!("/v1/assets/{asset}?workspace_id={WORKSPACE}")).await;
     let tag = read.header("etag").unwrap();
     let retire = |tag: &str| app.post(path(&asset, "retire"), json!({})).header("If-Match", tag);
@@ -84,7 +84,7 @@ async fn lifecycle_actions_accept_preconditions_and_keys() {
 #[tokio::test]
 async fn requires_exactly_one_workspace() {
     let app = TestApp::start().await;
-    let asset = app.fixtures().asset("skill", "thing").await;
+    let asset = app.fixtures().asset_without_versions("skill", "thing").await;
     let other = app.fixtures().workspace("other", "default").await;
     let verb = format!("/v1/assets/{asset}/retire");
     let missing = app.post(&verb, json!({})).await.expect_refusal(422, "validation_error");

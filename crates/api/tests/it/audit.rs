@@ -361,7 +361,7 @@ async fn facts_hold_no_user_text() {
     let body = json!({ "slug": "w", "name": text("workspace"), "namespace": "n" });
     app.post("/v1/workspaces", body).await.expect(201);
     let prompt = json!({ "system_prompt": text("prompt"), "description": text("description") });
-    let prompt = given.version("prompt_template", "prompt", prompt).await;
+    let prompt = given.asset_with_version("prompt_template", "prompt", prompt).await;
     let rules = json!([
         { "id": "r", "condition": "inputs.secret != 'no'", "outcome": "allow", "reason_code": "ok",
           "description": text("rule") },

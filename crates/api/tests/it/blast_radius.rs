@@ -68,7 +68,8 @@ async fn follows_references_backwards_with_pins_and_cycles() {
     let app = TestApp::start().await;
     let given = app.fixtures();
     let base = given.policy("base").await;
-    let (middle, top) = (given.asset("skill", "middle").await, given.asset("agent", "top").await);
+    let (middle, top) =
+        (given.asset_without_versions("skill", "middle").await, given.asset_without_versions("agent", "top").await);
     // Only the first version of `middle` refers to the base; versions of `top` pin either version or none.
     let v1 = insert_referring_version(&app, &middle, "v1", &[("base", Some("v1")), ("top", None)]).await;
     let v2 = insert_referring_version(&app, &middle, "v2", &[]).await;
@@ -108,8 +109,8 @@ async fn omits_hidden_rows_and_masks_paths_through_them() {
     let given = app.fixtures();
     let hidden = given.workspace("hidden", "hidden").await;
     let base = given.policy("base").await;
-    let between = given.in_workspace(&hidden).asset("skill", "between").await;
-    let top = given.asset("agent", "top").await;
+    let between = given.in_workspace(&hidden).asset_without_versions("skill", "between").await;
+    let top = given.asset_without_versions("agent", "top").await;
     let hidden_version = insert_referring_version(&app, &between, "v1", &[("base", None)]).await;
     let visible = insert_referring_version(&app, &top, "v1", &[("between", None)]).await;
     let theirs = given.in_workspace(&hidden).workload("theirs").await;

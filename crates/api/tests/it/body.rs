@@ -323,7 +323,7 @@ async fn rejects_content_that_violates_its_kind() {
         ("orchestration_flow", json!({ "name": "x" })),
     ];
     for (at, (kind, content)) in cases.into_iter().enumerate() {
-        let asset = given.asset(kind, &format!("content-{at}")).await;
+        let asset = given.asset_without_versions(kind, &format!("content-{at}")).await;
         let answer = app.post(format!("/v1/assets/{asset}/versions"), json!({ "content": content })).await;
         let refused = answer.expect_refusal(400, "invalid_content");
         let first = &refused["fields"][0];
@@ -333,7 +333,7 @@ async fn rejects_content_that_violates_its_kind() {
         assert_eq!(listed.expect(200), json!([]), "refused content must not be stored");
     }
     // Prompt errors have their own codes and never repeat the template.
-    let prompt = given.asset("prompt_template", "grammar").await;
+    let prompt = given.asset_without_versions("prompt_template", "grammar").await;
     for (text, code) in [
         ("secret $arg:unheard", "prompt_malformed_token"),
         ("secret $arg:", "prompt_malformed_token"),

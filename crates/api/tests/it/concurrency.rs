@@ -215,7 +215,7 @@ async fn concurrent_creations_keep_roles_slugs_and_labels_unique() {
         answer.expect_refusal(409, "duplicate_slug");
     }
     // Generated labels are unique.
-    let prompt = given.asset("prompt_template", "labels").await;
+    let prompt = given.asset_without_versions("prompt_template", "labels").await;
     let body = json!({ "content": { "system_prompt": "x" } });
     let path = format!("/v1/assets/{prompt}/versions");
     let answers = join_all((0..20).map(|_| app.post(&path, body.clone()).into_future())).await;

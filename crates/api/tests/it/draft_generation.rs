@@ -44,7 +44,7 @@ async fn draft_is_valid_content_and_creates_no_asset() {
     let codes: Vec<&Value> = answer["warnings"].as_array().unwrap().iter().map(|warning| &warning["code"]).collect();
     assert!(codes.contains(&&json!("local_provider")), "{answer}");
     assert_eq!(query_count(&app, "SELECT count(*) FROM asset").await, assets);
-    let prompt = app.fixtures().asset("prompt_template", "mine").await;
+    let prompt = app.fixtures().asset_without_versions("prompt_template", "mine").await;
     app.post(format!("/v1/assets/{prompt}/versions"), json!({ "content": content })).await.expect(201);
 
     // Generation is a run with evidence, under its own principal and release.

@@ -5,14 +5,14 @@ use crate::{
     fixture::{WORKSPACE, knowledge_content},
     knowledge::documents_path,
 };
-use fairway_testkit::{FaultyEndpoint, Script, TestApp};
+use fairway_testkit::{FaultyEndpoint, ScriptedResponse, TestApp};
 use serde_json::json;
 
 /// The script gateway can be on a private address that tenants cannot reach.
 #[tokio::test]
 async fn only_scripts_reach_the_runtime_gateway() {
     let gateway = FaultyEndpoint::start().await;
-    gateway.respond_with(Script::json(&json!({ "result": 1 })));
+    gateway.respond_with(ScriptedResponse::json(&json!({ "result": 1 })));
     let app = TestApp::builder().setting("FAIRWAY_RUNTIME_GATEWAY_URL", gateway.url("/scripts")).start().await;
     app.active_workload("main").await;
     let script = json!({ "workspace_id": WORKSPACE, "workload_slug": "main", "environment": "dev",
@@ -22,7 +22,7 @@ async fn only_scripts_reach_the_runtime_gateway() {
     let mut content = knowledge_content("handbook");
     content["source_type"] = json!("http");
     content["source_ref"] = json!("https://example.org/handbook");
-    let base = app.fixtures().version("knowledge_base", "handbook", content).await;
+    let base = app.fixtures().asset_with_version("knowledge_base", "handbook", content).await;
     for path in ["/scripts", "/"] {
         let source = json!({ "documents": [{ "document_id": "a", "source_ref": gateway.url(path) }] });
         let detail = app.post(documents_path(&base), source).await.expect_refusal(422, "validation_error");

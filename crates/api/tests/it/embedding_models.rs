@@ -60,7 +60,7 @@ pub(crate) fn warning_codes(answer: &Value) -> Vec<&str> {
 pub(crate) async fn knowledge_base(app: &TestApp, name: &str, retrieval: Value) -> Version {
     let mut content = knowledge_content(name);
     content["retrieval"] = retrieval;
-    app.fixtures().version("knowledge_base", name, content).await
+    app.fixtures().asset_with_version("knowledge_base", name, content).await
 }
 
 async fn search(app: &TestApp, workload: &ActiveWorkload) -> Value {
@@ -203,7 +203,7 @@ async fn knowledge_base_keeps_its_model_until_reembedding() {
         assert_eq!(refused.expect_refusal(422, "validation_error")["fields"][0]["path"], "max_chunks");
     }
     // A knowledge base with text search needs no vectors.
-    let words = app.fixtures().version("knowledge_base", "words", knowledge_content("words")).await;
+    let words = app.fixtures().asset_with_version("knowledge_base", "words", knowledge_content("words")).await;
     app.post(documents_path(&words, ""), text_document("a", "b")).await.expect(201);
     let nothing = app.post(documents_path(&words, "/reembed"), json!({})).await.expect(200);
     assert_eq!((&nothing["chunk_count"], &nothing["index_revision"]), (&json!(0), &json!(1)));
@@ -303,7 +303,7 @@ async fn two_tenants_cannot_hold_all_ingestion_permits() {
         let there = given.in_tenant(&tenant, "").workspace("there", "there").await;
         let mut content = knowledge_content("handbook");
         content["retrieval"] = json!({ "strategy": "vector" });
-        let base = given.in_tenant(&tenant, &there).version("knowledge_base", "handbook", content).await;
+        let base = given.in_tenant(&tenant, &there).asset_with_version("knowledge_base", "handbook", content).await;
         let path = format!("/v1/assets/{}/documents?workspace_id={there}", base.asset_id);
         tenants.push((name, tenant, path));
     }
@@ -347,7 +347,8 @@ async fn one_tenant_holds_at_most_half_of_the_ingestion_permits() {
     let workspace = given.in_tenant(&other_tenant, "").workspace("there", "there").await;
     let mut content = knowledge_content("handbook");
     content["retrieval"] = json!({ "strategy": "vector" });
-    let foreign = given.in_tenant(&other_tenant, &workspace).version("knowledge_base", "handbook", content).await;
+    let foreign =
+        given.in_tenant(&other_tenant, &workspace).asset_with_version("knowledge_base", "handbook", content).await;
     let mut answers = Vec::new();
     for number in 0..6 {
         let request = app.post(documents_path(&base, ""), text_document(&format!("d{number}"), "mine"));

@@ -116,7 +116,7 @@ async fn bound_profile_only_tightens_the_approval_rule() {
     let policy = given.policy("policy").await;
     let strict =
         json!({ "risk_tier": "high", "approval_policy": { "min_approvals": 2, "separation_of_duties": true } });
-    let strict = given.version("workload_profile", "strict", strict).await;
+    let strict = given.asset_with_version("workload_profile", "strict", strict).await;
     let release = given.draft(&workload, &[policy.clone(), strict]).await;
     transition(&app, &release, "review_ready").await.expect(200);
     approve(&app, &release, "user:ada").await.expect_refusal(403, "self_approval_not_allowed");
@@ -127,7 +127,7 @@ async fn bound_profile_only_tightens_the_approval_rule() {
 
     set_approval_rule(&app, 3, true).await;
     let lax = json!({ "risk_tier": "minimal", "approval_policy": { "min_approvals": 1 } });
-    let lax = given.version("workload_profile", "lax", lax).await;
+    let lax = given.asset_with_version("workload_profile", "lax", lax).await;
     let release = given.draft(&workload, &[policy, lax]).await;
     transition(&app, &release, "review_ready").await.expect(200);
     for who in ["user:ada", "user:bob"] {
@@ -147,7 +147,7 @@ async fn bound_profile_limits_approver_roles_and_validity() {
     let workload = given.workload("main").await;
     let profile =
         json!({ "risk_tier": "high", "approval_policy": { "roles": ["workspace_admin"], "expires_hours": 2 } });
-    let profile = given.version("workload_profile", "careful", profile).await;
+    let profile = given.asset_with_version("workload_profile", "careful", profile).await;
     let release = given.draft(&workload, &[given.policy("policy").await, profile]).await;
     transition(&app, &release, "review_ready").await.expect(200);
     let refused = approve(&app, &release, "user:bob").await.expect_refusal(403, "approver_role_required");

@@ -90,7 +90,7 @@ impl ArtifactStore for PanickingStore {
 #[tokio::test]
 async fn panic_ends_only_its_request() {
     let app = TestApp::builder().artifacts(Arc::new(PanickingStore)).start().await;
-    let asset = app.fixtures().asset("prompt_template", "prompt").await;
+    let asset = app.fixtures().asset_without_versions("prompt_template", "prompt").await;
     let path = format!("/v1/assets/{asset}/versions");
     for _ in 0..5 {
         let answer = app.post(&path, json!({ "content": { "system_prompt": "x" } })).await;
@@ -106,7 +106,7 @@ async fn panic_ends_only_its_request() {
 async fn unavailable_artifact_store_returns_503_and_stores_nothing() {
     let faults = FaultyArtifacts::new(ArtifactFault::None);
     let app = TestApp::builder().faulty_artifacts(&faults).start().await;
-    let asset = app.fixtures().asset("prompt_template", "prompt").await;
+    let asset = app.fixtures().asset_without_versions("prompt_template", "prompt").await;
     let path = format!("/v1/assets/{asset}/versions");
     let listed = format!("{path}?workspace_id={}", crate::fixture::WORKSPACE);
     let body = json!({ "content": { "system_prompt": "x" }, "version_label": "v1" });

@@ -131,13 +131,15 @@ async fn evidence_names_assets_included_by_bound_content() {
     let provider = StubProvider::new(Behaviour::Answers(MODEL_OUTPUT.to_owned()));
     let app = TestApp::builder().provider(provider).start().await;
     let given = app.fixtures();
-    let tone = given.version("skill", "tone", json!({ "name": "n", "description": "d", "body": "Be brief." })).await;
+    let tone = given
+        .asset_with_version("skill", "tone", json!({ "name": "n", "description": "d", "body": "Be brief." }))
+        .await;
     let outer = json!({
         "system_prompt": "@asset-ref:tone @asset-ref:tone Sort: $arg:ticket",
         "variables": [{ "name": "ticket", "type": "string" }],
     });
     let versions = vec![
-        given.version("prompt_template", "outer", outer).await,
+        given.asset_with_version("prompt_template", "outer", outer).await,
         given.model_policy("model").await,
         given.policy("policy").await,
     ];
@@ -174,16 +176,16 @@ async fn evidence_names_every_version_of_an_asset() {
     let app = TestApp::builder().provider(provider).start().await;
     let given = app.fixtures();
     let skill = |body: &str| json!({ "name": "n", "description": "d", "body": body });
-    let tone = given.version("skill", "tone", skill("Be brief.")).await;
+    let tone = given.asset_with_version("skill", "tone", skill("Be brief.")).await;
     let longer = given.next_version(&tone.asset_id, skill("Be long.")).await;
-    let bound = given.version("skill", "manners", skill("Be kind.")).await;
+    let bound = given.asset_with_version("skill", "manners", skill("Be kind.")).await;
     let included = given.next_version(&bound.asset_id, skill("Be polite.")).await;
     let outer = json!({
         "system_prompt": "@asset-ref:tone @asset-ref:tone@v1 @asset-ref:manners Sort: $arg:ticket",
         "variables": [{ "name": "ticket", "type": "string" }],
     });
     let (model, policy) = (given.model_policy("model").await, given.policy("policy").await);
-    let outer = given.version("prompt_template", "outer", outer).await;
+    let outer = given.asset_with_version("prompt_template", "outer", outer).await;
     let workload = given.active_workload_with("main", vec![outer.clone(), model, policy, bound.clone()]).await;
     let answer = run(&app, &workload).await.expect(200);
     let path = format!("/v1/executions/{}/evidence-graph", answer["execution_id"].as_str().unwrap());

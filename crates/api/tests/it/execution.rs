@@ -244,7 +244,7 @@ async fn legacy_release_calls_the_configured_model() {
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let given = app.fixtures();
     let config = json!({ "provider": "local", "model": "old-one", "temperature": 0.25, "max_tokens": 40 });
-    let config = given.version("model_config", "old", config).await;
+    let config = given.asset_with_version("model_config", "old", config).await;
     let (prompt, policy) = (given.prompt("prompt").await, given.policy("policy").await);
     let flow = given.flow("flow", &model_call_flow("model_config")).await;
     let versions = vec![prompt.clone(), policy.clone(), config.clone(), flow];
@@ -307,7 +307,7 @@ async fn output_must_satisfy_the_prompt_s_schema() {
         "system_prompt": "Sort.",
         "output_schema": { "type": "object", "properties": { "label": { "pattern": "^[a-z]+$" } } },
     });
-    let prompt = given.version("prompt_template", "prompt", content).await;
+    let prompt = given.asset_with_version("prompt_template", "prompt", content).await;
     let versions = vec![prompt, given.model_policy("model").await, given.policy("policy").await];
     let workload = given.active_workload_with("main", versions).await;
     assert_eq!(run(&app, &workload).await.expect(200)["status"], "completed");
@@ -373,7 +373,7 @@ async fn activated_lane_serves_the_next_run() {
     let policy = given.policy("policy").await;
     let model = given.model_policy("model").await;
     let prompt = |text: &str| json!({ "system_prompt": text });
-    let one = given.version("prompt_template", "one", prompt("Say one.\nOne of: one")).await;
+    let one = given.asset_with_version("prompt_template", "one", prompt("Say one.\nOne of: one")).await;
     let two = Version {
         asset_version_id: given.next_version(&one.asset_id, prompt("Say two.\nOne of: two")).await,
         ..one.clone()

@@ -75,7 +75,7 @@ impl<'a> WorkspaceFixture<'a> {
         let workload = given.active_workload(slug).await;
         let flow = given.flow(&format!("{slug}-flow"), ECHO_FLOW).await;
         let handbook = format!("{slug}-handbook");
-        let knowledge = given.version("knowledge_base", &handbook, knowledge_content(&handbook)).await;
+        let knowledge = given.asset_with_version("knowledge_base", &handbook, knowledge_content(&handbook)).await;
         let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
         let ran = app.post(workload.execute_path(), body).in_tenant(tenant).await.expect(200);
         let binding = given.bind_role(&format!("user:{slug}-somebody"), "viewer", "workspace", Some(workspace)).await;
@@ -152,7 +152,7 @@ impl<'a> WorkspaceFixture<'a> {
     async fn create_unembedded_base(&self) -> String {
         let name = self.unique_name();
         let mut content = knowledge_content(&name);
-        let base = self.fixtures.version("knowledge_base", &name, content.clone()).await.asset_id;
+        let base = self.fixtures.asset_with_version("knowledge_base", &name, content.clone()).await.asset_id;
         let from = format!("?workspace_id={}", self.workspace);
         let documents =
             self.app.post(format!("/v1/assets/{base}/documents{from}"), self.successful_body("add_documents"));
@@ -380,7 +380,8 @@ impl<'a> WorkspaceFixture<'a> {
                 return generate;
             }
             "activate_asset" | "retire_asset" | "archive_asset" => {
-                let asset = format!("/v1/assets/{}", self.fixtures.asset("skill", &self.unique_name()).await);
+                let asset =
+                    format!("/v1/assets/{}", self.fixtures.asset_without_versions("skill", &self.unique_name()).await);
                 if operation == "activate_asset" {
                     app.post(format!("{asset}/retire?{from}"), json!({})).in_tenant(&self.tenant).await.expect(200);
                 }
@@ -409,7 +410,7 @@ impl<'a> WorkspaceFixture<'a> {
                 let mut content = knowledge_content(&name);
                 content["source_type"] = json!("http");
                 content["source_ref"] = json!("https://example.org/handbook");
-                let base = self.fixtures.version("knowledge_base", &name, content).await;
+                let base = self.fixtures.asset_with_version("knowledge_base", &name, content).await;
                 // The server does not fetch from loopback addresses.
                 let body = json!({ "documents": [{ "document_id": "a", "source_ref": "https://127.0.0.1/a" }] });
                 return app.post(format!("/v1/assets/{}/documents?{from}", base.asset_id), body);
@@ -420,7 +421,8 @@ impl<'a> WorkspaceFixture<'a> {
             }
             "revoke_access_contract" => {
                 let contract = self.unique_name();
-                let base = self.fixtures.version("knowledge_base", &contract, knowledge_content(&contract)).await;
+                let base =
+                    self.fixtures.asset_with_version("knowledge_base", &contract, knowledge_content(&contract)).await;
                 let mut body = self.successful_body(operation);
                 body["contract_id"] = json!(contract);
                 return app.post(format!("/v1/assets/{}/access-contract/revoke", base.asset_id), body);

@@ -67,7 +67,7 @@ async fn flow_keeps_the_source_text_of_every_version() {
 #[tokio::test]
 async fn flow_can_exist_without_a_version() {
     let app = TestApp::start().await;
-    let id = app.fixtures().asset("orchestration_flow", "bare").await;
+    let id = app.fixtures().asset_without_versions("orchestration_flow", "bare").await;
     let read = app.get(with_workspace(&format!("/v1/flows/{id}"))).await.expect(200);
     assert_eq!(
         (&read["version"], &read["asset_version_id"], &read["content_yaml"]),

@@ -23,7 +23,7 @@ async fn viewers_see_assets_of_the_whole_namespace() {
     let one = given.workspace("one", "shared").await;
     let two = given.workspace("two", "shared").await;
     let three = given.workspace("three", "elsewhere").await;
-    let asset = given.in_workspace(&one).asset("skill", "shared-skill").await;
+    let asset = given.in_workspace(&one).asset_without_versions("skill", "shared-skill").await;
     given.bind_role("user:ada", "author", "workspace", Some(&two)).await;
     for (from, status) in [(&one, 200), (&two, 200), (&three, 404)] {
         let answer = app.get(format!("/v1/assets/{asset}?workspace_id={from}")).as_actor("user:ada").await;
@@ -135,8 +135,8 @@ async fn workspace_grant_permits_reading_and_binding_there() {
 async fn grants_are_unique_listed_and_validated() {
     let app = TestApp::start().await;
     let given = app.fixtures();
-    let asset = given.asset("skill", "thing").await;
-    let other = given.asset("skill", "other").await;
+    let asset = given.asset_without_versions("skill", "thing").await;
+    let other = given.asset_without_versions("skill", "other").await;
     let path = format!("/v1/assets/{asset}/grants?workspace_id={WORKSPACE}");
     let made = app.post(&path, json!({ "principal": "group:readers" })).idempotency_key("g").await;
     let body = made.expect(201);

@@ -36,8 +36,8 @@ impl GuardrailFixture {
         let mut versions = vec![
             given.prompt("prompt").await,
             given.policy("policy").await,
-            given.version("model_policy", "models", models).await,
-            given.version("guardrail_config", "rails", json!({ "guardrails": guardrails })).await,
+            given.asset_with_version("model_policy", "models", models).await,
+            given.asset_with_version("guardrail_config", "rails", json!({ "guardrails": guardrails })).await,
         ];
         versions.extend(extra_versions(&app).await);
         let workload = given.active_workload_with("desk", versions).await;
@@ -175,7 +175,8 @@ async fn retrieved_documents_are_checked_before_the_step_uses_them() {
         let rails = json!([{ "id": "names", "detector": "regex", "pattern": "(?i)ada|handbook", "stage": "retrieval",
             "action": action }]);
         let fixture = GuardrailFixture::start_with(rails, async |app: &TestApp| {
-            let base = app.fixtures().version("knowledge_base", "handbook", knowledge_content("handbook")).await;
+            let base =
+                app.fixtures().asset_with_version("knowledge_base", "handbook", knowledge_content("handbook")).await;
             let document = json!({ "document_id": "leave", "title": "Handbook", "text": "Ask Ada about leave." });
             let path = format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", base.asset_id);
             app.post(path, json!({ "documents": [document] })).await.expect(201);
@@ -253,7 +254,7 @@ async fn unsupported_detectors_block_activation() {
         given.prompt("prompt").await,
         given.policy("policy").await,
         given.model_policy("models").await,
-        given.version("guardrail_config", "rails", rails).await,
+        given.asset_with_version("guardrail_config", "rails", rails).await,
     ];
     let release = given.approved_release(&given.workload("guarded").await, &versions).await;
     let transition = app.post(format!("/v1/releases/{release}/transition"), json!({ "to_state": "active" })).await;

@@ -2,7 +2,7 @@
 
 use crate::{dispatch::execution_path, execution::wait_until_ended, guardrail::evidence_documents};
 use fairway_testkit::{
-    Behaviour, FaultyEndpoint, Script, StubProvider, TestApp,
+    Behaviour, FaultyEndpoint, ScriptedResponse, StubProvider, TestApp,
     app::{ActiveWorkload, Response, Version},
 };
 use serde_json::{Value, json};
@@ -42,7 +42,7 @@ impl HookFixture {
             given.prompt(&name("prompt")).await,
             given.policy(&name("policy")).await,
             given.model_policy(&name("models")).await,
-            given.version("hook_definition", &name("hook"), content).await,
+            given.asset_with_version("hook_definition", &name("hook"), content).await,
         ]
     }
 
@@ -61,7 +61,10 @@ async fn hook_receives_the_model_request_and_can_modify_it() {
     let replacement =
         json!({ "system_prompt": "Be brief.", "messages": [{ "role": "user", "content": "Sort this." }] });
     let changed = json!({ "decision": "modify", "reason_code": "shorter", "modified": replacement });
-    fixture.endpoint.respond_in_sequence([Script::json(&changed), Script::json(&json!({ "decision": "allow" }))]);
+    fixture.endpoint.respond_in_sequence([
+        ScriptedResponse::json(&changed),
+        ScriptedResponse::json(&json!({ "decision": "allow" })),
+    ]);
     let answer = fixture.execute(&workload, "a refund").await.expect(200);
     assert_eq!(answer["output"], "billing");
     let call = &fixture.provider.calls()[0].conversation;
@@ -96,7 +99,7 @@ async fn hook_receives_the_model_request_and_can_modify_it() {
 async fn hook_denial_fails_the_run_before_the_model_call() {
     let fixture = HookFixture::start(LOOPBACK).await;
     let workload = fixture.workload_with_endpoint("main", "pre_execute", json!({})).await;
-    fixture.endpoint.respond_with(Script::json(&json!({ "decision": "deny", "reason_code": "after_hours" })));
+    fixture.endpoint.respond_with(ScriptedResponse::json(&json!({ "decision": "deny", "reason_code": "after_hours" })));
     let refused = fixture.execute(&workload, "a refund").await.expect_refusal(422, "hook_denied");
     assert_eq!(fixture.provider.call_count(), 0);
     let read = wait_until_ended(&fixture.app, &refused["execution_id"]).await;
@@ -111,7 +114,7 @@ async fn hook_denial_fails_the_run_before_the_model_call() {
 async fn hook_can_require_human_review() {
     let fixture = HookFixture::start(LOOPBACK).await;
     let workload = fixture.workload_with_endpoint("main", "post_execute", json!({ "may": ["ask"] })).await;
-    fixture.endpoint.respond_with(Script::json(&json!({ "decision": "ask" })));
+    fixture.endpoint.respond_with(ScriptedResponse::json(&json!({ "decision": "ask" })));
     let waiting = fixture.execute(&workload, "a refund").await.expect(202);
     assert_eq!(waiting["review"], "pending");
     assert_eq!(fixture.endpoint.requests()[0].json()["value"], "billing");
@@ -126,15 +129,15 @@ async fn invalid_hook_responses_follow_on_error() {
         fixture.workload_with_endpoint("open", "pre_llm", json!({ "timeout_ms": 300, "on_error": "fail_open" })).await;
     let huge = "x".repeat(10 << 20);
     for (script, code) in [
-        (Script::hang(), "call_timeout"),
-        (Script::reset(), "call_broken"),
-        (Script::status(200, "{garbage"), "call_malformed_answer"),
-        (Script::status(500, "{}"), "call_refused"),
-        (Script::redirect("http://169.254.169.254/"), "call_refused"),
-        (Script::status(200, &huge), "call_answer_too_long"),
-        (Script::json(&json!({ "verdict": "allow" })), "hook_answer_malformed"),
-        (Script::json(&json!({ "decision": "allow", "reason_code": "no code" })), "hook_answer_malformed"),
-        (Script::json(&json!({ "decision": "ask" })), "hook_answer_not_allowed"),
+        (ScriptedResponse::hang(), "call_timeout"),
+        (ScriptedResponse::reset(), "call_broken"),
+        (ScriptedResponse::status(200, "{garbage"), "call_malformed_answer"),
+        (ScriptedResponse::status(500, "{}"), "call_refused"),
+        (ScriptedResponse::redirect("http://169.254.169.254/"), "call_refused"),
+        (ScriptedResponse::status(200, &huge), "call_answer_too_long"),
+        (ScriptedResponse::json(&json!({ "verdict": "allow" })), "hook_answer_malformed"),
+        (ScriptedResponse::json(&json!({ "decision": "allow", "reason_code": "no code" })), "hook_answer_malformed"),
+        (ScriptedResponse::json(&json!({ "decision": "ask" })), "hook_answer_not_allowed"),
     ] {
         let (model_calls, hook_calls) = (fixture.provider.call_count(), fixture.endpoint.request_count());
         fixture.endpoint.respond_with(script.clone());
@@ -162,7 +165,7 @@ async fn invalid_hook_responses_follow_on_error() {
 #[tokio::test]
 async fn loopback_hooks_require_an_egress_allowance() {
     let fixture = HookFixture::start("").await;
-    fixture.endpoint.respond_with(Script::json(&json!({ "decision": "allow" })));
+    fixture.endpoint.respond_with(ScriptedResponse::json(&json!({ "decision": "allow" })));
     let closed = fixture.workload_with_endpoint("closed", "pre_llm", json!({})).await;
     let open = fixture.workload_with_endpoint("open", "pre_llm", json!({ "on_error": "fail_open" })).await;
     let answer = fixture.execute(&closed, "a refund").await.expect(200);

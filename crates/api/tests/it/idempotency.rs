@@ -135,7 +135,10 @@ async fn keys_are_scoped_to_caller_tenant_route_and_resource() {
         .idempotency_key("shared");
     assert!(!is_replayed(&in_other_tenant.await));
     // Keys are scoped to the resource.
-    let (a, b) = (given.asset("prompt_template", "a").await, given.asset("prompt_template", "b").await);
+    let (a, b) = (
+        given.asset_without_versions("prompt_template", "a").await,
+        given.asset_without_versions("prompt_template", "b").await,
+    );
     for asset in [a, b] {
         let body = json!({ "content": { "system_prompt": "x" } });
         let answer = app.post(format!("/v1/assets/{asset}/versions"), body).idempotency_key("v").await;
@@ -160,12 +163,12 @@ async fn rejects_malformed_keys() {
 async fn refused_request_does_not_consume_its_key() {
     let app = TestApp::start().await;
     let given = app.fixtures();
-    given.asset("skill", "taken").await;
+    given.asset_without_versions("skill", "taken").await;
     let post =
         |slug: &str| app.post("/v1/assets", json!({ "slug": slug, "asset_kind": "skill", "owner_ref": "team:a" }));
     post("taken").idempotency_key("k").await.expect_refusal(409, "duplicate_slug");
     assert!(!is_replayed(&post("free").idempotency_key("k").await));
-    let prompt = given.asset("prompt_template", "prompt").await;
+    let prompt = given.asset_without_versions("prompt_template", "prompt").await;
     let version = |content: Value| app.post(format!("/v1/assets/{prompt}/versions"), json!({ "content": content }));
     version(json!({ "system_prompt": 1 })).idempotency_key("v").await.expect_refusal(400, "invalid_content");
     assert!(!is_replayed(&version(json!({ "system_prompt": "x" })).idempotency_key("v").await));
@@ -247,7 +250,7 @@ async fn replays_require_current_permissions() {
 #[tokio::test]
 async fn concurrent_duplicates_have_one_effect() {
     let app = TestApp::start().await;
-    let prompt = app.fixtures().asset("prompt_template", "prompt").await;
+    let prompt = app.fixtures().asset_without_versions("prompt_template", "prompt").await;
     let version = json!({ "content": { "system_prompt": "x" } });
     let asset = json!({ "slug": "one", "asset_kind": "skill", "owner_ref": "team:a" });
     let before = row_count(&app, "fact").await;

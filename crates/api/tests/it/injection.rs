@@ -6,7 +6,7 @@ use crate::{
     execution::{run, wait_until_ended},
 };
 use fairway_testkit::{
-    Behaviour, FaultyEndpoint, Script, StubProvider, TestApp,
+    Behaviour, FaultyEndpoint, ScriptedResponse, StubProvider, TestApp,
     app::{ActiveWorkload, Response},
 };
 use serde_json::{Value, json};
@@ -126,7 +126,7 @@ async fn hostile_provider_responses_are_rejected_within_bounds() {
     let given = app.fixtures();
     let route = json!({ "route_id": "main", "provider": "acme", "model": "small", "account_slot": "acme", "state": "approved" });
     let versions = vec![
-        given.version("model_policy", "models", json!({ "provider_route": route })).await,
+        given.asset_with_version("model_policy", "models", json!({ "provider_route": route })).await,
         given.prompt("prompt").await,
         given.policy("policy").await,
     ];
@@ -146,7 +146,7 @@ async fn hostile_provider_responses_are_rejected_within_bounds() {
         ),
         ("numbers", format!("{{{usual},\"usage\":{{\"prompt_tokens\":1e400,\"completion_tokens\":-1}}}}"), Value::Null),
     ] {
-        endpoint.respond_with(Script::status(200, &body));
+        endpoint.respond_with(ScriptedResponse::status(200, &body));
         let since = Instant::now();
         let run_result = run(&app, &workload).await.expect(200);
         assert!(since.elapsed() < TIME_LIMIT, "{what}: {:?}", since.elapsed());
@@ -161,7 +161,7 @@ async fn hostile_provider_responses_are_rejected_within_bounds() {
 #[tokio::test]
 async fn schema_references_are_never_fetched() {
     let endpoint = FaultyEndpoint::start().await;
-    endpoint.respond_with(Script::json(&json!({ "type": "string" })));
+    endpoint.respond_with(ScriptedResponse::json(&json!({ "type": "string" })));
     let app = TestApp::start().await;
     let file = app.home().join("schema.json");
     std::fs::write(&file, "{\"type\":\"string\"}").unwrap();
@@ -187,7 +187,7 @@ async fn schema_references_are_never_fetched() {
                 ),
             ] {
                 let slug = format!("{}-{target_index}-{number}", kind.replace('_', "-"));
-                let asset = app.fixtures().asset(kind, &slug).await;
+                let asset = app.fixtures().asset_without_versions(kind, &slug).await;
                 let answer = app.post(format!("/v1/assets/{asset}/versions"), json!({ "content": content })).await;
                 if is_refused {
                     assert_eq!(answer.status, 400, "{kind}: {schema}: {answer}");

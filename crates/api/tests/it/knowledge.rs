@@ -10,7 +10,7 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 use fairway_operations::knowledge::{Retrieval, RetrievalFailure, RetrievalRequest};
-use fairway_testkit::{FaultProxy, FaultyEndpoint, ProxyFault, Script, TestApp, app::Version};
+use fairway_testkit::{FaultProxy, FaultyEndpoint, ProxyFault, ScriptedResponse, TestApp, app::Version};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -65,7 +65,7 @@ fn document_ids(retrieval: &Retrieval) -> Vec<&str> {
 async fn retrieves_added_documents() {
     let app = TestApp::start().await;
     let content = knowledge_content("handbook");
-    let base = app.fixtures().version("knowledge_base", "handbook", content.clone()).await;
+    let base = app.fixtures().asset_with_version("knowledge_base", "handbook", content.clone()).await;
     assert_eq!(app.get(documents_path(&base)).await.expect(200), json!([]));
     assert_eq!(document_ids(&retrieve(&app, &base, &content, "leave").await.unwrap()), [""; 0]);
     let body = json!({ "documents": [
@@ -126,7 +126,7 @@ async fn retrieves_added_documents() {
 async fn rejects_invalid_documents_with_the_path_of_the_field() {
     let app = TestApp::start().await;
     let given = app.fixtures();
-    let base = given.version("knowledge_base", "handbook", knowledge_content("handbook")).await;
+    let base = given.asset_with_version("knowledge_base", "handbook", knowledge_content("handbook")).await;
     let refused = async |body: Value, path: &str, code: &str| {
         let detail = app.post(documents_path(&base), body).await.expect_refusal(422, "validation_error");
         assert_eq!((&detail["fields"][0]["path"], &detail["fields"][0]["code"]), (&json!(path), &json!(code)));
@@ -159,7 +159,7 @@ async fn rejects_invalid_documents_with_the_path_of_the_field() {
     // The text splits into too many chunks.
     let mut short = knowledge_content("short");
     short["retrieval"] = json!({ "chunk_size_tokens": 16 });
-    let short = given.version("knowledge_base", "short", short).await;
+    let short = given.asset_with_version("knowledge_base", "short", short).await;
     let words = "one two three four five six seven eight. ".repeat(5_000);
     let detail =
         app.post(documents_path(&short), text_document("a", &words)).await.expect_refusal(422, "validation_error");
@@ -167,7 +167,7 @@ async fn rejects_invalid_documents_with_the_path_of_the_field() {
     let prompt = given.prompt("prompt").await;
     app.post(documents_path(&prompt), text_document("a", "x")).await.expect_refusal(409, "not_a_knowledge_base");
     assert_eq!(app.get(documents_path(&prompt)).await.expect(200), json!([]));
-    let empty = given.asset("knowledge_base", "empty").await;
+    let empty = given.asset_without_versions("knowledge_base", "empty").await;
     let path = format!("/v1/assets/{empty}/documents?workspace_id={WORKSPACE}");
     app.post(path, text_document("a", "x")).await.expect_refusal(409, "knowledge_base_without_version");
     app.post(format!("/v1/assets/{}/archive?workspace_id={WORKSPACE}", base.asset_id), json!({})).await.expect(200);
@@ -183,7 +183,7 @@ async fn rejects_invalid_documents_with_the_path_of_the_field() {
 async fn concurrent_ingests_each_create_a_revision() {
     let app = TestApp::start().await;
     let content = knowledge_content("handbook");
-    let base = app.fixtures().version("knowledge_base", "handbook", content.clone()).await;
+    let base = app.fixtures().asset_with_version("knowledge_base", "handbook", content.clone()).await;
     let many = (0..8)
         .map(|number| app.post(documents_path(&base), text_document(&format!("d{number}"), "leave")).into_future());
     let answers = futures_util::future::join_all(many).await;
@@ -209,12 +209,13 @@ async fn reads_only_sources_that_the_caller_may_read() {
         content["source_ref"] = json!(at);
         content
     };
-    let artifacts = given.version("knowledge_base", "artifacts", content("artifacts", "artifact", "assets")).await;
+    let artifacts =
+        given.asset_with_version("knowledge_base", "artifacts", content("artifacts", "artifact", "assets")).await;
     let outside = content("outside", "http", "https://example.org/handbook");
-    let outside = given.version("knowledge_base", "outside", outside).await;
+    let outside = given.asset_with_version("knowledge_base", "outside", outside).await;
     let skill = json!({ "name": "leave", "description": "x", "body": "Thirty days of leave." });
-    let seen = given.version("skill", "seen", skill.clone()).await;
-    let hidden = given.in_workspace(&other).version("skill", "hidden", skill).await;
+    let seen = given.asset_with_version("skill", "seen", skill.clone()).await;
+    let hidden = given.in_workspace(&other).asset_with_version("skill", "hidden", skill).await;
     given.bind_role("user:ada", "author", "workspace", Some(WORKSPACE)).await;
     let source = |version: &Version| format!("assets/{}/{}/content.json", version.asset_id, version.asset_version_id);
     let by_source = |source: &str| json!({ "documents": [{ "document_id": "a", "source_ref": source }] });
@@ -252,18 +253,18 @@ async fn fetches_documents_only_from_allowed_addresses() {
     content["source_type"] = json!("http");
     content["source_ref"] = json!("https://example.org/handbook");
     // Loopback addresses are refused unless a setting allows them.
-    let base = closed.fixtures().version("knowledge_base", "handbook", content.clone()).await;
+    let base = closed.fixtures().asset_with_version("knowledge_base", "handbook", content.clone()).await;
     let detail = closed.post(documents_path(&base), source.clone()).await.expect_refusal(422, "validation_error");
     assert_eq!(detail["fields"][0]["code"], "source_not_fetched");
     assert_eq!(endpoint.request_count(), 0, "the endpoint gets no request");
-    let base = allowed.fixtures().version("knowledge_base", "handbook", content.clone()).await;
+    let base = allowed.fixtures().asset_with_version("knowledge_base", "handbook", content.clone()).await;
     // Errors and redirects are not documents.
-    for script in [Script::status(404, "no"), Script::status(302, "elsewhere")] {
+    for script in [ScriptedResponse::status(404, "no"), ScriptedResponse::status(302, "elsewhere")] {
         endpoint.respond_with(script);
         let detail = allowed.post(documents_path(&base), source.clone()).await.expect_refusal(422, "validation_error");
         assert_eq!(detail["fields"][0]["code"], "source_not_fetched");
     }
-    endpoint.respond_with(Script::json(&json!({ "a": 1 })));
+    endpoint.respond_with(ScriptedResponse::json(&json!({ "a": 1 })));
     allowed.post(documents_path(&base), source).await.expect(201);
     let found = retrieve(&allowed, &base, &content, "a").await.unwrap();
     assert_eq!((document_ids(&found), found.chunks[0].text.as_str()), (vec!["handbook"], "{\"a\":1}"));
@@ -273,7 +274,7 @@ async fn fetches_documents_only_from_allowed_addresses() {
 async fn revokes_a_contract_once_and_permanently() {
     let app = TestApp::start().await;
     let content = knowledge_content("handbook");
-    let base = app.fixtures().version("knowledge_base", "handbook", content.clone()).await;
+    let base = app.fixtures().asset_with_version("knowledge_base", "handbook", content.clone()).await;
     app.post(documents_path(&base), text_document("leave", "Thirty days of leave.")).await.expect(201);
     assert_eq!(document_ids(&retrieve(&app, &base, &content, "leave").await.unwrap()), ["leave"]);
     let path = format!("/v1/assets/{}/access-contract/revoke?workspace_id={WORKSPACE}", base.asset_id);
@@ -323,7 +324,7 @@ async fn revokes_a_contract_once_and_permanently() {
 async fn refuses_retrieval_unless_the_contract_allows_it() {
     let app = TestApp::start().await;
     let content = knowledge_content("handbook");
-    let base = app.fixtures().version("knowledge_base", "handbook", content.clone()).await;
+    let base = app.fixtures().asset_with_version("knowledge_base", "handbook", content.clone()).await;
     app.post(documents_path(&base), text_document("leave", "Thirty days of leave.")).await.expect(201);
     let refused = async |content: &Value, principal: &str, code: &str| match retrieve_as(
         &app, &base, content, principal, "leave",
@@ -362,8 +363,8 @@ async fn limits_the_total_size_of_fetched_sources() {
     let mut content = knowledge_content("handbook");
     content["source_type"] = json!("http");
     content["source_ref"] = json!("https://example.org/handbook");
-    let base = app.fixtures().version("knowledge_base", "handbook", content).await;
-    endpoint.respond_with(Script::json(&json!("a".repeat(1_000_000))));
+    let base = app.fixtures().asset_with_version("knowledge_base", "handbook", content).await;
+    endpoint.respond_with(ScriptedResponse::json(&json!("a".repeat(1_000_000))));
     let source = |name| json!({ "document_id": format!("d{name}"), "source_ref": endpoint.url("/handbook") });
     let sources: Vec<Value> = (0..20).map(source).collect();
     let detail =
@@ -379,8 +380,8 @@ async fn releases_record_the_document_revisions_of_their_approval() {
     use fairway_domain::{id::ReleaseId, knowledge::IndexRevision, slug::Slug};
     let app = TestApp::start().await;
     let given = app.fixtures();
-    let base = given.version("knowledge_base", "handbook", knowledge_content("handbook")).await;
-    let empty = given.version("knowledge_base", "empty", knowledge_content("empty")).await;
+    let base = given.asset_with_version("knowledge_base", "handbook", knowledge_content("handbook")).await;
+    let empty = given.asset_with_version("knowledge_base", "empty", knowledge_content("empty")).await;
     app.post(documents_path(&base), text_document("leave", "Thirty days.")).await.expect(201);
     let workload = given.workload("main").await;
     let policy = given.policy("policy").await;
@@ -418,7 +419,7 @@ async fn releases_record_the_document_revisions_of_their_approval() {
 #[tokio::test]
 async fn ingest_that_cannot_be_read_back_reports_an_unknown_outcome() {
     let calm = TestApp::start().await;
-    let base = calm.fixtures().version("knowledge_base", "handbook", knowledge_content("handbook")).await;
+    let base = calm.fixtures().asset_with_version("knowledge_base", "handbook", knowledge_content("handbook")).await;
     let line = FaultProxy::to_database(calm.database(), 1);
     let shaky = TestApp::builder().sharing_storage_of(&calm).through_proxy(&line).start().await;
     line.set_fault(ProxyFault::Matching("SELECT revision FROM knowledge_ingest"));

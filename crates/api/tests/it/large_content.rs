@@ -68,7 +68,10 @@ fn version_with_texts(order: impl Iterator<Item = usize>) -> String {
 async fn large_content_is_created_and_compared_within_memory_limits() {
     let app = TestApp::start().await;
     let (given, address) = (app.fixtures(), app.address());
-    let asset = given.version("model_config", "config", json!({ "provider": "stub", "model": "echo" })).await.asset_id;
+    let asset = given
+        .asset_with_version("model_config", "config", json!({ "provider": "stub", "model": "echo" }))
+        .await
+        .asset_id;
     let path = format!("/v1/assets/{asset}/versions");
     let mut versions = Vec::new();
     for body in [version_with_texts(0..49_900), version_with_texts((0..49_900).rev())] {
@@ -89,7 +92,10 @@ async fn large_content_is_created_and_compared_within_memory_limits() {
 async fn limits_content_by_its_size_in_memory() {
     let app = TestApp::start().await;
     let (given, address) = (app.fixtures(), app.address());
-    let asset = given.version("model_config", "config", json!({ "provider": "stub", "model": "echo" })).await.asset_id;
+    let asset = given
+        .asset_with_version("model_config", "config", json!({ "provider": "stub", "model": "echo" }))
+        .await
+        .asset_id;
     let path = format!("/v1/assets/{asset}/versions");
     for (many, status) in [(7_000, 201), (24_000, 413), (49_000, 413)] {
         let body = version_with_items(0..many, |_| r#"{"a":1}"#.to_owned());

@@ -163,7 +163,7 @@ steps:
 async fn inserted_chunks_are_found_like_ingested_ones() {
     let app = TestApp::start().await;
     let given = app.fixtures();
-    let base = given.version("knowledge_base", "base", knowledge_content("base")).await;
+    let base = given.asset_with_version("knowledge_base", "base", knowledge_content("base")).await;
     let documents = format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", base.asset_id);
     let first = json!({ "documents": [{ "document_id": "first", "text": "unmistakable" }] });
     app.post(&documents, first).await.expect(201);

@@ -145,7 +145,7 @@ async fn flow_with_a_large_prompt_counts_as_large() {
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let given = app.fixtures();
     let content = json!({ "system_prompt": "Sort. ".repeat(40_000) });
-    let prompt = given.version("prompt_template", "long", content).await;
+    let prompt = given.asset_with_version("prompt_template", "long", content).await;
     let versions = vec![
         given.policy("policy").await,
         given.model_policy("model").await,

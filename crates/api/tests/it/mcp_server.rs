@@ -72,13 +72,13 @@ impl ServerPair {
         let mut server =
             json!({ "name": "com.example/tickets", "transport": { "type": "streamable-http", "url": url } });
         server.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        given.version("mcp_server", slug, server).await;
+        given.asset_with_version("mcp_server", slug, server).await;
         let named = |what: &str| format!("{slug}-{what}");
         vec![
             given.policy(&named("policy")).await,
-            given.version("model_policy", &named("models"), models).await,
+            given.asset_with_version("model_policy", &named("models"), models).await,
             given.flow(&named("flow"), AGENT_FLOW).await,
-            given.version("tool_definition", &named("sorter"), self.tool_definition(slug).await).await,
+            given.asset_with_version("tool_definition", &named("sorter"), self.tool_definition(slug).await).await,
         ]
     }
 

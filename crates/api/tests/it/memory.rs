@@ -28,7 +28,9 @@ async fn start_with_provider() -> (Arc<StubProvider>, TestApp) {
 }
 
 async fn release_versions(given: &Fixtures, slug: &str) -> Vec<Version> {
-    let prompt = given.version("prompt_template", &format!("{slug}-prompt"), json!({ "system_prompt": PROMPT })).await;
+    let prompt = given
+        .asset_with_version("prompt_template", &format!("{slug}-prompt"), json!({ "system_prompt": PROMPT }))
+        .await;
     vec![prompt, given.model_policy(&format!("{slug}-model")).await, given.policy(&format!("{slug}-policy")).await]
 }
 
@@ -45,7 +47,7 @@ async fn active_with_memory_and_bases(
     bases: Vec<Version>,
 ) -> ActiveWorkload {
     let mut versions = release_versions(given, slug).await;
-    versions.push(given.version("memory", &format!("{slug}-memory"), memory_content(&more)).await);
+    versions.push(given.asset_with_version("memory", &format!("{slug}-memory"), memory_content(&more)).await);
     versions.extend(bases);
     given.active_workload_with(slug, versions).await
 }
@@ -305,7 +307,7 @@ async fn does_not_replay_unmasked_turns_under_a_masking_version() {
     let (provider, app) = start_with_provider().await;
     let given = app.fixtures();
     let versions = release_versions(&given, "main").await;
-    let asset = given.version("memory", "memory", memory_content(&json!({ "pii": "allow" }))).await;
+    let asset = given.asset_with_version("memory", "memory", memory_content(&json!({ "pii": "allow" }))).await;
     let release = async |workload: &str, memory: Version| {
         let mut bound = versions.clone();
         bound.push(memory);
@@ -351,13 +353,13 @@ async fn unsupported_memory_settings_block_the_activation() {
         ("explicit", json!({ "write_policy": "explicit" })),
         ("consent", json!({ "consent_required": true })),
     ] {
-        let asset = given.version("memory", slug, memory_content(&more)).await;
+        let asset = given.asset_with_version("memory", slug, memory_content(&more)).await;
         let message = blocked(vec![asset]).await;
         assert!(message.contains(&format!("`{slug}`")), "{message}");
     }
     let two = vec![
-        given.version("memory", "one", memory_content(&json!({}))).await,
-        given.version("memory", "two", memory_content(&json!({}))).await,
+        given.asset_with_version("memory", "one", memory_content(&json!({}))).await,
+        given.asset_with_version("memory", "two", memory_content(&json!({}))).await,
     ];
     assert!(blocked(two).await.contains("more than one"));
 }

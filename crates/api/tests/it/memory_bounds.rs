@@ -117,9 +117,9 @@ async fn authorizes_caller_before_reading_a_large_body() {
     let app = TestApp::start().await;
     let given = app.fixtures();
     given.bind_role("user:vera", "viewer", "workspace", Some(WORKSPACE)).await;
-    let prompt = given.asset("prompt_template", "prompt").await;
-    let base = given.asset("knowledge_base", "base").await;
-    let flow = given.asset("orchestration_flow", "flow").await;
+    let prompt = given.asset_without_versions("prompt_template", "prompt").await;
+    let base = given.asset_without_versions("knowledge_base", "base").await;
+    let flow = given.asset_without_versions("orchestration_flow", "flow").await;
     let from = format!("?workspace_id={WORKSPACE}");
     let nothing = "00000000-0000-7000-8000-0000000000ff";
     for (path, status) in [
@@ -174,7 +174,7 @@ async fn disconnects_a_client_that_reads_below_the_minimum_throughput() {
         TestApp::builder().sharing_storage_of(&app).setting("FAIRWAY_HEADER_TIMEOUT", "1s").start().await;
     let texts: Vec<String> = (0..49_000).map(|number| format!("{number:070}")).collect();
     let content = json!({ "provider": "stub", "model": "echo", "params": { "texts": texts } });
-    let version = app.fixtures().version("model_config", "large", content).await;
+    let version = app.fixtures().asset_with_version("model_config", "large", content).await;
     let (asset, version) = (version.asset_id, version.asset_version_id);
     let path = format!("/v1/assets/{asset}/versions/{version}?workspace_id={WORKSPACE}");
     let socket = TcpSocket::new_v4().unwrap();

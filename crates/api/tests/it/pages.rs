@@ -85,12 +85,12 @@ async fn cursors_visit_every_row_of_every_list_once() {
 async fn pagination_neither_misses_nor_repeats_rows_of_a_growing_list() {
     let app = TestApp::start().await;
     for number in 0..6 {
-        app.fixtures().asset("skill", &format!("old-{number}")).await;
+        app.fixtures().asset_without_versions("skill", &format!("old-{number}")).await;
     }
     let first = app.get("/v1/assets?limit=4").await;
     let mut seen: Vec<Value> = first.expect(200).as_array().unwrap().clone();
     for number in 0..3 {
-        app.fixtures().asset("skill", &format!("new-{number}")).await;
+        app.fixtures().asset_without_versions("skill", &format!("new-{number}")).await;
     }
     seen.extend(all_rows(&app, next_page_path(&first).unwrap()).await);
     let slugs: Vec<&str> = seen.iter().map(|row| row["slug"].as_str().unwrap()).collect();
@@ -106,7 +106,7 @@ async fn asset_filters_apply_alone_and_combined() {
     for (number, kind) in ["skill", "skill", "policy_bundle", "memory", "skill"].into_iter().enumerate() {
         for (place, workspace) in [("a", WORKSPACE), ("b", other.as_str())] {
             let slug = format!("{place}-{number}");
-            let asset = given.in_workspace(workspace).asset(kind, &slug).await;
+            let asset = given.in_workspace(workspace).asset_without_versions(kind, &slug).await;
             let state = if number % 2 == 0 { "active" } else { "retired" };
             if state == "retired" {
                 app.post(format!("/v1/assets/{asset}/retire?workspace_id={workspace}"), json!({})).await.expect(200);
@@ -159,7 +159,7 @@ async fn asset_filters_apply_alone_and_combined() {
 #[tokio::test]
 async fn rejects_invalid_filter_values_including_sql() {
     let app = TestApp::start().await;
-    app.fixtures().asset("skill", "thing").await;
+    app.fixtures().asset_without_versions("skill", "thing").await;
     for value in
         ["'; DROP TABLE asset; --", "skill' OR '1'='1", "%25", "_", "skill%00", "SKILL", "skill ", "(a|b)*c", "🙂"]
     {
@@ -178,7 +178,7 @@ async fn rejects_invalid_filter_values_including_sql() {
 async fn a_cursor_is_valid_only_for_its_own_list() {
     let app = TestApp::start().await;
     for number in 0..3 {
-        app.fixtures().asset("skill", &format!("thing-{number}")).await;
+        app.fixtures().asset_without_versions("skill", &format!("thing-{number}")).await;
     }
     let first = app.get("/v1/assets?limit=1&asset_kind=skill").await;
     let linked = next_page_path(&first).unwrap();

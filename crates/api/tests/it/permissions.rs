@@ -4,7 +4,7 @@
 use crate::fixture::WorkspaceFixture;
 use fairway_operations::access::Operation;
 use fairway_testkit::{
-    SinglePermissions, TestApp,
+    PermissionsByActorName, TestApp,
     app::{Request, Response},
 };
 use std::collections::BTreeSet;
@@ -253,19 +253,19 @@ impl Outcome {
 
 /// Names of callers and the permissions that they hold.
 fn callers(needs: RequiredPermissions) -> Vec<(String, BTreeSet<&'static str>)> {
-    let exactly = |held: &[&'static str]| (SinglePermissions::holding(held), held.iter().copied().collect());
+    let exactly = |held: &[&'static str]| (PermissionsByActorName::holding(held), held.iter().copied().collect());
     let mut callers = vec![exactly(&[]), exactly(&needs.all_permissions())];
     callers.extend(PERMISSIONS.iter().map(|one| exactly(&[one])));
     callers.extend(PERMISSIONS.iter().map(|missing| {
         let held = PERMISSIONS.iter().copied().filter(|one| one != missing);
-        (SinglePermissions::lacking(&[missing]), held.collect())
+        (PermissionsByActorName::lacking(&[missing]), held.collect())
     }));
     callers
 }
 
 /// Sends every operation of a table as every caller, and compares the responses with the table.
 async fn assert_table(table: &[(&str, RequiredPermissions)]) {
-    let app = TestApp::builder().access(SinglePermissions::layer()).start().await;
+    let app = TestApp::builder().access(PermissionsByActorName::layer()).start().await;
     let stage = WorkspaceFixture::create(&app).await;
     let mut bound = BTreeSet::new();
     let mut wrong = Vec::new();
@@ -352,11 +352,11 @@ async fn granting_a_role_requires_its_permissions_and_workspace_manage() {
         "notification.read",
         "notification.preference.self_manage",
     ];
-    let app = TestApp::builder().access(SinglePermissions::layer()).start().await;
+    let app = TestApp::builder().access(PermissionsByActorName::layer()).start().await;
     let stage = WorkspaceFixture::create(&app).await;
     let needed: Vec<&str> = std::iter::once("workspace.manage").chain(VIEWER).collect();
     for permission in PERMISSIONS {
-        let caller = SinglePermissions::lacking(&[permission]);
+        let caller = PermissionsByActorName::lacking(&[permission]);
         stage.fixtures.bind_role(&caller, "viewer", "platform", None).await;
         let answer = stage.successful_request(GRANT_OPERATION).await.as_actor(&caller).await;
         let expected = if needed.contains(&permission) {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 async fn prompt_version(given: &Fixtures, slug: &str, text: &str) -> Version {
-    given.version("prompt_template", slug, json!({ "system_prompt": text })).await
+    given.asset_with_version("prompt_template", slug, json!({ "system_prompt": text })).await
 }
 
 /// Starts a server whose stub provider records its calls.
@@ -117,7 +117,7 @@ async fn rejects_invalid_references_when_a_prompt_is_created() {
     let given = app.fixtures();
     prompt_version(&given, "tone", "be kind").await;
     prompt_version(&given, "outer", "see @asset-ref:tone").await;
-    given.asset("prompt_template", "empty").await;
+    given.asset_without_versions("prompt_template", "empty").await;
     given.policy("policy").await;
     // A workspace of another namespace, in which one of the callers has a role.
     let far = given.workspace("far", "far").await;
@@ -127,7 +127,7 @@ async fn rejects_invalid_references_when_a_prompt_is_created() {
             given.bind_role(who, "author", "workspace", Some(scope)).await;
         }
     }
-    let mine = given.asset("prompt_template", "mine").await;
+    let mine = given.asset_without_versions("prompt_template", "mine").await;
     let path = format!("/v1/assets/{mine}/versions");
     let canary = "canary-of-a-secret";
     for (text, by, code, offset) in [
@@ -171,7 +171,7 @@ async fn rejects_invalid_references_when_a_prompt_is_created() {
 #[tokio::test]
 async fn rejects_commands_that_the_prompt_does_not_allow() {
     let app = TestApp::start().await;
-    let id = app.fixtures().asset("prompt_template", "mine").await;
+    let id = app.fixtures().asset_without_versions("prompt_template", "mine").await;
     let path = format!("/v1/assets/{id}/versions");
     let make = |text: &str| {
         let content = json!({ "system_prompt": text, "allowed_commands": ["summarize", "close-ticket"] });
@@ -232,7 +232,7 @@ async fn input_values_are_inserted_as_plain_text() {
         "system_prompt": "[$arg:topic] {{free}}",
         "variables": [{ "name": "topic" }],
     });
-    given.version("prompt_template", "head", head).await;
+    given.asset_with_version("prompt_template", "head", head).await;
     let content = json!({
         "system_prompt": "@asset-ref:head $arg:topic $arg:count $arg:strict $arg:tags {{free}} !command:go",
         "variables": [
@@ -242,7 +242,7 @@ async fn input_values_are_inserted_as_plain_text() {
         "allowed_commands": ["go"],
     });
     let versions = vec![
-        given.version("prompt_template", "main", content).await,
+        given.asset_with_version("prompt_template", "main", content).await,
         given.model_policy("model").await,
         given.policy("policy").await,
     ];
@@ -270,7 +270,7 @@ async fn hostile_prompts_use_bounded_resources() {
     for slug in ["big", "large", "huge"] {
         prompt_version(&given, slug, &"x".repeat(3 << 19)).await;
     }
-    let id = given.asset("prompt_template", "mine").await;
+    let id = given.asset_without_versions("prompt_template", "mine").await;
     let path = format!("/v1/assets/{id}/versions");
     let many = |token: &str, count: usize| token.repeat(count);
     let hidden = "@a\u{200b}".repeat(300_000);

@@ -7,7 +7,7 @@ use crate::{
     execution::{run, wait_until_ended},
 };
 use fairway_testkit::{
-    FaultyEndpoint, Script, TestApp,
+    FaultyEndpoint, ScriptedResponse, TestApp,
     app::{ActiveWorkload, Client, Fixtures},
 };
 use serde_json::{Value, json};
@@ -17,15 +17,15 @@ use tempfile::TempDir;
 /// A unique value in the format of a key.
 const KEY: &str = "sk-live-CANARYqxzw7781";
 
-fn chat_response(text: &str) -> Script {
+fn chat_response(text: &str) -> ScriptedResponse {
     let choice = json!({ "index": 0, "message": { "role": "assistant", "content": text }, "finish_reason": "stop" });
-    Script::json(&json!({
+    ScriptedResponse::json(&json!({
         "model": "small-2026", "choices": [choice], "usage": { "prompt_tokens": 40, "completion_tokens": 2 },
     }))
 }
 
-fn message_response(text: &str) -> Script {
-    Script::json(&json!({
+fn message_response(text: &str) -> ScriptedResponse {
+    ScriptedResponse::json(&json!({
         "type": "message", "model": "other-2026", "content": [{ "type": "text", "text": text }],
         "stop_reason": "end_turn", "usage": { "input_tokens": 30, "output_tokens": 1 },
     }))
@@ -78,12 +78,12 @@ async fn active_workload_under(given: &Fixtures, slug: &str, profile: Option<Val
         "supports_streaming": true,
     });
     let mut versions = vec![
-        given.version("model_policy", &format!("{slug}-model"), content).await,
+        given.asset_with_version("model_policy", &format!("{slug}-model"), content).await,
         given.prompt(&format!("{slug}-prompt")).await,
         given.policy(&format!("{slug}-policy")).await,
     ];
     if let Some(profile) = profile {
-        versions.push(given.version("sovereignty_profile", &format!("{slug}-profile"), profile).await);
+        versions.push(given.asset_with_version("sovereignty_profile", &format!("{slug}-profile"), profile).await);
     }
     given.active_workload_with(slug, versions).await
 }
@@ -130,12 +130,12 @@ async fn falls_back_to_the_next_route_on_provider_errors() {
     let workload = active_workload(&app.fixtures(), "main").await;
     accounts.anthropic.respond_with(message_response("other"));
     for (script, code) in [
-        (Script::status(503, "no"), "provider_unavailable"),
-        (Script::status(429, "no").header("Retry-After", "60"), "provider_busy"),
-        (Script::status(408, "no"), "provider_timeout"),
-        (Script::status(409, "no"), "provider_unavailable"),
-        (Script::status(200, "<html>"), "provider_malformed_answer"),
-        (Script::reset(), "provider_unavailable"),
+        (ScriptedResponse::status(503, "no"), "provider_unavailable"),
+        (ScriptedResponse::status(429, "no").header("Retry-After", "60"), "provider_busy"),
+        (ScriptedResponse::status(408, "no"), "provider_timeout"),
+        (ScriptedResponse::status(409, "no"), "provider_unavailable"),
+        (ScriptedResponse::status(200, "<html>"), "provider_malformed_answer"),
+        (ScriptedResponse::reset(), "provider_unavailable"),
     ] {
         accounts.openai.respond_with(script);
         let answer = run(&app, &workload).await.expect(200);
@@ -154,7 +154,9 @@ async fn provider_refusal_fails_the_step_without_fallback() {
     let accounts = ProviderAccounts::start().await;
     let app = TestApp::builder().config_file(accounts.settings()).start().await;
     let workload = active_workload(&app.fixtures(), "main").await;
-    accounts.openai.respond_with(Script::status(400, "{\"error\": {\"message\": \"your prompt is too long\"}}"));
+    accounts
+        .openai
+        .respond_with(ScriptedResponse::status(400, "{\"error\": {\"message\": \"your prompt is too long\"}}"));
     accounts.anthropic.respond_with(message_response("never"));
     let answer = run(&app, &workload).await.expect(200);
     assert_eq!((&answer["status"], &answer["error"]["code"]), (&json!("failed"), &json!("provider_refused")));
@@ -173,12 +175,12 @@ async fn provider_keys_never_leave_the_server() {
     let echo = json!({ "error": { "message": format!("bad key {KEY}") } }).to_string();
     accounts.openai.respond_in_sequence([
         chat_response("billing"),
-        Script::status(401, &echo),
-        Script::status(503, &echo).header("X-Key", KEY),
-        Script::status(200, &format!("{KEY} is no JSON")),
-        Script::reset(),
+        ScriptedResponse::status(401, &echo),
+        ScriptedResponse::status(503, &echo).header("X-Key", KEY),
+        ScriptedResponse::status(200, &format!("{KEY} is no JSON")),
+        ScriptedResponse::reset(),
     ]);
-    accounts.anthropic.respond_with(Script::status(500, &echo));
+    accounts.anthropic.respond_with(ScriptedResponse::status(500, &echo));
     let mut received = String::new();
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
     for _ in 0..5 {
@@ -212,7 +214,7 @@ async fn falls_back_when_the_account_is_at_its_concurrency_limit() {
     let settings = accounts.settings().replace("concurrency = 4", "concurrency = 1");
     let app = TestApp::builder().config_file(settings).start().await;
     let workload = active_workload(&app.fixtures(), "main").await;
-    accounts.openai.respond_with(Script::hang());
+    accounts.openai.respond_with(ScriptedResponse::hang());
     accounts.anthropic.respond_with(message_response("other"));
     let held = run(&app, &workload).header("Prefer", "respond-async").await.expect(202)["execution_id"].clone();
     accounts.openai.wait_for_requests(1).await;
@@ -240,7 +242,7 @@ async fn streams_deltas_while_the_provider_sends_them() {
         "usage": { "prompt_tokens": 40, "completion_tokens": 2 },
     });
     let events = [delta_event("bil"), delta_event("ling"), format!("data: {end}\n\n"), "data: [DONE]\n\n".to_owned()];
-    accounts.openai.respond_with(Script::events(events).pausing());
+    accounts.openai.respond_with(ScriptedResponse::events(events).pausing());
     let id = async_run(&app, &workload).await.expect(202)["execution_id"].clone();
     let mut stream = EventStream::open(&app, &execution_path(&id, "/events"), "").await;
     let mut deltas = Vec::new();
@@ -259,7 +261,7 @@ async fn streams_deltas_while_the_provider_sends_them() {
     assert_eq!((&call["tokens_in"], &call["cost_micros"]), (&json!(40), &json!(8)));
 
     // A truncated stream is discarded, and the fallback account answers.
-    accounts.openai.respond_with(Script::events([delta_event("wrong")]).truncated());
+    accounts.openai.respond_with(ScriptedResponse::events([delta_event("wrong")]).truncated());
     accounts.anthropic.respond_with(message_response("right"));
     let id = async_run(&app, &workload).await.expect(202)["execution_id"].clone();
     assert_eq!(wait_until_ended(&app, &id).await["queued_result"]["result"], "right");

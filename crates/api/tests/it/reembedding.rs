@@ -345,7 +345,7 @@ async fn chunk_limit_is_the_same_in_code_messages_and_openapi() {
     // Each paragraph is one chunk, because two do not fit into a chunk.
     let mut content = crate::fixture::knowledge_content("many");
     content["retrieval"] = json!({ "strategy": "lexical", "chunk_size_tokens": 16 });
-    let many = app.fixtures().version("knowledge_base", "many", content).await;
+    let many = app.fixtures().asset_with_version("knowledge_base", "many", content).await;
     let paragraph = "One two three four five six seven eight nine ten eleven twelve.\n\n";
     let refused = app.post(documents_path(&many, ""), text_document("many", &paragraph.repeat(MAX_CHUNKS + 1))).await;
     let problem = &refused.expect_refusal(422, "validation_error")["fields"][0];

@@ -18,7 +18,7 @@ async fn freezes_transitive_references() {
         "name": "Support", "instructions": "Solve it.",
         "model_policy_ref": { "slug": "models", "version": "v1" }, "skills": [{ "slug": "triage" }],
     });
-    let agent = given.version("agent", "support", agent).await;
+    let agent = given.asset_with_version("agent", "support", agent).await;
     let release = given.draft(&given.workload("desk").await, std::slice::from_ref(&agent)).await;
     let path = format!("/v1/releases/{release}/transition");
     let submit = || app.post(&path, json!({ "to_state": "review_ready" }));
@@ -31,13 +31,13 @@ async fn freezes_transitive_references() {
     let models = given.model_policy("models").await;
     let mut skill = json!({ "name": "triage", "description": "Sorts.", "body": "Read it.", "license": "MIT" });
     skill["sandbox_profile_ref"] = json!({ "slug": "sandbox" });
-    let triage = given.version("skill", "triage", skill.clone()).await;
+    let triage = given.asset_with_version("skill", "triage", skill.clone()).await;
     // The skill exists; the reference of the skill does not resolve.
     let refused = submit().await.expect_refusal(422, "reference_unresolved");
     assert_eq!(refused["missing"].as_array().unwrap().len(), 1, "{refused}");
     let open = &refused["missing"][0];
     assert_eq!((&open["asset_slug"], &open["path"]), (&json!("triage"), &json!("content.sandbox_profile_ref")));
-    let sandbox = given.version("sandbox_profile", "sandbox", example_content("sandbox_profile")).await;
+    let sandbox = given.asset_with_version("sandbox_profile", "sandbox", example_content("sandbox_profile")).await;
     submit().await.expect(200);
 
     let frozen = || async { app.get(format!("/v1/releases/{release}")).await.expect(200)["references"].clone() };
@@ -66,8 +66,9 @@ async fn freezes_transitive_references() {
 async fn transition_returns_the_release_as_it_is_read() {
     let app = TestApp::start().await;
     let given = app.fixtures();
-    given.version("prompt_template", "text", json!({ "system_prompt": "Be brief." })).await;
-    let agent = given.version("agent", "short", json!({ "name": "Short", "prompt_ref": { "slug": "text" } })).await;
+    given.asset_with_version("prompt_template", "text", json!({ "system_prompt": "Be brief." })).await;
+    let agent =
+        given.asset_with_version("agent", "short", json!({ "name": "Short", "prompt_ref": { "slug": "text" } })).await;
     let release = given.draft(&given.workload("hall").await, &[agent]).await;
     let path = format!("/v1/releases/{release}");
     for (state, references) in [("review_ready", 1), ("draft", 0), ("review_ready", 1), ("retired", 1)] {
@@ -89,8 +90,8 @@ async fn reference_to_a_wrong_kind_blocks_submission() {
     let agent = json!({
         "name": "Support", "prompt_ref": text, "model_policy_ref": text, "tools": [text], "memory_ref": text,
     });
-    let agent = given.version("agent", "support", agent).await;
-    given.version("prompt_template", "text", json!({ "system_prompt": "Be brief." })).await;
+    let agent = given.asset_with_version("agent", "support", agent).await;
+    given.asset_with_version("prompt_template", "text", json!({ "system_prompt": "Be brief." })).await;
     let release = given.draft(&given.workload("desk").await, std::slice::from_ref(&agent)).await;
     let path = format!("/v1/releases/{release}");
     let submit = || app.post(format!("{path}/transition"), json!({ "to_state": "review_ready" }));
@@ -107,7 +108,7 @@ async fn reference_to_a_wrong_kind_blocks_submission() {
 
     // A reference to the right kind does not block.
     let agent = json!({ "name": "Short", "prompt_ref": text });
-    let agent = given.version("agent", "short", agent).await;
+    let agent = given.asset_with_version("agent", "short", agent).await;
     let release = given.draft(&given.workload("hall").await, &[agent]).await;
     given.transition(&release, "review_ready").await;
 }
@@ -118,17 +119,17 @@ async fn equal_references_resolve_to_one_version_under_concurrent_changes() {
     let app = TestApp::start().await;
     let given = app.fixtures();
     let agent = |name: &str| json!({ "name": name, "instructions": "Solve it." });
-    let helper = given.version("agent", "helper", agent("Helper")).await;
+    let helper = given.asset_with_version("agent", "helper", agent("Helper")).await;
     // Resolution of an asset from another workspace reads its grants, where the test blocks it.
     let elsewhere = given.workspace("elsewhere", "elsewhere").await;
-    let far = given.in_workspace(&elsewhere).version("agent", "far", agent("Far")).await;
+    let far = given.in_workspace(&elsewhere).asset_with_version("agent", "far", agent("Far")).await;
     let grants = format!("/v1/assets/{}/grants?workspace_id={elsewhere}", far.asset_id);
     app.post(grants, json!({ "grantee_workspace_id": WORKSPACE })).await.expect(201);
     let mut lead = agent("Lead");
     lead["sub_agents"] = json!([
         { "ref": { "slug": "helper" } }, { "ref": { "slug": "far" } }, { "ref": { "slug": "helper" } },
     ]);
-    let lead = given.version("agent", "lead", lead).await;
+    let lead = given.asset_with_version("agent", "lead", lead).await;
     let release = given.draft(&given.workload("desk").await, std::slice::from_ref(&lead)).await;
 
     let owner = app.database().connect_as_owner().await.unwrap();
@@ -170,11 +171,11 @@ async fn skill_body_is_inserted_into_a_prompt_verbatim() {
     let given = app.fixtures();
     let body = "Use {{topic}}, $arg:topic and !command:anything as they stand.";
     let skill = json!({ "name": "style", "description": "How to write.", "body": body });
-    given.version("skill", "style", skill).await;
+    given.asset_with_version("skill", "style", skill).await;
     let nested = json!({ "name": "nested", "description": "Includes more.", "body": "see @asset-ref:style" });
-    given.version("skill", "nested", nested).await;
+    given.asset_with_version("skill", "nested", nested).await;
     let prompt = |text: &str| json!({ "system_prompt": text, "variables": [{ "name": "topic" }] });
-    let main = given.version("prompt_template", "main", prompt("$arg:topic: @asset-ref:style")).await;
+    let main = given.asset_with_version("prompt_template", "main", prompt("$arg:topic: @asset-ref:style")).await;
     let path = format!("/v1/assets/{}/versions", main.asset_id);
     let refused = app.post(&path, json!({ "content": prompt("@asset-ref:nested") })).await;
     refused.expect_refusal(422, "prompt_nested_reference");

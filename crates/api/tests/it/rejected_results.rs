@@ -7,7 +7,7 @@ use crate::{
     openapi_routes::{Route, routes},
 };
 use fairway_testkit::{
-    FaultyEndpoint, Script, TestDatabase,
+    FaultyEndpoint, ScriptedResponse, TestDatabase,
     app::{ActiveWorkload, Client, Request, Version},
 };
 use serde_json::{Value, json};
@@ -162,8 +162,8 @@ impl ReviewedServer {
     }
 }
 
-fn completion_response(message: Value, reason: &str) -> Script {
-    Script::json(&json!({
+fn completion_response(message: Value, reason: &str) -> ScriptedResponse {
+    ScriptedResponse::json(&json!({
         "model": "small-2026", "choices": [{ "index": 0, "message": message, "finish_reason": reason }],
         "usage": { "prompt_tokens": 4, "completion_tokens": 2 },
     }))
@@ -186,10 +186,10 @@ async fn reviewed_versions(client: &Client) -> Vec<Version> {
     } });
     vec![
         given.policy_with_rules("policy", rules).await,
-        given.version("model_policy", "models", model).await,
-        given.version("tool_definition", "search", search).await,
-        given.version("knowledge_base", "handbook", base).await,
-        given.version("memory", "memory", json!({ "scope": "session", "type": "buffer" })).await,
+        given.asset_with_version("model_policy", "models", model).await,
+        given.asset_with_version("tool_definition", "search", search).await,
+        given.asset_with_version("knowledge_base", "handbook", base).await,
+        given.asset_with_version("memory", "memory", json!({ "scope": "session", "type": "buffer" })).await,
         given.flow("flow", FLOW).await,
     ]
 }

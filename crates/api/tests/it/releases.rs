@@ -238,7 +238,7 @@ async fn guardrails_with_patterns(app: &TestApp, slug: &str, count: usize) -> Ve
             "reason_code": "listed", "pattern": format!("word{number}") })
     };
     let content = json!({ "guardrails": (0..count).map(rail).collect::<Vec<_>>() });
-    app.fixtures().version("guardrail_config", slug, content).await
+    app.fixtures().asset_with_version("guardrail_config", slug, content).await
 }
 
 #[tokio::test]
@@ -285,7 +285,7 @@ async fn refuses_release_whose_schemas_compile_too_large() {
         "name": "look_up", "binding": { "kind": "http", "ref": "https://api.example.com/orders" },
         "input_schema": { "anyOf": vec![json!({ "pattern": "a{1,9}" }); 33] },
     });
-    let tool = given.version("tool_definition", "look-up", content).await;
+    let tool = given.asset_with_version("tool_definition", "look-up", content).await;
     let release = given.draft(&workload, &[policy, tool.clone()]).await;
     let second = bind(&app, &release, &tool).await.expect(201)["binding_id"].clone();
     transition_to(&app, &release, "review_ready").await.expect_refusal(409, "release_too_large");
@@ -304,7 +304,7 @@ async fn refuses_release_whose_plan_exceeds_plan_cache() {
         "name": "wordy", "input_schema": schema, "output_schema": schema,
         "annotations": { "read_only": true }, "binding": { "kind": "builtin", "ref": "query_knowledge_base" },
     });
-    let tool = given.version("tool_definition", "wordy", content).await;
+    let tool = given.asset_with_version("tool_definition", "wordy", content).await;
     let mut versions = vec![given.policy("policy").await];
     versions.extend(vec![tool.clone(); 17]);
     transition_to(&app, &given.draft(&workload, &versions).await, "review_ready").await.expect(200);
@@ -319,9 +319,9 @@ async fn refuses_release_whose_plan_exceeds_plan_cache() {
         json!({ "id": format!("r{number}"), "condition": condition, "outcome": "deny", "reason_code": "no" })
     };
     let patterns = json!({ "rules": (0..50).map(rule).collect::<Vec<_>>() });
-    let mut versions = vec![given.version("policy_bundle", "patterns", patterns).await];
+    let mut versions = vec![given.asset_with_version("policy_bundle", "patterns", patterns).await];
     let hook = json!({ "event": "post_llm", "handler": { "type": "policy", "ref": { "slug": "patterns" } } });
-    let hook = given.version("hook_definition", "hook", hook).await;
+    let hook = given.asset_with_version("hook_definition", "hook", hook).await;
     let ready =
         async |versions: &[Version]| transition_to(&app, &given.draft(&workload, versions).await, "review_ready").await;
     ready(&[versions.clone(), vec![hook.clone()]].concat()).await.expect(200);

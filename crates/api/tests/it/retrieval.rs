@@ -6,7 +6,7 @@ use crate::{
     fixture::{WORKSPACE, knowledge_content},
 };
 use fairway_testkit::{
-    Behaviour, FaultProxy, FaultyEndpoint, ProxyFault, Script, StubProvider, TestApp,
+    Behaviour, FaultProxy, FaultyEndpoint, ProxyFault, ScriptedResponse, StubProvider, TestApp,
     app::{ActiveWorkload, Response, Version},
 };
 use serde_json::{Value, json};
@@ -51,7 +51,7 @@ impl RetrievalWorkload {
         let provider = StubProvider::new(Behaviour::Answers("Thirty days [leave].".to_owned()));
         let app = TestApp::builder().provider(provider.clone()).start().await;
         let given = app.fixtures();
-        let base = given.version("knowledge_base", "handbook", content).await;
+        let base = given.asset_with_version("knowledge_base", "handbook", content).await;
         let documents = json!({ "documents": [
             { "document_id": "leave", "title": "Holidays", "text": "Everybody has thirty days of leave a year." },
             { "document_id": "travel", "text": "Take the train." },
@@ -283,7 +283,7 @@ async fn refuses_principals_that_the_contract_does_not_name() {
 async fn sends_queries_only_to_jurisdictions_that_the_profile_allows() {
     let endpoint = FaultyEndpoint::start().await;
     let vector = json!({ "data": [{ "index": 0, "embedding": [1.0, 0.0] }], "usage": { "prompt_tokens": 1 } });
-    endpoint.respond_with(Script::json(&vector));
+    endpoint.respond_with(ScriptedResponse::json(&vector));
     let account = |residency: &str| {
         let url = endpoint.url("/v1");
         format!("[[providers]]\naccount_slot = \"vectors\"\nkind = \"openai\"\nbase_url = \"{url}\"\n{residency}")
@@ -295,7 +295,7 @@ async fn sends_queries_only_to_jurisdictions_that_the_profile_allows() {
     let given = app.fixtures();
     let mut content = knowledge_content("handbook");
     content["retrieval"] = json!({ "strategy": "vector" });
-    let base = given.version("knowledge_base", "handbook", content).await;
+    let base = given.asset_with_version("knowledge_base", "handbook", content).await;
     let documents = json!({ "documents": [{ "document_id": "leave", "text": "Thirty days." }] });
     app.post(format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", base.asset_id), documents).await.expect(201);
     let profile = json!({ "jurisdictions_allowed": ["de"], "fail_mode": "closed" });
@@ -303,7 +303,7 @@ async fn sends_queries_only_to_jurisdictions_that_the_profile_allows() {
         given.policy("policy").await,
         given.flow("flow", SEARCH_FLOW).await,
         base,
-        given.version("sovereignty_profile", "profile", profile).await,
+        given.asset_with_version("sovereignty_profile", "profile", profile).await,
     ];
     let workload = given.active_workload_with("desk", versions).await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "leave" } });

@@ -26,7 +26,7 @@ async fn active_reviewed_workload(given: &Fixtures, slug: &str, more: &[&str]) -
         "route_id": "local", "provider": "local", "model": "rules", "account_slot": "local", "state": "approved",
     });
     let content = json!({ "provider_route": route, "supports_streaming": true });
-    let model = given.version("model_policy", &format!("{slug}-model"), content).await;
+    let model = given.asset_with_version("model_policy", &format!("{slug}-model"), content).await;
     let prompt = given.prompt(&format!("{slug}-prompt")).await;
     given.active_workload_with(slug, vec![prompt, model, policy]).await
 }

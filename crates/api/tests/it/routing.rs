@@ -53,10 +53,10 @@ async fn active_workload(app: &TestApp, slug: &str, routes: &[Value], profile: O
     let mut versions: Vec<Version> = vec![
         given.prompt(&name("prompt")).await,
         given.policy(&name("policy")).await,
-        given.version("model_policy", &name("models"), policy).await,
+        given.asset_with_version("model_policy", &name("models"), policy).await,
     ];
     if let Some(profile) = profile {
-        versions.push(given.version("sovereignty_profile", &name("sovereignty"), profile).await);
+        versions.push(given.asset_with_version("sovereignty_profile", &name("sovereignty"), profile).await);
     }
     given.active_workload_with(slug, versions).await
 }
@@ -137,8 +137,10 @@ async fn no_compliant_route_refuses_the_run_and_warns_in_the_gates() {
     let versions = vec![
         given.prompt("prompt").await,
         given.policy("policy").await,
-        given.version("model_policy", "models", models).await,
-        given.version("sovereignty_profile", "sovereignty", json!({ "jurisdictions_allowed": ["DE"] })).await,
+        given.asset_with_version("model_policy", "models", models).await,
+        given
+            .asset_with_version("sovereignty_profile", "sovereignty", json!({ "jurisdictions_allowed": ["DE"] }))
+            .await,
     ];
     let closed = given.workload("closed").await;
     let release = given.approved_release(&closed, &versions).await;
@@ -165,7 +167,7 @@ async fn no_compliant_route_refuses_the_run_and_warns_in_the_gates() {
     let models = json!({ "provider_route": route("here", "good", Some("DE")), "fallback_routes": [] });
     let versions: Vec<Version> = {
         let mut versions = versions;
-        versions[2] = given.version("model_policy", "other-models", models).await;
+        versions[2] = given.asset_with_version("model_policy", "other-models", models).await;
         versions
     };
     let fine = given.workload("fine").await;

@@ -24,7 +24,7 @@ async fn start_with_profile(gateway: Arc<dyn ScriptGateway>, changes: Value) -> 
         given.prompt("prompt").await,
         given.policy("policy").await,
         given.model_policy("models").await,
-        given.version("sandbox_profile", "walls", profile).await,
+        given.asset_with_version("sandbox_profile", "walls", profile).await,
     ];
     given.active_workload_with("walled", versions).await;
     app
@@ -48,7 +48,7 @@ async fn passes_the_limits_of_the_profile_to_the_gateway() {
         memory_bytes: 16 << 20,
         output_bytes: 1_000,
     };
-    assert_eq!(gateway.limits(), [lower]);
+    assert_eq!(gateway.received_limits(), [lower]);
     let evidence = evidence_documents(&app, &answer["execution_id"], "code_run").await;
     assert_eq!(evidence[0]["limits"], lower.as_json());
     // Without a profile the greatest limits apply.
@@ -56,7 +56,7 @@ async fn passes_the_limits_of_the_profile_to_the_gateway() {
     let body = json!({ "workspace_id": WORKSPACE, "workload_slug": "main", "environment": "dev",
         "language": "javascript", "code": "1" });
     app.post("/v1/runtime/code", body).await.expect(200);
-    assert_eq!(gateway.limits(), [lower, ScriptLimits::MAXIMUM]);
+    assert_eq!(gateway.received_limits(), [lower, ScriptLimits::MAXIMUM]);
 }
 
 #[tokio::test]

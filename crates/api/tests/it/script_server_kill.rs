@@ -6,7 +6,9 @@ use crate::{
     fixture::WORKSPACE,
 };
 use fairway_managed_postgres::parent_death::{self, DeathSignal};
-use fairway_testkit::{FaultPoint, FaultProxy, FaultyEndpoint, ProxyFault, Script, StubGateway, TestApp, app::Client};
+use fairway_testkit::{
+    FaultPoint, FaultProxy, FaultyEndpoint, ProxyFault, ScriptedResponse, StubGateway, TestApp, app::Client,
+};
 use serde_json::{Value, json};
 use std::{
     env,
@@ -73,7 +75,7 @@ async fn script_of_a_server_killed_before_dispatch_is_unknown_and_never_sent() {
         "workspace_id": WORKSPACE, "workload_slug": "main", "environment": "dev", "language": "starlark",
         "code": "result = 1",
     });
-    gateway.respond_with(Script::json(&json!({ "result": 1 })));
+    gateway.respond_with(ScriptedResponse::json(&json!({ "result": 1 })));
     victim.client.post("/v1/runtime/code", body.clone()).await.expect(200);
     assert_eq!(gateway.request_count(), 1, "a committed script is dispatched");
 

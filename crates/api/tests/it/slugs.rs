@@ -125,7 +125,7 @@ async fn rejects_invalid_environments_owners_labels_and_names() {
             .expect_refusal(422, "validation_error");
         assert_eq!(refused["fields"][0]["path"], "owner_ref", "{owner}");
     }
-    let asset = app.fixtures().asset("prompt_template", "labelled").await;
+    let asset = app.fixtures().asset_without_versions("prompt_template", "labelled").await;
     for label in ["", "v 1", "v/1", "\u{fc}", "v\u{202e}1", &"v".repeat(65), "v1\n"] {
         let body = json!({ "content": { "system_prompt": "x" }, "version_label": label });
         let refused =

@@ -76,7 +76,7 @@ async fn workload(app: &TestApp, streams: bool, obligations: &[&str]) -> ActiveW
     let versions = vec![
         given.prompt("prompt").await,
         given.policy_with_rules("policy", json!([rule])).await,
-        given.version("model_policy", "models", models).await,
+        given.asset_with_version("model_policy", "models", models).await,
     ];
     given.active_workload_with("main", versions).await
 }

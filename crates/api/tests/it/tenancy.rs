@@ -168,7 +168,7 @@ async fn workspaces_share_a_namespace() {
 
     // An asset is visible from every workspace of its namespace, and from no other one.
     let (one, two) = (one["workspace_id"].as_str().unwrap(), two["workspace_id"].as_str().unwrap());
-    let asset = app.fixtures().in_workspace(one).asset("skill", "shared-skill").await;
+    let asset = app.fixtures().in_workspace(one).asset_without_versions("skill", "shared-skill").await;
     for (workspace, status) in [(one, 200), (two, 200), (WORKSPACE, 404), (UNKNOWN_ID, 404)] {
         let answer = app.get(format!("/v1/assets/{asset}?workspace_id={workspace}")).await;
         assert_eq!(answer.status, status, "{answer}");

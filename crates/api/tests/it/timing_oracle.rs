@@ -48,14 +48,14 @@ impl RequestPair {
             place if Uuid::parse_str(place).is_ok() => fresh.to_string(),
             place => fresh.simple().to_string().chars().take(place.len()).collect(),
         };
-        let (path, body) = (self.template.path(), self.template.text());
+        let (path, body) = (self.template.path(), self.template.body_text());
         let replace = |text: &str| text.replace(PLACEHOLDER, &stand_in);
         with_target(&self.template, replace(path), &replace(&body))
     }
 
     fn foreign_request(&self) -> Request {
         let replace = |text: &str| text.replace(PLACEHOLDER, &self.identifier);
-        with_target(&self.template, replace(self.template.path()), &replace(&self.template.text()))
+        with_target(&self.template, replace(self.template.path()), &replace(&self.template.body_text()))
     }
 }
 
@@ -91,7 +91,7 @@ impl CallerView<'_> {
         // The query names the caller's own workspace; other pairs cover the foreign workspace.
         let here = |text: &str| text.replace(&self.foreign.workspace, &self.own.workspace);
         let mark = |text: &str| text.replace(place, PLACEHOLDER);
-        let (path, body) = (request.path().to_owned(), request.text());
+        let (path, body) = (request.path().to_owned(), request.body_text());
         let (route, query) = path.split_once('?').map_or((path.as_str(), ""), |(route, query)| (route, query));
         let query = if query.is_empty() { String::new() } else { format!("?{}", here(&mark(query))) };
         let foreign = with_target(&request, mark(route) + &query, &here(&mark(&body))).as_actor(self.actor);

@@ -140,7 +140,7 @@ async fn internal_clients_delegate_runs_but_not_reads() {
 #[tokio::test]
 async fn knowledge_queries_follow_the_contract_and_record_facts() {
     let app = TestApp::start().await;
-    let base = app.fixtures().version("knowledge_base", "handbook", knowledge_content("handbook")).await;
+    let base = app.fixtures().asset_with_version("knowledge_base", "handbook", knowledge_content("handbook")).await;
     let documents = json!({ "documents": [{ "document_id": "leave", "text": "Thirty days of leave a year." }] });
     let path = format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", base.asset_id);
     app.post(path, documents).await.expect(201);
@@ -178,7 +178,7 @@ async fn records_queries_before_sending_them_to_a_model() {
     let app = TestApp::start().await;
     let mut content = knowledge_content("handbook");
     content["retrieval"] = json!({ "strategy": "vector" });
-    let base = app.fixtures().version("knowledge_base", "handbook", content).await;
+    let base = app.fixtures().asset_with_version("knowledge_base", "handbook", content).await;
     let query = async || {
         let body = json!({ "arguments": { "knowledge_base_slug": "handbook", "query": "days of leave" } });
         app.post("/v1/runtime/tools/query_knowledge_base", body).await

@@ -4,7 +4,7 @@ use crate::{
     captured_telemetry::CapturedServer, fixture::WorkspaceFixture, guardrail::evidence_documents,
     mcp_server::AGENT_FLOW,
 };
-use fairway_testkit::{FaultyEndpoint, Script};
+use fairway_testkit::{FaultyEndpoint, ScriptedResponse};
 use opentelemetry_proto::tonic::trace::v1::Span;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -74,7 +74,9 @@ async fn exports_no_messages_of_a_tool_server() {
     let given = server.client.fixtures();
     let (name, schema) = ("weather", json!({ "type": "object", "properties": { "city": { "type": "string" } } }));
     let transport = json!({ "type": "streamable-http", "url": endpoint.url("/mcp") });
-    given.version("mcp_server", "skies", json!({ "name": "com.example/skies", "transport": transport })).await;
+    given
+        .asset_with_version("mcp_server", "skies", json!({ "name": "com.example/skies", "transport": transport }))
+        .await;
     let tool = json!({ "name": name, "description": "Tells it.", "input_schema": schema,
         "binding": { "kind": "mcp", "ref": { "slug": "skies" } } });
     let route = json!({ "route_id": "local", "provider": "local", "model": "rules", "account_slot": "local",
@@ -82,9 +84,9 @@ async fn exports_no_messages_of_a_tool_server() {
     let models = json!({ "provider_route": route, "supports_tool_use": true });
     let versions = vec![
         given.policy("policy").await,
-        given.version("model_policy", "models", models).await,
+        given.asset_with_version("model_policy", "models", models).await,
         given.flow("flow", AGENT_FLOW).await,
-        given.version("tool_definition", "sky", tool).await,
+        given.asset_with_version("tool_definition", "sky", tool).await,
     ];
     let workload = given.active_workload_with("desk", versions).await;
     // Each response includes unsolicited notifications.
@@ -94,7 +96,7 @@ async fn exports_no_messages_of_a_tool_server() {
     };
     let answer = |id: u32, result: Value| {
         let message = json!({ "jsonrpc": "2.0", "id": id, "result": result });
-        Script::events([
+        ScriptedResponse::events([
             chatter("notifications/message", json!({ "level": "info", "data": { CANARY: CANARY } })),
             chatter("notifications/progress", json!({ "progressToken": CANARY, "progress": 1, "message": CANARY })),
             chatter("notifications/of-its-own", json!({ CANARY: CANARY })),
@@ -105,7 +107,12 @@ async fn exports_no_messages_of_a_tool_server() {
         "serverInfo": { "name": CANARY, "version": "1" } });
     let tools = json!({ "tools": [{ "name": name, "description": "Tells it.", "inputSchema": schema }] });
     let gives = json!({ "content": [{ "type": "text", "text": "17" }] });
-    endpoint.respond_in_sequence([answer(0, begun), Script::status(202, ""), answer(1, tools), answer(2, gives)]);
+    endpoint.respond_in_sequence([
+        answer(0, begun),
+        ScriptedResponse::status(202, ""),
+        answer(1, tools),
+        answer(2, gives),
+    ]);
     let body = json!({ "environment": "dev", "inputs": { "ticket": "Call: weather {\"city\": \"Bonn\"}" } });
     let ran = server.client.post(workload.execute_path(), body).await.expect(200);
     assert_eq!(

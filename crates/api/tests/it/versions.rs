@@ -25,7 +25,7 @@ fn prompt_content(text: &str) -> Value {
 #[tokio::test]
 async fn versions_carry_labels_and_notes() {
     let app = TestApp::start().await;
-    let asset = app.fixtures().asset("prompt_template", "prompt").await;
+    let asset = app.fixtures().asset_without_versions("prompt_template", "prompt").await;
     let mut labels = Vec::new();
     for body in [
         json!({ "content": prompt_content("1") }),
@@ -77,7 +77,7 @@ fn field_errors(answer: &Response) -> Vec<(String, String)> {
 async fn reports_every_invalid_field_at_once() {
     let app = TestApp::start().await;
     let given = app.fixtures();
-    let asset = given.asset("prompt_template", "prompt").await;
+    let asset = given.asset_without_versions("prompt_template", "prompt").await;
     let flow = given.flow("flow", ECHO_FLOW).await.asset_id;
     let workload = given.workload("worker").await;
     let release = given.draft(&workload, &[]).await;
@@ -141,7 +141,7 @@ async fn reports_every_invalid_field_at_once() {
 async fn creates_versions_from_a_workspace() {
     let app = TestApp::start().await;
     let given = app.fixtures();
-    let asset = given.asset("prompt_template", "prompt").await;
+    let asset = given.asset_without_versions("prompt_template", "prompt").await;
     let flow = given.flow("flow", ECHO_FLOW).await.asset_id;
     let afar = given.workspace("afar", "another").await;
     for (path, body) in [
@@ -167,7 +167,7 @@ async fn creates_versions_from_a_workspace() {
 #[tokio::test]
 async fn error_paths_truncate_long_member_names() {
     let app = TestApp::start().await;
-    let asset = app.fixtures().asset("prompt_template", "prompt").await;
+    let asset = app.fixtures().asset_without_versions("prompt_template", "prompt").await;
     let name = |number: usize| format!("{number}{}", "ä".repeat(10_000));
     let mut content = prompt_content("x");
     for number in 0..100 {
@@ -193,7 +193,7 @@ async fn error_paths_truncate_long_member_names() {
 #[tokio::test]
 async fn change_notes_can_be_erased() {
     let app = TestApp::start().await;
-    let asset = app.fixtures().asset("prompt_template", "prompt").await;
+    let asset = app.fixtures().asset_without_versions("prompt_template", "prompt").await;
     let made = create_version(&app, &asset, json!({ "content": prompt_content("x"), "change_note": "canary" }))
         .await
         .expect(201);
@@ -209,7 +209,7 @@ async fn change_notes_can_be_erased() {
 #[tokio::test]
 async fn diffs_any_two_versions_of_an_asset() {
     let app = TestApp::start().await;
-    let asset = app.fixtures().asset("prompt_template", "prompt").await;
+    let asset = app.fixtures().asset_without_versions("prompt_template", "prompt").await;
     let contents = [
         json!({ "system_prompt": "Sort the ticket.\nBe kind.\nTicket: $arg:a", "variables": [{ "name": "a", "type": "string" }] }),
         json!({ "system_prompt": "Sort the ticket.\nBe quick." }),
@@ -248,7 +248,7 @@ async fn diffs_any_two_versions_of_an_asset() {
 #[tokio::test]
 async fn pages_of_large_versions_are_bounded_by_size() {
     let app = TestApp::start().await;
-    let asset = app.fixtures().asset("prompt_template", "prompt").await;
+    let asset = app.fixtures().asset_without_versions("prompt_template", "prompt").await;
     for number in 0..12 {
         let text = format!("{number}{}", "x".repeat(255 << 10));
         create_version(&app, &asset, json!({ "content": prompt_content(&text) })).await.expect(201);
@@ -276,7 +276,7 @@ async fn pages_of_large_versions_are_bounded_by_size() {
 async fn validation_of_heavy_content_does_not_block_the_thread() {
     let app = TestApp::start().await;
     let given = app.fixtures();
-    let asset = given.asset("policy_bundle", "heavy").await.parse::<Uuid>().unwrap();
+    let asset = given.asset_without_versions("policy_bundle", "heavy").await.parse::<Uuid>().unwrap();
     let flow = given.flow("echo", ECHO_FLOW).await.asset_id.parse::<Uuid>().unwrap();
     let claims = Claims { actor: ActorRef::parse("user:local").unwrap(), groups: Vec::new(), tenant: None };
     let services = app.services();
@@ -304,7 +304,7 @@ async fn validation_of_heavy_content_does_not_block_the_thread() {
 #[tokio::test]
 async fn location_of_a_created_version_is_readable() {
     let app = TestApp::start().await;
-    let prompt = app.fixtures().asset("prompt_template", "prompt").await;
+    let prompt = app.fixtures().asset_without_versions("prompt_template", "prompt").await;
     let flow = json!({ "slug": "echo", "owner_ref": "team:a", "content_yaml": ECHO_FLOW });
     let flow = app.post("/v1/flows", flow).await;
     assert_eq!(app.get(flow.header("location").unwrap()).await.expect(200), flow.expect(201));

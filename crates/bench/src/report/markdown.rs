@@ -260,8 +260,8 @@ pub(super) mod tests {
     use crate::interleaved::InterleavedScenario;
     use crate::known_misses::KNOWN_MISSES;
     use crate::load::tests::tally;
+    use crate::permission_revocation::RevocationResult;
     use crate::report::Machine;
-    use crate::revocation::RevocationResult;
     use crate::run::Idle;
     use crate::scenario::{KeyMode, Scenario, WorkloadSpread};
     use crate::thresholds::judge;
@@ -307,7 +307,7 @@ pub(super) mod tests {
                 rounds: vec![(stretch(600), stretch(500))],
             }],
             accounts: vec![(scenario, Some(StatementCounts { requests: 200, statements: vec![statement] }))],
-            revocation: Some(RevocationResult { rounds: 50, late: 0 }),
+            permission_revocation: Some(RevocationResult { rounds: 50, late: 0 }),
             timing_oracle: vec![compared(ResourceKind::Workload, 500, 520)],
             overload: Vec::new(),
             queued: None,

@@ -24,7 +24,7 @@ fn graph() -> Graph {
 
 #[test]
 fn html_page_escapes_values_and_loads_nothing() {
-    let page = html::page("<e>", &graph());
+    let page = html_page::page("<e>", &graph());
     assert!(!page.contains("<script") && !page.contains("<b>"), "{page}");
     assert!(
         page.contains("&lt;script&gt;") && page.contains("executed_under") && page.contains("Evidence of &lt;e&gt;")

@@ -308,7 +308,7 @@ async fn create_continues_after_a_refused_version() {
         "an asset with another owner is a conflict: {}",
         other.err
     );
-    app.fixtures().version("skill", "tone", json!({ "name": "n", "description": "d", "body": "b" })).await;
+    app.fixtures().asset_with_version("skill", "tone", json!({ "name": "n", "description": "d", "body": "b" })).await;
     ada.run_ok(&create);
     assert_eq!(ada.run_json(&["assets", "versions", "outer"]).as_array().unwrap().len(), 1);
     let again = ada.run(&create);

@@ -1,7 +1,7 @@
 //! Hostile servers: lost responses, foreign links, and text that a terminal would interpret.
 
 use crate::{CommandOutput, Terminal, path_text};
-use fairway_testkit::{FaultyEndpoint, Script};
+use fairway_testkit::{FaultyEndpoint, ScriptedResponse};
 use serde_json::{Value, json};
 use std::{
     io::{self, BufRead as _, BufReader, Read as _},
@@ -24,19 +24,19 @@ pub(crate) fn delta(id: u32, text: &str) -> String {
 }
 
 /// The event stream of an execute response, which names its run in a header.
-pub(crate) fn execute_events(events: impl IntoIterator<Item = String>) -> Script {
-    Script::events(events).header("Content-Location", &format!("/v1/executions/{RUN}/events"))
+pub(crate) fn execute_events(events: impl IntoIterator<Item = String>) -> ScriptedResponse {
+    ScriptedResponse::events(events).header("Content-Location", &format!("/v1/executions/{RUN}/events"))
 }
 
-pub(crate) fn run(status: &str, answer: &Value) -> Script {
-    Script::json(&json!({ "execution_id": RUN, "status": status, "queued_result": { "result": answer } }))
+pub(crate) fn run(status: &str, answer: &Value) -> ScriptedResponse {
+    ScriptedResponse::json(&json!({ "execution_id": RUN, "status": status, "queued_result": { "result": answer } }))
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sends_a_token_only_to_its_server() {
     let (home, other) = (FaultyEndpoint::start().await, FaultyEndpoint::start().await);
     for endpoint in [&home, &other] {
-        endpoint.respond_with(Script::json(&json!([])));
+        endpoint.respond_with(ScriptedResponse::json(&json!([])));
     }
     let terminal = Terminal::offline();
     let login = ["login", "--profile", "far", "--server", &home.url(""), "--token", "far-token", "--unchecked"];
@@ -51,22 +51,23 @@ async fn sends_a_token_only_to_its_server() {
 #[tokio::test(flavor = "multi_thread")]
 async fn refuses_redirects_and_foreign_next_links() {
     let (home, other) = (FaultyEndpoint::start().await, FaultyEndpoint::start().await);
-    other.respond_with(Script::json(&json!([])));
+    other.respond_with(ScriptedResponse::json(&json!([])));
     let list = ["audit", "list", "--limit", "1000", "--server", &home.url(""), "--token", "t"];
     let next = format!("<{}>; rel=\"next\"", other.url("/v1/audit/events?cursor=x"));
-    for answer in
-        [Script::redirect(&other.url("/v1/audit/events")), Script::json(&json!([{ "index": 1 }])).header("Link", &next)]
-    {
+    for answer in [
+        ScriptedResponse::redirect(&other.url("/v1/audit/events")),
+        ScriptedResponse::json(&json!([{ "index": 1 }])).header("Link", &next),
+    ] {
         home.respond_with(answer);
         let output = Terminal::offline().run(&list);
         assert_eq!((output.code, output.out.as_str()), (3, ""), "a partial list is not returned: {}", output.err);
     }
     assert_eq!((home.request_count(), other.request_count()), (2, 0), "no request goes to another origin");
     // A link to the same origin is followed.
-    let page = |link: &str| Script::json(&json!([{ "index": 1 }])).header("Link", link);
+    let page = |link: &str| ScriptedResponse::json(&json!([{ "index": 1 }])).header("Link", link);
     home.respond_in_sequence([
         page("</v1/audit/events?cursor=y>; rel=\"next\""),
-        Script::json(&json!([{ "index": 2 }])),
+        ScriptedResponse::json(&json!([{ "index": 2 }])),
     ]);
     let output = Terminal::offline().run(&list);
     assert_eq!((output.code, home.request_count()), (0, 4), "{}", output.err);
@@ -76,7 +77,8 @@ async fn refuses_redirects_and_foreign_next_links() {
 #[tokio::test(flavor = "multi_thread")]
 async fn bounds_endless_lists_and_events() {
     let endpoint = FaultyEndpoint::start().await;
-    endpoint.respond_with(Script::json(&json!([])).header("Link", "</v1/audit/events?cursor=y>; rel=\"next\""));
+    endpoint
+        .respond_with(ScriptedResponse::json(&json!([])).header("Link", "</v1/audit/events?cursor=y>; rel=\"next\""));
     let output = connected_to(&endpoint).run(&["audit", "list", "--limit", "100000"]);
     assert_eq!((output.code, endpoint.request_count()), (3, 5000), "{}", output.err);
 
@@ -94,13 +96,13 @@ async fn retries_once_under_the_same_key_after_a_lost_response() {
     let terminal = connected_to(&endpoint);
     let started = event(1, "execution.started", &json!({ "execution_id": RUN }));
     let ended = event(2, "execution.completed", &json!({}));
-    let accepted = Script::json(&json!({ "execution_id": RUN, "status": "queued" }));
+    let accepted = ScriptedResponse::json(&json!({ "execution_id": RUN, "status": "queued" }));
     for (words, scripts) in [
-        (vec!["executions", "cancel", RUN], vec![Script::reset(), accepted.clone()]),
-        (vec!["run", "w", "--env", "dev", "--no-wait"], vec![Script::reset(), accepted]),
+        (vec!["executions", "cancel", RUN], vec![ScriptedResponse::reset(), accepted.clone()]),
+        (vec!["run", "w", "--env", "dev", "--no-wait"], vec![ScriptedResponse::reset(), accepted]),
         (
             vec!["run", "w", "--env", "dev"],
-            vec![Script::reset(), execute_events([started, ended]), run("completed", &json!("done"))],
+            vec![ScriptedResponse::reset(), execute_events([started, ended]), run("completed", &json!("done"))],
         ),
     ] {
         let before = endpoint.request_count();
@@ -115,7 +117,7 @@ async fn retries_once_under_the_same_key_after_a_lost_response() {
         assert_eq!((&first.path, &first.body), (&second.path, &second.body), "{words:?}");
     }
     let before = endpoint.request_count();
-    endpoint.respond_with(Script::reset());
+    endpoint.respond_with(ScriptedResponse::reset());
     let output = terminal.run(&["executions", "cancel", RUN]);
     assert_eq!((output.code, endpoint.request_count() - before), (3, 2), "exactly one retry: {}", output.err);
 }
@@ -125,16 +127,16 @@ async fn retries_once_under_the_same_key_after_a_lost_response() {
 async fn reports_status_of_foreign_responses() {
     let endpoint = FaultyEndpoint::start().await;
     for (status, expected) in [(502, "502 Bad Gateway"), (504, "504 Gateway Timeout"), (403, "403 Forbidden")] {
-        endpoint.respond_with(Script::status(status, "<html>nothing that Fairway says"));
+        endpoint.respond_with(ScriptedResponse::status(status, "<html>nothing that Fairway says"));
         let output = connected_to(&endpoint).run(&["audit", "list"]);
         assert!(output.code == 3 && output.err.contains(expected), "{}", output.err);
     }
 }
 
-fn release(state: &str, rollout: Option<&str>) -> Script {
+fn release(state: &str, rollout: Option<&str>) -> ScriptedResponse {
     let rollout =
         rollout.map(|status| json!({ "status": status, "lane_sequence": ["guided"], "current_lane_index": 0 }));
-    Script::json(&json!({ "state": state, "updated_at": "2026-01-01T00:00:00Z", "rollout_state": rollout }))
+    ScriptedResponse::json(&json!({ "state": state, "updated_at": "2026-01-01T00:00:00Z", "rollout_state": rollout }))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -155,10 +157,14 @@ async fn watch_exit_code_reflects_the_release_outcome() {
         assert!(output.err.contains(why), "{state}: {}", output.err);
     }
     // A failed poll ends the watch only when it is the first.
-    endpoint.respond_in_sequence([release("active", Some("in_progress")), Script::reset(), release("active", None)]);
+    endpoint.respond_in_sequence([
+        release("active", Some("in_progress")),
+        ScriptedResponse::reset(),
+        release("active", None),
+    ]);
     let output = terminal.run(&watch);
     assert!(output.code == 0 && output.err.contains("retrying"), "{}", output.err);
-    endpoint.respond_with(Script::reset());
+    endpoint.respond_with(ScriptedResponse::reset());
     assert_eq!(terminal.run(&watch).code, 3);
     endpoint.respond_with(release("active", Some("in_progress")));
     assert_eq!(terminal.run(&["releases", "watch", RUN, "--wait", "0s"]).code, 5);
@@ -205,7 +211,7 @@ async fn output_contains_no_terminal_controls() {
     let item = json!({ "execution_id": TERMINAL_CONTROLS, "status": TERMINAL_CONTROLS, TERMINAL_CONTROLS: [TERMINAL_CONTROLS], "readable": TERMINAL_CONTROLS });
     let started = event(1, "execution.started", &json!({ "execution_id": TERMINAL_CONTROLS }));
     let ended = event(9, "execution.completed", &json!({}));
-    let refused = Script::status(
+    let refused = ScriptedResponse::status(
         400,
         &json!({ "detail": { "error": TERMINAL_CONTROLS, "message": TERMINAL_CONTROLS }, "request_id": TERMINAL_CONTROLS }).to_string(),
     );
@@ -213,24 +219,29 @@ async fn output_contains_no_terminal_controls() {
     for (words, scripts) in [
         (
             vec!["audit", "list"],
-            vec![Script::json(&json!([{ "kind": TERMINAL_CONTROLS, "subject": { "id": TERMINAL_CONTROLS } }]))],
+            vec![ScriptedResponse::json(
+                &json!([{ "kind": TERMINAL_CONTROLS, "subject": { "id": TERMINAL_CONTROLS } }]),
+            )],
         ),
-        (vec!["executions", "show", "x"], vec![Script::json(&item)]),
-        (vec!["executions", "show", "x", "-o", "json"], vec![Script::json(&item)]),
-        (vec!["executions", "show", "x", "-o", "yaml"], vec![Script::json(&item)]),
+        (vec!["executions", "show", "x"], vec![ScriptedResponse::json(&item)]),
+        (vec!["executions", "show", "x", "-o", "json"], vec![ScriptedResponse::json(&item)]),
+        (vec!["executions", "show", "x", "-o", "yaml"], vec![ScriptedResponse::json(&item)]),
         (vec!["executions", "show", "x"], vec![refused]),
-        (vec!["evidence", "graph", TERMINAL_CONTROLS, "--format", "html"], vec![Script::json(&graph)]),
-        (vec!["evidence", "graph", "x", "--format", "mermaid"], vec![Script::json(&graph)]),
-        (vec!["evidence", "graph", "x", "--format", "graph"], vec![Script::json(&graph)]),
-        (vec!["evidence", "graph", "x"], vec![Script::json(&json!({ TERMINAL_CONTROLS: [item.clone()], "b": item }))]),
+        (vec!["evidence", "graph", TERMINAL_CONTROLS, "--format", "html"], vec![ScriptedResponse::json(&graph)]),
+        (vec!["evidence", "graph", "x", "--format", "mermaid"], vec![ScriptedResponse::json(&graph)]),
+        (vec!["evidence", "graph", "x", "--format", "graph"], vec![ScriptedResponse::json(&graph)]),
+        (
+            vec!["evidence", "graph", "x"],
+            vec![ScriptedResponse::json(&json!({ TERMINAL_CONTROLS: [item.clone()], "b": item }))],
+        ),
         (
             vec!["releases", "watch", "x"],
-            vec![Script::json(&json!({ "state": "retired", "updated_at": TERMINAL_CONTROLS }))],
+            vec![ScriptedResponse::json(&json!({ "state": "retired", "updated_at": TERMINAL_CONTROLS }))],
         ),
-        (vec!["run", "w", "--env", "dev", "--no-wait"], vec![Script::json(&item)]),
+        (vec!["run", "w", "--env", "dev", "--no-wait"], vec![ScriptedResponse::json(&item)]),
         (
             vec!["run", "w", "--env", "dev", "--stream"],
-            vec![execute_events([started, delta(2, TERMINAL_CONTROLS), ended]), Script::json(&failed)],
+            vec![execute_events([started, delta(2, TERMINAL_CONTROLS), ended]), ScriptedResponse::json(&failed)],
         ),
         (vec!["executions", "wait", "x"], vec![run("completed", &json!(TERMINAL_CONTROLS))]),
     ] {
@@ -240,7 +251,7 @@ async fn output_contains_no_terminal_controls() {
         assert!(out.contains("31m") || err.contains("31m"), "the printable text remains: {words:?}: {out:?} {err:?}");
     }
     // Machine-readable output is lossless.
-    endpoint.respond_with(Script::json(&item));
+    endpoint.respond_with(ScriptedResponse::json(&item));
     assert_eq!(terminal.run_json(&["executions", "show", "x"]), item);
     let yaml = terminal.run_ok(&["executions", "show", "x", "-o", "yaml"]);
     assert_eq!(serde_yaml::from_str::<Value>(&yaml).unwrap(), item);
@@ -252,8 +263,8 @@ async fn fails_when_output_cannot_be_written() {
     let terminal = connected_to(&endpoint);
     let started = event(1, "execution.started", &json!({ "execution_id": RUN }));
     let ended = event(9, "execution.completed", &json!({}));
-    let list = Script::json(&json!([{ "index": 1 }]));
-    let graph = Script::json(&json!({ "nodes": [], "edges": [] }));
+    let list = ScriptedResponse::json(&json!([{ "index": 1 }]));
+    let graph = ScriptedResponse::json(&json!({ "nodes": [], "edges": [] }));
     for (words, scripts) in [
         (vec!["--help"], vec![]),
         (vec!["run", "--help"], vec![]),
@@ -323,7 +334,7 @@ async fn refuses_addresses_with_secrets_without_echo() {
 #[tokio::test(flavor = "multi_thread")]
 async fn rejects_empty_and_oversized_tokens() {
     let endpoint = FaultyEndpoint::start().await;
-    endpoint.respond_with(Script::json(&json!([])));
+    endpoint.respond_with(ScriptedResponse::json(&json!([])));
     let terminal = Terminal::offline();
     let longest = "x".repeat(16 << 10);
     for (token, code) in [(format!("{longest}y"), 2), (String::new(), 2), (longest, 0)] {

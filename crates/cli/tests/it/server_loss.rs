@@ -4,7 +4,7 @@ use crate::{
     CommandOutput,
     hostile_server::{RUN, connected_to, delta, event, execute_events, run},
 };
-use fairway_testkit::{FaultyEndpoint, Script};
+use fairway_testkit::{FaultyEndpoint, ScriptedResponse};
 use serde_json::json;
 use std::{process::Stdio, time::Instant};
 
@@ -17,7 +17,7 @@ async fn resumes_a_dropped_stream_after_the_last_event() {
         execute_events([started.clone(), delta(2, "Hello, ")]).truncated(),
         // The run has ended meanwhile, and the printed part of its answer is incomplete.
         run("completed", &whole),
-        Script::events([delta(3, "world"), event(4, "execution.completed", &json!({}))]),
+        ScriptedResponse::events([delta(3, "world"), event(4, "execution.completed", &json!({}))]),
         run("completed", &whole),
     ]);
     let words = ["run", "w", "--env", "dev", "--stream"];
@@ -30,7 +30,7 @@ async fn resumes_a_dropped_stream_after_the_last_event() {
     endpoint.respond_in_sequence([
         execute_events([started.clone(), delta(2, "Hello, world")]).truncated(),
         run("completed", &whole),
-        Script::status(204, ""),
+        ScriptedResponse::status(204, ""),
         run("completed", &whole),
     ]);
     let output = connected_to(&endpoint).run(&words);
@@ -38,7 +38,7 @@ async fn resumes_a_dropped_stream_after_the_last_event() {
 
     // When no stream can be resumed, the whole answer is printed.
     let mut scripts = vec![execute_events([started, delta(2, "Hello, ")]).truncated()];
-    scripts.extend([run("completed", &whole), Script::reset()].iter().cycle().take(10).cloned());
+    scripts.extend([run("completed", &whole), ScriptedResponse::reset()].iter().cycle().take(10).cloned());
     scripts.push(run("completed", &whole));
     endpoint.respond_in_sequence(scripts);
     let output = connected_to(&endpoint).run(&words);
@@ -59,7 +59,7 @@ async fn detects_review_and_end_behind_a_silent_stream() {
     assert!(output.err.contains("the answer awaits review"), "{}", output.err);
 
     let ended = run("completed", &json!("done"));
-    endpoint.respond_in_sequence([silent(), ended.clone(), ended.clone(), Script::status(204, ""), ended]);
+    endpoint.respond_in_sequence([silent(), ended.clone(), ended.clone(), ScriptedResponse::status(204, ""), ended]);
     let output = connected_to(&endpoint).run(&words);
     assert_eq!((output.code, output.out.as_str(), endpoint.request_count()), (0, "done\n", 9), "{}", output.err);
     assert_eq!(endpoint.requests()[7].header("last-event-id"), Some("1"), "the stream is resumed after the last event");
@@ -76,17 +76,21 @@ async fn reports_run_id_before_any_event() {
     for (then, code, says) in [
         (vec![queued()], 5, "is still running; `fairway executions wait"),
         // The server disappears, or a proxy responds in its place.
-        (vec![Script::reset()], 3, "resumes waiting"),
-        (vec![Script::status(503, &busy)], 3, "unavailable: Come back."),
-        (vec![Script::status(502, "<html>Bad gateway")], 3, "502 Bad Gateway"),
-        (vec![Script::status(401, &refused)], 1, "resumes waiting"),
+        (vec![ScriptedResponse::reset()], 3, "resumes waiting"),
+        (vec![ScriptedResponse::status(503, &busy)], 3, "unavailable: Come back."),
+        (vec![ScriptedResponse::status(502, "<html>Bad gateway")], 3, "502 Bad Gateway"),
+        (vec![ScriptedResponse::status(401, &refused)], 1, "resumes waiting"),
         // A proxy refuses permanently.
-        (vec![Script::status(401, "<html>Who?")], 1, "401 Unauthorized"),
-        (vec![Script::status(403, "<html>No")], 1, "403 Forbidden"),
-        (vec![Script::status(404, "<html>Where?")], 1, "resumes waiting"),
-        (vec![Script::redirect("https://login.example.org/")], 1, "resumes waiting"),
+        (vec![ScriptedResponse::status(401, "<html>Who?")], 1, "401 Unauthorized"),
+        (vec![ScriptedResponse::status(403, "<html>No")], 1, "403 Forbidden"),
+        (vec![ScriptedResponse::status(404, "<html>Where?")], 1, "resumes waiting"),
+        (vec![ScriptedResponse::redirect("https://login.example.org/")], 1, "resumes waiting"),
         // The server returns.
-        (vec![Script::reset(), Script::status(502, "<html>"), run("completed", &json!("done"))], 0, "responds again"),
+        (
+            vec![ScriptedResponse::reset(), ScriptedResponse::status(502, "<html>"), run("completed", &json!("done"))],
+            0,
+            "responds again",
+        ),
     ] {
         let before = endpoint.request_count();
         let scripts = [execute_events([]).truncated()].into_iter().chain(then);
@@ -101,7 +105,9 @@ async fn reports_run_id_before_any_event() {
         assert_eq!(asked.iter().filter(|asked| asked.method == "POST").count(), 1, "{says}");
     }
     // A response that names no run is not from Fairway.
-    endpoint.respond_with(Script::events([event(1, "execution.started", &json!({ "execution_id": RUN }))]).hanging());
+    endpoint.respond_with(
+        ScriptedResponse::events([event(1, "execution.started", &json!({ "execution_id": RUN }))]).hanging(),
+    );
     let output = terminal.run(&words);
     assert!(output.code == 1 && output.err.contains("does not name the run"), "{}", output.err);
 }
@@ -134,7 +140,7 @@ async fn output_is_independent_of_poll_and_event_order() {
     assert_eq!(step_lines(&behind), ["step ask ...", "step ask done", "step check failed: too_slow"], "{}", behind.err);
 
     // The stream is dead, and the remaining events are requested again.
-    let taken_up = Script::events([rest.clone()]);
+    let taken_up = ScriptedResponse::events([rest.clone()]);
     endpoint.respond_in_sequence([
         execute_events([first.clone()]).hanging(),
         ended.clone(),
@@ -146,7 +152,7 @@ async fn output_is_independent_of_poll_and_event_order() {
     assert_eq!((dead.code, dead.out.as_str(), step_lines(&dead)), (0, "Hello\n", step_lines(&behind)), "{}", dead.err);
 
     // A client that connects after the end prints the same.
-    endpoint.respond_in_sequence([ended.clone(), Script::events([first, rest]), ended]);
+    endpoint.respond_in_sequence([ended.clone(), ScriptedResponse::events([first, rest]), ended]);
     let after = terminal.run(&["executions", "wait", RUN, "--stream"]);
     assert_eq!(
         (after.code, after.out.as_str(), step_lines(&after)),
@@ -160,14 +166,19 @@ async fn output_is_independent_of_poll_and_event_order() {
 async fn wait_for_an_existing_run_survives_an_outage() {
     let endpoint = FaultyEndpoint::start().await;
     let terminal = connected_to(&endpoint);
-    let busy = Script::status(503, "<html>nobody is there");
+    let busy = ScriptedResponse::status(503, "<html>nobody is there");
     let wait = |time: &str| terminal.run(&["executions", "wait", RUN, "--wait", time]);
-    let bad = Script::status(502, "<html>");
-    endpoint.respond_in_sequence([Script::reset(), busy.clone(), bad.clone(), run("completed", &json!("done"))]);
+    let bad = ScriptedResponse::status(502, "<html>");
+    endpoint.respond_in_sequence([
+        ScriptedResponse::reset(),
+        busy.clone(),
+        bad.clone(),
+        run("completed", &json!("done")),
+    ]);
     let output = wait("60s");
     assert_eq!((output.code, output.out.as_str()), (0, "done\n"), "{}", output.err);
     assert!(output.err.contains("retrying") && output.err.contains("responds again"), "{}", output.err);
-    for away in [Script::reset(), busy, bad] {
+    for away in [ScriptedResponse::reset(), busy, bad] {
         let before = endpoint.request_count();
         endpoint.respond_with(away);
         let output = wait("2s");
@@ -181,7 +192,7 @@ async fn wait_for_an_existing_run_survives_an_outage() {
     // A missing run is not awaited.
     let missing = json!({ "detail": { "error": "not_found", "message": "Nothing." }, "request_id": "r" }).to_string();
     let before = endpoint.request_count();
-    endpoint.respond_with(Script::status(404, &missing));
+    endpoint.respond_with(ScriptedResponse::status(404, &missing));
     let output = wait("60s");
     assert_eq!((output.code, endpoint.request_count() - before), (1, 1), "{}", output.err);
     assert!(!output.err.contains("may still be running"), "{}", output.err);
@@ -197,14 +208,14 @@ async fn silent_server_does_not_extend_the_wait() {
         let since = Instant::now();
         (terminal.run(words), since.elapsed().as_secs())
     };
-    endpoint.respond_with(Script::hang());
+    endpoint.respond_with(ScriptedResponse::hang());
     let (output, took) = timed(&["run", "w", "--env", "dev", "--input", "text=x", "--wait", "2s"]);
     assert!(output.code == 3 && took < 20, "{took} s: {}", output.err);
     assert_eq!(endpoint.requests()[0].path, "/v1/workloads/by-slug/w");
 
     // Frozen after the first event: a poll begins after 3 s and ends soon after the wait.
     let started = event(1, "execution.started", &json!({ "execution_id": RUN }));
-    endpoint.respond_in_sequence([execute_events([started]).hanging(), Script::hang()]);
+    endpoint.respond_in_sequence([execute_events([started]).hanging(), ScriptedResponse::hang()]);
     let before = endpoint.request_count();
     let (output, took) = timed(&["run", "w", "--env", "dev", "--wait", "4s"]);
     assert!(output.code == 3 && took < 12, "{took} s: {}", output.err);

@@ -84,7 +84,7 @@ async fn content_findings_equal_the_server_s() {
             (Value::String(kind), Some(content)) => (kind.as_str(), content),
             _ => (named_after, &document),
         };
-        let asset = app.fixtures().asset(kind, &format!("corpus-{place}")).await;
+        let asset = app.fixtures().asset_without_versions(kind, &format!("corpus-{place}")).await;
         let answer = app.post(format!("/v1/assets/{asset}/versions"), json!({ "content": content })).await;
         let local = check_offline(&["asset", "check"], file);
         if answer.status == 201 {
@@ -218,7 +218,7 @@ async fn prompt_rendering_equals_the_server_s() {
             json!({ "rules": [{ "id": "all", "condition": "always", "outcome": "allow", "reason_code": "all" }] }),
         ),
     ] {
-        given.version(kind, slug, content.clone()).await;
+        given.asset_with_version(kind, slug, content.clone()).await;
         write(&format!("{slug}.json"), &json!({ "kind": kind, "content": content }));
     }
     let (model, policy) = (given.model_policy("model").await, given.policy("policy").await);
@@ -230,7 +230,7 @@ async fn prompt_rendering_equals_the_server_s() {
             let arguments = write("arguments.json", arguments);
             terminal.run(&["prompt", "render", path_text(&file), "--args", path_text(&arguments)])
         };
-        let asset_id = given.asset("prompt_template", name).await;
+        let asset_id = given.asset_without_versions("prompt_template", name).await;
         let made = app.post(format!("/v1/assets/{asset_id}/versions"), json!({ "content": content })).await;
         if made.status != 201 {
             let local = render(&json!({}));
@@ -304,7 +304,7 @@ async fn policy_decisions_equal_the_server_s() {
     let terminal = Terminal::offline();
     let mut compared = 0;
     for (place, (bundle, asked)) in policy_cases().into_iter().enumerate() {
-        let asset = app.fixtures().asset("policy_bundle", &format!("bundle-{place}")).await;
+        let asset = app.fixtures().asset_without_versions("policy_bundle", &format!("bundle-{place}")).await;
         // An impossible expectation makes both sides report the actual decision.
         let tests: Vec<Value> = asked.iter().enumerate().map(|(place, asked)| {
             let input = asked.get("input").cloned().unwrap_or_else(|| json!({}));

@@ -1,14 +1,14 @@
 //! Submitting a run when responses are lost: retries under one key until the server responds or the wait ends.
 
 use crate::Terminal;
-use fairway_testkit::{FaultyEndpoint, Script};
+use fairway_testkit::{FaultyEndpoint, ScriptedResponse};
 use serde_json::json;
 use std::collections::BTreeSet;
 
 const RUN: &str = "019a0000-0000-7000-8000-000000000001";
 
 /// An endpoint with scripted responses, of which the last one repeats, and a terminal connected to it.
-async fn scripted_server(scripts: Vec<Script>) -> (FaultyEndpoint, Terminal) {
+async fn scripted_server(scripts: Vec<ScriptedResponse>) -> (FaultyEndpoint, Terminal) {
     let endpoint = FaultyEndpoint::start().await;
     endpoint.respond_in_sequence(scripts);
     let terminal = Terminal { server: Some(endpoint.url("")), ..Terminal::offline() };
@@ -25,19 +25,26 @@ fn reports_key(err: &str, keys: &BTreeSet<String>) -> bool {
     keys.len() == 1 && keys.iter().all(|key| err.contains(&format!("`--idempotency-key {key}`")))
 }
 
-fn unavailable() -> Script {
+fn unavailable() -> ScriptedResponse {
     let body = json!({ "detail": { "error": "unavailable", "message": "Come back." }, "request_id": "r" });
-    Script::status(503, &body.to_string())
+    ScriptedResponse::status(503, &body.to_string())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn wait_retries_submission_until_the_server_responds() {
     let busy = json!({ "detail": { "error": "rate_limited", "message": "Later." }, "request_id": "r" });
-    let begun = Script::events([""; 0]).header("Content-Location", &format!("/v1/executions/{RUN}/events"));
-    let ended =
-        Script::json(&json!({ "execution_id": RUN, "status": "completed", "queued_result": { "result": "done" } }));
-    let lost = vec![Script::reset(), Script::reset(), Script::reset(), Script::status(502, "<html>"), unavailable()];
-    let scripts = [lost, vec![Script::status(429, &busy.to_string()), begun, ended]].concat();
+    let begun = ScriptedResponse::events([""; 0]).header("Content-Location", &format!("/v1/executions/{RUN}/events"));
+    let ended = ScriptedResponse::json(
+        &json!({ "execution_id": RUN, "status": "completed", "queued_result": { "result": "done" } }),
+    );
+    let lost = vec![
+        ScriptedResponse::reset(),
+        ScriptedResponse::reset(),
+        ScriptedResponse::reset(),
+        ScriptedResponse::status(502, "<html>"),
+        unavailable(),
+    ];
+    let scripts = [lost, vec![ScriptedResponse::status(429, &busy.to_string()), begun, ended]].concat();
     let (endpoint, terminal) = scripted_server(scripts).await;
     let output = terminal.run(&["run", "w", "--env", "dev", "--wait", "60s"]);
     assert_eq!((output.code, output.out.as_str()), (0, "done\n"), "{}", output.err);
@@ -49,13 +56,13 @@ async fn wait_retries_submission_until_the_server_responds() {
 #[tokio::test(flavor = "multi_thread")]
 async fn reports_idempotency_key_after_a_lost_response() {
     for (words, scripts, code, most) in [
-        (vec!["--wait", "1s"], vec![Script::reset()], 3, usize::MAX),
+        (vec!["--wait", "1s"], vec![ScriptedResponse::reset()], 3, usize::MAX),
         (vec!["--wait", "1s"], vec![unavailable()], 3, usize::MAX),
         // Without --wait there is a single retry.
-        (vec![], vec![Script::reset()], 3, 2),
-        (vec!["--no-wait"], vec![Script::reset()], 3, 2),
+        (vec![], vec![ScriptedResponse::reset()], 3, 2),
+        (vec!["--no-wait"], vec![ScriptedResponse::reset()], 3, 2),
         // A permanent refusal of the retry says nothing about the first attempt.
-        (vec!["--wait", "60s"], vec![Script::reset(), Script::status(403, "<html>")], 1, 2),
+        (vec!["--wait", "60s"], vec![ScriptedResponse::reset(), ScriptedResponse::status(403, "<html>")], 1, 2),
     ] {
         let (endpoint, terminal) = scripted_server(scripts).await;
         let output = terminal.run(&[&["run", "w", "--env", "dev"], words.as_slice()].concat());
@@ -65,12 +72,12 @@ async fn reports_idempotency_key_after_a_lost_response() {
         assert!(reports_key(&output.err, &keys), "{words:?}: {keys:?} {}", output.err);
     }
     // The command with that key submits again.
-    let queued = Script::json(&json!({ "execution_id": RUN, "status": "queued" }));
+    let queued = ScriptedResponse::json(&json!({ "execution_id": RUN, "status": "queued" }));
     let (endpoint, terminal) = scripted_server(vec![queued]).await;
     terminal.run_ok(&["run", "w", "--env", "dev", "--no-wait", "--idempotency-key", "once"]);
     assert_eq!(submission_keys(&endpoint), (1, BTreeSet::from(["once".to_owned()])));
     // A refusal is a response, so no run can be lost.
-    let (_front, terminal) = scripted_server(vec![Script::status(403, "<html>")]).await;
+    let (_front, terminal) = scripted_server(vec![ScriptedResponse::status(403, "<html>")]).await;
     let output = terminal.run(&["run", "w", "--env", "dev", "--wait", "60s"]);
     assert!(output.code == 1 && !output.err.contains("--idempotency-key"), "{}", output.err);
 }

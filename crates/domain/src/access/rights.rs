@@ -2,7 +2,7 @@
 
 use super::{
     permission::{Permission, Permissions, Role, Roles},
-    resource_scope::ResourceScope,
+    resource_position::ResourcePosition,
 };
 use crate::id::{NamespaceId, TenantId, WorkloadId, WorkspaceId};
 use uuid::Uuid;
@@ -78,7 +78,7 @@ pub struct Grant {
 impl Grant {
     /// A grant with the role's own permissions.
     #[must_use]
-    pub const fn of(role: Role, scope: GrantScope) -> Self {
+    pub const fn of_role(role: Role, scope: GrantScope) -> Self {
         Self { role, permissions: role.permissions(), scope }
     }
 }
@@ -98,13 +98,13 @@ impl Rights {
 
     /// Whether any grant that covers the scope includes the permission.
     #[must_use]
-    pub fn allow(&self, permission: Permission, place: &ResourceScope) -> bool {
+    pub fn allow(&self, permission: Permission, place: &ResourcePosition) -> bool {
         self.grants.iter().any(|grant| grant.permissions.has(permission) && place.is_within(&grant.scope))
     }
 
     /// All permissions that apply in the scope.
     #[must_use]
-    pub fn permissions_at(&self, place: &ResourceScope) -> Permissions {
+    pub fn permissions_at(&self, place: &ResourcePosition) -> Permissions {
         self.grants
             .iter()
             .filter(|grant| place.is_within(&grant.scope))
@@ -126,7 +126,7 @@ impl Rights {
     /// Whether the grants include platform management, which spans all tenants.
     #[must_use]
     pub fn is_platform_wide(&self) -> bool {
-        self.allow(Permission::PlatformManage, &ResourceScope::INSTALLATION)
+        self.allow(Permission::PlatformManage, &ResourcePosition::INSTALLATION)
     }
 
     /// The only workspace that the grants name, if they name exactly one and no wider scope.
@@ -149,7 +149,7 @@ impl Rights {
 
     /// The roles that apply in the scope.
     #[must_use]
-    pub fn roles_at(&self, place: &ResourceScope) -> Roles {
+    pub fn roles_at(&self, place: &ResourcePosition) -> Roles {
         self.grants.iter().filter(|grant| place.is_within(&grant.scope)).map(|grant| grant.role).collect()
     }
 
@@ -191,9 +191,9 @@ mod tests {
 
     #[test]
     fn grant_applies_only_inside_its_scope() {
-        let here = ResourceScope::workspace(id(1).into(), id(2).into(), id(3).into());
-        let there = ResourceScope::workspace(id(1).into(), id(2).into(), id(4).into());
-        let elsewhere = ResourceScope::workspace(id(9).into(), id(8).into(), id(7).into());
+        let here = ResourcePosition::workspace(id(1).into(), id(2).into(), id(3).into());
+        let there = ResourcePosition::workspace(id(1).into(), id(2).into(), id(4).into());
+        let elsewhere = ResourcePosition::workspace(id(9).into(), id(8).into(), id(7).into());
         let cases = [
             (GrantScope::Platform, [true, true, true]),
             (GrantScope::Tenant(id(1).into()), [true, true, false]),
@@ -201,7 +201,7 @@ mod tests {
             (GrantScope::Workspace(id(3).into()), [true, false, false]),
         ];
         for (scope, expected) in cases {
-            let rights = Rights::new(vec![Grant::of(Role::Viewer, scope)]);
+            let rights = Rights::new(vec![Grant::of_role(Role::Viewer, scope)]);
             let got = [here, there, elsewhere].map(|place| rights.allow(Permission::AssetView, &place));
             assert_eq!(got, expected, "{scope:?}");
             assert!(!rights.allow(Permission::AssetEdit, &here));

@@ -5,10 +5,10 @@
 pub mod embedded;
 mod enforcement;
 mod fail_closed;
-mod legacy;
+mod legacy_kind;
 pub mod mcp_server;
 pub mod model_policy;
-pub(crate) mod pattern;
+pub(crate) mod pattern_weight;
 mod problem;
 mod published;
 mod rule;
@@ -162,7 +162,7 @@ pub fn read(kind: AssetKind, content: &Value) -> Result<CheckedContent, ContentR
             ModelPolicy::parse(content).map(CheckedContent::ModelPolicy).map_err(ContentRefusal::Invalid)
         }
         AssetKind::ModelConfig => {
-            legacy::parse_model_config(content).map(CheckedContent::ModelPolicy).map_err(ContentRefusal::Invalid)
+            legacy_kind::parse_model_config(content).map(CheckedContent::ModelPolicy).map_err(ContentRefusal::Invalid)
         }
         AssetKind::PolicyBundle => {
             CompiledPolicy::compile(content).map(CheckedContent::PolicyBundle).map_err(ContentRefusal::Invalid)

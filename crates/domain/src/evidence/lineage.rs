@@ -199,7 +199,7 @@ pub struct LineageRow {
 impl Origin {
     /// Whether the text of an item of this origin and name is unavailable. Step outputs are passed on but never stored.
     #[must_use]
-    pub fn is_redacted(self, reference: &str, inputs_kept: bool) -> bool {
+    pub fn is_text_unavailable(self, reference: &str, inputs_kept: bool) -> bool {
         match self {
             Self::UserInput => !inputs_kept || reference.starts_with("steps."),
             Self::ToolResult => true,

@@ -128,7 +128,7 @@ pub fn events_of_stored_steps(steps: &[StepRow]) -> Vec<RunEvent> {
 
 /// Reconstructs the events of a run whose steps are not stored yet.
 #[must_use]
-pub fn events_of_step_records(steps: &[StepRecord]) -> Vec<RunEvent> {
+pub fn events_of_unstored_steps(steps: &[StepRecord]) -> Vec<RunEvent> {
     let of = |step: &StepRecord| step_events(&step.step_id, step.step_type, step.failure.as_deref());
     steps.iter().flat_map(of).collect()
 }

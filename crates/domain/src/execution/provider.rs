@@ -210,7 +210,7 @@ impl ProviderError {
 
     /// Whether the same route may succeed after a delay.
     #[must_use]
-    pub const fn is_transient(self) -> bool {
+    pub const fn allows_retry(self) -> bool {
         match self {
             Self::Unavailable | Self::Busy | Self::TimedOut | Self::Malformed => true,
             Self::UnknownAccount | Self::Refused | Self::Unsupported => false,

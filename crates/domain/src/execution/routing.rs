@@ -233,7 +233,7 @@ impl ModelRequest {
         let attempts_of = |route: usize| attempts.iter().filter(move |attempt| attempt.route == route);
         let again = (0..self.routes.len()).find_map(|route| {
             let failed = attempts_of(route).next_back()?;
-            let passes = failed.result.is_err_and(ProviderError::is_transient);
+            let passes = failed.result.is_err_and(ProviderError::allows_retry);
             let wait = failed.retry_after.unwrap_or_default();
             (passes && wait <= MAX_RETRY_AFTER && attempts_of(route).count() < MAX_ATTEMPTS_PER_ROUTE)
                 .then_some((route, wait))

@@ -5,7 +5,7 @@
 //! steps of each search are therefore subtracted from a budget.
 
 use super::detector::{Budget, DetectorError};
-use crate::asset::content::{PATTERN_CACHE, PATTERN_SIZE, compile_linear, pattern};
+use crate::asset::content::{PATTERN_CACHE, PATTERN_SIZE, compile_linear, pattern_weight};
 use regex::Regex;
 use regex_automata::{
     Input,
@@ -37,13 +37,13 @@ impl CountedPattern {
     /// Compiles a pattern with linear time and bounded memory; `None` for an invalid one.
     pub(super) fn compile(text: &str) -> Option<Self> {
         let regex = compile_linear(text)?;
-        let reads = match pattern::max_match_len(text) {
+        let reads = match pattern_weight::max_match_len(text) {
             Some(longest) => Lookahead::Bounded(longest),
             None => {
                 build_automaton(text).map_or(Lookahead::Unknown, |automaton| Lookahead::Automaton(Box::new(automaton)))
             }
         };
-        Some(Self { regex, weight: pattern::weight(text), lookahead: reads })
+        Some(Self { regex, weight: pattern_weight::weight(text), lookahead: reads })
     }
 
     /// Starts searches within a budget.

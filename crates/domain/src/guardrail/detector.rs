@@ -1,6 +1,10 @@
 //! Detectors: search of a value for matches.
 
-use super::{Action, counted_pattern::CountedPattern, text_nodes};
+use super::{
+    Action,
+    counted_pattern::CountedPattern,
+    rewrite_texts::{count_chars, rewrite_texts, truncate_texts},
+};
 use crate::{
     asset::content::{
         COUNTED_PATTERN_BYTES,
@@ -145,15 +149,15 @@ impl Detector {
                     count = count.saturating_add(found);
                     Ok(without)
                 };
-                text_nodes::rewrite(&mut masked.0, &mut change)?;
-                text_nodes::rewrite(&mut masked.1, &mut change)?;
+                rewrite_texts(&mut masked.0, &mut change)?;
+                rewrite_texts(&mut masked.1, &mut change)?;
                 let masked = (action == Action::Mask && count > 0).then_some(masked);
                 Ok(DetectorResult { count, classes: Vec::new(), actions: actions_of(count), masked })
             }
             Self::MaxLength(limit) => {
-                let count = u64::from(text_nodes::count_chars(value) > *limit);
-                let masked = (action == Action::Mask && count > 0)
-                    .then(|| (text_nodes::truncate(value, *limit), context.clone()));
+                let count = u64::from(count_chars(value) > *limit);
+                let masked =
+                    (action == Action::Mask && count > 0).then(|| (truncate_texts(value, *limit), context.clone()));
                 Ok(DetectorResult { count, classes: Vec::new(), actions: actions_of(count), masked })
             }
             Self::JsonSchema(schema) => {

@@ -3,7 +3,7 @@
 use super::{
     Action, Enforcement, Guardrail, Guardrails, OnError, Stage,
     detector::{Budget, DetectorError, DetectorResult},
-    text_nodes,
+    rewrite_texts::estimate_bytes,
 };
 use crate::{
     asset::content::embedded::BRIEF_EVALUATIONS,
@@ -163,8 +163,8 @@ impl GuardrailCheck {
     /// Estimated bytes to inspect, over all guardrails.
     #[must_use]
     pub fn estimated_bytes(&self) -> usize {
-        text_nodes::estimate_bytes(&self.value)
-            .saturating_add(text_nodes::estimate_bytes(&self.context))
+        estimate_bytes(&self.value)
+            .saturating_add(estimate_bytes(&self.context))
             .saturating_mul(self.guardrails.for_stage(self.stage).count())
     }
 
@@ -209,7 +209,7 @@ impl GuardrailCheck {
 
 impl GuardrailResult {
     fn apply(&mut self, rail: &Guardrail, max_masked_bytes: usize, budget: &mut Budget, redactor: &Redactor) {
-        let bytes = text_nodes::estimate_bytes(&self.value).saturating_add(text_nodes::estimate_bytes(&self.context));
+        let bytes = estimate_bytes(&self.value).saturating_add(estimate_bytes(&self.context));
         let found = match self.remaining_bytes.checked_sub(bytes) {
             Some(left) => {
                 self.remaining_bytes = left;

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     id::{AssetId, ChunkId, IngestId, ReleaseId},
     idempotency::KeyedOutcome,
-    search::WordSet,
+    search_words::WordSet,
     store::{Change, CommitError, Page, PageRequest, StoreError},
     tenant::TenantScope,
 };

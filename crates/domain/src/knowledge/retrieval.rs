@@ -136,7 +136,7 @@ pub struct WeightedWord {
 
 /// Plan of the index lookups for the words of a query.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct SearchPlan {
+pub struct WordSearchPlan {
     /// Every word that counts, including words that no chunk contains.
     pub words: Vec<WeightedWord>,
     /// Lookups: each returns chunks that contain all of these words, at most [`MAX_CANDIDATES`].
@@ -145,7 +145,7 @@ pub struct SearchPlan {
     pub is_capped: bool,
 }
 
-impl SearchPlan {
+impl WordSearchPlan {
     /// Plans the lookups for words, each with the number of its chunks, among `total` chunks.
     ///
     /// Rare words come first, each with all its chunks. The first word whose chunks exceed the limit ends the plan and
@@ -291,7 +291,7 @@ pub fn truncate_query(query: &str) -> &str {
 
 /// Normalizes a vector to length one; `None` for a zero vector or a non-finite number.
 #[must_use]
-pub fn normalize(vector: &[f32]) -> Option<Vec<f32>> {
+pub fn normalize_vector(vector: &[f32]) -> Option<Vec<f32>> {
     let length = vector.iter().map(|part| f64::from(*part).powi(2)).sum::<f64>().sqrt();
     #[expect(clippy::cast_possible_truncation, reason = "the parts of a vector of length one are within ±1")]
     let scaled = |part: &f32| (f64::from(*part) / length) as f32;

@@ -4,7 +4,7 @@
 //! Patterns are literals, so that caller input is never compiled, and decisions compile nothing.
 
 use super::condition::ConditionRefusal;
-use crate::asset::content::pattern;
+use crate::asset::content::pattern_weight;
 use cel::{Context, ExecutionError, extractors::This};
 use regex::{Regex, RegexBuilder};
 use std::{collections::BTreeMap, sync::Arc};
@@ -46,7 +46,7 @@ impl Patterns {
         }
         let regex = RegexBuilder::new(pattern).size_limit(MAX_COMPILED_BYTES).dfa_size_limit(MAX_CACHE_BYTES).build();
         let regex = regex.map_err(|_| ConditionRefusal::Pattern)?;
-        let compiled = Pattern { regex, weight: pattern::weight(pattern) };
+        let compiled = Pattern { regex, weight: pattern_weight::weight(pattern) };
         Arc::make_mut(&mut self.0).insert(pattern.to_owned(), compiled);
         Ok(())
     }

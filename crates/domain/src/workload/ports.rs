@@ -5,7 +5,7 @@ use crate::{
     access::{OwnerRef, rights::VisibleScopes},
     id::{WorkloadId, WorkspaceId},
     idempotency::KeyedOutcome,
-    search::WordSet,
+    search_words::WordSet,
     slug::Slug,
     store::{Change, CommitError, Page, PageRequest, StoreError},
     tenant::TenantScope,

@@ -3,7 +3,7 @@
 use super::{Operation, Requirement};
 use crate::{Failure, Stores, services::SharedState};
 use fairway_domain::{
-    access::{AccessStore, ActorKind, Caller, GrantScope, Permission, ResourceScope, rights::VisibleScopes},
+    access::{AccessStore, ActorKind, Caller, GrantScope, Permission, ResourcePosition, rights::VisibleScopes},
     id::{NamespaceId, TenantId, WorkloadId, WorkspaceId},
     tenant::{DEFAULT_TENANT, DEFAULT_WORKSPACE, TenantScope},
 };
@@ -23,8 +23,12 @@ pub(crate) fn missing_permission(caller: &Caller, permission: Permission) -> Fai
     }
 }
 
-/// Authorizes an operation on a resource scope.
-pub(crate) fn authorize(caller: &Caller, operation: Operation, place: &ResourceScope) -> Result<TenantScope, Failure> {
+/// Authorizes an operation on a resource position.
+pub(crate) fn authorize(
+    caller: &Caller,
+    operation: Operation,
+    place: &ResourcePosition,
+) -> Result<TenantScope, Failure> {
     let scope = TenantScope::for_caller(caller);
     let holds = |permission| caller.rights.allow(permission, place);
     match operation.requirement() {
@@ -33,8 +37,8 @@ pub(crate) fn authorize(caller: &Caller, operation: Operation, place: &ResourceS
             Err(missing_permission(caller, Permission::WorkloadView))
         }
         Requirement::Membership => Ok(scope),
-        Requirement::Platform(needs) if caller.rights.allow(needs, &ResourceScope::INSTALLATION) => Ok(scope),
-        Requirement::Tenant(needs) if caller.rights.allow(needs, &ResourceScope::tenant(caller.tenant)) => Ok(scope),
+        Requirement::Platform(needs) if caller.rights.allow(needs, &ResourcePosition::INSTALLATION) => Ok(scope),
+        Requirement::Tenant(needs) if caller.rights.allow(needs, &ResourcePosition::tenant(caller.tenant)) => Ok(scope),
         Requirement::Platform(needs) | Requirement::Tenant(needs) => Err(missing_permission(caller, needs)),
         Requirement::BelowWorkspace(needs) if holds(needs) => Ok(scope),
         Requirement::BelowWorkspace(_) if caller.rights.is_empty() => Err(Failure::NotFound),
@@ -59,7 +63,7 @@ pub(crate) fn authorize(caller: &Caller, operation: Operation, place: &ResourceS
 pub(crate) fn authorize_visible(
     caller: &Caller,
     operation: Operation,
-    home: &ResourceScope,
+    home: &ResourcePosition,
 ) -> Result<TenantScope, Failure> {
     let Requirement::Resource { view: sees, action: needs } = operation.requirement() else {
         return Err(Failure::Inconsistent("an operation on a scoped resource requires a permission in its scope"));
@@ -87,7 +91,7 @@ pub(crate) fn authorize_list(caller: &Caller, operation: Operation) -> Result<(T
 pub(crate) fn authorize_tenant_view(caller: &Caller, id: TenantId) -> Result<TenantScope, Failure> {
     // Platform operators read every tenant that they can list, independent of the request's tenant. The `Location`
     // header of a created tenant depends on it.
-    match authorize(caller, Operation::ListTenants, &ResourceScope::INSTALLATION) {
+    match authorize(caller, Operation::ListTenants, &ResourcePosition::INSTALLATION) {
         Ok(_) => Ok(TenantScope::for_platform_operator(id)),
         Err(_) => authorize_tenant(caller, Operation::ReadTenantSettings, id),
     }
@@ -96,38 +100,42 @@ pub(crate) fn authorize_tenant_view(caller: &Caller, id: TenantId) -> Result<Ten
 /// Authorizes a caller on the settings of a tenant.
 pub(crate) fn authorize_tenant(caller: &Caller, operation: Operation, id: TenantId) -> Result<TenantScope, Failure> {
     if caller.tenant == id {
-        return authorize(caller, operation, &ResourceScope::tenant(id));
+        return authorize(caller, operation, &ResourcePosition::tenant(id));
     }
     // Platform operators see every tenant, independent of the request's tenant. Their permissions count on the
     // tenant of the settings.
-    authorize(caller, Operation::ListTenants, &ResourceScope::INSTALLATION).map_err(|_| Failure::NotFound)?;
+    authorize(caller, Operation::ListTenants, &ResourcePosition::INSTALLATION).map_err(|_| Failure::NotFound)?;
     let (Requirement::Platform(needs) | Requirement::Tenant(needs)) = operation.requirement() else {
         return Err(Failure::Inconsistent("tenant settings require a permission on the tenant or the platform"));
     };
-    if caller.rights.allow(needs, &ResourceScope::tenant(id)) {
+    if caller.rights.allow(needs, &ResourcePosition::tenant(id)) {
         Ok(TenantScope::for_platform_operator(id))
     } else {
         Err(missing_permission(caller, needs))
     }
 }
 
-/// Resolves the scopes of workspaces and workloads, and authorizes callers on them.
+/// Resolves workspaces and workloads to their positions, and authorizes callers on them.
 #[derive(Clone)]
-pub struct Authorizer {
+pub struct ScopeResolver {
     namespaces: Cache<WorkspaceId, NamespaceId>,
     access_store: Arc<dyn AccessStore>,
 }
 
-impl Authorizer {
+impl ScopeResolver {
     pub(crate) fn new(stores: &Stores, shared: &SharedState) -> Self {
         Self { namespaces: shared.namespaces.clone(), access_store: Arc::clone(&stores.access) }
     }
 }
 
-impl Authorizer {
-    /// The resource scope of a workspace of the caller's tenant. A caller without a role in the tenant gets not
+impl ScopeResolver {
+    /// The resource position of a workspace of the caller's tenant. A caller without a role in the tenant gets not
     /// found for every workspace.
-    pub(crate) async fn workspace_scope(&self, caller: &Caller, id: WorkspaceId) -> Result<ResourceScope, Failure> {
+    pub(crate) async fn workspace_position(
+        &self,
+        caller: &Caller,
+        id: WorkspaceId,
+    ) -> Result<ResourcePosition, Failure> {
         if caller.rights.is_empty() {
             return Err(Failure::NotFound);
         }
@@ -141,12 +149,12 @@ impl Authorizer {
     ///
     /// A workspace that does not exist is refused as not found. One in which the caller lacks the permission is
     /// refused as forbidden, because every member of a tenant sees its workspaces.
-    pub(crate) async fn scope_for_new(
+    pub(crate) async fn position_for_new(
         &self,
         caller: &Caller,
         operation: Operation,
         named: Option<WorkspaceId>,
-    ) -> Result<ResourceScope, Failure> {
+    ) -> Result<ResourcePosition, Failure> {
         let tenant_wide = caller.tenant.uuid() == DEFAULT_TENANT && !caller.rights.is_empty();
         let home = || caller.rights.sole_workspace().or(tenant_wide.then(|| DEFAULT_WORKSPACE.into()));
         let (Requirement::BelowWorkspace(needs) | Requirement::Resource { action: needs, .. }) =
@@ -158,19 +166,19 @@ impl Authorizer {
             return Err(missing_permission(caller, needs));
         }
         let workspace = named.or_else(home).ok_or(Failure::WorkspaceRequired)?;
-        let place = self.workspace_scope(caller, workspace).await?;
+        let place = self.workspace_position(caller, workspace).await?;
         if caller.rights.allow(needs, &place) { Ok(place) } else { Err(missing_permission(caller, needs)) }
     }
 
-    /// The resource scope of a workload. A workspace never moves, so its namespace is cached.
-    pub(crate) async fn scope_of_workload(
+    /// The resource position of a workload. A workspace never moves, so its namespace is cached.
+    pub(crate) async fn position_of_workload(
         &self,
         caller: &Caller,
         workspace: WorkspaceId,
         workload: WorkloadId,
-    ) -> Result<ResourceScope, Failure> {
+    ) -> Result<ResourcePosition, Failure> {
         if let Some(namespace) = self.namespaces.get(&workspace) {
-            return Ok(ResourceScope::workspace(caller.tenant, namespace, workspace).for_workload(workload));
+            return Ok(ResourcePosition::workspace(caller.tenant, namespace, workspace).for_workload(workload));
         }
         let scope = TenantScope::for_caller(caller);
         let place = self.access_store.resolve_scope(scope, &GrantScope::Workspace(workspace)).await?;
@@ -200,11 +208,11 @@ impl Authorizer {
 
     /// A workspace of the caller's tenant, also for a caller that holds only a grant there. Responses must not
     /// reveal whether it exists.
-    pub(crate) async fn workspace_scope_unchecked(
+    pub(crate) async fn workspace_position_unchecked(
         &self,
         caller: &Caller,
         id: WorkspaceId,
-    ) -> Result<ResourceScope, Failure> {
+    ) -> Result<ResourcePosition, Failure> {
         let scope = TenantScope::for_caller(caller);
         self.access_store.resolve_scope(scope, &GrantScope::Workspace(id)).await?.ok_or(Failure::NotFound)
     }
@@ -220,7 +228,7 @@ impl Authorizer {
         match workspace {
             None => Ok(entered),
             Some(id) => {
-                let place = self.workspace_scope(caller, id).await?;
+                let place = self.workspace_position(caller, id).await?;
                 // A caller authorized in the workspace sees everything that is visible from it.
                 authorize(caller, operation, &place).map(|scope| (scope, None))
             }

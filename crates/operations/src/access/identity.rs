@@ -161,7 +161,7 @@ impl Identities {
 /// The rights of a component of Fairway that submits runs. No request can claim to be one.
 fn system_rights(actor: &ActorRef) -> Rights {
     let runs = *actor == ActorRef::system(crate::generator::ACTOR);
-    Rights::new(runs.then_some(Grant::of(Role::RuntimeUser, GrantScope::Platform)).into_iter().collect())
+    Rights::new(runs.then_some(Grant::of_role(Role::RuntimeUser, GrantScope::Platform)).into_iter().collect())
 }
 
 /// Rights on a local server. The local user has every permission. An actor that never held a role administers the
@@ -172,13 +172,13 @@ fn local_rights(actor: &ActorRef, known: &PrincipalAccess) -> Rights {
     let grants = match actor.kind() {
         ActorKind::Anonymous | ActorKind::ShareLink => Vec::new(),
         ActorKind::User if *actor == ActorRef::local() => {
-            vec![Grant::of(Role::PlatformAdmin, GrantScope::Platform)]
+            vec![Grant::of_role(Role::PlatformAdmin, GrantScope::Platform)]
         }
         ActorKind::User | ActorKind::Group | ActorKind::Service | ActorKind::System => {
             if known.ever_bound || known.tenant != default {
                 known.grants.clone()
             } else {
-                vec![Grant::of(Role::TenantAdmin, GrantScope::Tenant(default))]
+                vec![Grant::of_role(Role::TenantAdmin, GrantScope::Tenant(default))]
             }
         }
     };
@@ -188,7 +188,7 @@ fn local_rights(actor: &ActorRef, known: &PrincipalAccess) -> Rights {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fairway_domain::{access::Permission, access::ResourceScope, store::Revision};
+    use fairway_domain::{access::Permission, access::ResourcePosition, store::Revision};
 
     fn known(ever_bound: bool) -> PrincipalAccess {
         PrincipalAccess {
@@ -202,14 +202,14 @@ mod tests {
 
     #[test]
     fn only_actors_that_never_held_a_role_administer_the_default_tenant() {
-        let here = ResourceScope::tenant(DEFAULT_TENANT.into());
+        let here = ResourcePosition::tenant(DEFAULT_TENANT.into());
         let ada = ActorRef::parse("user:ada").unwrap();
         assert!(local_rights(&ada, &known(false)).allow(Permission::TenantManage, &here));
-        assert!(!local_rights(&ada, &known(false)).allow(Permission::PlatformManage, &ResourceScope::INSTALLATION));
+        assert!(!local_rights(&ada, &known(false)).allow(Permission::PlatformManage, &ResourcePosition::INSTALLATION));
         assert!(local_rights(&ada, &known(true)).is_empty());
         assert!(
             local_rights(&ActorRef::local(), &known(true))
-                .allow(Permission::PlatformManage, &ResourceScope::INSTALLATION)
+                .allow(Permission::PlatformManage, &ResourcePosition::INSTALLATION)
         );
         assert!(local_rights(&ActorRef::anonymous(), &known(false)).is_empty());
     }

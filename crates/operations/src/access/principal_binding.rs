@@ -4,7 +4,7 @@ use super::Operation;
 use crate::{
     Failure, Idempotent, Stores,
     clock_and_ids::ClockAndIds,
-    idempotency::{Idempotency, MAX_ATTEMPTS, keyed_outcome},
+    idempotency::{KeyedRequests, MAX_ATTEMPTS, keyed_outcome},
     services::{CommonOperations, SharedState},
     workload::Workloads,
 };
@@ -37,7 +37,7 @@ pub struct RequestedBinding {
 pub struct PrincipalBindings {
     context: ClockAndIds,
     principal_binding_store: Arc<dyn PrincipalBindingStore>,
-    idempotency: Arc<Idempotency>,
+    keyed_requests: Arc<KeyedRequests>,
     workloads: Arc<Workloads>,
 }
 
@@ -51,7 +51,7 @@ impl PrincipalBindings {
         Self {
             context: shared.context.clone(),
             principal_binding_store: Arc::clone(&stores.principal_bindings),
-            idempotency: Arc::clone(&common.idempotency),
+            keyed_requests: Arc::clone(&common.keyed_requests),
             workloads: Arc::clone(workloads),
         }
     }
@@ -86,7 +86,7 @@ impl PrincipalBindings {
     ) -> Result<Idempotent<PrincipalBinding>, Failure> {
         let (scope, workload) =
             self.workloads.authorize_workload(caller, Operation::SetPrincipalBinding, workload).await?;
-        self.idempotency
+        self.keyed_requests
             .idempotent(
                 scope,
                 key,

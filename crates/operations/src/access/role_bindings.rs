@@ -3,13 +3,13 @@
 use super::{Operation, authorize};
 use crate::{
     Failure, Idempotent, Stores,
-    access::Authorizer,
+    access::ScopeResolver,
     clock_and_ids::ClockAndIds,
-    idempotency::{Idempotency, keyed_outcome},
+    idempotency::{KeyedRequests, keyed_outcome},
     services::{CommonOperations, SharedState},
 };
 use fairway_domain::{
-    access::{AccessStore, ActorRef, Caller, GrantScope, Permission, ResourceScope, Role, RoleBinding},
+    access::{AccessStore, ActorRef, Caller, GrantScope, Permission, ResourcePosition, Role, RoleBinding},
     audit::FactKind,
     id::{RoleBindingId, WorkspaceId},
     idempotency::RequestKey,
@@ -43,8 +43,8 @@ const fn management_permission(scope: &GrantScope) -> Permission {
 pub struct RoleBindings {
     context: ClockAndIds,
     access_store: Arc<dyn AccessStore>,
-    authorizer: Arc<Authorizer>,
-    idempotency: Arc<Idempotency>,
+    scope_resolver: Arc<ScopeResolver>,
+    keyed_requests: Arc<KeyedRequests>,
 }
 
 impl RoleBindings {
@@ -52,8 +52,8 @@ impl RoleBindings {
         Self {
             context: shared.context.clone(),
             access_store: Arc::clone(&stores.access),
-            authorizer: Arc::clone(&common.authorizer),
-            idempotency: Arc::clone(&common.idempotency),
+            scope_resolver: Arc::clone(&common.scope_resolver),
+            keyed_requests: Arc::clone(&common.keyed_requests),
         }
     }
 }
@@ -64,7 +64,7 @@ impl RoleBindings {
     /// # Errors
     /// When the caller has no role in the tenant.
     pub fn list_roles(&self, caller: &Caller) -> Result<[Role; 9], Failure> {
-        authorize::authorize(caller, Operation::ListRoles, &ResourceScope::tenant(caller.tenant)).map(|_| Role::ALL)
+        authorize::authorize(caller, Operation::ListRoles, &ResourcePosition::tenant(caller.tenant)).map(|_| Role::ALL)
     }
 
     /// Grants a role.
@@ -78,8 +78,8 @@ impl RoleBindings {
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<RoleBinding>, Failure> {
         let scope = TenantScope::for_caller(caller);
-        let place = self.manageable_scope(caller, &new.scope).await?;
-        self.idempotency
+        let place = self.manageable_position(caller, &new.scope).await?;
+        self.keyed_requests
             .idempotent(
                 scope,
                 key,
@@ -109,11 +109,11 @@ impl RoleBindings {
     ) -> Result<Page<RoleBinding>, Failure> {
         let scope = match workspace {
             Some(id) => {
-                let place = self.authorizer.workspace_scope(caller, id).await?;
+                let place = self.scope_resolver.workspace_position(caller, id).await?;
                 authorize::authorize(caller, Operation::ListRoleBindings, &place)?
             }
             None => {
-                if !caller.rights.allow(Permission::TenantManage, &ResourceScope::tenant(caller.tenant)) {
+                if !caller.rights.allow(Permission::TenantManage, &ResourcePosition::tenant(caller.tenant)) {
                     return Err(Failure::Forbidden(Permission::TenantManage));
                 }
                 TenantScope::for_caller(caller)
@@ -134,7 +134,7 @@ impl RoleBindings {
             self.access_store.resolve_scope(scope, &GrantScope::Workspace(id.uuid().into())).await?;
             return Err(Failure::NotFound);
         };
-        match self.manageable_scope(caller, &binding.scope).await {
+        match self.manageable_position(caller, &binding.scope).await {
             // A binding in a scope that the caller does not manage is not found.
             Err(Failure::Forbidden(_)) => return Err(Failure::NotFound),
             place => place?,
@@ -149,7 +149,7 @@ impl RoleBindings {
         Ok(())
     }
 
-    async fn manageable_scope(&self, caller: &Caller, at: &GrantScope) -> Result<ResourceScope, Failure> {
+    async fn manageable_position(&self, caller: &Caller, at: &GrantScope) -> Result<ResourcePosition, Failure> {
         let scope = TenantScope::for_caller(caller);
         let place = self.access_store.resolve_scope(scope, at).await?.ok_or(Failure::NotFound)?;
         let needs = management_permission(at);

@@ -40,7 +40,7 @@ impl Assets {
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<AssetGrant>, Failure> {
         let (scope, asset) = self.asset_from(caller, Operation::CreateAssetGrant, id, from).await?;
-        self.idempotency
+        self.keyed_requests
             .idempotent(
                 scope,
                 key,

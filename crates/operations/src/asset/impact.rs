@@ -5,7 +5,7 @@
 
 use crate::{Failure, access::Operation, asset::Assets};
 use fairway_domain::{
-    access::{Caller, Permission, ResourceScope},
+    access::{Caller, Permission, ResourcePosition},
     asset::{
         Asset, VersionLabel,
         impact::{BindingTarget, BoundRelease, ImpactStore, ReferenceTarget, Referrer},
@@ -184,7 +184,7 @@ fn visible_impact(
     let mut workloads: BTreeMap<WorkloadId, ImpactedWorkload> = BTreeMap::new();
     let mut shortest: BTreeMap<ReleaseId, (usize, BoundRelease)> = BTreeMap::new();
     for release in bound {
-        let place = ResourceScope::workspace(caller.tenant, release.namespace_id, release.workspace_id);
+        let place = ResourcePosition::workspace(caller.tenant, release.namespace_id, release.workspace_id);
         let place = place.for_workload(release.workload_id);
         if caller.rights.allow(Permission::WorkloadView, &place) {
             workloads.entry(release.workload_id).or_insert_with(|| ImpactedWorkload {

@@ -7,7 +7,7 @@ use crate::{
     idempotency::{MAX_ATTEMPTS, keyed_outcome},
 };
 use fairway_domain::{
-    access::{Caller, Permission, ResourceScope},
+    access::{Caller, Permission, ResourcePosition},
     asset::{Asset, Lifecycle},
     id::{AssetId, WorkspaceId},
     idempotency::RequestKey,
@@ -101,7 +101,7 @@ impl Assets {
         key: Option<&RequestKey>,
     ) -> Result<Idempotent<Asset>, Failure> {
         let (scope, _) = self.asset_from(caller, command.operation(), id, from).await?;
-        self.idempotency
+        self.keyed_requests
             .idempotent(
                 scope,
                 key,
@@ -139,11 +139,11 @@ impl Assets {
     async fn in_use_failure(&self, caller: &Caller, scope: TenantScope, id: AssetId) -> Result<Failure, Failure> {
         let blocking = self.asset_store.blocking_releases(scope, id, MAX_BLOCKING_SHOWN).await?;
         let all = blocking.len();
-        let seen = |place: ResourceScope| caller.rights.allow(Permission::ReleaseView, &place);
+        let seen = |place: ResourcePosition| caller.rights.allow(Permission::ReleaseView, &place);
         let shown: Vec<_> = blocking
             .into_iter()
             .filter(|release| {
-                let place = ResourceScope::workspace(caller.tenant, release.namespace_id, release.workspace_id);
+                let place = ResourcePosition::workspace(caller.tenant, release.namespace_id, release.workspace_id);
                 seen(place.for_workload(release.workload_id))
             })
             .collect();

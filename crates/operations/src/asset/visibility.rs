@@ -11,7 +11,7 @@ use crate::{
     asset::Assets,
 };
 use fairway_domain::{
-    access::{Caller, Permission, ResourceScope, rights::VisibleScopes},
+    access::{Caller, Permission, ResourcePosition, rights::VisibleScopes},
     asset::{
         Asset, OwnershipTier,
         ports::{AssetFilter, AssetVisibility},
@@ -64,7 +64,7 @@ impl Assets {
             };
             return Ok((scope, sight));
         };
-        let place = self.authorizer.workspace_scope_unchecked(caller, from).await?;
+        let place = self.scope_resolver.workspace_position_unchecked(caller, from).await?;
         let namespace = place.namespace.ok_or(Failure::Inconsistent("a workspace without a namespace"))?;
         if self.views_namespace(caller, namespace).await? {
             let workspace = caller.rights.allow(Permission::AssetView, &place).then_some(from);
@@ -84,7 +84,7 @@ impl Assets {
         id: AssetId,
         from: WorkspaceId,
     ) -> Result<(TenantScope, Asset), Failure> {
-        let place = self.authorizer.workspace_scope_unchecked(caller, from).await?;
+        let place = self.scope_resolver.workspace_position_unchecked(caller, from).await?;
         self.authorize_visible_asset(caller, operation, id, Some(&place)).await
     }
 
@@ -132,7 +132,7 @@ impl Assets {
         caller: &Caller,
         operation: Operation,
         id: AssetId,
-        from: Option<&ResourceScope>,
+        from: Option<&ResourcePosition>,
     ) -> Result<(TenantScope, Asset), Failure> {
         let scope = TenantScope::for_caller(caller);
         let Some(asset) = self.asset_store.find(scope, id).await? else {
@@ -145,9 +145,11 @@ impl Assets {
             return Err(Failure::NotFound);
         }
         let home = match asset.ownership_tier {
-            OwnershipTier::Workspace => ResourceScope::workspace(caller.tenant, asset.namespace_id, asset.workspace_id),
+            OwnershipTier::Workspace => {
+                ResourcePosition::workspace(caller.tenant, asset.namespace_id, asset.workspace_id)
+            }
             // Platform operators change built-in assets.
-            OwnershipTier::PlatformBuiltin => ResourceScope::INSTALLATION,
+            OwnershipTier::PlatformBuiltin => ResourcePosition::INSTALLATION,
         };
         Ok((authorize::authorize_visible(caller, operation, &home)?, asset))
     }
@@ -162,12 +164,12 @@ impl Assets {
         }
     }
 
-    /// Whether the caller sees an asset, from a resource scope or from anywhere.
+    /// Whether the caller sees an asset, from a resource position or from anywhere.
     pub(crate) async fn sees_asset(
         &self,
         caller: &Caller,
         asset: &Asset,
-        from: Option<&ResourceScope>,
+        from: Option<&ResourcePosition>,
     ) -> Result<bool, Failure> {
         let scopes = match from {
             None => {
@@ -234,7 +236,7 @@ impl Assets {
         &self,
         caller: &Caller,
         asset: &Asset,
-        place: &ResourceScope,
+        place: &ResourcePosition,
     ) -> Result<bool, Failure> {
         if asset.is_visible_from(place.namespace) {
             return Ok(true);
@@ -253,7 +255,7 @@ impl Assets {
             return Ok(true);
         }
         for workspace in scopes.workspaces {
-            if self.authorizer.namespace_of(caller, workspace).await? == Some(namespace) {
+            if self.scope_resolver.namespace_of(caller, workspace).await? == Some(namespace) {
                 return Ok(true);
             }
         }

@@ -7,10 +7,10 @@ use super::{
 };
 use crate::{
     Failure, Idempotent, RunRefusal, Settings, Stores,
-    access::{Authorizer, Operation, authorize},
+    access::{Operation, ScopeResolver, authorize},
     clock_and_ids::ClockAndIds,
     execution::{engine::RunEngine, evidence::ExecutionReader, review::Reviews},
-    idempotency::{Idempotency, MAX_ATTEMPTS, keyed_outcome, read_after_commit},
+    idempotency::{KeyedRequests, MAX_ATTEMPTS, keyed_outcome, read_after_commit},
     services::{CommonOperations, SharedState},
     wakeups::{WakeupSender, Wakeups},
 };
@@ -44,8 +44,8 @@ pub struct Cancellations {
     wakeups: Arc<Wakeups>,
     execution_store: Arc<dyn ExecutionStore>,
     lease_store: Arc<dyn LeaseStore>,
-    authorizer: Arc<Authorizer>,
-    idempotency: Arc<Idempotency>,
+    scope_resolver: Arc<ScopeResolver>,
+    keyed_requests: Arc<KeyedRequests>,
     execution_reader: Arc<ExecutionReader>,
     reviews: Arc<Reviews>,
     run_engine: Arc<RunEngine>,
@@ -67,8 +67,8 @@ impl Cancellations {
             wakeups: shared.wakeups.subscriptions(),
             execution_store: Arc::clone(&stores.executions),
             lease_store: Arc::clone(&stores.leases),
-            authorizer: Arc::clone(&common.authorizer),
-            idempotency: Arc::clone(&common.idempotency),
+            scope_resolver: Arc::clone(&common.scope_resolver),
+            keyed_requests: Arc::clone(&common.keyed_requests),
             execution_reader: Arc::clone(execution_reader),
             reviews: Arc::clone(reviews),
             run_engine: Arc::clone(run_engine),
@@ -94,11 +94,11 @@ impl Cancellations {
             self.execution_reader.state_as(caller, id, token, Operation::ReadExecution).await?;
         if own == Ownership::Other {
             let place =
-                self.authorizer.scope_of_workload(caller, execution.workspace_id, execution.workload_id).await?;
+                self.scope_resolver.position_of_workload(caller, execution.workspace_id, execution.workload_id).await?;
             authorize::authorize(caller, Operation::CancelExecution, &place)?;
         }
         let outcome = keyed_outcome(key, 200, id.uuid());
-        let done = self.idempotency.idempotent(
+        let done = self.keyed_requests.idempotent(
             scope,
             key,
             async || self.cancel_run(scope, caller, &execution, outcome.as_ref()).await,

@@ -5,7 +5,7 @@ use crate::{
     Failure, RunRefusal,
     access::{IdentityMode, Operation, authorize},
     execution::start::Executions,
-    workload::scope_of,
+    workload::position_of,
 };
 use fairway_domain::{
     access::{
@@ -53,7 +53,7 @@ impl Executions {
         chosen: Option<Lane>,
         workload: &Workload,
     ) -> Result<(), Failure> {
-        let place = scope_of(client, workload);
+        let place = position_of(client, workload);
         for caller in [client, subject] {
             authorize::authorize(caller, Operation::ReadWorkload, &place)?;
             authorize::authorize(caller, Operation::ExecuteWorkload, &place)?;

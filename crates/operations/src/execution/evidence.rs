@@ -2,13 +2,13 @@
 
 use crate::{
     Failure, Stores,
-    access::{Authorizer, Operation, authorize},
+    access::{Operation, ScopeResolver, authorize},
     rate_limit::RateLimits,
     services::{CommonOperations, SharedState},
     wakeups::Wakeups,
 };
 use fairway_domain::{
-    access::{ActorKind, Caller, Permission, ResourceScope},
+    access::{ActorKind, Caller, Permission, ResourcePosition},
     evidence::{
         ArtifactDocument, EvidenceRecord,
         lineage::{LineageFilter, LineagePage},
@@ -74,7 +74,7 @@ pub struct ExecutionReader {
     pub(crate) execution_store: Arc<dyn ExecutionStore>,
     pub(crate) share_link_store: Arc<dyn ShareLinkStore>,
     pub(crate) workload_store: Arc<dyn WorkloadStore>,
-    pub(crate) authorizer: Arc<Authorizer>,
+    pub(crate) scope_resolver: Arc<ScopeResolver>,
     pub(crate) rate_limits: Arc<RateLimits>,
 }
 
@@ -85,7 +85,7 @@ impl ExecutionReader {
             execution_store: Arc::clone(&stores.executions),
             share_link_store: Arc::clone(&stores.share_links),
             workload_store: Arc::clone(&stores.workloads),
-            authorizer: Arc::clone(&common.authorizer),
+            scope_resolver: Arc::clone(&common.scope_resolver),
             rate_limits: Arc::clone(&common.rate_limits),
         }
     }
@@ -103,7 +103,7 @@ impl ExecutionReader {
         token: Option<&TokenHash>,
     ) -> Result<ExecutionDetail, Failure> {
         let execution = self.read_execution(caller, id, token).await?;
-        let place = self.scope_of_run(caller, &execution).await?;
+        let place = self.position_of_run(caller, &execution).await?;
         let steps = match authorize::authorize(caller, Operation::ReadExecution, &place) {
             Ok(scope) => Some(self.execution_store.steps(scope, id).await?),
             Err(_) => None,
@@ -175,7 +175,7 @@ impl ExecutionReader {
         if is_submitter(caller, execution) || self.is_result_token(scope, execution.execution_id, token).await? {
             return Ok(Ownership::Own);
         }
-        let place = self.scope_of_run(caller, execution).await?;
+        let place = self.position_of_run(caller, execution).await?;
         authorize::authorize(caller, operation, &place)?;
         Ok(Ownership::Other)
     }
@@ -275,15 +275,15 @@ impl ExecutionReader {
         Ok((lineage, disclosure_for(caller, &place)))
     }
 
-    /// The resource scope of a run whose evidence the caller may read. A submitter gets a refusal that names the
+    /// The resource position of a run whose evidence the caller may read. A submitter gets a refusal that names the
     /// permission.
     async fn authorize_evidence(
         &self,
         caller: &Caller,
         execution: &Execution,
         operation: Operation,
-    ) -> Result<ResourceScope, Failure> {
-        let place = self.scope_of_run(caller, execution).await?;
+    ) -> Result<ResourcePosition, Failure> {
+        let place = self.position_of_run(caller, execution).await?;
         match authorize::authorize(caller, operation, &place) {
             Ok(_) => Ok(place),
             Err(Failure::NotFound) if is_submitter(caller, execution) => {
@@ -306,7 +306,7 @@ impl ExecutionReader {
         }
         let home =
             self.execution_store.location(TenantScope::for_caller(caller), id).await?.ok_or(Failure::NotFound)?;
-        let place = self.authorizer.scope_of_workload(caller, home.workspace, home.workload).await?;
+        let place = self.scope_resolver.position_of_workload(caller, home.workspace, home.workload).await?;
         if home.submitter == caller.actor {
             Ok(())
         } else {
@@ -314,8 +314,12 @@ impl ExecutionReader {
         }
     }
 
-    pub(crate) async fn scope_of_run(&self, caller: &Caller, execution: &Execution) -> Result<ResourceScope, Failure> {
-        self.authorizer.scope_of_workload(caller, execution.workspace_id, execution.workload_id).await
+    pub(crate) async fn position_of_run(
+        &self,
+        caller: &Caller,
+        execution: &Execution,
+    ) -> Result<ResourcePosition, Failure> {
+        self.scope_resolver.position_of_workload(caller, execution.workspace_id, execution.workload_id).await
     }
 }
 
@@ -324,6 +328,6 @@ fn is_submitter(caller: &Caller, execution: &Execution) -> bool {
     execution.submitter == caller.actor && caller.actor.kind() != ActorKind::Anonymous
 }
 
-fn disclosure_for(caller: &Caller, place: &ResourceScope) -> Disclosure {
+fn disclosure_for(caller: &Caller, place: &ResourcePosition) -> Disclosure {
     if caller.rights.allow(Permission::ExecutionKill, place) { Disclosure::Operator } else { Disclosure::Summary }
 }

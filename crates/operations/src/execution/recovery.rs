@@ -29,7 +29,7 @@ const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Ends runs with an expired lease that no worker resumes, forever. Any number of processes may run it concurrently.
 pub async fn run_recovery(recovery: Arc<RunRecovery>) {
     loop {
-        match recovery.recover().await {
+        match recovery.end_lapsed_runs().await {
             Ok(0) => tokio::time::sleep(POLL_INTERVAL).await,
             Ok(ended) => tracing::info!(ended, "ended runs with an expired lease"),
             Err(error) => {
@@ -71,7 +71,7 @@ impl RunRecovery {
     ///
     /// # Errors
     /// When the store fails.
-    pub async fn recover(&self) -> Result<usize, Failure> {
+    pub async fn end_lapsed_runs(&self) -> Result<usize, Failure> {
         let lapsed = self.lease_store.claim_lapsed(self.context.ids.new_id(), self.unresumable_runs()).await?;
         let mut ended = 0;
         for run in lapsed {
@@ -117,7 +117,7 @@ impl RunRecovery {
         }
         let mut ended = 0;
         while !held.is_empty() {
-            match self.recover().await? {
+            match self.end_lapsed_runs().await? {
                 0 => break,
                 some => ended += some,
             }

@@ -6,7 +6,7 @@ use crate::{
     access::{Operation, authorize},
     clock_and_ids::ClockAndIds,
     execution::evidence::{ExecutionReader, Ownership},
-    idempotency::{Idempotency, keyed_outcome, read_after_commit},
+    idempotency::{KeyedRequests, keyed_outcome, read_after_commit},
     services::{CommonOperations, SharedState},
     wakeups::WakeupSender,
 };
@@ -31,7 +31,7 @@ pub struct UnknownOutcomes {
     wakeup_sender: WakeupSender,
     execution_store: Arc<dyn ExecutionStore>,
     resolution_store: Arc<dyn ResolutionStore>,
-    idempotency: Arc<Idempotency>,
+    keyed_requests: Arc<KeyedRequests>,
     execution_reader: Arc<ExecutionReader>,
 }
 
@@ -47,7 +47,7 @@ impl UnknownOutcomes {
             wakeup_sender: shared.wakeups.clone(),
             execution_store: Arc::clone(&stores.executions),
             resolution_store: Arc::clone(&stores.resolutions),
-            idempotency: Arc::clone(&common.idempotency),
+            keyed_requests: Arc::clone(&common.keyed_requests),
             execution_reader: Arc::clone(execution_reader),
         }
     }
@@ -69,7 +69,7 @@ impl UnknownOutcomes {
     ) -> Result<Idempotent<ExecutionDetail>, Failure> {
         let (RunState { execution, .. }, own) =
             self.execution_reader.state_as(caller, id, None, Operation::ReadExecution).await?;
-        let place = self.execution_reader.scope_of_run(caller, &execution).await?;
+        let place = self.execution_reader.position_of_run(caller, &execution).await?;
         let scope = match authorize::authorize(caller, Operation::SettleExecution, &place) {
             // The caller sees its own run, so the refusal names the permission.
             Err(Failure::NotFound) if own == Ownership::Own => {
@@ -78,7 +78,7 @@ impl UnknownOutcomes {
             entered => entered,
         }?;
         let outcome = keyed_outcome(key, 200, id.uuid());
-        let done = self.idempotency.idempotent(
+        let done = self.keyed_requests.idempotent(
             scope,
             key,
             async || self.commit_resolution(scope, caller, id, settled, note, outcome.as_ref()).await,

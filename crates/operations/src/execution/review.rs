@@ -6,7 +6,7 @@ use crate::{
     access::{Operation, authorize},
     clock_and_ids::ClockAndIds,
     execution::evidence::ExecutionReader,
-    idempotency::{Idempotency, keyed_outcome, read_after_commit},
+    idempotency::{KeyedRequests, keyed_outcome, read_after_commit},
     services::{CommonOperations, SharedState},
     wakeups::WakeupSender,
 };
@@ -57,7 +57,7 @@ pub struct Reviews {
     audit_store: Arc<dyn AuditStore>,
     execution_store: Arc<dyn ExecutionStore>,
     review_store: Arc<dyn ReviewStore>,
-    idempotency: Arc<Idempotency>,
+    keyed_requests: Arc<KeyedRequests>,
     execution_reader: Arc<ExecutionReader>,
 }
 
@@ -74,7 +74,7 @@ impl Reviews {
             audit_store: Arc::clone(&stores.audit),
             execution_store: Arc::clone(&stores.executions),
             review_store: Arc::clone(&stores.reviews),
-            idempotency: Arc::clone(&common.idempotency),
+            keyed_requests: Arc::clone(&common.keyed_requests),
             execution_reader: Arc::clone(execution_reader),
         }
     }
@@ -99,7 +99,7 @@ impl Reviews {
             self.execution_reader.state_as(caller, id, None, Operation::ReadExecution).await?;
         let scope = self.authorize_review(caller, &execution, own, Operation::ReviewExecution).await?;
         let outcome = keyed_outcome(key, 200, id.uuid());
-        let done = self.idempotency.idempotent(
+        let done = self.keyed_requests.idempotent(
             scope,
             key,
             async || self.commit_verdict(scope, caller, id, verdict, note, outcome.as_ref()).await,
@@ -131,7 +131,7 @@ impl Reviews {
         own: Ownership,
         operation: Operation,
     ) -> Result<TenantScope, Failure> {
-        let place = self.execution_reader.scope_of_run(caller, execution).await?;
+        let place = self.execution_reader.position_of_run(caller, execution).await?;
         match authorize::authorize(caller, operation, &place) {
             // The caller sees its own run, so the refusal names the permission.
             Err(Failure::NotFound) if own == Ownership::Own => {

@@ -235,7 +235,7 @@ impl ActiveRun {
                 cut = self.renew_lease(look) => Some(cut),
             }
         };
-        let mut closed = run.into_finished(engine.context.moment(), cut);
+        let mut closed = run.end_before_obligations(engine.context.moment(), cut);
         if closed.fulfilment_bytes() > MAX_INLINE_BYTES && recorder.store_pending_answer().await.is_err() {
             return Err(NoEnd::LeaseLost);
         }

@@ -5,7 +5,7 @@ use crate::{
     access::{Operation, authorize},
     execution::{evidence::ExecutionReader, start::Executions},
     share_link::VerifiedLink,
-    workload::scope_of,
+    workload::position_of,
 };
 use fairway_domain::{
     access::{ActorKind, Caller, Permission},
@@ -28,7 +28,7 @@ pub(crate) fn authorize_view(
     match (pass, workload.effective_access_mode()) {
         (Some(pass), _) => Ok(pass.check_opens(caller, workload).map(|()| TenantScope::for_caller(caller))?),
         (None, AccessMode::Public | AccessMode::LinkShared) => Ok(TenantScope::for_caller(caller)),
-        (None, AccessMode::Authenticated) => authorize::authorize(caller, operation, &scope_of(caller, workload)),
+        (None, AccessMode::Authenticated) => authorize::authorize(caller, operation, &position_of(caller, workload)),
     }
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn authorize_run(caller: &Caller, pass: Option<&VerifiedLink>, worklo
     match (pass, workload.effective_access_mode()) {
         (Some(_), _) | (None, AccessMode::Public | AccessMode::LinkShared) => Ok(()),
         (None, AccessMode::Authenticated) => {
-            authorize::authorize(caller, Operation::ExecuteWorkload, &scope_of(caller, workload)).map(|_| ())
+            authorize::authorize(caller, Operation::ExecuteWorkload, &position_of(caller, workload)).map(|_| ())
         }
     }
 }
@@ -68,7 +68,7 @@ pub(crate) fn select_lane(
         let of_link = pass.and_then(|pass| pass.link().lane);
         return Ok(of_link.or_else(|| caller.lanes.lane(workload.workload_id)).unwrap_or(Lane::Standard));
     };
-    match authorize::authorize(caller, Operation::ChooseLane, &scope_of(caller, workload)) {
+    match authorize::authorize(caller, Operation::ChooseLane, &position_of(caller, workload)) {
         // The caller sees the workload, so the refusal names the permission.
         Err(Failure::NotFound) => Err(authorize::missing_permission(caller, Permission::ReleaseTransition)),
         entered => entered.map(|_| chosen),

@@ -2,7 +2,7 @@
 //! Requests and workers both decide here; `attempt` and `worker` then admit the run.
 
 use super::plan::{CachedPlan, RunPlans};
-use crate::{Failure, workload::scope_of};
+use crate::{Failure, workload::position_of};
 use fairway_domain::{
     access::{ActorRef, Caller},
     evidence::RecordedDecision,
@@ -91,7 +91,7 @@ pub(super) fn policy_attributes(
     environment: &Slug,
     lane: Lane,
 ) -> PolicyAttributes {
-    let place = scope_of(caller, &entry.workload);
+    let place = position_of(caller, &entry.workload);
     PolicyAttributes {
         actor: caller.actor.to_string(),
         actor_kind: caller.actor.kind().as_str(),

@@ -7,7 +7,7 @@ use crate::{
     access::{Operation, authorize},
     execution::start::Executions,
     share_link::VerifiedLink,
-    workload::scope_of,
+    workload::position_of,
 };
 use fairway_domain::{
     access::Caller,
@@ -62,7 +62,9 @@ impl RunPayload {
                 run_access::authorize_view(caller, pass, workload, Operation::ReadWorkload)
             }
             Self::Script { workspace, .. } if *workspace != workload.workspace_id => Err(Failure::NotFound),
-            Self::Script { .. } => authorize::authorize(caller, Operation::ReadWorkload, &scope_of(caller, workload)),
+            Self::Script { .. } => {
+                authorize::authorize(caller, Operation::ReadWorkload, &position_of(caller, workload))
+            }
         }
     }
 
@@ -84,7 +86,7 @@ impl RunPayload {
         match self {
             Self::Inputs(_) | Self::Form(_) => run_access::authorize_run(caller, pass, workload),
             Self::Script { .. } => {
-                authorize::authorize(caller, Operation::RunCode, &scope_of(caller, workload)).map(|_| ())
+                authorize::authorize(caller, Operation::RunCode, &position_of(caller, workload)).map(|_| ())
             }
         }
     }

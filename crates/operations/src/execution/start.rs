@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     Failure, Settings, Stores,
-    access::{Authorizer, Claims, Identities, IdentityMode},
+    access::{Claims, Identities, IdentityMode, ScopeResolver},
     clock_and_ids::ClockAndIds,
     execution::{
         active_runs::ActiveRuns,
@@ -62,7 +62,7 @@ pub struct Executions {
     pub(crate) key_store: Arc<dyn IdempotencyStore>,
     pub(crate) principal_binding_store: Arc<dyn PrincipalBindingStore>,
     pub(crate) share_link_store: Arc<dyn ShareLinkStore>,
-    pub(crate) authorizer: Arc<Authorizer>,
+    pub(crate) scope_resolver: Arc<ScopeResolver>,
     pub(crate) identities: Arc<Identities>,
     pub(crate) rate_limits: Arc<RateLimits>,
     pub(crate) execution_reader: Arc<ExecutionReader>,
@@ -92,7 +92,7 @@ impl Executions {
             key_store: Arc::clone(&stores.idempotency),
             principal_binding_store: Arc::clone(&stores.principal_bindings),
             share_link_store: Arc::clone(&stores.share_links),
-            authorizer: Arc::clone(&common.authorizer),
+            scope_resolver: Arc::clone(&common.scope_resolver),
             identities: Arc::clone(&common.identities),
             rate_limits: Arc::clone(&common.rate_limits),
             execution_reader: Arc::clone(execution_reader),

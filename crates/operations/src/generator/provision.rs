@@ -96,7 +96,7 @@ impl Generators {
     /// A caller for a component of Fairway. No request can claim to be one.
     async fn system_caller(&self, tenant: TenantId, name: &'static str) -> Result<Caller, Failure> {
         let actor = ActorRef::system(name);
-        let grant = Grant::of(Role::PlatformAdmin, GrantScope::Platform);
+        let grant = Grant::of_role(Role::PlatformAdmin, GrantScope::Platform);
         Ok(Caller {
             tenant,
             groups: Vec::new(),

@@ -1,7 +1,7 @@
 //! Reservations of idempotency keys. A request that works outside the database before its commit reserves its key
 //! under a lease, so that a repeat does not start the same work concurrently.
 
-use crate::{Failure, idempotency::Idempotency};
+use crate::{Failure, idempotency::KeyedRequests};
 use fairway_domain::{
     idempotency::{IdempotencyStore, RequestKey},
     tenant::TenantScope,
@@ -64,7 +64,7 @@ async fn release(keys: &dyn IdempotencyStore, scope: TenantScope, key: &RequestK
     }
 }
 
-impl Idempotency {
+impl KeyedRequests {
     /// Runs work that ends in the commit of `resource`, under a reservation of the key. The commit completes the
     /// reservation; without a commit the key is released.
     ///

@@ -10,7 +10,7 @@ use crate::{
     knowledge::KnowledgeBases,
 };
 use fairway_domain::{
-    access::{Caller, ResourceScope},
+    access::{Caller, ResourcePosition},
     asset::{Asset, artifact_store::ArtifactPath, canonical::Checksum},
     execution::provider::ProviderError,
     id::{AssetId, IdSource, IngestId, TenantId, WorkspaceId},
@@ -25,7 +25,7 @@ use fairway_domain::{
         ports::{ChunkRange, Chunker, FetchError},
         retrieval::{EmbeddingModel, IndexWarning},
     },
-    search::count_words,
+    search_words::count_words,
     store::{Change, CommitError, Page, PageRequest},
     tenant::TenantScope,
 };
@@ -97,14 +97,14 @@ impl KnowledgeBases {
     ) -> Result<Idempotent<IngestReport>, Failure> {
         let (scope, asset) = self.assets.asset_from(caller, Operation::AddDocuments, id, from).await?;
         let ingest_id: IngestId = self.context.new_id();
-        self.idempotency
+        self.keyed_requests
             .idempotent(
                 scope,
                 key,
                 async || {
                     // Sources and models are slow and models cost money, so a repeat must not call them concurrently.
                     let ingest = self.ingest(caller, scope, &asset, ingest_id, drafts, key);
-                    self.idempotency.with_reserved_key(scope, key, ingest_id.uuid(), ingest).await
+                    self.keyed_requests.with_reserved_key(scope, key, ingest_id.uuid(), ingest).await
                 },
                 async |ingest| {
                     let found = self.document_store.find_ingest(scope, id, ingest.into()).await?;
@@ -170,7 +170,7 @@ impl KnowledgeBases {
         let base = self.latest_base(scope, asset).await?;
         let ids = validate_drafts(&drafts, base.source_type)?;
         if base.source_type == SourceType::Http {
-            let home = ResourceScope::workspace(caller.tenant, asset.namespace_id, asset.workspace_id);
+            let home = ResourcePosition::workspace(caller.tenant, asset.namespace_id, asset.workspace_id);
             authorize::authorize_visible(caller, Operation::FetchDocuments, &home)?;
         }
         let _permit = self.ingest_permit(scope).await?;

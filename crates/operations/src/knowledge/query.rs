@@ -40,7 +40,7 @@ impl KnowledgeBases {
     /// When the caller may not use tools in that workspace, does not see the knowledge base from there, its contract
     /// refuses, or the index cannot be searched.
     pub async fn query_knowledge(&self, caller: &Caller, asked: &KnowledgeQuery) -> Result<Retrieval, Failure> {
-        let place = self.authorizer.scope_for_new(caller, Operation::CallTool, asked.workspace).await?;
+        let place = self.scope_resolver.position_for_new(caller, Operation::CallTool, asked.workspace).await?;
         let scope = authorize::authorize(caller, Operation::CallTool, &place)?;
         let workspace = place.workspace.ok_or(Failure::Inconsistent("the scope of a workspace has no workspace"))?;
         let found = self.asset_store.find_id(scope, &asked.base).await?;

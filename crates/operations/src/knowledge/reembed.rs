@@ -65,12 +65,12 @@ impl KnowledgeBases {
         let (scope, asset) = self.assets.asset_from(caller, Operation::ReembedDocuments, id, from).await?;
         let ingest_id: IngestId = self.context.new_id();
         let replay = async |ingest: Uuid| self.reembedding_report(scope, &asset, ingest.into()).await;
-        let done = self.idempotency.idempotent(
+        let done = self.keyed_requests.idempotent(
             scope,
             key,
             async || {
                 let reembedding = self.reembed(caller, scope, &asset, ingest_id, limit, key);
-                match self.idempotency.with_reserved_key(scope, key, ingest_id.uuid(), reembedding).await? {
+                match self.keyed_requests.with_reserved_key(scope, key, ingest_id.uuid(), reembedding).await? {
                     ReembedOutcome::Committed => {
                         let report = self.reembedding_report(scope, &asset, ingest_id).await;
                         read_after_commit(report, key).map(Some)
@@ -86,7 +86,7 @@ impl KnowledgeBases {
         }
         // A concurrent request with the same key may have embedded the last chunks. Its outcome is then the
         // response.
-        if let Some(earlier) = self.idempotency.earlier_outcome(scope, key).await? {
+        if let Some(earlier) = self.keyed_requests.earlier_outcome(scope, key).await? {
             return Ok(Idempotent { value: replay(earlier.resource).await?, replayed: Some(earlier.status) });
         }
         Ok(Idempotent::first(self.unchanged_report(scope, &asset).await?))

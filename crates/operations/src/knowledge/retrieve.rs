@@ -15,7 +15,7 @@ use fairway_domain::{
             EmbeddingModel, QueryEmbedding, RetrievedChunk, SearchHit, SearchResults, select_chunks, truncate_query,
         },
     },
-    search::WordSet,
+    search_words::WordSet,
     store::StoreError,
     tenant::TenantScope,
     time::Timestamp,

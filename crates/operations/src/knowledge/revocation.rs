@@ -41,7 +41,7 @@ impl KnowledgeBases {
             Ok(()) | Err(KnowledgeRefusal::Asset(_)) => {}
             Err(refusal) => return Err(refusal.into()),
         }
-        let done = self.idempotency.idempotent(
+        let done = self.keyed_requests.idempotent(
             scope,
             key,
             async || self.commit_revocation_of(caller, scope, &asset, contract_id, reason, key).await,

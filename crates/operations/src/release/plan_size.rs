@@ -5,7 +5,7 @@ use crate::{
     blocking::{WorkDeadline, run_blocking},
     cache::MAX_PLAN_BYTES,
     execution::{BASE_TEXT_BYTES, is_in_plan, plan_bytes},
-    prompt::body_of,
+    prompt::include::body_of,
     release::Releases,
 };
 use fairway_domain::{

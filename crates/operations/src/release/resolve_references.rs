@@ -3,12 +3,12 @@
 
 use crate::{
     Failure,
-    prompt::{body_of, label_of, refusal_of},
+    prompt::include::{body_of, label_of, refusal_of},
     reference::Unresolved,
     release::Releases,
 };
 use fairway_domain::{
-    access::{Caller, ResourceScope},
+    access::{Caller, ResourcePosition},
     asset::{
         Asset, AssetVersion, Lifecycle, VersionLabel, canonical::Checksum, kind::AssetKind, reference::find_references,
     },
@@ -118,7 +118,7 @@ impl Releases {
     pub(crate) async fn resolve_references(
         &self,
         caller: &Caller,
-        place: &ResourceScope,
+        place: &ResourcePosition,
         release: &Release,
     ) -> Result<ResolvedReferences, Failure> {
         let mut resolution = ReferenceResolution {
@@ -159,7 +159,7 @@ impl Releases {
     async fn resolve_includes(
         &self,
         caller: &Caller,
-        place: &ResourceScope,
+        place: &ResourcePosition,
         asset: &Asset,
         version: &AssetVersion,
         resolution: &mut ReferenceResolution,
@@ -190,7 +190,7 @@ impl Releases {
     async fn resolve_content_references(
         &self,
         caller: &Caller,
-        place: &ResourceScope,
+        place: &ResourcePosition,
         asset: &Asset,
         version: &AssetVersion,
         resolution: &mut ReferenceResolution,
@@ -222,7 +222,7 @@ impl Releases {
     async fn include_target(
         &self,
         caller: &Caller,
-        place: &ResourceScope,
+        place: &ResourcePosition,
         reference: &IncludedAsset,
         offset: usize,
         resolution: &mut ReferenceResolution,
@@ -244,7 +244,7 @@ impl Releases {
     async fn reference_target(
         &self,
         caller: &Caller,
-        place: &ResourceScope,
+        place: &ResourcePosition,
         slug: &Slug,
         label: Option<&VersionLabel>,
         resolution: &mut ReferenceResolution,

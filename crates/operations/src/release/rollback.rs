@@ -51,7 +51,7 @@ impl Releases {
     ) -> Result<Idempotent<RollbackResult>, Failure> {
         let (scope, _, first) = self.authorize_release(caller, Operation::RollBackRelease, id).await?;
         let workspace = first.release.workspace_id;
-        self.idempotency
+        self.keyed_requests
             .idempotent(
                 scope,
                 key,

@@ -3,7 +3,7 @@
 use super::activation_checks::CheckScope;
 use crate::{Failure, Idempotent, Precondition, access::Operation, idempotency::keyed_outcome, release::Releases};
 use fairway_domain::{
-    access::{Caller, ResourceScope},
+    access::{Caller, ResourcePosition},
     audit::Fact,
     id::ReleaseId,
     idempotency::RequestKey,
@@ -91,7 +91,7 @@ impl Releases {
             }
         };
         let (scope, place, first) = self.authorize_release(caller, operation, id).await?;
-        self.idempotency
+        self.keyed_requests
             .idempotent(
                 scope,
                 key,
@@ -160,7 +160,7 @@ impl Releases {
         &self,
         caller: &Caller,
         scope: TenantScope,
-        place: &ResourceScope,
+        place: &ResourcePosition,
         seen: &ReleaseWithDeployment,
         transition: &Transition,
     ) -> Result<DecidedTransition, Failure> {

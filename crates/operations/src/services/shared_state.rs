@@ -2,14 +2,14 @@
 
 use crate::{
     Gateways, Settings, Stores,
-    access::{Authorizer, Claims, Identities},
+    access::{Claims, Identities, ScopeResolver},
     asset::{Artifacts, RecordedMismatches},
     cache::{MAX_BYTES, caller_bytes, claims_bytes, weighted_cache},
     clock_and_ids::ClockAndIds,
     execution::{
         active_runs::ActiveRuns, large_runs::LargeRuns, plan::PlanCache, run_limit::RunSlots, script::ScriptSlots,
     },
-    idempotency::Idempotency,
+    idempotency::KeyedRequests,
     rate_limit::{RateLimitCache, RateLimits},
     release::{ActiveReleaseCache, ContentSummary},
     wakeups::WakeupSender,
@@ -84,8 +84,8 @@ impl SharedState {
 /// The operations that most others need.
 pub(crate) struct CommonOperations {
     pub(crate) artifacts: Arc<Artifacts>,
-    pub(crate) authorizer: Arc<Authorizer>,
-    pub(crate) idempotency: Arc<Idempotency>,
+    pub(crate) scope_resolver: Arc<ScopeResolver>,
+    pub(crate) keyed_requests: Arc<KeyedRequests>,
     pub(crate) identities: Arc<Identities>,
     pub(crate) rate_limits: Arc<RateLimits>,
 }
@@ -94,8 +94,8 @@ impl CommonOperations {
     pub(crate) fn new(stores: &Stores, shared: &SharedState) -> Self {
         Self {
             artifacts: Arc::new(Artifacts::new(stores, shared)),
-            authorizer: Arc::new(Authorizer::new(stores, shared)),
-            idempotency: Arc::new(Idempotency::new(stores, shared)),
+            scope_resolver: Arc::new(ScopeResolver::new(stores, shared)),
+            keyed_requests: Arc::new(KeyedRequests::new(stores, shared)),
             identities: Arc::new(Identities::new(stores, shared)),
             rate_limits: Arc::new(RateLimits::new(stores, shared)),
         }

@@ -71,7 +71,7 @@ impl Request {
 
     /// The body as text.
     #[must_use]
-    pub fn text(&self) -> String {
+    pub fn body_text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 }

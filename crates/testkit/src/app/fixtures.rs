@@ -114,7 +114,7 @@ impl Fixtures {
     }
 
     /// Creates an asset without versions.
-    pub async fn asset(&self, kind: &str, slug: &str) -> String {
+    pub async fn asset_without_versions(&self, kind: &str, slug: &str) -> String {
         let body = json!({
             "slug": slug, "asset_kind": kind, "owner_ref": "team:tests", "workspace_id": self.workspace,
         });
@@ -122,8 +122,8 @@ impl Fixtures {
     }
 
     /// Creates an asset with one version.
-    pub async fn version(&self, kind: &str, slug: &str, content: Value) -> Version {
-        let asset_id = self.asset(kind, slug).await;
+    pub async fn asset_with_version(&self, kind: &str, slug: &str, content: Value) -> Version {
+        let asset_id = self.asset_without_versions(kind, slug).await;
         let asset_version_id = self.next_version(&asset_id, content).await;
         Version { asset_id, asset_version_id, kind: kind.to_owned(), slug: slug.to_owned() }
     }
@@ -140,7 +140,7 @@ impl Fixtures {
             "system_prompt": "Sort the ticket.\nOne of: billing (invoice, refund), other.\nTicket: $arg:ticket",
             "variables": [{ "name": "ticket", "type": "string" }],
         });
-        self.version("prompt_template", slug, content).await
+        self.asset_with_version("prompt_template", slug, content).await
     }
 
     /// Creates a model policy for the built-in provider.
@@ -148,7 +148,7 @@ impl Fixtures {
         let route = json!({
             "route_id": "local", "provider": "local", "model": "rules", "account_slot": "local", "state": "approved",
         });
-        self.version("model_policy", slug, json!({ "provider_route": route })).await
+        self.asset_with_version("model_policy", slug, json!({ "provider_route": route })).await
     }
 
     /// Creates a policy that allows everything.
@@ -159,7 +159,7 @@ impl Fixtures {
 
     /// Creates a policy with these rules.
     pub async fn policy_with_rules(&self, slug: &str, rules: Value) -> Version {
-        self.version("policy_bundle", slug, json!({ "rules": rules })).await
+        self.asset_with_version("policy_bundle", slug, json!({ "rules": rules })).await
     }
 
     /// Creates a flow.

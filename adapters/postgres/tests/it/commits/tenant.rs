@@ -4,7 +4,7 @@ use super::{Decision, store};
 use crate::fixture::{Fixture, actor, fresh, scope, slug, stamp};
 use fairway_domain::{
     access::{
-        AccessStore, ActorRef, Grant, GrantScope, ResourceScope, Rights, Role, RoleBinding,
+        AccessStore, ActorRef, Grant, GrantScope, ResourcePosition, Rights, Role, RoleBinding,
         principal_binding::{PrincipalBinding, PrincipalBindingStore},
     },
     audit::FactKind,
@@ -68,9 +68,9 @@ pub(super) fn new_workspace(stage: &Fixture) -> Decision {
 }
 
 fn grant_change() -> Change<RoleBinding> {
-    let admin = Rights::new(vec![Grant::of(Role::PlatformAdmin, GrantScope::Platform)]);
+    let admin = Rights::new(vec![Grant::of_role(Role::PlatformAdmin, GrantScope::Platform)]);
     let principal = ActorRef::parse(&format!("user:{}", Uuid::now_v7().simple())).unwrap();
-    let place = ResourceScope::tenant(DEFAULT_TENANT.into());
+    let place = ResourcePosition::tenant(DEFAULT_TENANT.into());
     RoleBinding::grant(
         fresh(),
         principal,

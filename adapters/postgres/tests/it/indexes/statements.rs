@@ -34,7 +34,7 @@ use fairway_domain::{
     },
     release::ports::{DeploymentStore, RecommendationStore, ReleaseFilter, ReleaseStore},
     rollout::ports::RolloutStore,
-    search::WordSet,
+    search_words::WordSet,
     store::{PageRequest, PageStart},
     tenant::{DEFAULT_NAMESPACE, DEFAULT_WORKSPACE, TenantStore, WorkspaceStore},
     time::Timestamp,

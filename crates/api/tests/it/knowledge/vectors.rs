@@ -7,7 +7,7 @@ use fairway_domain::{
     execution::provider::{
         Completion, DeltaListener, EmbeddingCall, Embeddings, Provider, ProviderCall, ProviderError, ProviderFailure,
     },
-    search::count_words,
+    search_words::count_words,
 };
 use fairway_testkit::TestApp;
 use serde_json::json;
@@ -55,7 +55,7 @@ async fn vector_search_finds_documents_without_common_words() {
     for strategy in ["vector", "hybrid"] {
         let mut content = knowledge_content(strategy);
         content["retrieval"] = json!({ "strategy": strategy, "top_k": 1 });
-        let base = app.fixtures().version("knowledge_base", strategy, content.clone()).await;
+        let base = app.fixtures().asset_with_version("knowledge_base", strategy, content.clone()).await;
         let body = json!({ "documents": [
             { "document_id": "leave", "text": "Thirty days of leave." },
             { "document_id": "travel", "text": "Go by train." },
@@ -109,7 +109,7 @@ async fn contract_revoked_during_embedding_refuses_retrieval() {
     let app = TestApp::builder().provider(held.clone()).start().await;
     let mut content = knowledge_content("handbook");
     content["retrieval"] = json!({ "strategy": "vector" });
-    let base = app.fixtures().version("knowledge_base", "handbook", content.clone()).await;
+    let base = app.fixtures().asset_with_version("knowledge_base", "handbook", content.clone()).await;
     held.release.notify_one();
     app.post(documents_path(&base), text_document("leave", "Thirty days.")).await.expect(201);
     held.called.notified().await;
@@ -132,7 +132,7 @@ async fn ingest_without_vectors_adds_no_documents() {
     let app = TestApp::builder().provider(provider).start().await;
     let mut content = knowledge_content("handbook");
     content["retrieval"] = json!({ "strategy": "vector" });
-    let base = app.fixtures().version("knowledge_base", "handbook", content).await;
+    let base = app.fixtures().asset_with_version("knowledge_base", "handbook", content).await;
     let answer = app.post(documents_path(&base), text_document("leave", "x")).await;
     answer.expect_refusal(503, "embedding_unavailable");
     assert!(answer.header("retry-after").is_some());

@@ -28,8 +28,9 @@ async fn disallowed_access_modes_disable_memory_but_not_the_run() {
     ] {
         // Both contracts must allow the mode.
         let open = base_content(&format!("{slug}-open"), &["retrieve", "memory_replay", "memory_writeback"]);
-        let open = given.version("knowledge_base", &format!("{slug}-open"), open).await;
-        let narrow = given.version("knowledge_base", &format!("{slug}-narrow"), base_content(slug, modes)).await;
+        let open = given.asset_with_version("knowledge_base", &format!("{slug}-open"), open).await;
+        let narrow =
+            given.asset_with_version("knowledge_base", &format!("{slug}-narrow"), base_content(slug, modes)).await;
         let workload = active_with_memory_and_bases(&given, slug, json!({}), vec![open, narrow]).await;
         message_request(&app, &workload, "s", "first").await.expect(200);
         let run = message_request(&app, &workload, "s", "second").await.expect(200);
@@ -65,7 +66,7 @@ async fn revoked_contract_stops_replay_and_writeback() {
     let all = ["retrieve", "memory_replay", "memory_writeback"];
     let mut workloads = Vec::new();
     for (slug, erases) in [("keeps", false), ("erases", true)] {
-        let base = given.version("knowledge_base", &format!("{slug}-base"), base_content(slug, &all)).await;
+        let base = given.asset_with_version("knowledge_base", &format!("{slug}-base"), base_content(slug, &all)).await;
         let more = json!({ "erase_on_revoke": erases });
         let workload = active_with_memory_and_bases(&given, slug, more, vec![base.clone()]).await;
         message_request(&app, &workload, "s", "first").await.expect(200);
@@ -95,7 +96,7 @@ async fn version_that_revokes_its_contract_erases_turns() {
     let (_, app) = start_with_provider().await;
     let given = app.fixtures();
     let content = base_content("handbook", &["retrieve", "memory_replay", "memory_writeback"]);
-    let handbook = given.version("knowledge_base", "handbook", content.clone()).await;
+    let handbook = given.asset_with_version("knowledge_base", "handbook", content.clone()).await;
     let workload =
         active_with_memory_and_bases(&given, "main", json!({ "erase_on_revoke": true }), vec![handbook.clone()]).await;
     message_request(&app, &workload, "s", "first").await.expect(200);

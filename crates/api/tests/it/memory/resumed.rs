@@ -32,7 +32,7 @@ async fn start_without_worker() -> (TestApp, ActiveWorkload) {
     let given = server.fixtures();
     let mut versions = release_versions(&given, "main").await;
     versions.push(given.flow("flow", TWO_CALLS_FLOW).await);
-    versions.push(given.version("memory", "memory", memory_content(&json!({}))).await);
+    versions.push(given.asset_with_version("memory", "memory", memory_content(&json!({}))).await);
     let workload = given.active_workload_with("main", versions).await;
     (server, workload)
 }

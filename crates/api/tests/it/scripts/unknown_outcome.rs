@@ -8,7 +8,8 @@ use crate::{
 };
 use fairway_domain::execution::script::GatewayFailure;
 use fairway_testkit::{
-    FaultPoint, FaultProxy, FaultyEndpoint, GatewayBehaviour, ProxyFault, Script, StubGateway, TestApp, app::Response,
+    FaultPoint, FaultProxy, FaultyEndpoint, GatewayBehaviour, ProxyFault, ScriptedResponse, StubGateway, TestApp,
+    app::Response,
 };
 use serde_json::{Value, json};
 
@@ -23,28 +24,28 @@ async fn lost_gateway_responses_leave_unknown_runs_and_no_retry() {
     let endpoint = FaultyEndpoint::start().await;
     let app = TestApp::builder().setting("FAIRWAY_RUNTIME_GATEWAY_URL", endpoint.url("/s3cret-path")).start().await;
     app.active_workload("main").await;
-    endpoint.respond_with(Script::json(&json!({ "result": [1], "stdout": "hi\n" })));
+    endpoint.respond_with(ScriptedResponse::json(&json!({ "result": [1], "stdout": "hi\n" })));
     let answer = run_script(&app).await.expect(200);
     assert_eq!((&answer["result"], &answer["stdout"]), (&json!([1]), &json!("hi\n")));
     let request = &endpoint.requests()[0];
     assert_eq!(request.header("idempotency-key"), answer["execution_id"].as_str());
     assert_eq!((&request.json()["code"], &request.json()["language"]), (&json!(HELLO_SCRIPT), &json!("starlark")));
     assert_eq!(request.json()["execution_id"], answer["execution_id"]);
-    endpoint.respond_with(Script::json(&json!({ "failure": "script_error", "stdout": "no\n" })));
+    endpoint.respond_with(ScriptedResponse::json(&json!({ "failure": "script_error", "stdout": "no\n" })));
     assert_eq!(run_script(&app).await.expect(200)["error"]["code"], "script_error");
 
-    let whole = Script::json(&json!({ "result": 1 }));
+    let whole = ScriptedResponse::json(&json!({ "result": 1 }));
     for (fault, status, code) in [
-        (Script::reset(), 502, "gateway_error"),
+        (ScriptedResponse::reset(), 502, "gateway_error"),
         (whole.clone().truncated(), 502, "gateway_error"),
         (whole.clone().reset_before_end(), 502, "gateway_error"),
-        (Script::status(200, "{garbage"), 502, "gateway_error"),
-        (Script::status(200, "{\"failure\":\"made_up\"}"), 502, "gateway_error"),
-        (Script::status(500, "{}"), 502, "gateway_error"),
-        (Script::status(503, "{}"), 502, "gateway_error"),
-        (Script::redirect("http://169.254.169.254/"), 502, "gateway_error"),
-        (Script::status(200, &"x".repeat(1 << 20)), 502, "gateway_error"),
-        (Script::hang(), 504, "gateway_timeout"),
+        (ScriptedResponse::status(200, "{garbage"), 502, "gateway_error"),
+        (ScriptedResponse::status(200, "{\"failure\":\"made_up\"}"), 502, "gateway_error"),
+        (ScriptedResponse::status(500, "{}"), 502, "gateway_error"),
+        (ScriptedResponse::status(503, "{}"), 502, "gateway_error"),
+        (ScriptedResponse::redirect("http://169.254.169.254/"), 502, "gateway_error"),
+        (ScriptedResponse::status(200, &"x".repeat(1 << 20)), 502, "gateway_error"),
+        (ScriptedResponse::hang(), 504, "gateway_timeout"),
         (whole.clone().hanging(), 504, "gateway_timeout"),
     ] {
         let before = endpoint.request_count();

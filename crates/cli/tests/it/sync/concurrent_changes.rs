@@ -2,7 +2,7 @@
 
 use super::copy_directory;
 use crate::{Terminal, make_directory, path_text};
-use fairway_testkit::{FaultyEndpoint, Script, TestApp};
+use fairway_testkit::{FaultyEndpoint, ScriptedResponse, TestApp};
 use serde_json::{Value, json};
 use std::fs;
 
@@ -54,7 +54,7 @@ fn workload(name: &str, updated_at: &str) -> Value {
 }
 
 /// Applies a directory to a server with scripted responses, and returns the server with its requests.
-async fn apply_to(answers: Vec<Script>, files: &[(&str, &str)]) -> (crate::CommandOutput, FaultyEndpoint) {
+async fn apply_to(answers: Vec<ScriptedResponse>, files: &[(&str, &str)]) -> (crate::CommandOutput, FaultyEndpoint) {
     let server = FaultyEndpoint::start().await;
     server.respond_in_sequence(answers);
     let files = make_directory(files);
@@ -67,8 +67,8 @@ async fn apply_to(answers: Vec<Script>, files: &[(&str, &str)]) -> (crate::Comma
 async fn refuses_to_change_a_workload_changed_since_the_plan() {
     let files = [("workloads/w.yaml", &*format!("{WORKLOAD}name: Mine\n"))];
     let (seen, moved) = ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z");
-    let lists = || vec![Script::json(&json!([])), Script::json(&json!([workload("Before", seen)]))];
-    let read = |updated_at: &str| Script::json(&workload("Before", updated_at)).header("ETag", "\"3\"");
+    let lists = || vec![ScriptedResponse::json(&json!([])), ScriptedResponse::json(&json!([workload("Before", seen)]))];
+    let read = |updated_at: &str| ScriptedResponse::json(&workload("Before", updated_at)).header("ETag", "\"3\"");
 
     let (output, server) = apply_to([lists(), vec![read(moved)]].concat(), &files).await;
     assert!(output.code == 1 && output.err.contains("stale_plan: workload w changed"), "{}", output.err);
@@ -76,7 +76,7 @@ async fn refuses_to_change_a_workload_changed_since_the_plan() {
 
     // The workload changes between the read and the write.
     let refused = json!({ "detail": { "error": "precondition_failed", "message": "m" }, "request_id": WORKSPACE });
-    let refused = || vec![read(seen), Script::status(412, &refused.to_string())];
+    let refused = || vec![read(seen), ScriptedResponse::status(412, &refused.to_string())];
     let (output, server) = apply_to([lists(), refused(), vec![read(moved)]].concat(), &files).await;
     assert!(output.code == 1 && output.err.contains("stale_plan: workload w changed"), "{}", output.err);
     let asked = server.requests().into_iter().rev().nth(1).unwrap();
@@ -86,7 +86,7 @@ async fn refuses_to_change_a_workload_changed_since_the_plan() {
     );
 
     // A concurrent equal change counts as success.
-    let same = || Script::json(&workload("Mine", moved)).header("ETag", "\"4\"");
+    let same = || ScriptedResponse::json(&workload("Mine", moved)).header("ETag", "\"4\"");
     for answers in [vec![same()], [refused(), vec![same()]].concat()] {
         let (output, _) = apply_to([lists(), answers].concat(), &files).await;
         assert_eq!(output.code, 0, "{}", output.err);
@@ -102,10 +102,10 @@ async fn accepts_an_asset_archived_concurrently() {
         let detail = json!({ "error": "invalid_transition", "message": "m", "current_state": state });
         let refused = json!({ "detail": detail, "request_id": WORKSPACE }).to_string();
         server.respond_in_sequence(vec![
-            Script::json(&json!([asset])),
-            Script::json(&json!([workload("W", "2026-01-01T00:00:00Z")])),
-            Script::json(&json!({ "truncated": false, "releases": [], "via": [] })),
-            Script::status(409, &refused),
+            ScriptedResponse::json(&json!([asset])),
+            ScriptedResponse::json(&json!([workload("W", "2026-01-01T00:00:00Z")])),
+            ScriptedResponse::json(&json!({ "truncated": false, "releases": [], "via": [] })),
+            ScriptedResponse::status(409, &refused),
         ]);
         let files = make_directory(&[("workloads/w.yaml", &format!("{WORKLOAD}name: W\n"))]);
         let terminal = Terminal { server: Some(server.url("")), ..Terminal::offline() };
@@ -134,17 +134,17 @@ async fn refuses_to_complete_a_draft_changed_since_the_plan() {
     let seen = draft("draft", "2026-01-01T00:00:00Z", &[]);
     let planned = || {
         vec![
-            Script::json(&json!([asset])),
-            Script::json(&json!([workload("W", "2026-01-01T00:00:00Z")])),
-            Script::json(&json!([version])),
-            Script::status(404, &missing),
-            Script::json(&json!([seen])),
-            Script::json(&seen),
+            ScriptedResponse::json(&json!([asset])),
+            ScriptedResponse::json(&json!([workload("W", "2026-01-01T00:00:00Z")])),
+            ScriptedResponse::json(&json!([version])),
+            ScriptedResponse::status(404, &missing),
+            ScriptedResponse::json(&json!([seen])),
+            ScriptedResponse::json(&seen),
         ]
     };
     for changed in [draft("draft", "2026-01-02T00:00:00Z", &['3']), draft("review_ready", "2026-01-01T00:00:00Z", &[])]
     {
-        let (output, server) = apply_to([planned(), vec![Script::json(&changed)]].concat(), &files).await;
+        let (output, server) = apply_to([planned(), vec![ScriptedResponse::json(&changed)]].concat(), &files).await;
         assert!(
             output.code == 1 && output.err.contains(&format!("stale_plan: the draft {RELEASE} changed")),
             "{}",
@@ -154,12 +154,14 @@ async fn refuses_to_complete_a_draft_changed_since_the_plan() {
     }
     // A concurrent binding is detected afterwards.
     let both = draft("draft", "2026-01-02T00:00:00Z", &['2', '3']);
-    let answers = vec![Script::json(&seen), Script::json(&json!({})), Script::json(&both)];
+    let answers =
+        vec![ScriptedResponse::json(&seen), ScriptedResponse::json(&json!({})), ScriptedResponse::json(&both)];
     let (output, server) = apply_to([planned(), answers].concat(), &files).await;
     assert!(output.code == 1 && output.err.contains("stale_plan"), "{}", output.err);
     assert_eq!(server.requests().iter().filter(|asked| asked.method == "POST").count(), 1);
     let whole = draft("draft", "2026-01-02T00:00:00Z", &['2']);
-    let answers = vec![Script::json(&seen), Script::json(&json!({})), Script::json(&whole)];
+    let answers =
+        vec![ScriptedResponse::json(&seen), ScriptedResponse::json(&json!({})), ScriptedResponse::json(&whole)];
     let (output, _) = apply_to([planned(), answers].concat(), &files).await;
     assert_eq!(output.code, 0, "{}", output.err);
 }
@@ -181,17 +183,24 @@ async fn keeps_one_of_two_concurrent_drafts_complete() {
         json!({ "release_id": id(last), "state": "draft", "target_lane": "all", "environment": "dev", "policy_bundle_id": null, "updated_at": "2026-01-01T00:00:00Z", "bindings": bindings })
     };
     let missing = json!({ "detail": { "error": "not_found", "message": "m" }, "request_id": WORKSPACE }).to_string();
-    let listed = |last: &[char]| Script::json(&json!(last.iter().map(|last| draft(*last, false)).collect::<Vec<_>>()));
-    let response = |release: Value| Script::json(&release);
+    let listed =
+        |last: &[char]| ScriptedResponse::json(&json!(last.iter().map(|last| draft(*last, false)).collect::<Vec<_>>()));
+    let response = |release: Value| ScriptedResponse::json(&release);
     let drafted = || {
-        let workloads = || Script::json(&json!([workload("W", "2026-01-01T00:00:00Z")]));
-        let planned = vec![Script::json(&json!([asset])), workloads(), Script::json(&json!([version]))];
-        let begun =
-            vec![Script::status(404, &missing), listed(&[]), workloads(), listed(&[]), response(draft('a', false))];
+        let workloads = || ScriptedResponse::json(&json!([workload("W", "2026-01-01T00:00:00Z")]));
+        let planned =
+            vec![ScriptedResponse::json(&json!([asset])), workloads(), ScriptedResponse::json(&json!([version]))];
+        let begun = vec![
+            ScriptedResponse::status(404, &missing),
+            listed(&[]),
+            workloads(),
+            listed(&[]),
+            response(draft('a', false)),
+        ];
         [planned, begun].concat()
     };
-    let bound = || vec![Script::json(&json!({})), response(draft('a', true))];
-    let emptied = |last: char| vec![response(draft(last, true)), Script::status(204, "")];
+    let bound = || vec![ScriptedResponse::json(&json!({})), response(draft('a', true))];
+    let emptied = |last: char| vec![response(draft(last, true)), ScriptedResponse::status(204, "")];
     let bindings_of = |last: char| format!("/v1/releases/{}/bindings", id(last));
     // The responses after creation and after binding, whether versions are bound, whether the draft is reported, and the
     // draft that is emptied.
@@ -258,13 +267,14 @@ async fn detects_a_version_added_since_the_plan() {
     let asset = json!({ "asset_id": id('1'), "slug": "tone", "asset_kind": "skill", "owner_ref": "team:x", "lifecycle_state": "active" });
     let version = |last: char, label: &str| json!({ "asset_id": id('1'), "asset_version_id": id(last), "version_label": label, "checksum": label, "content": {} });
     let (first, hotfix, made) = (version('2', "v1"), version('3', "hotfix"), version('4', "v2"));
-    let listed = |versions: &[&Value]| Script::json(&json!(versions));
-    let planned = || vec![Script::json(&json!([asset])), Script::json(&json!([])), listed(&[&first])];
+    let listed = |versions: &[&Value]| ScriptedResponse::json(&json!(versions));
+    let planned =
+        || vec![ScriptedResponse::json(&json!([asset])), ScriptedResponse::json(&json!([])), listed(&[&first])];
     for (answers, posted, is_told) in [
         (vec![listed(&[&hotfix])], 0, true),
-        (vec![listed(&[&first]), Script::json(&made), listed(&[&made, &hotfix])], 1, true),
-        (vec![listed(&[&first]), Script::json(&made), listed(&[&hotfix, &made])], 1, true),
-        (vec![listed(&[&first]), Script::json(&made), listed(&[&made, &first])], 1, false),
+        (vec![listed(&[&first]), ScriptedResponse::json(&made), listed(&[&made, &hotfix])], 1, true),
+        (vec![listed(&[&first]), ScriptedResponse::json(&made), listed(&[&hotfix, &made])], 1, true),
+        (vec![listed(&[&first]), ScriptedResponse::json(&made), listed(&[&made, &first])], 1, false),
     ] {
         let (output, server) = apply_to([planned(), answers].concat(), &files).await;
         assert_eq!(output.code, i32::from(is_told), "{}", output.err);

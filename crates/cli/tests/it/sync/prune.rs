@@ -94,7 +94,8 @@ async fn keeps_assets_that_another_workspace_references() {
     terminal.run_ok(&["sync", "apply", folder]);
     let neighbour = app.fixtures().workspace("neighbour", "default").await;
     let given = app.fixtures().in_workspace(&neighbour);
-    let theirs = given.version("prompt_template", "theirs", json!({ "system_prompt": "@asset-ref:tone Hi." })).await;
+    let theirs =
+        given.asset_with_version("prompt_template", "theirs", json!({ "system_prompt": "@asset-ref:tone Hi." })).await;
     fs::remove_file(files.path().join("assets/tone.yaml")).unwrap();
     assert_in_use(&terminal, folder, "tone");
     given.next_version(&theirs.asset_id, json!({ "system_prompt": "Hi." })).await;

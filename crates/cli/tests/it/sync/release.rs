@@ -61,7 +61,10 @@ async fn one_lane_release_does_not_satisfy_all_lanes() {
 async fn reports_server_conflicts_before_any_change() {
     let app = TestApp::start().await;
     let terminal = Terminal::connected(&app).acting_as("user:ada");
-    let tone = app.fixtures().version("skill", "tone", json!({ "name": "n", "description": "d", "body": "b" })).await;
+    let tone = app
+        .fixtures()
+        .asset_with_version("skill", "tone", json!({ "name": "n", "description": "d", "body": "b" }))
+        .await;
     let good = "kind: skill\nslug: good\nowner_ref: team:x\ncontent: {name: good, description: d, body: b}\n";
     let workload = "slug: w\nowner_ref: team:x\ninvocation_mode: form\n";
     let refused = |binding: &str, finding: &str| {

@@ -175,8 +175,8 @@ async fn reference_cycles_on_the_server_terminate() {
     let app = TestApp::start().await;
     let terminal = Terminal::connected(&app).acting_as("user:ada");
     let content = |below: Value| json!({ "name": "n", "instructions": "i", "skills": [{ "slug": "tone" }], "sub_agents": [{ "ref": below, "when": "w" }] });
-    app.fixtures().version("agent", "one", content(json!({ "slug": "other" }))).await;
-    app.fixtures().version("agent", "other", content(json!({ "slug": "one" }))).await;
+    app.fixtures().asset_with_version("agent", "one", content(json!({ "slug": "other" }))).await;
+    app.fixtures().asset_with_version("agent", "other", content(json!({ "slug": "one" }))).await;
     let inner = "sub_agents: [{ref: {slug: one}, when: w}]";
     let files = make_directory(&[("assets/tone.yaml", &skill("kind")), ("assets/inner.yaml", &agent("inner", inner))]);
     let folder = path_text(files.path());

@@ -9,9 +9,12 @@ mod annotations;
 mod evaluation;
 mod external;
 mod guardrail;
+mod harness;
 mod knowledge_base;
+mod memory;
 mod model_policy;
 mod sandbox_profile;
+mod skill;
 mod violation;
 
 use super::{ContentProblem, schema, schema_walk};
@@ -53,10 +56,10 @@ fn check_rules(kind: AssetKind, content: &Value, compile: CompileMode) -> Vec<Co
         AssetKind::HookDefinition => external::check_hook(content, &mut findings),
         AssetKind::McpServer => external::check_mcp_server(content, &mut findings),
         AssetKind::ConnectorDefinition => external::check_connector(content, &mut findings),
-        AssetKind::Skill => agent::check_skill(content, &mut findings),
-        AssetKind::Agent => agent::check_agent(content, &mut findings),
-        AssetKind::Memory => agent::check_memory(content, &mut findings),
-        AssetKind::WorkloadHarness => agent::check_harness(content, &mut findings),
+        AssetKind::Skill => skill::check(content, &mut findings),
+        AssetKind::Agent => agent::check(content, &mut findings),
+        AssetKind::Memory => memory::check(content, &mut findings),
+        AssetKind::WorkloadHarness => harness::check(content, &mut findings),
         AssetKind::GuardrailConfig => guardrail::check(content, compile, &mut findings),
         AssetKind::EvaluationSuite => evaluation::check(content, compile, &mut findings),
         AssetKind::SandboxProfile => sandbox_profile::check(content, &mut findings),

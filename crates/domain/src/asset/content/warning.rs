@@ -1,6 +1,6 @@
 //! Warnings about valid content.
 
-use super::{enforcement, legacy};
+use super::{enforcement, legacy_kind};
 use crate::asset::kind::AssetKind;
 use serde::Serialize;
 use serde_json::Value;
@@ -22,7 +22,7 @@ pub struct ContentWarning {
 /// Warnings about content that passed validation: first the legacy kind, then each field that is only recorded.
 #[must_use]
 pub fn warnings(kind: AssetKind, content: &Value) -> Vec<ContentWarning> {
-    let mut warnings: Vec<ContentWarning> = legacy::convert(kind, content)
+    let mut warnings: Vec<ContentWarning> = legacy_kind::convert(kind, content)
         .map(|conversion| ContentWarning {
             pointer: String::new(),
             code: "legacy_kind",

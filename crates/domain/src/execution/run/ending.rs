@@ -23,7 +23,7 @@ impl Run<'_> {
 
     /// Ends the run at its current point. The obligations remain to be fulfilled, which can be slow for a long answer.
     #[must_use]
-    pub fn into_finished(self, moment: Moment, cut: Option<Interruption>) -> FinishedRun {
+    pub fn end_before_obligations(self, moment: Moment, cut: Option<Interruption>) -> FinishedRun {
         self.close(moment, cut).0
     }
 

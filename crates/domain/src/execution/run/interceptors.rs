@@ -9,8 +9,8 @@ use super::{
     Run, RunEffect, StepFailure,
     documents::{guardrail_texts, with_texts},
     effects::{AwaitedResponse, PendingStep},
-    hook_payload::{apply_hook_payload, to_hook_payload},
     model_call::PendingRequest,
+    model_request_payload::{apply_hook_payload, to_hook_payload},
 };
 use crate::{
     execution::{

@@ -352,7 +352,7 @@ fn estimates_fulfilment_work_in_advance() {
         let turn = run.on_model(moments.next(), model_response(&long));
         assert!(matches!(turn, RunEffect::Reserve), "200 KB require a reservation");
         assert!(matches!(run.on_reservation(moments.next()), RunEffect::Ended));
-        let closed = run.into_finished(moments.next(), None);
+        let closed = run.end_before_obligations(moments.next(), None);
         assert_eq!(closed.fulfilment_bytes() > 200_000, takes_long, "{obligation}");
         let without = closed.without_fulfilment();
         assert_eq!((without.status, without.output), (Status::Failed, None), "the answer is withheld");

@@ -23,7 +23,7 @@ fn hit(id: u128, score: f64) -> SearchHit {
 #[test]
 fn plans_all_chunks_of_rare_words_and_some_of_frequent_words() {
     let plan =
-        SearchPlan::plan(words(&[("often", 400_000), ("rare", 3), ("common", 100_000), ("never", 0)]), 1_000_000);
+        WordSearchPlan::plan(words(&[("often", 400_000), ("rare", 3), ("common", 100_000), ("never", 0)]), 1_000_000);
     assert_eq!(plan.lookups, [vec!["rare"], vec!["common"], vec!["common", "often"]]);
     assert!(plan.is_capped);
     let weights: Vec<(&str, f64)> = plan.words.iter().map(|word| (word.word.as_str(), word.weight)).collect();
@@ -34,26 +34,26 @@ fn plans_all_chunks_of_rare_words_and_some_of_frequent_words() {
 
 #[test]
 fn ranks_all_chunks_below_the_candidate_limit() {
-    let plan = SearchPlan::plan(words(&[("a", 10), ("b", 20)]), 100);
+    let plan = WordSearchPlan::plan(words(&[("a", 10), ("b", 20)]), 100);
     assert_eq!((plan.lookups, plan.is_capped), (vec![vec!["a".to_owned()], vec!["b".to_owned()]], false));
     // A word with exactly the limit of chunks is not capped.
-    let plan = SearchPlan::plan(words(&[("a", u64::from(MAX_CANDIDATES))]), 10_000);
+    let plan = WordSearchPlan::plan(words(&[("a", u64::from(MAX_CANDIDATES))]), 10_000);
     assert_eq!((plan.lookups.len(), plan.is_capped), (1, false));
-    let plan = SearchPlan::plan(words(&[("a", u64::from(MAX_CANDIDATES) + 1)]), 10_000);
+    let plan = WordSearchPlan::plan(words(&[("a", u64::from(MAX_CANDIDATES) + 1)]), 10_000);
     assert_eq!((plan.lookups.len(), plan.is_capped), (1, true));
-    let plan = SearchPlan::plan(words(&[("a", 0)]), 100);
+    let plan = WordSearchPlan::plan(words(&[("a", 0)]), 100);
     assert_eq!((plan.lookups.len(), plan.is_capped), (0, false));
-    assert_eq!(SearchPlan::plan(Vec::new(), 100), SearchPlan::default());
+    assert_eq!(WordSearchPlan::plan(Vec::new(), 100), WordSearchPlan::default());
 }
 
 #[test]
 fn bounds_lookups_for_any_query() {
     let many: Vec<(String, u64)> = (0..500).map(|number| (format!("w{number}"), 50_000)).collect();
-    let plan = SearchPlan::plan(many, 1_000_000);
+    let plan = WordSearchPlan::plan(many, 1_000_000);
     assert_eq!(plan.words.len(), MAX_QUERY_WORDS);
     assert_eq!(plan.lookups.len(), 3);
     let rare: Vec<(String, u64)> = (0..500).map(|number| (format!("w{number}"), 1)).collect();
-    assert_eq!(SearchPlan::plan(rare, 1_000_000).lookups.len(), MAX_QUERY_WORDS);
+    assert_eq!(WordSearchPlan::plan(rare, 1_000_000).lookups.len(), MAX_QUERY_WORDS);
 }
 
 #[test]
@@ -114,9 +114,9 @@ fn selects_chunks_by_score_and_token_limit() {
 
 #[test]
 fn normalizes_vectors_or_rejects_them() {
-    assert_eq!(normalize(&[3.0, 4.0]), Some(vec![0.6, 0.8]));
+    assert_eq!(normalize_vector(&[3.0, 4.0]), Some(vec![0.6, 0.8]));
     for none in [&[][..], &[0.0, 0.0], &[f32::NAN, 1.0], &[f32::INFINITY]] {
-        assert_eq!(normalize(none), None, "{none:?}");
+        assert_eq!(normalize_vector(none), None, "{none:?}");
     }
     assert!((cosine_similarity(&[0.6, 0.8], &[0.6, 0.8]) - 1.0).abs() < 1e-6);
     assert_eq!((cosine_similarity(&[1.0, 0.0], &[0.0, 1.0]), cosine_similarity(&[1.0], &[-1.0])), (0.0, 0.0));

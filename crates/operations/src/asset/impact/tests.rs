@@ -192,7 +192,7 @@ fn operator() -> Caller {
         tenant: DEFAULT_TENANT.into(),
         actor: ActorRef::parse("user:ada").unwrap(),
         groups: Vec::new(),
-        rights: Arc::new(Rights::new(vec![Grant::of(Role::Operator, GrantScope::Tenant(DEFAULT_TENANT.into()))])),
+        rights: Arc::new(Rights::new(vec![Grant::of_role(Role::Operator, GrantScope::Tenant(DEFAULT_TENANT.into()))])),
         lanes: Arc::new(CallerLanes::default()),
         access_revision: Revision::FIRST,
         request_id: Uuid::nil().into(),

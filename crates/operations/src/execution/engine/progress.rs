@@ -5,7 +5,7 @@ use fairway_domain::{
     execution::{
         StepRecord,
         dispatch::LeaseRef,
-        progress::{ProgressRecord, RunEvent, StoredAnswer, events_of_step_records},
+        progress::{ProgressRecord, RunEvent, StoredAnswer, events_of_unstored_steps},
         routing::ModelResponse,
         run::{Interruption, Run},
     },
@@ -146,7 +146,7 @@ impl<'s> ProgressRecorder<'s> {
         steps: &[StepRecord],
     ) -> ProgressRecord {
         let mut piece = last.unwrap_or_else(|| {
-            let events = if self.replay.last_position == 0 { events_of_step_records(steps) } else { Vec::new() };
+            let events = if self.replay.last_position == 0 { events_of_unstored_steps(steps) } else { Vec::new() };
             ProgressRecord { answer: None, ..self.next_record(events) }
         });
         piece.events.push(RunEvent::awaiting_review(self.lease.execution_id));

@@ -1,7 +1,7 @@
 //! Cost model of embedded schemas: an upper bound of the work of one check, computed before compilation.
 
 use super::{EmbeddedRefusal, MAX_PATTERNS, PATTERN_BYTES};
-use crate::asset::content::pattern;
+use crate::asset::content::pattern_weight;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ const IN_PLACE_APPLICATORS: [&str; 8] = ["$ref", "allOf", "anyOf", "oneOf", "not
 pub(super) struct Evaluations {
     /// Schema nodes.
     pub(super) nodes: u64,
-    /// Evaluations of all patterns for one byte of text: the sum of [`pattern::weight`].
+    /// Evaluations of all patterns for one byte of text: the sum of [`pattern_weight::weight`].
     pub(super) patterns: u64,
 }
 
@@ -185,7 +185,7 @@ fn measure_patterns(node: &Value) -> Result<(u64, u64), EmbeddedRefusal> {
         count = count.saturating_add(1);
         // A schema with more patterns is refused, so the remaining weights are not needed.
         if count <= MAX_PATTERNS {
-            weight = weight.saturating_add(pattern::weight(pattern));
+            weight = weight.saturating_add(pattern_weight::weight(pattern));
         }
     }
     Ok((count, weight))

@@ -1,57 +1,8 @@
-//! Rules of agents, skills, memory and harnesses.
+//! Rules of agents.
 
-use super::{Violation, Violations, is_true, list_items, text_field};
+use super::Violations;
 use serde_json::Value;
-use std::collections::BTreeSet;
 
-/// Executable files require a sandbox profile.
-pub(super) fn check_skill(content: &Value, findings: &mut Violations) {
-    for (index, file) in list_items(content, "files") {
-        if text_field(file, "path").is_some_and(|path| path.split('/').any(is_device_name)) {
-            findings.add(format!("/files/{index}/path"), Violation::DeviceName);
-        }
-    }
-    if content.get("sandbox_profile_ref").is_some() {
-        return;
-    }
-    for (index, file) in list_items(content, "files") {
-        if is_true(file, "executable") {
-            findings.add(format!("/files/{index}/executable"), Violation::SandboxProfileRequired);
-        }
-    }
-}
-
-/// Whether Windows treats a file of this name as a device; it ignores everything after the first dot.
-fn is_device_name(name: &str) -> bool {
-    let stem = name.split('.').next().unwrap_or_default().trim_end().to_ascii_uppercase();
-    let numbered = |digits: &str| matches!(digits.as_bytes(), [b'1'..=b'9']);
-    matches!(stem.as_str(), "CON" | "PRN" | "AUX" | "NUL")
-        || stem.strip_prefix("COM").or_else(|| stem.strip_prefix("LPT")).is_some_and(numbered)
-}
-
-pub(super) fn check_agent(content: &Value, findings: &mut Violations) {
+pub(super) fn check(content: &Value, findings: &mut Violations) {
     findings.require_one_of(content, "", "instructions", "prompt_ref");
-}
-
-pub(super) fn check_memory(content: &Value, findings: &mut Violations) {
-    match text_field(content, "type") {
-        Some("blocks") => findings.require(content, "", "blocks"),
-        Some(_) => findings.forbid(content, "", "blocks"),
-        None => {}
-    }
-}
-
-pub(super) fn check_harness(content: &Value, findings: &mut Violations) {
-    if let Some(entry) = content.get("entry") {
-        findings.require_one_of(entry, "/entry", "flow_ref", "agent_ref");
-    }
-    let Some(permissions) = content.get("permissions") else { return };
-    let mut listed = BTreeSet::new();
-    for list in ["deny", "ask", "allow"] {
-        for (index, tool) in list_items(permissions, list) {
-            if tool.as_str().is_some_and(|name| !listed.insert(name)) {
-                findings.add(format!("/permissions/{list}/{index}"), Violation::Contradiction);
-            }
-        }
-    }
 }

@@ -77,7 +77,7 @@ pub fn request_id() -> RequestId {
 ///
 /// # Errors
 /// When the inner service panicked or failed before a route. The error contains a complete response.
-pub async fn request_context<B: MessageBody + 'static>(
+pub async fn outermost_middleware<B: MessageBody + 'static>(
     mut request: ServiceRequest,
     next: Next<B>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
@@ -85,7 +85,7 @@ pub async fn request_context<B: MessageBody + 'static>(
     let line = request.conn_data::<ConnectionActivity>().cloned();
     let _serving = line.as_ref().map(ConnectionActivity::start_request);
     if let Some(line) = line {
-        open_window_for_body(&mut request, line);
+        reset_read_ahead_for_body(&mut request, line);
     }
     let arrival = RequestRecord::start(&mut request);
     let id = arrival.request_id;
@@ -103,8 +103,8 @@ pub async fn request_context<B: MessageBody + 'static>(
     })
 }
 
-/// Opens the receive window of the connection whenever the consumer of the body waits for more.
-fn open_window_for_body(request: &mut ServiceRequest, line: ConnectionActivity) {
+/// Resets the read-ahead of the connection whenever the consumer of the body waits for more.
+fn reset_read_ahead_for_body(request: &mut ServiceRequest, line: ConnectionActivity) {
     let mut payload = request.take_payload();
     if matches!(payload, Payload::None) {
         return;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 /// The scripted response to one request.
 #[derive(Clone, Debug)]
-pub struct Script {
+pub struct ScriptedResponse {
     status: Option<u16>,
     headers: Vec<(String, String)>,
     parts: Vec<Part>,
@@ -33,7 +33,7 @@ pub(super) enum ResponseEnd {
     Open,
 }
 
-impl Script {
+impl ScriptedResponse {
     /// A response with a status and a text.
     #[must_use]
     pub fn status(status: u16, text: &str) -> Self {

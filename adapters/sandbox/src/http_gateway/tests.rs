@@ -57,9 +57,9 @@ impl Gateway {
         Self { address, received: came, _listening: listening }
     }
 
-    fn client(&self, time: Duration) -> ExternalGateway {
+    fn client(&self, time: Duration) -> HttpGateway {
         let guard = Guard::new(ServerMode::Local, vec![Allowance::parse("127.0.0.1").unwrap()]);
-        ExternalGateway {
+        HttpGateway {
             authorization: None,
             endpoint: guard.endpoint(&self.address, Limits { timeout: time, max_body: MAX_RESPONSE }).unwrap(),
         }
@@ -111,9 +111,9 @@ async fn serve_connection(
     }
 }
 
-async fn run_script(external: &ExternalGateway, name: Uuid) -> Result<ScriptResult, GatewayFailure> {
+async fn run_script(gateway: &HttpGateway, name: Uuid) -> Result<ScriptResult, GatewayFailure> {
     let script = Script { language: Language::Starlark, code: "result = 1".to_owned() };
-    external
+    gateway
         .prepare(script.language, ScriptLimits::MAXIMUM)
         .run(ScriptRequest { execution_id: name.into(), script: &script, limits: ScriptLimits::MAXIMUM })
         .await
@@ -184,8 +184,8 @@ async fn concurrent_scripts_are_sent_once_each() {
         let mut calls = JoinSet::new();
         for name in names {
             let hangs = !is_warm_up(name) && fault(name) == Behaviour::Hangs;
-            let external = if hangs { hasty.clone() } else { patient.clone() };
-            calls.spawn(async move { (name, run_script(&external, name).await) });
+            let gateway = if hangs { hasty.clone() } else { patient.clone() };
+            calls.spawn(async move { (name, run_script(&gateway, name).await) });
         }
         calls.join_all().await
     };

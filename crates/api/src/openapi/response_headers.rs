@@ -3,8 +3,8 @@
 use crate::http::{
     client_address::{RATE_LIMIT, RATE_LIMIT_REMAINING, RATE_LIMIT_RESET},
     idempotency::IDEMPOTENCY_REPLAYED,
+    outermost_middleware::REQUEST_ID,
     paging::{TOTAL_COUNT, TOTAL_COUNT_CAPPED},
-    request_context::REQUEST_ID,
 };
 use actix_web::http::header::{self, HeaderName};
 use utoipa::openapi::{

@@ -5,7 +5,7 @@ use crate::id::{NamespaceId, TenantId, WorkloadId, WorkspaceId};
 
 /// A resource's position in the hierarchy, with all enclosing scopes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ResourceScope {
+pub struct ResourcePosition {
     /// The tenant; `None` for the installation.
     pub tenant: Option<TenantId>,
     /// The namespace, if any.
@@ -16,7 +16,7 @@ pub struct ResourceScope {
     pub workload: Option<WorkloadId>,
 }
 
-impl ResourceScope {
+impl ResourcePosition {
     /// The whole installation.
     pub const INSTALLATION: Self = Self { tenant: None, namespace: None, workspace: None, workload: None };
 
@@ -32,7 +32,7 @@ impl ResourceScope {
         Self { tenant: Some(tenant), namespace: Some(namespace), workspace: Some(workspace), workload: None }
     }
 
-    /// Narrows the scope to one workload in it.
+    /// Narrows the position to one workload in it.
     #[must_use]
     pub const fn for_workload(self, workload: WorkloadId) -> Self {
         Self { workload: Some(workload), ..self }

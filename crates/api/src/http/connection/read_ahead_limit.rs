@@ -1,7 +1,7 @@
 //! Limit on the bytes that a connection reads ahead of the consumer of a request.
 //!
 //! The framework turns 16 KiB into hundreds of requests at once, and each of them takes some KiB. The connection
-//! therefore reads nothing behind a request before its response exists, and at most about [`WINDOW`] bytes of a body
+//! therefore reads nothing behind a request before its response exists, and at most about [`MAX_BYTES`] bytes of a body
 //! ahead.
 
 use std::{
@@ -10,14 +10,14 @@ use std::{
 };
 
 /// Approximate read-ahead of a body that a consumer awaits, in bytes.
-const WINDOW: usize = 16 << 10;
+const MAX_BYTES: usize = 16 << 10;
 /// Approximate read-ahead of a body before a consumer awaits it, in bytes. A request that is refused earlier holds no
 /// more.
-const UNAWAITED_WINDOW: usize = 4 << 10;
+const MAX_UNAWAITED_BYTES: usize = 4 << 10;
 
-/// The bytes that were read since the consumer last waited, and the reader that waits for the window to open.
+/// The bytes that were read since the consumer last waited, and the reader that waits for a reset.
 #[derive(Debug, Default)]
-pub(super) struct ReceiveWindow {
+pub(super) struct ReadAheadLimit {
     bytes: Cell<usize>,
     /// Whether a consumer has awaited the current body.
     is_awaited: Cell<bool>,
@@ -26,7 +26,7 @@ pub(super) struct ReceiveWindow {
     reader: RefCell<Option<Waker>>,
 }
 
-impl ReceiveWindow {
+impl ReadAheadLimit {
     /// Records bytes that were read.
     pub(super) fn add(&self, bytes: usize) {
         self.bytes.set(self.bytes.get().saturating_add(bytes));
@@ -35,10 +35,10 @@ impl ReceiveWindow {
     /// Whether the connection must not read now; `messages` counts the messages that were read completely. `context` is
     /// woken when the consumer awaits the body, or when the response exists. While a head arrives it is woken at once,
     /// so that the framework consumes its bytes first.
-    pub(super) fn is_closed(&self, messages: u64, is_serving: bool, context: &mut Context<'_>) -> bool {
+    pub(super) fn is_reached(&self, messages: u64, is_serving: bool, context: &mut Context<'_>) -> bool {
         let waits_for_answer = messages > self.responses.get();
-        let window = if self.is_awaited.get() { WINDOW } else { UNAWAITED_WINDOW };
-        if !waits_for_answer && self.bytes.get() < window {
+        let limit = if self.is_awaited.get() { MAX_BYTES } else { MAX_UNAWAITED_BYTES };
+        if !waits_for_answer && self.bytes.get() < limit {
             return false;
         }
         if waits_for_answer || is_serving {
@@ -50,15 +50,15 @@ impl ReceiveWindow {
         true
     }
 
-    /// Records that a response exists, and opens the window.
+    /// Records that a response exists, and resets the count.
     pub(super) fn response_ready(&self) {
         self.responses.set(self.responses.get().wrapping_add(1));
-        self.open();
+        self.reset();
         self.is_awaited.set(false);
     }
 
-    /// Opens the window, because the body is awaited, and wakes the reader.
-    pub(super) fn open(&self) {
+    /// Resets the count, because the body is awaited, and wakes the reader.
+    pub(super) fn reset(&self) {
         self.is_awaited.set(true);
         self.bytes.set(0);
         if let Some(reader) = self.reader.borrow_mut().take() {
@@ -88,32 +88,32 @@ mod tests {
     }
 
     #[test]
-    fn closes_window_until_body_is_awaited() {
+    fn limits_read_ahead_until_body_is_awaited() {
         let wakes = Arc::new(Wakes::default());
         let waker = Waker::from(Arc::clone(&wakes));
         let mut context = Context::from_waker(&waker);
-        let window = ReceiveWindow::default();
-        window.add(UNAWAITED_WINDOW - 1);
-        assert!(!window.is_closed(0, true, &mut context));
-        window.add(1);
-        assert!(window.is_closed(0, true, &mut context));
+        let limit = ReadAheadLimit::default();
+        limit.add(MAX_UNAWAITED_BYTES - 1);
+        assert!(!limit.is_reached(0, true, &mut context));
+        limit.add(1);
+        assert!(limit.is_reached(0, true, &mut context));
         assert_eq!(wakes.0.load(Ordering::Relaxed), 0);
-        window.open();
+        limit.reset();
         assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
-        assert!(!window.is_closed(0, true, &mut context));
-        window.add(WINDOW - 1);
-        assert!(!window.is_closed(0, true, &mut context));
-        window.add(1);
+        assert!(!limit.is_reached(0, true, &mut context));
+        limit.add(MAX_BYTES - 1);
+        assert!(!limit.is_reached(0, true, &mut context));
+        limit.add(1);
         // A head has no consumer that awaits more bytes.
-        assert!(window.is_closed(0, false, &mut context));
+        assert!(limit.is_reached(0, false, &mut context));
         assert_eq!(wakes.0.load(Ordering::Relaxed), 2);
-        assert!(!window.is_closed(0, false, &mut context));
+        assert!(!limit.is_reached(0, false, &mut context));
         // The next request waits for the response to this one.
-        assert!(window.is_closed(1, false, &mut context));
-        window.open();
-        assert!(window.is_closed(1, true, &mut context));
-        window.response_ready();
-        assert!(!window.is_closed(1, false, &mut context));
+        assert!(limit.is_reached(1, false, &mut context));
+        limit.reset();
+        assert!(limit.is_reached(1, true, &mut context));
+        limit.response_ready();
+        assert!(!limit.is_reached(1, false, &mut context));
         assert_eq!(wakes.0.load(Ordering::Relaxed), 4);
     }
 }

@@ -47,7 +47,7 @@ fn routes(config: &mut web::ServiceConfig) {
 /// Sends a request to an app with the middlewares in their order.
 async fn send_with_base(base: HttpBase, request: TestRequest) -> (HttpResponse, Option<Error>) {
     let app = App::new().app_data(web::Data::new(base)).configure(routes);
-    let app = test::init_service(app.wrap(from_fn(site_guard)).wrap(from_fn(request_context))).await;
+    let app = test::init_service(app.wrap(from_fn(site_guard)).wrap(from_fn(outermost_middleware))).await;
     match test::try_call_service(&app, request.to_request()).await {
         Ok(answer) => (answer.into_parts().1, None),
         Err(error) => (error.error_response(), Some(error)),
@@ -132,7 +132,7 @@ async fn labels_metrics_by_route_not_path() {
     let base = test_support::base();
     let metrics = base.metrics.clone();
     let app = App::new().app_data(web::Data::new(base)).configure(routes);
-    let app = test::init_service(app.wrap(from_fn(request_context))).await;
+    let app = test::init_service(app.wrap(from_fn(outermost_middleware))).await;
     for uri in ["/refuse/1", "/refuse/2?token=secret", "/stranger-1", "/stranger-2"] {
         test::call_service(&app, TestRequest::with_uri(uri).to_request()).await;
     }
@@ -152,7 +152,11 @@ async fn labels_metrics_by_route_not_path() {
 async fn server_survives_handler_panic() {
     let base = web::Data::new(test_support::base());
     let server = HttpServer::new(move || {
-        App::new().app_data(base.clone()).configure(routes).wrap(from_fn(site_guard)).wrap(from_fn(request_context))
+        App::new()
+            .app_data(base.clone())
+            .configure(routes)
+            .wrap(from_fn(site_guard))
+            .wrap(from_fn(outermost_middleware))
     });
     let server = server.workers(1).disable_signals().bind("127.0.0.1:0").unwrap();
     let address = *server.addrs().first().unwrap();

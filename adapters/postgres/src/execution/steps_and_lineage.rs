@@ -159,7 +159,7 @@ impl ItemBody {
             digest: self.digest,
             size_bytes: self.size_bytes,
             untrusted: self.untrusted_reason,
-            redacted: origin.is_redacted(&self.reference, inputs_kept),
+            redacted: origin.is_text_unavailable(&self.reference, inputs_kept),
             decisions: decisions_before(decisions, self.lineage_id),
             created_at: self.created_at,
             reference: self.reference,

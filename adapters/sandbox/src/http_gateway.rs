@@ -21,7 +21,7 @@ const GATEWAY_MARGIN: Duration = Duration::from_secs(5);
 
 /// Sends scripts to a gateway at an address.
 #[derive(Clone)]
-pub struct ExternalGateway {
+pub struct HttpGateway {
     endpoint: Endpoint,
     authorization: Option<HeaderValue>,
 }
@@ -31,13 +31,13 @@ pub struct ExternalGateway {
 #[error("the token has characters that a header cannot contain")]
 pub struct UnusableToken;
 
-impl fmt::Debug for ExternalGateway {
+impl fmt::Debug for HttpGateway {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("External").field("endpoint", &self.endpoint).finish_non_exhaustive()
+        out.debug_struct("HttpGateway").field("endpoint", &self.endpoint).finish_non_exhaustive()
     }
 }
 
-impl ExternalGateway {
+impl HttpGateway {
     /// The gateway at this address. The operator configured it, so this gateway's guard allows its exact origin. It
     /// receives no token until [`Self::with_token`].
     ///
@@ -89,7 +89,7 @@ impl ExternalGateway {
     }
 }
 
-impl ScriptGateway for ExternalGateway {
+impl ScriptGateway for HttpGateway {
     fn name(&self) -> &'static str {
         "external"
     }
@@ -104,7 +104,7 @@ impl ScriptGateway for ExternalGateway {
 }
 
 #[async_trait]
-impl PreparedGateway for ExternalGateway {
+impl PreparedGateway for HttpGateway {
     async fn run(self: Box<Self>, request: ScriptRequest<'_>) -> Result<ScriptResult, GatewayFailure> {
         tokio::time::timeout(request.limits.wall_time + GATEWAY_MARGIN, self.send_script(request))
             .await

@@ -1,4 +1,4 @@
-//! Text nodes of a value: every text, key and number, in document order.
+//! Rewrites, truncates and counts the texts of a value: every text, key and number, in document order.
 
 use serde_json::{Map, Value};
 
@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 /// digits and stays a number when unchanged. If two keys become equal, a suffix keeps both members.
 ///
 /// INVARIANT: recursion ends, because the values of runs have bounded nesting.
-pub(super) fn rewrite<E>(value: &mut Value, change: &mut impl FnMut(&str) -> Result<String, E>) -> Result<(), E> {
+pub(super) fn rewrite_texts<E>(value: &mut Value, change: &mut impl FnMut(&str) -> Result<String, E>) -> Result<(), E> {
     match value {
         Value::Null | Value::Bool(_) => {}
         Value::Number(number) => {
@@ -19,13 +19,13 @@ pub(super) fn rewrite<E>(value: &mut Value, change: &mut impl FnMut(&str) -> Res
         Value::String(text) => *text = change(text)?,
         Value::Array(items) => {
             for item in items {
-                rewrite(item, change)?;
+                rewrite_texts(item, change)?;
             }
         }
         Value::Object(members) => {
             let mut changed = Map::new();
             for (key, mut member) in std::mem::take(members) {
-                rewrite(&mut member, change)?;
+                rewrite_texts(&mut member, change)?;
                 changed.insert(unused_key(&changed, change(&key)?), member);
             }
             *members = changed;
@@ -55,7 +55,7 @@ pub(super) fn count_chars(value: &Value) -> usize {
 }
 
 /// Truncates the texts of a value to `limit` characters in total, first texts first.
-pub(super) fn truncate(value: &Value, limit: usize) -> Value {
+pub(super) fn truncate_texts(value: &Value, limit: usize) -> Value {
     let mut left = limit;
     let mut short = value.clone();
     truncate_within(&mut short, &mut left);

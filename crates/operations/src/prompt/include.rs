@@ -1,0 +1,115 @@
+//! Included assets of prompts: checked when a version is created, and composed for runs.
+
+use crate::{Failure, asset::Assets, execution::source, reference::Unresolved};
+use fairway_domain::{
+    access::{Caller, ResourcePosition},
+    asset::{Asset, AssetVersion, Lifecycle, VersionLabel},
+    execution::plan::SourceVersion,
+    prompt::{
+        IncludedAsset, MAX_RENDERED_BYTES, PromptRefusal, PromptTemplate,
+        composition::{ComposedPrompt, IncludeRefusal, IncludedBody},
+    },
+    release::{Binding, Release, reference::resolve},
+    tenant::TenantScope,
+};
+use std::collections::BTreeMap;
+
+impl Assets {
+    /// Checks that every included asset of a new prompt version exists, can be included and includes nothing itself.
+    /// Bodies are read one at a time, so that they never lie in memory together.
+    pub(crate) async fn check_includes(
+        &self,
+        caller: &Caller,
+        own: &Asset,
+        prompt: &PromptTemplate,
+    ) -> Result<(), Failure> {
+        let from = ResourcePosition::workspace(caller.tenant, own.namespace_id, own.workspace_id);
+        let mut bytes = 0_usize;
+        for (reference, offset) in prompt.distinct_references() {
+            // A prompt that includes any version of itself would never end.
+            if reference.slug == own.slug {
+                return Err(Failure::prompt(PromptRefusal::NestedReference { offset }));
+            }
+            let (_, _, body) =
+                self.resolve_include(caller, &from, reference, offset).await?.map_err(Failure::prompt)?;
+            bytes = bytes.saturating_add(body.bytes());
+            if bytes > MAX_RENDERED_BYTES {
+                return Err(Failure::prompt(PromptRefusal::TooLarge { offset }));
+            }
+        }
+        Ok(())
+    }
+
+    /// The asset and version that an include refers to, with its body.
+    pub(crate) async fn resolve_include(
+        &self,
+        caller: &Caller,
+        from: &ResourcePosition,
+        reference: &IncludedAsset,
+        offset: usize,
+    ) -> Result<Result<(Asset, AssetVersion, IncludedBody), PromptRefusal>, Failure> {
+        let label = match label_of(reference, offset) {
+            Ok(label) => label,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let (asset, version) = match self.resolve(caller, from, &reference.slug, label.as_ref()).await? {
+            Ok(found) => found,
+            Err(unresolved) => return Ok(Err(refusal_of(unresolved, offset))),
+        };
+        if asset.lifecycle == Lifecycle::Archived {
+            return Ok(Err(PromptRefusal::UnknownAsset { offset }));
+        }
+        let body = body_of(&asset, &version)?.map_err(|refusal| refusal.to_prompt_refusal(offset));
+        Ok(body.map(|body| (asset, version, body)))
+    }
+
+    /// Composes the prompt that a release binds, from the versions that its references were resolved to. Returns
+    /// those versions too.
+    pub(crate) async fn compose(
+        &self,
+        scope: TenantScope,
+        release: &Release,
+        binding: &Binding,
+        prompt: PromptTemplate,
+    ) -> Result<(ComposedPrompt, Vec<SourceVersion>), Failure> {
+        let mut bodies: BTreeMap<IncludedAsset, IncludedBody> = BTreeMap::new();
+        let mut sources: Vec<SourceVersion> = Vec::new();
+        for (reference, _) in prompt.distinct_references() {
+            let frozen = resolve(&release.references, binding, &reference.slug, reference.label.as_deref());
+            let frozen = frozen.ok_or(Failure::Inconsistent("a release on a lane has an unresolved reference"))?;
+            let found = self.version_store.find_version(scope, frozen.asset_version_id).await?;
+            let (asset, version) =
+                found.ok_or(Failure::Inconsistent("the version of a resolved reference is missing"))?;
+            let body = body_of(&asset, &version)?;
+            let source = source(&asset.slug, &version);
+            if !sources.contains(&source) {
+                sources.push(source);
+            }
+            bodies.insert(
+                reference.clone(),
+                body.map_err(|_| Failure::Inconsistent("the version of a resolved reference has no body"))?,
+            );
+        }
+        let composed = prompt.compose(|reference| bodies.get(reference).cloned());
+        Ok((composed.map_err(|_| Failure::Inconsistent("a resolved prompt cannot be composed"))?, sources))
+    }
+}
+
+/// The version label of an include. The prompt grammar and [`VersionLabel`] accept the same labels.
+pub(crate) fn label_of(reference: &IncludedAsset, offset: usize) -> Result<Option<VersionLabel>, PromptRefusal> {
+    let parsed = |label: &String| VersionLabel::parse(label).ok_or(PromptRefusal::UnknownAsset { offset });
+    reference.label.as_ref().map(parsed).transpose()
+}
+
+/// The refusal of an include that does not resolve.
+pub(crate) const fn refusal_of(unresolved: Unresolved, offset: usize) -> PromptRefusal {
+    match unresolved {
+        Unresolved::Unknown => PromptRefusal::UnknownAsset { offset },
+        Unresolved::OtherWorkspace => PromptRefusal::CrossWorkspace { offset },
+    }
+}
+
+pub(crate) fn body_of(asset: &Asset, version: &AssetVersion) -> Result<Result<IncludedBody, IncludeRefusal>, Failure> {
+    let content = version.content().map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
+    Ok(IncludedBody::of(asset.kind, &content))
+}
