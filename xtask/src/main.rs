@@ -30,6 +30,7 @@ mod step;
 mod test;
 mod tools;
 mod up;
+mod upgrade;
 mod workspace_packages;
 
 use std::process::ExitCode;
@@ -68,6 +69,8 @@ enum Verb {
     Schema,
     /// Run the benchmark on release builds; arguments go to the benchmark
     Bench(bench::Arguments),
+    /// Upgrade from the server of an earlier commit to this one, with both under load on one database
+    Upgrade(upgrade::Arguments),
     /// Seed the demo into the database of a running server
     Demo,
     /// Build the `fairway` distribution, with completions and manual pages
@@ -89,6 +92,7 @@ fn main() -> ExitCode {
         Verb::Docs => docs::run(&place),
         Verb::Schema => schema::run(&place),
         Verb::Bench(arguments) => bench::run(&place, &arguments),
+        Verb::Upgrade(arguments) => upgrade::run(&place, &arguments),
         Verb::Demo => demo::run(&place),
         Verb::Package => package::run(&place),
         Verb::Db => db::run(&place),

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use fairway_managed_postgres::parent_death::{self, DeathSignal};
 use fairway_managed_postgres::{Binaries, Durability, ManagedServer, Options, StartError, state};
 use nix::sys::signal::{Signal, killpg};
@@ -164,10 +164,19 @@ pub(crate) async fn start_server(
     let mut command = server_command(home, postgres, database, program, address);
     command.arg("serve");
     let since = Instant::now();
-    let mut server = ChildProcess::start(command, address, home.join(&format!("server-{database}.log")))?;
+    let mut server =
+        ChildProcess::start(command, address, home.join(&format!("server-{database}-{}.log", address.port())))?;
     let health = server.wait_until_ready("/healthz", since).await.context("starting the server")?;
     let read = server.wait_until_ready("/v1/workspaces?limit=1", since).await.context("reading from the server")?;
     Ok((server, FirstResponseTimes { health, read }))
+}
+
+/// Runs the migrations of a server executable.
+pub(crate) fn run_migrations(home: &RunDirectory, postgres: &Postgres, database: &str, program: &Path) -> Result<()> {
+    let mut command = server_command(home, postgres, database, program, free_address()?);
+    let status = command.arg("migrate").status().context("starting the migrations")?;
+    ensure!(status.success(), "the migrations failed ({status})");
+    Ok(())
 }
 
 /// Starts a server without a worker, and separate workers.

@@ -30,6 +30,7 @@ mod scenario;
 mod stub_provider;
 mod thresholds;
 mod timing_oracle;
+mod upgrade;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -57,6 +58,8 @@ enum Verb {
     /// Serve a stub model provider; the benchmark starts this itself
     #[command(hide = true)]
     Provider(stub_provider::Arguments),
+    /// Upgrade from one server executable to another under load, with both on one database
+    Upgrade(upgrade::Arguments),
 }
 
 /// The measurement plan.
@@ -103,6 +106,7 @@ fn main() -> ExitCode {
     let result = match (line.verb, line.plan) {
         (Some(Verb::Floor(arguments)), _) => baseline_service::serve(&arguments),
         (Some(Verb::Provider(arguments)), _) => stub_provider::serve(&arguments),
+        (Some(Verb::Upgrade(arguments)), _) => upgrade_under_load(&arguments),
         (None, Some(plan)) => match measure(&plan) {
             Ok(outcome) => return finish(&outcome),
             Err(error) => Err(error),
@@ -133,18 +137,29 @@ fn measure(plan: &Plan) -> Result<Outcome> {
     let home = environment::RunDirectory::new()?;
     // Started outside the runtime: the start blocks, and the processes must outlive the runtime.
     let postgres = environment::Postgres::start(&home, &plan.postgres)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let tasks = tokio::task::LocalSet::new();
-    let report = tasks.block_on(&runtime, async {
-        tokio::select! {
-            report = run::run_benchmark(plan, &home, &postgres) => report,
-            signal = child::wait_for_stop_signal() => Err(signal.map_or_else(Into::into, |name| anyhow::anyhow!("{name}"))),
-        }
-    })?;
+    let report = run_until_stopped(run::run_benchmark(plan, &home, &postgres))?;
     print!("{}", report.markdown());
     if let Some(path) = &plan.json {
         let text = serde_json::to_string_pretty(&report.json())?;
         std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
     }
     Ok(report.outcome())
+}
+
+fn upgrade_under_load(arguments: &upgrade::Arguments) -> Result<()> {
+    let home = environment::RunDirectory::new()?;
+    let postgres = environment::Postgres::start(&home, &[])?;
+    println!("{}", run_until_stopped(upgrade::run(arguments, &home, &postgres))?);
+    Ok(())
+}
+
+/// Runs a measurement on this thread until it ends or the process receives a stop signal.
+fn run_until_stopped<T>(measurement: impl Future<Output = Result<T>>) -> Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    tokio::task::LocalSet::new().block_on(&runtime, async {
+        tokio::select! {
+            result = measurement => result,
+            signal = child::wait_for_stop_signal() => Err(signal.map_or_else(Into::into, |name| anyhow::anyhow!("{name}"))),
+        }
+    })
 }

@@ -1,0 +1,68 @@
+//! `cargo xtask upgrade`: upgrades from the server of an earlier commit to that of the checkout, under load.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use fairway_managed_postgres::binaries::BIN_VARIABLE;
+
+use crate::children;
+use crate::paths::{Paths, Profile};
+use crate::postgres;
+use crate::signals::Signals;
+
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// The commit whose server is upgraded; the default is the last one with other migrations
+    #[arg(long)]
+    from: Option<String>,
+    /// Seconds of load before the upgrade, and on both servers after it
+    #[arg(long, default_value_t = 5)]
+    seconds: u64,
+}
+
+pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
+    let signals = Signals::catch()?;
+    let binaries = postgres::ensure()?;
+    let commit = match &arguments.from {
+        Some(name) => git(&place.root, &["rev-parse", "--verify", &format!("{name}^{{commit}}")])?,
+        // The parent of the last commit that changed a migration.
+        None => git(&place.root, &["rev-list", "--max-count=1", "HEAD", "--", "migrations"])
+            .and_then(|last| git(&place.root, &["rev-parse", &format!("{last}^")]))?,
+    };
+    let checkout = place.target.join("upgrade").join(&commit);
+    if !checkout.join("Cargo.toml").is_file() {
+        let path = checkout.to_str().context("the target directory is not UTF-8")?;
+        git(&place.root, &["worktree", "prune"])?;
+        git(&place.root, &["worktree", "add", "--detach", "--force", path, &commit])?;
+    }
+    let kept = place.target.join("upgrade").join(format!("fairway-server-{commit}"));
+    if !kept.is_file() {
+        let mut build = place.build_programs(Profile::Dev);
+        build.current_dir(&checkout);
+        let built = children::run(build, &signals)?;
+        if !built.success() {
+            return Ok(children::exit_code(built));
+        }
+        fs::copy(place.server(Profile::Dev), &kept).context("copying the earlier server")?;
+    }
+    let built = children::run(place.build_programs(Profile::Dev), &signals)?;
+    if !built.success() {
+        return Ok(children::exit_code(built));
+    }
+    println!("xtask: upgrading from {commit}");
+    let mut command = place.cargo();
+    command.args(["run", "--quiet", "--package", "fairway-bench", "--", "upgrade", "--from"]).arg(&kept);
+    command.arg("--to").arg(place.server(Profile::Dev)).args(["--seconds", &arguments.seconds.to_string()]);
+    command.env(BIN_VARIABLE, binaries.directory());
+    Ok(children::exit_code(children::run(command, &signals)?))
+}
+
+/// Runs git in the checkout, and returns its output without the line end.
+fn git(root: &Path, arguments: &[&str]) -> Result<String> {
+    let output = Command::new("git").current_dir(root).args(arguments).output().context("starting git")?;
+    ensure!(output.status.success(), "git {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim());
+    Ok(String::from_utf8(output.stdout).context("git's output is not UTF-8")?.trim().to_owned())
+}
