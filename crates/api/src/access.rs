@@ -14,6 +14,7 @@ use crate::{
     },
     openapi::{DeleteRefusals, KeyParams, PageParams, ReadRefusals, WriteRefusals},
     response::ResourceResponse,
+    value_rules::{self, RuleResult, limit},
 };
 use actix_web::{HttpResponse, delete, get, post, web};
 use fairway_domain::{
@@ -24,6 +25,7 @@ use fairway_operations::access::RoleBindingDraft;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
+use validator::Validate;
 
 /// A built-in role.
 #[derive(Serialize, ToSchema)]
@@ -63,17 +65,22 @@ impl RoleBindingView {
 }
 
 /// A role to grant.
-#[derive(Deserialize, ToSchema)]
+#[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
+#[validate(schema(function = scope_rule, skip_on_field_errors = false))]
 pub(crate) struct NewRoleBinding {
     /// `user:<name>`, `group:<name>` or `service:<name>`.
+    #[validate(length(min = 1, max = limit(ActorRef::MAX_PRINCIPAL_CHARS)), custom(function = value_rules::principal))]
     principal: String,
     /// One of the built-in roles.
+    #[validate(custom(function = role_rule))]
     role: String,
     /// `platform`, `tenant`, `namespace`, `workspace` or `workload`.
+    #[validate(custom(function = scope_kind_rule))]
     scope_kind: String,
     /// The identifier of the scope; null for `platform`.
     #[schema(value_type = Option<Uuid>)]
+    #[validate(custom(function = scope_ref_rule))]
     scope_ref: Option<String>,
 }
 
@@ -122,28 +129,45 @@ pub(crate) async fn list_role_bindings(
     Ok(list.respond(&bindings.map(|binding| RoleBindingView::of(&binding))))
 }
 
-fn parse_principal(text: &str) -> Result<ActorRef, FieldProblem> {
+pub(crate) fn parse_principal(text: &str) -> Result<ActorRef, FieldProblem> {
     ActorRef::parse(text).map_err(|refusal| FieldProblem::new("principal", "invalid_principal", refusal.to_string()))
 }
 
-/// Parses the scope of a role binding. Kind and reference are validated separately, and together if both are valid.
-fn parse_scope(fields: &mut FieldErrors, kind: &str, reference: Option<&str>) -> Option<GrantScope> {
-    let known = GrantScope::KINDS.contains(&kind);
-    if !known {
-        fields.extend([FieldProblem::invalid("scope_kind")]);
-    }
-    let reference = match reference {
-        None => None,
-        Some(text) => Some(fields.check(parse_uuid(text).ok_or_else(|| FieldProblem::invalid("scope_ref")))?),
-    };
-    if !known {
-        return None;
-    }
-    let unfit = || match reference {
+fn parse_role(text: &str) -> Result<Role, FieldProblem> {
+    Role::parse(text).ok_or_else(|| FieldProblem::invalid("role"))
+}
+
+fn parse_scope_ref(text: &str) -> Result<Uuid, FieldProblem> {
+    parse_uuid(text).ok_or_else(|| FieldProblem::invalid("scope_ref"))
+}
+
+/// Parses the scope of a role binding, whose kind and reference are valid on their own.
+fn parse_scope(kind: &str, reference: Option<Uuid>) -> Result<GrantScope, FieldProblem> {
+    GrantScope::from_parts(kind, reference).ok_or_else(|| match reference {
         None => FieldProblem::missing("scope_ref"),
         Some(_) => FieldProblem::new("scope_ref", "invalid", "the scope `platform` has no `scope_ref`"),
-    };
-    fields.check(GrantScope::from_parts(kind, reference).ok_or_else(unfit))
+    })
+}
+
+fn role_rule(text: &str) -> RuleResult {
+    value_rules::accept(parse_role(text))
+}
+
+fn scope_kind_rule(kind: &str) -> RuleResult {
+    value_rules::accept_unless((!GrantScope::KINDS.contains(&kind)).then(|| FieldProblem::invalid("scope_kind")))
+}
+
+fn scope_ref_rule(text: &str) -> RuleResult {
+    value_rules::accept(parse_scope_ref(text))
+}
+
+/// Kind and reference fit together, if each of them is valid.
+fn scope_rule(new: &NewRoleBinding) -> RuleResult {
+    let known = GrantScope::KINDS.contains(&new.scope_kind.as_str());
+    match new.scope_ref.as_deref().map(parse_scope_ref).transpose() {
+        Ok(reference) if known => value_rules::accept(parse_scope(&new.scope_kind, reference)),
+        Ok(_) | Err(_) => Ok(()),
+    }
 }
 
 /// Grants a role to a principal.
@@ -165,8 +189,9 @@ pub(crate) async fn create_role_binding(
     let new = body.into_inner();
     let mut fields = FieldErrors::default();
     let principal = fields.check(parse_principal(&new.principal));
-    let role = fields.check(Role::parse(&new.role).ok_or_else(|| FieldProblem::invalid("role")));
-    let scope = parse_scope(&mut fields, &new.scope_kind, new.scope_ref.as_deref());
+    let role = fields.check(parse_role(&new.role));
+    let reference = fields.check(new.scope_ref.as_deref().map(parse_scope_ref).transpose());
+    let scope = reference.and_then(|reference| fields.check(parse_scope(&new.scope_kind, reference)));
     let grant = fields.finish(|| Some(RoleBindingDraft { principal: principal?, role: role?, scope: scope? }))?;
     let done = api.services.role_bindings.create_role_binding(&caller, grant, key.as_ref()).await?;
     let view = RoleBindingView::of(&done.value);

@@ -21,6 +21,7 @@ use crate::{
     note::parse_note,
     openapi::{KeyParams, PageParams, ReadRefusals, WriteRefusals},
     response::ResourceResponse,
+    value_rules::{self, limit},
 };
 use actix_web::{HttpResponse, get, http::StatusCode, post, web};
 use fairway_domain::{
@@ -32,7 +33,8 @@ use fairway_domain::{
     },
     field_path,
     id::{AssetId, AssetVersionId, WorkspaceId},
-    slug::Slug,
+    note::MAX_NOTE_CHARS,
+    slug::{MAX_SLUG, Slug},
 };
 use fairway_operations::{
     access::Operation,
@@ -42,6 +44,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
+use validator::Validate;
 
 /// Maximum body with content, in bytes.
 pub(crate) const CONTENT_LIMIT: usize = 4 << 20;
@@ -175,22 +178,24 @@ impl VersionView {
 }
 
 /// An asset to create.
-#[derive(Deserialize, ToSchema)]
+#[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewAsset {
     /// Unique in the tenant.
     #[schema(max_length = 63)]
+    #[validate(length(min = 1, max = limit(MAX_SLUG)), custom(function = value_rules::slug))]
     slug: String,
     /// One of the asset kinds.
     asset_kind: String,
     /// `team:<name>` or `user:<name>`.
+    #[validate(length(min = 1, max = limit(OwnerRef::MAX_CHARS)), custom(function = value_rules::owner))]
     owner_ref: String,
     /// The workspace of the asset; default your home workspace.
     workspace_id: Option<Uuid>,
 }
 
 /// A version to add.
-#[derive(Deserialize, ToSchema)]
+#[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewVersion {
     /// An object that matches the schema of the asset's kind.
@@ -199,9 +204,11 @@ pub(crate) struct NewVersion {
     content: DeferredMember,
     /// Unique in the asset; default the next `vN`.
     #[schema(max_length = 64)]
+    #[validate(length(min = 1, max = limit(VersionLabel::MAX_CHARS)), custom(function = value_rules::version_label))]
     version_label: Option<String>,
     /// Your reason for the version.
     #[schema(max_length = 2000)]
+    #[validate(length(max = limit(MAX_NOTE_CHARS)), custom(function = value_rules::note))]
     change_note: Option<String>,
     /// The asset must be visible from this workspace; by default from any.
     workspace_id: Option<Uuid>,

@@ -34,9 +34,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 use uuid::Uuid;
+use validator::Validate;
 
 /// A tool to call.
-#[derive(Deserialize, ToSchema)]
+#[derive(Deserialize, ToSchema, Validate)]
 #[schema(as = CallOfTool)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ToolCallBody {

@@ -13,11 +13,17 @@ use crate::{
     response::ResourceResponse,
 };
 use actix_web::{HttpResponse, get, put, web};
-use fairway_domain::{environment::EnvironmentSettings, id::WorkspaceId, release::review::SelfApproval, slug::Slug};
+use fairway_domain::{
+    environment::{EnvironmentSettings, MAX_APPROVALS},
+    id::WorkspaceId,
+    release::review::SelfApproval,
+    slug::Slug,
+};
 use fairway_operations::environment::EffectiveSettings;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
+use validator::Validate;
 
 /// The settings of an environment.
 #[derive(Serialize, ToSchema)]
@@ -52,11 +58,12 @@ impl EnvironmentView {
 }
 
 /// The new settings of an environment; they replace all settings.
-#[derive(Deserialize, ToSchema)]
+#[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct EnvironmentChange {
     /// Number of required approvals of a release.
     #[schema(minimum = 1, maximum = 10)]
+    #[validate(range(min = 1, max = MAX_APPROVALS))]
     min_approvals: u16,
     /// Whether the creators of a release may approve it.
     allow_self_approval: bool,

@@ -15,7 +15,7 @@ use crate::memory::parse_session;
 use crate::{
     caller::{RuntimeClient, result_token},
     compose::Api,
-    error::{ApiError, FieldErrors, FieldProblem},
+    error::{ApiError, FieldErrors},
     http::{
         HttpBase,
         body::{Body, present},
@@ -25,8 +25,9 @@ use crate::{
         query::Query,
     },
     openapi::{ErrorBody, KeyParams, ReadRefusals, TokenParams, WriteRefusals},
-    release::parse_lane,
+    release::{parse_environment, parse_lane},
     response::ResourceResponse,
+    value_rules::{self, limit},
 };
 use actix_web::{
     HttpRequest, HttpResponse, HttpResponseBuilder, get,
@@ -37,8 +38,9 @@ use fairway_domain::{
     access::{Caller, on_behalf_of::OnBehalfOfFields},
     execution::{Execution, RunError, Status, StepRow},
     id::ExecutionId,
+    memory::MAX_SESSION_CHARS,
     share_link::{TokenHash, is_guest},
-    slug::Slug,
+    slug::{MAX_SLUG, Slug},
 };
 use fairway_operations::{
     execution::{ExecuteRequest, ExecuteResult as Run, ExecutionDetail, RunPayload, WaitMode},
@@ -48,21 +50,25 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
+use validator::Validate;
 
 /// A run to start.
-#[derive(Deserialize, ToSchema)]
+#[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Execute {
     /// The environment whose active release runs.
+    #[validate(length(min = 1, max = limit(MAX_SLUG)), custom(function = value_rules::environment))]
     environment: String,
     /// Input values by field name.
     #[schema(value_type = Option<Object>)]
     inputs: Option<Map<String, Value>>,
     /// `restricted`, `guided` or `standard`: the lane of the run. If no release holds it, the next more general lane
     /// applies. Requires `release.transition`. Default: the lane of your principal binding, else `standard`.
+    #[validate(custom(function = value_rules::lane))]
     lane: Option<String>,
     /// The conversation of the run: 1 to 128 letters, digits and `._:@+=~-`. If the release binds a `memory`, the
     /// prompt includes earlier turns of the conversation.
+    #[validate(length(min = 1, max = limit(MAX_SESSION_CHARS)), custom(function = value_rules::session))]
     session_id: Option<String>,
     /// `on_behalf_of`: the run belongs to `actor_ref`. Only trusted services may send this field and the three fields
     /// below.
@@ -325,9 +331,8 @@ pub(crate) async fn execute_workload(
     let delegation = OnBehalfOfFields { execution_mode, actor_ref, actor_type, actor_auth_mode };
     let on_behalf_of = api.services.executions.delegated_subject(api.mode, &claims.actor, &delegation)?;
     let mut fields = FieldErrors::default();
-    let environment = Slug::parse(&environment)
-        .map_err(|refusal| FieldProblem::new("environment", refusal.code(), "an environment must be a slug"));
-    let (environment, lane) = (fields.check(environment), fields.check(parse_lane(chosen.as_deref())));
+    let (environment, lane) =
+        (fields.check(parse_environment(&environment)), fields.check(parse_lane(chosen.as_deref())));
     let session = fields.check(parse_session(session_id.as_deref()));
     let wait = fields.check(prefer::wait_mode(request.headers(), query.mode.as_deref()));
     let payload = RunPayload::Inputs(inputs.unwrap_or_default());

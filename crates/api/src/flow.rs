@@ -11,12 +11,16 @@ use crate::{
     note::parse_note,
     openapi::{KeyParams, PageParams, ReadRefusals, WriteRefusals},
     response::ResourceResponse,
+    value_rules::{self, limit},
 };
 use actix_web::{HttpResponse, get, post, web};
 use fairway_domain::{
-    asset::{AssetVersion, kind::AssetKind},
+    access::OwnerRef,
+    asset::{AssetVersion, VersionLabel, kind::AssetKind},
     flow::FlowProblem,
     id::AssetId,
+    note::MAX_NOTE_CHARS,
+    slug::MAX_SLUG,
 };
 use fairway_operations::{
     access::Operation,
@@ -26,6 +30,7 @@ use fairway_operations::{
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
+use validator::Validate;
 
 /// A flow with its newest version.
 #[derive(Serialize, ToSchema)]
@@ -57,30 +62,34 @@ fn version_view(version: AssetVersion) -> Result<VersionView, ApiError> {
 }
 
 /// A flow to create.
-#[derive(Deserialize, ToSchema)]
+#[derive(Deserialize, ToSchema, Validate)]
 #[schema(as = NewFlow)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewFlowBody {
     /// Unique in the tenant.
     #[schema(max_length = 63)]
+    #[validate(length(min = 1, max = limit(MAX_SLUG)), custom(function = value_rules::slug))]
     slug: String,
     /// `team:<name>` or `user:<name>`.
+    #[validate(length(min = 1, max = limit(OwnerRef::MAX_CHARS)), custom(function = value_rules::owner))]
     owner_ref: String,
     /// Label of the first version; default `v1`.
     #[schema(max_length = 64)]
+    #[validate(length(min = 1, max = limit(VersionLabel::MAX_CHARS)), custom(function = value_rules::version_label))]
     version_label: Option<String>,
     /// The flow in YAML.
     #[schema(max_length = 262_144)]
     content_yaml: String,
     /// Your reason for the version.
-    #[schema(max_length = 2_000)]
+    #[schema(max_length = 2000)]
+    #[validate(length(max = limit(MAX_NOTE_CHARS)), custom(function = value_rules::note))]
     change_note: Option<String>,
     /// The workspace of the flow; default your home workspace.
     workspace_id: Option<Uuid>,
 }
 
 /// A version to add to a flow.
-#[derive(Deserialize, ToSchema)]
+#[derive(Deserialize, ToSchema, Validate)]
 #[schema(as = NewFlowVersion)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewFlowVersionBody {
@@ -89,16 +98,18 @@ pub(crate) struct NewFlowVersionBody {
     content_yaml: String,
     /// Unique in the flow; default the next `vN`.
     #[schema(max_length = 64)]
+    #[validate(length(min = 1, max = limit(VersionLabel::MAX_CHARS)), custom(function = value_rules::version_label))]
     version_label: Option<String>,
     /// Your reason for the version.
-    #[schema(max_length = 2_000)]
+    #[schema(max_length = 2000)]
+    #[validate(length(max = limit(MAX_NOTE_CHARS)), custom(function = value_rules::note))]
     change_note: Option<String>,
     /// The flow must be visible from this workspace; by default from any.
     workspace_id: Option<Uuid>,
 }
 
 /// A flow to validate.
-#[derive(Deserialize, ToSchema)]
+#[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FlowText {
     /// The flow in YAML.

@@ -14,25 +14,32 @@ use crate::{
     },
     openapi::{KeyParams, PageParams, ReadRefusals, WriteRefusals},
     response::ResourceResponse,
+    value_rules::{self, RuleResult, limit},
 };
 use actix_web::{HttpResponse, get, http::StatusCode, post, web};
 use fairway_domain::{
     id::AssetId,
     knowledge::{
-        document::{Document, DocumentDraft, DocumentSource, IngestResult, MAX_CHUNKS},
+        document::{
+            Document, DocumentDraft, DocumentFault, DocumentId, DocumentSource, IngestResult, MAX_CHUNKS,
+            MAX_DOCUMENTS, MAX_SOURCE_REF_BYTES, MAX_TEXT_BYTES, MAX_TITLE_CHARS, validate_text,
+        },
         reembedding::ChunkLimit,
         retrieval::IndexWarning,
-        revocation::ContractRevocation,
+        revocation::{ContractRevocation, check_reason},
     },
+    note::MAX_NOTE_CHARS,
+    text::is_name,
 };
 use fairway_operations::{
     access::Operation,
     knowledge::{IngestReport, ReembeddingReport},
 };
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 use uuid::Uuid;
+use validator::Validate;
 
 /// A document of a knowledge base.
 #[derive(Serialize, ToSchema)]
@@ -114,11 +121,12 @@ impl IndexWarningView {
 }
 
 /// Options of a re-embedding.
-#[derive(Deserialize, ToSchema)]
+#[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewReembedding {
     /// Maximum chunks of this call; default the maximum that is allowed.
-    #[schema(minimum = 1)]
+    #[schema(minimum = 1, maximum = 2000)]
+    #[validate(range(min = 1, max = ChunkLimit::max().get()))]
     max_chunks: Option<u32>,
     /// The knowledge base must be visible from this workspace. Required, here or in the query.
     workspace_id: Option<Uuid>,
@@ -144,47 +152,85 @@ pub(crate) struct ReembeddingView {
 }
 
 /// Documents to add.
-#[derive(Deserialize, ToSchema)]
+#[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewDocuments {
     #[schema(min_items = 1, max_items = 100)]
+    #[validate(length(min = 1, max = limit(MAX_DOCUMENTS), code = "out_of_bounds"), nested)]
     documents: Vec<NewDocument>,
     /// The knowledge base must be visible from this workspace. Required, here or in the query.
     workspace_id: Option<Uuid>,
 }
 
 /// A document to add. It replaces a document with the same name.
-#[derive(Deserialize, ToSchema)]
+#[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
+#[validate(schema(function = one_source, skip_on_field_errors = false))]
 pub(crate) struct NewDocument {
     /// Name of the document; answers cite it as `[document_id]`.
+    #[validate(length(min = 1, max = limit(DocumentId::MAX_CHARS)), custom(function = document_id_rule))]
     document_id: String,
     /// Human-readable title of one line.
+    #[schema(min_length = 1, max_length = 300)]
+    #[validate(length(min = 1, max = limit(MAX_TITLE_CHARS)), custom(function = title_rule))]
     title: Option<String>,
     /// The text, if the `source_type` of the knowledge base is `inline`.
     #[schema(min_length = 1, max_length = 1_048_576)]
+    #[validate(length(min = 1, max = limit(MAX_TEXT_BYTES)), custom(function = text_rule))]
     text: Option<String>,
     /// Source of the text: for `artifact` the `artifact_ref` of a version that you may see, for `http` a URL.
     #[schema(min_length = 1, max_length = 2000)]
+    #[validate(length(min = 1, max = limit(MAX_SOURCE_REF_BYTES), code = "source_not_found"))]
     source_ref: Option<String>,
     /// Values that retrievals can filter by: at most 50, in 8192 bytes.
     #[schema(value_type = Option<Object>)]
     metadata: Option<Map<String, Value>>,
 }
 
+/// An error of the list includes the list. The copy of a document is empty, because nothing reads it.
+impl Serialize for NewDocument {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_unit()
+    }
+}
+
+/// A document has one source.
+fn one_source(new: &NewDocument) -> RuleResult {
+    value_rules::accept_unless(match (&new.text, &new.source_ref) {
+        (Some(_), None) | (None, Some(_)) => None,
+        (Some(_), Some(_)) => {
+            Some(FieldProblem::new("source_ref", "invalid", "a document has either a `text` or a `source_ref`"))
+        }
+        (None, None) => Some(FieldProblem::missing("text")),
+    })
+}
+
+fn document_id_rule(text: &str) -> RuleResult {
+    accept_document(if DocumentId::parse(text).is_some() { Ok(()) } else { Err(DocumentFault::InvalidId) })
+}
+
+fn title_rule(text: &str) -> RuleResult {
+    accept_document(if is_name(text, MAX_TITLE_CHARS) { Ok(()) } else { Err(DocumentFault::InvalidTitle) })
+}
+
+fn text_rule(text: &str) -> RuleResult {
+    accept_document(validate_text(text))
+}
+
+fn accept_document(validated: Result<(), DocumentFault>) -> RuleResult {
+    value_rules::accept(validated.map_err(|fault| FieldProblem::new(fault.field(), fault.code(), fault.to_string())))
+}
+
 impl NewDocument {
-    fn draft(self, position: usize) -> Result<DocumentDraft, FieldProblem> {
+    /// The document for the domain, or `None` if it does not have exactly one source.
+    fn into_draft(self) -> Option<DocumentDraft> {
         let Self { document_id, title, text, source_ref, metadata } = self;
         let source = match (text, source_ref) {
             (Some(text), None) => DocumentSource::Text(text),
             (None, Some(source)) => DocumentSource::Reference(source),
-            (Some(_), Some(_)) => {
-                let rule = "a document has either a `text` or a `source_ref`";
-                return Err(FieldProblem::new(format!("documents[{position}].source_ref"), "invalid", rule));
-            }
-            (None, None) => return Err(FieldProblem::missing(format!("documents[{position}].text"))),
+            (Some(_), Some(_)) | (None, None) => return None,
         };
-        Ok(DocumentDraft { document_id, title, source, metadata: metadata.unwrap_or_default() })
+        Some(DocumentDraft { document_id, title, source, metadata: metadata.unwrap_or_default() })
     }
 }
 
@@ -216,15 +262,22 @@ impl RevocationView {
 }
 
 /// An access contract to revoke.
-#[derive(Deserialize, ToSchema)]
+#[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewContractRevocation {
     /// Name of the contract in the content of the knowledge base.
     contract_id: String,
     /// Reason of the revocation.
+    #[schema(min_length = 1, max_length = 2000)]
+    #[validate(length(min = 1, max = limit(MAX_NOTE_CHARS)), custom(function = reason_rule))]
     reason: String,
     /// The knowledge base must be visible from this workspace. Required, here or in the query.
     workspace_id: Option<Uuid>,
+}
+
+fn reason_rule(text: &str) -> RuleResult {
+    let refusal = check_reason(text).err();
+    value_rules::accept_unless(refusal.map(|refusal| FieldProblem::new("reason", refusal.code(), refusal.to_string())))
 }
 
 /// Adds documents to a knowledge base; the next retrieval finds them.
@@ -249,11 +302,9 @@ pub(crate) async fn add_documents(
     let body = body.read_authorized(authorize).await?;
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let NewDocuments { documents, workspace_id } = body.into_inner();
-    let mut fields = FieldErrors::default();
-    let from = fields.check(query.required(workspace_id));
-    let drafts: Vec<Option<DocumentDraft>> =
-        documents.into_iter().enumerate().map(|(position, new)| fields.check(new.draft(position))).collect();
-    let (drafts, from) = fields.finish(|| Some((drafts.into_iter().collect::<Option<Vec<_>>>()?, from?)))?;
+    let from = query.required(workspace_id)?;
+    let drafts: Option<Vec<DocumentDraft>> = documents.into_iter().map(NewDocument::into_draft).collect();
+    let drafts = drafts.ok_or_else(ApiError::internal)?;
     let done = api.services.knowledge_bases.add_documents(&caller, *asset, from, drafts, key.as_ref()).await?;
     let (IngestReport { ingested, warnings }, done) = done.into_parts();
     let IngestResult { ingest_id, index_revision, documents } = ingested;

@@ -34,4 +34,5 @@ mod share_link;
 mod system;
 pub mod telemetry;
 mod tenant;
+mod value_rules;
 mod workload;

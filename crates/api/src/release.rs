@@ -1,5 +1,6 @@
 //! Routes of releases.
 
+pub(crate) mod request;
 pub(crate) mod rollback;
 mod view;
 
@@ -19,76 +20,23 @@ use crate::{
     note::parse_note,
     openapi::{DeleteRefusals, IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
     response::ResourceResponse,
-    rollout::{self, NewPlan},
+    rollout,
 };
 use actix_web::{HttpResponse, delete, get, http::StatusCode, http::header::ContentType, post, web};
 use fairway_domain::{
-    asset::kind::AssetKind,
     id::{BindingId, ReleaseId, WorkloadId},
-    release::{
-        StateName,
-        lane::{Lane, TargetLane},
-        review::Verdict,
-    },
+    release::{StateName, lane::Lane},
     slug::Slug,
 };
 use fairway_operations::{
     Failure,
     release::{ActiveReleaseQuery, ReleaseDraft, ReleaseQuery, Transition},
 };
+use request::{NewApproval, NewBinding, NewRelease, TransitionRequest};
 use serde::Deserialize;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::IntoParams;
 use uuid::Uuid;
 use view::{ApprovalView, BindingView, GateView, LaneView, ReleaseDetail, ReleaseView, TransitionView};
-
-/// A release to draft.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct NewRelease {
-    workload_id: Uuid,
-    /// Slug of the environment, such as `dev` or `production`.
-    environment: String,
-    /// `all`, `restricted`, `guided` or `standard`; default `all`.
-    target_lane: Option<String>,
-    /// The policy bundle asset that the release must bind.
-    policy_bundle_id: Option<Uuid>,
-}
-
-/// A version to bind.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct NewBinding {
-    asset_version_id: Uuid,
-    /// The kind of the asset.
-    role: String,
-}
-
-/// A state transition.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct TransitionRequest {
-    /// `draft`, `review_ready`, `approved`, `active` or `retired`.
-    to_state: String,
-    /// For `active`: only this lane instead of all.
-    lane: Option<String>,
-    /// For `active`: takes the first lane of this plan now, and the others as the rollout advances.
-    rollout_plan: Option<NewPlan>,
-}
-
-/// A verdict to record.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct NewApproval {
-    /// `approved`, `rejected` or `changes_requested`.
-    outcome: String,
-    /// `release`.
-    subject_kind: String,
-    /// The release's identifier.
-    subject_ref: Uuid,
-    /// Explanation.
-    #[schema(max_length = 2000)]
-    note: Option<String>,
-}
 
 /// Filters of the list.
 #[derive(Deserialize, IntoParams)]
@@ -122,7 +70,7 @@ pub(crate) struct LanesQuery {
     environment: String,
 }
 
-fn parse_environment(text: &str) -> Result<Slug, FieldProblem> {
+pub(crate) fn parse_environment(text: &str) -> Result<Slug, FieldProblem> {
     let refused = |refusal: fairway_domain::slug::SlugRefusal| {
         FieldProblem::new("environment", refusal.code(), "an environment must be a slug")
     };
@@ -153,7 +101,7 @@ pub(crate) async fn create_release(
     let target = new.target_lane.as_deref().unwrap_or("all");
     let mut fields = FieldErrors::default();
     let environment = fields.check(parse_environment(&new.environment));
-    let target = fields.check(TargetLane::parse(target).ok_or_else(|| FieldProblem::invalid("target_lane")));
+    let target = fields.check(request::parse_target(target));
     let draft = fields.finish(|| {
         Some(ReleaseDraft {
             workload_id: new.workload_id.into(),
@@ -297,7 +245,7 @@ pub(crate) async fn bind_version(
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
-    let role = AssetKind::parse(&new.role).ok_or_else(|| FieldProblem::invalid("role"))?;
+    let role = request::parse_binding_role(&new.role)?;
     let version = new.asset_version_id.into();
     let done = api.services.releases.bind_version(&caller, *release, version, role, key.as_ref()).await?;
     let (release, binding) = &done.value;
@@ -365,13 +313,8 @@ pub(crate) async fn transition_release(
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let mut fields = FieldErrors::default();
-    let to = fields.check(StateName::parse(&body.to_state).ok_or_else(|| FieldProblem::invalid("to_state")));
+    let to = fields.check(request::parse_state(&body.to_state));
     let lane = fields.check(parse_lane(body.lane.as_deref()));
-    if to.is_some_and(|to| to != StateName::Active) {
-        let named = [("lane", body.lane.is_some()), ("rollout_plan", body.rollout_plan.is_some())];
-        let named = named.into_iter().filter(|(_, named)| *named);
-        fields.extend(named.map(|(field, _)| FieldProblem::new(field, "invalid", "only `active` accepts this field")));
-    }
     let selection = rollout::lane_selection(&mut fields, lane.flatten(), body.rollout_plan.as_ref());
     let transition = fields.finish(|| Some(Transition { to: to?, lanes: selection? }))?;
     let done = api.services.releases.transition_release(&caller, *release, transition, &expected, key.as_ref()).await?;
@@ -400,10 +343,7 @@ pub(crate) async fn review_release(
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
     let mut fields = FieldErrors::default();
-    let verdict = fields.check(Verdict::parse(&new.outcome).ok_or_else(|| FieldProblem::invalid("outcome")));
-    if new.subject_kind != "release" {
-        fields.extend([FieldProblem::new("subject_kind", "invalid", "must be `release`")]);
-    }
+    let verdict = fields.check(request::parse_verdict(&new.outcome));
     if new.subject_ref != release.uuid() {
         fields.extend([FieldProblem::new("subject_ref", "invalid", "must match the release in the path")]);
     }

@@ -7,6 +7,7 @@ use crate::{
     http::{body::Body, etag::IfMatch, idempotency::IdempotencyHeader, path::PathId},
     openapi::{IfMatchParams, KeyParams, ReadRefusals, RevisionRefusal, WriteRefusals},
     response::ResourceResponse,
+    value_rules::{self, RuleResult, limit},
 };
 use actix_web::{HttpResponse, get, http::StatusCode, post, web};
 use fairway_domain::{
@@ -18,17 +19,20 @@ use fairway_operations::rollout::{AdvanceResult, RolloutReport};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
+use validator::Validate;
 
 /// The order of lanes and the soak time of a rollout.
-#[derive(Deserialize, ToSchema)]
+#[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 #[schema(as = RolloutPlan)]
 pub(crate) struct NewPlan {
     /// Each lane at most once. The release takes the first lane immediately.
     #[schema(min_items = 1, max_items = 3)]
+    #[validate(length(min = 1, max = limit(Lane::ALL.len()), code = "invalid"), custom(function = lanes_rule))]
     lane_sequence: Vec<String>,
     /// Soak time of each lane.
     #[schema(minimum = 0, maximum = 43200)]
+    #[validate(range(min = 0, max = i64::from(MAX_SOAK_MINUTES), code = "invalid"))]
     soak_duration_minutes: i64,
     /// Whether the rollout pilot takes the next lane after a successful soak; default false.
     #[serde(default)]
@@ -37,8 +41,7 @@ pub(crate) struct NewPlan {
 
 impl NewPlan {
     pub(crate) fn parse(&self) -> Result<RolloutPlan, FieldProblem> {
-        let lanes: Option<Vec<Lane>> = self.lane_sequence.iter().map(|lane| Lane::parse(lane)).collect();
-        let lanes = lanes.ok_or_else(|| FieldProblem::invalid("rollout_plan.lane_sequence"))?;
+        let lanes = parse_lanes(&self.lane_sequence)?;
         // A value that `u32` cannot hold is refused as too long.
         let minutes = u32::try_from(self.soak_duration_minutes).unwrap_or(MAX_SOAK_MINUTES.saturating_add(1));
         let pace = if self.auto_advance { AdvanceMode::Automatic } else { AdvanceMode::Manual };
@@ -50,6 +53,20 @@ impl NewPlan {
             FieldProblem::new(field, "invalid", refusal.to_string())
         })
     }
+}
+
+fn parse_lanes(texts: &[String]) -> Result<Vec<Lane>, FieldProblem> {
+    let lanes: Option<Vec<Lane>> = texts.iter().map(|lane| Lane::parse(lane)).collect();
+    lanes.ok_or_else(|| FieldProblem::invalid("rollout_plan.lane_sequence"))
+}
+
+/// Each lane exists and occurs once.
+fn lanes_rule(texts: &[String]) -> RuleResult {
+    let plan = parse_lanes(texts).and_then(|lanes| {
+        let plan = RolloutPlan::new(&lanes, 0, AdvanceMode::Manual);
+        plan.map_err(|refusal| FieldProblem::new("rollout_plan.lane_sequence", "invalid", refusal.to_string()))
+    });
+    value_rules::accept(plan)
 }
 
 /// The progress of a rollout.
@@ -147,7 +164,7 @@ impl ObservedView {
 }
 
 /// An empty request: an advance takes the next lane of the plan.
-#[derive(Deserialize, ToSchema)]
+#[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AdvanceRequest {}
 
@@ -210,7 +227,7 @@ pub(crate) async fn read_rollout(
     Ok(ResourceResponse::ok(&RolloutDetail::of(&report)).into_response())
 }
 
-/// Reads the lane and the plan of an activation. A plan takes its first lane, so another explicit lane is an error.
+/// Reads the lane and the plan of an activation. A plan takes its first lane, so the request names no other one.
 pub(crate) fn lane_selection(
     fields: &mut FieldErrors,
     lane: Option<Lane>,
@@ -218,8 +235,5 @@ pub(crate) fn lane_selection(
 ) -> Option<LaneSelection> {
     let Some(plan) = plan else { return Some(lane.map_or(LaneSelection::All, LaneSelection::One)) };
     let plan = fields.check(plan.parse())?;
-    if lane.is_some_and(|lane| lane != plan.first()) {
-        fields.extend([FieldProblem::new("lane", "invalid", "a rollout takes the first lane of its plan")]);
-    }
     Some(LaneSelection::Planned(plan))
 }

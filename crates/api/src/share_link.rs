@@ -13,16 +13,22 @@ use crate::{
     openapi::{DeleteRefusals, KeyParams, PageParams, ReadRefusals, WriteRefusals},
     release::parse_lane,
     response::ResourceResponse,
+    value_rules::{self, RuleResult, limit},
 };
 use actix_web::{HttpResponse, delete, get, post, web};
 use fairway_domain::{
     id::{ShareLinkId, WorkloadId},
     release::lane::Lane,
-    share_link::{DEFAULT_MAX_USES, DEFAULT_TTL_HOURS, ShareLink, ShareTerms, ShareToken},
+    share_link::{
+        DEFAULT_MAX_USES, DEFAULT_TTL_HOURS, MAX_LABEL_CHARS, ShareLink, ShareTerms, ShareTermsRefusal, ShareToken,
+        TTL_HOURS, USE_LIMITS,
+    },
+    text::is_name,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
+use validator::Validate;
 
 /// A share link of a workload.
 #[derive(Serialize, ToSchema)]
@@ -76,19 +82,30 @@ impl ShareLinkView {
 }
 
 /// A share link to create.
-#[derive(Deserialize, ToSchema)]
+#[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewShareLink {
     /// Lifetime in hours.
     #[schema(minimum = 1, maximum = 720, default = 24)]
+    #[validate(range(min = *TTL_HOURS.start(), max = *TTL_HOURS.end()))]
     ttl_hours: Option<u32>,
     /// Maximum number of runs.
     #[schema(minimum = 1, maximum = 10_000, default = 1)]
+    #[validate(range(min = *USE_LIMITS.start(), max = *USE_LIMITS.end()))]
     max_uses: Option<u32>,
     /// Label for managers of the link: one line of at most 200 characters.
+    #[schema(min_length = 1, max_length = 200)]
+    #[validate(length(min = 1, max = limit(MAX_LABEL_CHARS)), custom(function = label_rule))]
     label: Option<String>,
     /// `restricted`, `guided` or `standard`: the lane of its runs; null or absent for the default.
+    #[validate(custom(function = value_rules::lane))]
     lane: Option<String>,
+}
+
+fn label_rule(text: &str) -> RuleResult {
+    let refusal = (!is_name(text, MAX_LABEL_CHARS)).then_some(ShareTermsRefusal::Label);
+    let problem = |refusal: ShareTermsRefusal| FieldProblem::new(refusal.field(), refusal.code(), refusal.to_string());
+    value_rules::accept_unless(refusal.map(problem))
 }
 
 /// Lists the share links of a workload, newest first.
@@ -155,9 +172,6 @@ pub(crate) async fn create_share_link(
         label,
         lane: fields.check(parse_lane(wanted.as_deref())).flatten(),
     };
-    fields.extend(
-        terms.refusals().map(|refusal| FieldProblem::new(refusal.field(), refusal.code(), refusal.to_string())),
-    );
     let terms = fields.finish(|| Some(terms))?;
     let (made, done) =
         api.services.share_links.create_share_link(&caller, *workload, terms, key.as_ref()).await?.into_parts();

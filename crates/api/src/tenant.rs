@@ -3,7 +3,7 @@
 use crate::{
     caller::IdentifiedCaller,
     compose::Api,
-    error::{ApiError, FieldErrors, FieldProblem},
+    error::{ApiError, FieldProblem},
     http::{
         body::{Body, present},
         etag::IfMatch,
@@ -13,16 +13,19 @@ use crate::{
     },
     openapi::{IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
     response::ResourceResponse,
+    value_rules::{self, RuleResult, limit},
 };
 use actix_web::{HttpResponse, get, patch, post, web};
 use fairway_domain::{
     id::{TenantId, WorkspaceId},
-    tenant::{Tenant, TenantRefusal, Workspace, tenant_refusals, workspace_refusals},
+    slug::MAX_SLUG,
+    tenant::{MAX_NAME, MAX_PUBLIC_HOSTS, MAX_WORKSPACE_SLUG, Tenant, TenantRefusal, Workspace, is_display_name},
 };
 use fairway_operations::tenant::TenantSettingsPatch;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
+use validator::Validate;
 
 /// An organization.
 #[derive(Serialize, ToSchema)]
@@ -49,12 +52,15 @@ impl TenantView {
 }
 
 /// A tenant to create.
-#[derive(Deserialize, ToSchema)]
+#[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewTenant {
     /// Unique in the installation.
+    #[validate(length(min = 1, max = limit(MAX_SLUG)), custom(function = value_rules::slug))]
     slug: String,
     /// Human-readable name.
+    #[schema(min_length = 1, max_length = 200)]
+    #[validate(length(min = 1, max = limit(MAX_NAME)), custom(function = name_rule))]
     name: String,
 }
 
@@ -80,7 +86,7 @@ impl SettingsView {
 }
 
 /// Settings to change; absent settings stay unchanged.
-#[derive(Deserialize, ToSchema)]
+#[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SettingsChange {
     #[serde(default, deserialize_with = "present")]
@@ -93,6 +99,7 @@ pub(crate) struct SettingsChange {
     /// refused. Requires `platform.manage`.
     #[serde(default, deserialize_with = "present")]
     #[schema(required = false, value_type = Vec<String>, max_items = 50)]
+    #[validate(length(max = limit(MAX_PUBLIC_HOSTS), code = "too_many_hosts"))]
     public_hosts: Option<Vec<String>>,
 }
 
@@ -125,23 +132,28 @@ impl WorkspaceView {
 }
 
 /// A workspace to create.
-#[derive(Deserialize, ToSchema)]
+#[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewWorkspace {
     /// Unique in the tenant.
     #[schema(max_length = 43)]
+    #[validate(
+        length(min = 1, max = limit(MAX_WORKSPACE_SLUG), code = "slug_too_long"),
+        custom(function = value_rules::slug)
+    )]
     slug: String,
     /// Human-readable name.
+    #[schema(min_length = 1, max_length = 200)]
+    #[validate(length(min = 1, max = limit(MAX_NAME)), custom(function = name_rule))]
     name: String,
     /// Slug of the namespace; created on first use.
+    #[validate(length(min = 1, max = limit(MAX_SLUG)), custom(function = value_rules::slug))]
     namespace: String,
 }
 
-/// Refuses a request with all its problems, if there are any.
-fn check(refusals: impl Iterator<Item = TenantRefusal>) -> Result<(), ApiError> {
-    let mut fields = FieldErrors::default();
-    fields.extend(refusals.map(|refusal| FieldProblem::new(refusal.field(), refusal.code(), refusal.to_string())));
-    fields.finish(|| Some(()))
+fn name_rule(text: &str) -> RuleResult {
+    let refusal = (!is_display_name(text)).then_some(TenantRefusal::Name);
+    value_rules::accept_unless(refusal.map(|refusal| FieldProblem::new("name", refusal.code(), refusal.to_string())))
 }
 
 /// Lists all tenants, newest first.
@@ -178,7 +190,6 @@ pub(crate) async fn create_tenant(
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
-    check(tenant_refusals(&new.slug, &new.name))?;
     let done = api.services.tenants.create_tenant(&caller, &new.slug, &new.name, key.as_ref()).await?;
     let view = TenantView::of(&done.value);
     let location = format!("/v1/tenants/{}/settings", view.tenant_id);
@@ -262,7 +273,6 @@ pub(crate) async fn create_workspace(
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
-    check(workspace_refusals(&new.slug, &new.name, &new.namespace))?;
     let done =
         api.services.tenants.create_workspace(&caller, &new.slug, &new.name, &new.namespace, key.as_ref()).await?;
     let view = WorkspaceView::of(&done.value);

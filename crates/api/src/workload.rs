@@ -17,21 +17,26 @@ use crate::{
     },
     openapi::{IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
     response::ResourceResponse,
+    value_rules::{self, RuleResult, limit},
 };
 use actix_web::{HttpResponse, get, patch, post, web};
 use fairway_domain::{
+    access::OwnerRef,
     id::WorkloadId,
+    slug::MAX_SLUG,
+    tenant::MAX_NAME,
     workload::{
-        InvocationMode, ManagementSource, Status, Workload, WorkloadPatch, WorkloadRefusal, interface::InterfaceConfig,
-        text_refusals,
+        InvocationMode, MAX_DESCRIPTION, ManagementSource, Status, Workload, WorkloadPatch, WorkloadRefusal,
+        interface::InterfaceConfig, text_refusals,
     },
 };
 use fairway_operations::workload::WorkloadDraft;
-use interface::InterfaceShape;
+use interface::{InterfaceDocument, InterfaceShape};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
+use validator::Validate;
 
 /// A named runnable unit.
 #[derive(Serialize, ToSchema)]
@@ -80,65 +85,75 @@ impl WorkloadView {
 }
 
 /// A workload to create.
-#[derive(Deserialize, ToSchema)]
+#[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewWorkload {
     /// Unique among the tenant's workloads.
     #[schema(max_length = 63)]
+    #[validate(length(min = 1, max = limit(MAX_SLUG)), custom(function = value_rules::slug))]
     slug: String,
     /// `team:<name>` or `user:<name>`.
+    #[validate(length(min = 1, max = limit(OwnerRef::MAX_CHARS)), custom(function = value_rules::owner))]
     owner_ref: String,
     /// `chat`, `form`, `block`, `api`, `batch` or `event`.
+    #[validate(custom(function = mode_rule))]
     invocation_mode: String,
     /// Default: derived from the slug.
-    #[schema(max_length = 200)]
+    #[schema(min_length = 1, max_length = 200)]
+    #[validate(length(min = 1, max = limit(MAX_NAME)), custom(function = name_rule))]
     name: Option<String>,
     #[schema(max_length = 2000)]
+    #[validate(length(max = limit(MAX_DESCRIPTION)), custom(function = description_rule))]
     description: Option<String>,
     /// The workspace of the workload; default your home workspace.
     workspace_id: Option<Uuid>,
 }
 
 /// Fields to replace; absent fields stay unchanged.
-#[derive(Deserialize, ToSchema)]
+#[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WorkloadChange {
     #[serde(default, deserialize_with = "present")]
     #[schema(required = false, value_type = String, min_length = 1, max_length = 200)]
+    #[validate(length(min = 1, max = limit(MAX_NAME)), custom(function = name_rule))]
     name: Option<String>,
     #[serde(default, deserialize_with = "present")]
     #[schema(required = false, value_type = String, max_length = 2000)]
+    #[validate(length(max = limit(MAX_DESCRIPTION)), custom(function = description_rule))]
     description: Option<String>,
     /// `team:<name>` or `user:<name>`.
     #[serde(default, deserialize_with = "present")]
     #[schema(required = false, value_type = String)]
+    #[validate(length(min = 1, max = limit(OwnerRef::MAX_CHARS)), custom(function = value_rules::owner))]
     owner_ref: Option<String>,
     /// `chat`, `form`, `block`, `api`, `batch` or `event`.
     #[serde(default, deserialize_with = "present")]
     #[schema(required = false, value_type = String)]
+    #[validate(custom(function = mode_rule))]
     invocation_mode: Option<String>,
     /// `registered`, `suspended` or `retired`. Requires `workload.suspend`.
     #[serde(default, deserialize_with = "present")]
     #[schema(required = false, value_type = String)]
+    #[validate(custom(function = status_rule))]
     status: Option<String>,
     /// The complete interface, or null to remove it. A change of `access_mode` requires `workload.expose`.
     #[serde(default, deserialize_with = "present")]
     #[schema(required = false, value_type = Option<InterfaceShape>)]
-    interface_config: Option<Option<Value>>,
+    #[validate(nested)]
+    interface_config: Option<Option<InterfaceDocument>>,
 }
 
 impl WorkloadChange {
     /// Parses the change, or returns all its problems.
     fn parse(self) -> Result<WorkloadPatch, ApiError> {
         let mut fields = FieldErrors::default();
-        fields.extend(text_problems(self.name.as_deref(), self.description.as_deref()));
         let owner_ref = self.owner_ref.as_deref().and_then(|text| fields.check(parse_owner(text)));
         let invocation_mode = self.invocation_mode.as_deref().and_then(|text| fields.check(parse_mode(text)));
         let status = self.status.as_deref().and_then(|text| fields.check(parse_status(text)));
         let interface_config = match self.interface_config {
             None => None,
             Some(None) => Some(None),
-            Some(Some(document)) => match interface::parse_interface(&document) {
+            Some(Some(document)) => match document.parse() {
                 Ok(config) => Some(Some(config)),
                 Err(found) => {
                     fields.extend(found);
@@ -152,12 +167,27 @@ impl WorkloadChange {
     }
 }
 
-/// The problems of a workload's texts.
-fn text_problems(name: Option<&str>, description: Option<&str>) -> Vec<FieldProblem> {
+fn name_rule(text: &str) -> RuleResult {
+    text_rule(Some(text), None)
+}
+
+fn description_rule(text: &str) -> RuleResult {
+    text_rule(None, Some(text))
+}
+
+fn text_rule(name: Option<&str>, description: Option<&str>) -> RuleResult {
     let to_problem = |refusal: WorkloadRefusal| {
         refusal.field().map(|field| FieldProblem::new(field, refusal.code(), refusal.to_string()))
     };
-    text_refusals(name, description).filter_map(to_problem).collect()
+    value_rules::accept_unless(text_refusals(name, description).find_map(to_problem))
+}
+
+fn mode_rule(text: &str) -> RuleResult {
+    value_rules::accept(parse_mode(text))
+}
+
+fn status_rule(text: &str) -> RuleResult {
+    value_rules::accept(parse_status(text))
 }
 
 /// Filters of the list.
@@ -199,7 +229,6 @@ pub(crate) async fn create_workload(
     let mut fields = FieldErrors::default();
     let (slug, owner_ref) = (fields.check(parse_slug(&new.slug)), fields.check(parse_owner(&new.owner_ref)));
     let invocation_mode = fields.check(parse_mode(&new.invocation_mode));
-    fields.extend(text_problems(new.name.as_deref(), new.description.as_deref()));
     let workspace_id = fields.check(query.with_body(new.workspace_id));
     let draft = fields.finish(|| {
         Some(WorkloadDraft {

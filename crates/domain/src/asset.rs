@@ -148,11 +148,14 @@ aggregate!(Asset, AssetRecord);
 pub struct VersionLabel(String);
 
 impl VersionLabel {
+    /// Maximum length, in characters.
+    pub const MAX_CHARS: usize = 64;
+
     /// Parses an external text; `None` when it breaks the pattern.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-        let fits = (1..=64).contains(&text.len()) && text.bytes().all(allowed);
+        let fits = (1..=Self::MAX_CHARS).contains(&text.len()) && text.bytes().all(allowed);
         fits.then(|| Self(text.to_owned()))
     }
 

@@ -1,9 +1,10 @@
 //! Routes of principal bindings of workloads.
 
 use crate::{
+    access::parse_principal,
     caller::IdentifiedCaller,
     compose::Api,
-    error::{ApiError, FieldErrors, FieldProblem},
+    error::{ApiError, FieldErrors},
     http::{
         body::Body,
         idempotency::IdempotencyHeader,
@@ -13,6 +14,7 @@ use crate::{
     openapi::{DeleteRefusals, KeyParams, PageParams, ReadRefusals, WriteRefusals},
     release::parse_lane,
     response::ResourceResponse,
+    value_rules::{self, limit},
 };
 use actix_web::{HttpResponse, delete, get, http::StatusCode, put, web};
 use fairway_domain::{
@@ -24,6 +26,7 @@ use fairway_operations::access::RequestedBinding;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
+use validator::Validate;
 
 /// A principal that is bound to a workload.
 #[derive(Serialize, ToSchema)]
@@ -58,12 +61,14 @@ impl PrincipalBindingView {
 }
 
 /// A principal binding to create or replace.
-#[derive(Deserialize, ToSchema)]
+#[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WantedPrincipalBinding {
     /// `user:<name>`, `group:<name>` or `service:<name>`.
+    #[validate(length(min = 1, max = limit(ActorRef::MAX_PRINCIPAL_CHARS)), custom(function = value_rules::principal))]
     principal: String,
     /// `restricted`, `guided` or `standard`; null or absent for the default.
+    #[validate(custom(function = value_rules::lane))]
     lane: Option<String>,
 }
 
@@ -103,10 +108,7 @@ pub(crate) async fn set_principal_binding(
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let mut fields = FieldErrors::default();
-    let principal = fields.check(
-        ActorRef::parse(&body.principal)
-            .map_err(|refusal| FieldProblem::new("principal", "invalid_principal", refusal.to_string())),
-    );
+    let principal = fields.check(parse_principal(&body.principal));
     let lane = fields.check(parse_lane(body.lane.as_deref()));
     let wanted = fields.finish(|| Some(RequestedBinding { principal: principal?, lane: lane? }))?;
     let done = api.services.principal_bindings.set_principal_binding(&caller, *workload, wanted, key.as_ref()).await?;

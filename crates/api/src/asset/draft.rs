@@ -8,14 +8,19 @@ use crate::{
     http::{body::Body, idempotency::IdempotencyHeader, query::Query},
     openapi::{ErrorBody, KeyParams, WriteRefusals},
     response::ResourceResponse,
+    value_rules::{self, RuleResult, limit},
 };
 use actix_web::{HttpResponse, http::StatusCode, post, web};
-use fairway_domain::{generator::Description, id::WorkspaceId};
+use fairway_domain::{
+    generator::{Description, MAX_DESCRIPTION},
+    id::WorkspaceId,
+};
 use fairway_operations::Idempotent;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
+use validator::Validate;
 
 /// The workspace of a draft.
 #[derive(Deserialize, IntoParams)]
@@ -26,11 +31,21 @@ pub(crate) struct DraftQuery {
 }
 
 /// A request for a draft.
-#[derive(Deserialize, ToSchema)]
+#[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DraftRequest {
     /// The purpose of the prompt template, in at least four words.
+    #[schema(max_length = 4000)]
+    #[validate(length(max = limit(MAX_DESCRIPTION)), custom(function = description_rule))]
     description: String,
+}
+
+fn parse_description(text: &str) -> Result<Description, FieldProblem> {
+    Description::parse(text).map_err(|refusal| FieldProblem::new("description", refusal.code(), refusal.to_string()))
+}
+
+fn description_rule(text: &str) -> RuleResult {
+    value_rules::accept(parse_description(text))
 }
 
 /// A generated draft. The server does not store it as an asset.
@@ -73,8 +88,7 @@ pub(crate) async fn generate_asset_draft(
         digest.iter_mut().zip(workspace.uuid().as_bytes()).for_each(|(byte, more)| *byte ^= more);
         digest
     });
-    let description = Description::parse(&body.description)
-        .map_err(|refusal| FieldProblem::new("description", refusal.code(), refusal.to_string()))?;
+    let description = parse_description(&body.description)?;
     let draft = api.services.generators.generate_draft(&caller, workspace, &description, key.as_ref()).await?;
     let view = DraftView {
         draft_content: draft.content,

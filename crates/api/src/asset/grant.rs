@@ -2,6 +2,7 @@
 
 use super::{VisibleFromQuery, WorkspaceQuery};
 use crate::{
+    access::parse_principal,
     caller::IdentifiedCaller,
     compose::Api,
     error::{ApiError, FieldErrors, FieldProblem},
@@ -14,6 +15,7 @@ use crate::{
     },
     openapi::{DeleteRefusals, KeyParams, PageParams, ReadRefusals, WriteRefusals},
     response::ResourceResponse,
+    value_rules::{self, RuleResult, limit},
 };
 use actix_web::{HttpResponse, delete, get, post, web};
 use fairway_domain::{
@@ -24,6 +26,7 @@ use fairway_domain::{
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
+use validator::Validate;
 
 /// A grant that makes an asset visible to a principal or workspace.
 #[derive(Serialize, ToSchema)]
@@ -58,10 +61,12 @@ impl GrantView {
 }
 
 /// A grant to create, for a principal or a workspace.
-#[derive(Deserialize, ToSchema)]
+#[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
+#[validate(schema(function = one_grantee, skip_on_field_errors = false))]
 pub(crate) struct NewAssetGrant {
     /// `user:<name>`, `group:<name>` or `service:<name>`.
+    #[validate(length(min = 1, max = limit(ActorRef::MAX_PRINCIPAL_CHARS)), custom(function = value_rules::principal))]
     principal: Option<String>,
     /// A workspace of the tenant. Callers who may view its assets see this asset there, and its releases may bind it.
     grantee_workspace_id: Option<Uuid>,
@@ -72,9 +77,7 @@ pub(crate) struct NewAssetGrant {
 impl NewAssetGrant {
     fn grantee(&self) -> Result<Grantee, FieldProblem> {
         match (&self.principal, self.grantee_workspace_id) {
-            (Some(principal), None) => ActorRef::parse(principal)
-                .map(Grantee::Principal)
-                .map_err(|refusal| FieldProblem::new("principal", "invalid_principal", refusal.to_string())),
+            (Some(principal), None) => parse_principal(principal).map(Grantee::Principal),
             (None, Some(workspace)) => Ok(Grantee::Workspace(workspace.into())),
             (Some(_), Some(_)) => {
                 let rule = "a grant names either a `principal` or a `grantee_workspace_id`";
@@ -83,6 +86,11 @@ impl NewAssetGrant {
             (None, None) => Err(FieldProblem::missing("principal")),
         }
     }
+}
+
+/// The grant names one grantee. The rule of the field covers a malformed `principal`.
+fn one_grantee(new: &NewAssetGrant) -> RuleResult {
+    value_rules::accept_unless(new.grantee().err().filter(|problem| problem.code != "invalid_principal"))
 }
 
 /// Lists the grants of an asset, newest first.

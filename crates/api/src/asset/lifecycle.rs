@@ -15,9 +15,10 @@ use fairway_operations::Idempotent;
 use serde::Deserialize;
 use utoipa::ToSchema;
 use uuid::Uuid;
+use validator::Validate;
 
 /// The workspace of a lifecycle transition.
-#[derive(Deserialize, ToSchema)]
+#[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AssetMove {
     /// The asset must be visible from this workspace. Required, here or in the query.

@@ -14,9 +14,10 @@ use fairway_domain::id::ExecutionId;
 use fairway_operations::execution::ExecutionDetail;
 use serde::Deserialize;
 use utoipa::ToSchema;
+use validator::Validate;
 
 /// An empty request.
-#[derive(Deserialize, ToSchema)]
+#[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CancelRequest {}
 

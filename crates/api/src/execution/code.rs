@@ -11,6 +11,7 @@ use crate::{
         outermost_middleware::request_id,
     },
     openapi::{ErrorBody, KeyParams, WriteRefusals},
+    value_rules::{self, RuleResult, limit},
 };
 use actix_web::{HttpResponse, http::StatusCode, post, web};
 use fairway_domain::{
@@ -18,29 +19,57 @@ use fairway_domain::{
         Status,
         script::{GatewayFailure, Language, Script, is_forbidden_name},
     },
-    slug::Slug,
+    slug::{MAX_SLUG, Slug},
 };
 use fairway_operations::execution::{ExecuteRequest, ExecuteResult as Run, RunPayload, WaitMode};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 use uuid::Uuid;
+use validator::Validate;
 
 /// A script to execute.
-#[derive(Deserialize, ToSchema)]
+#[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RunCode {
     /// The workspace of the workload.
     workspace_id: Uuid,
     /// The workload under whose release and policy the script runs.
+    #[validate(length(min = 1, max = limit(MAX_SLUG)), custom(function = slug_rule))]
     workload_slug: String,
     /// The script, at most 262144 bytes.
+    #[schema(max_length = 262_144)]
+    #[validate(length(max = limit(MAX_CODE_BYTES)), custom(function = code_rule))]
     code: String,
     /// `starlark`: the result is the global `result`. `javascript`: the result is the last expression, or the value of
     /// its promise.
+    #[validate(custom(function = language_rule))]
     language: String,
     /// The environment of the active release.
+    #[validate(length(min = 1, max = limit(MAX_SLUG)), custom(function = slug_rule))]
     environment: String,
+}
+
+fn parse_slug(path: &'static str, text: &str) -> Result<Slug, FieldProblem> {
+    Slug::parse(text).map_err(|refusal| FieldProblem::new(path, refusal.code(), "must be a slug"))
+}
+
+fn parse_language(text: &str) -> Result<Language, FieldProblem> {
+    Language::parse(text).ok_or_else(|| FieldProblem::invalid("language"))
+}
+
+fn slug_rule(text: &str) -> RuleResult {
+    value_rules::accept(parse_slug("workload_slug", text))
+}
+
+fn language_rule(text: &str) -> RuleResult {
+    value_rules::accept(parse_language(text))
+}
+
+/// The limit of a script counts bytes, the one of `length` characters.
+fn code_rule(code: &str) -> RuleResult {
+    let problem = || FieldProblem::new("code", "too_long", "a script has at most 262144 bytes");
+    value_rules::accept_unless((code.len() > MAX_CODE_BYTES).then(problem))
 }
 
 impl ForbiddenNames for RunCode {
@@ -98,15 +127,9 @@ pub(crate) async fn run_code(
     let key = keyed.into_request_key(&claims.actor, || body.digest());
     let RunCode { workspace_id, workload_slug, code, language, environment } = body.into_inner();
     let mut fields = FieldErrors::default();
-    let slug = |path: &'static str, text: &str| {
-        Slug::parse(text).map_err(|refusal| FieldProblem::new(path, refusal.code(), "must be a slug"))
-    };
-    let environment = fields.check(slug("environment", &environment));
-    let slug = fields.check(slug("workload_slug", &workload_slug));
-    let language = fields.check(Language::parse(&language).ok_or_else(|| FieldProblem::invalid("language")));
-    if code.len() > MAX_CODE_BYTES {
-        fields.extend([FieldProblem::new("code", "too_long", "a script has at most 262144 bytes")]);
-    }
+    let environment = fields.check(parse_slug("environment", &environment));
+    let slug = fields.check(parse_slug("workload_slug", &workload_slug));
+    let language = fields.check(parse_language(&language));
     let wanted = fields.finish(|| {
         Some(ExecuteRequest {
             slug: slug?,

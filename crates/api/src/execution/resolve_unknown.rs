@@ -9,21 +9,34 @@ use crate::{
     note::parse_note,
     openapi::{KeyParams, WriteRefusals},
     response::ResourceResponse,
+    value_rules::{self, RuleResult, limit},
 };
 use actix_web::{HttpResponse, http::StatusCode, post, web};
-use fairway_domain::{execution::resolve_unknown::Resolution, id::ExecutionId};
+use fairway_domain::{execution::resolve_unknown::Resolution, id::ExecutionId, note::MAX_NOTE_CHARS};
 use fairway_operations::execution::ExecutionDetail;
 use serde::Deserialize;
 use utoipa::ToSchema;
+use validator::Validate;
 
 /// The outcome that an operator determined.
-#[derive(Deserialize, ToSchema)]
+#[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SettleRequest {
     /// `success`: the run completes without a result. `failure`: the run fails.
+    #[validate(custom(function = outcome_rule))]
     outcome: String,
     /// How the outcome was determined, in at most 2000 characters. Stored with the evidence, for operators.
+    #[schema(max_length = 2000)]
+    #[validate(length(max = limit(MAX_NOTE_CHARS)), custom(function = value_rules::note))]
     note: Option<String>,
+}
+
+fn parse_outcome(text: &str) -> Result<Resolution, FieldProblem> {
+    Resolution::parse(text).ok_or_else(|| FieldProblem::invalid("outcome"))
+}
+
+fn outcome_rule(text: &str) -> RuleResult {
+    value_rules::accept(parse_outcome(text))
 }
 
 /// Resolves a run with the status `unknown`. The first resolution wins.
@@ -45,7 +58,7 @@ pub(crate) async fn settle_execution(
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let SettleRequest { outcome, note } = body.into_inner();
     let mut fields = FieldErrors::default();
-    let settled = fields.check(Resolution::parse(&outcome).ok_or_else(|| FieldProblem::invalid("outcome")));
+    let settled = fields.check(parse_outcome(&outcome));
     let note = fields.check(parse_note("note", note.as_deref()));
     let (settled, note) = fields.finish(|| settled.zip(note))?;
     let done = api

@@ -9,6 +9,7 @@ use crate::{
     note::parse_note,
     openapi::{KeyParams, ReadRefusals, WriteRefusals},
     response::ResourceResponse,
+    value_rules::{self, RuleResult, limit},
 };
 use actix_web::{HttpResponse, get, http::StatusCode, post, web};
 use fairway_domain::{
@@ -17,20 +18,33 @@ use fairway_domain::{
         review::{AnswerUnderReview, AnswerVerdict, REJECTED_CODE},
     },
     id::ExecutionId,
+    note::MAX_NOTE_CHARS,
 };
 use fairway_operations::execution::ExecutionDetail;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
+use validator::Validate;
 
 /// A verdict on the result of a run.
-#[derive(Deserialize, ToSchema)]
+#[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReviewRequest {
     /// `approved`: the run completes with its result. `rejected`: the run is denied, and the result is never shown.
+    #[validate(custom(function = outcome_rule))]
     outcome: String,
     /// Explanation of at most 2000 characters. Stored with the evidence, for operators.
+    #[schema(max_length = 2000)]
+    #[validate(length(max = limit(MAX_NOTE_CHARS)), custom(function = value_rules::note))]
     note: Option<String>,
+}
+
+fn parse_outcome(text: &str) -> Result<AnswerVerdict, FieldProblem> {
+    AnswerVerdict::parse(text).ok_or_else(|| FieldProblem::invalid("outcome"))
+}
+
+fn outcome_rule(text: &str) -> RuleResult {
+    value_rules::accept(parse_outcome(text))
 }
 
 /// Combines the filters `status` and `review` into one status.
@@ -75,7 +89,7 @@ pub(crate) async fn review_execution(
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let ReviewRequest { outcome, note } = body.into_inner();
     let mut fields = FieldErrors::default();
-    let verdict = fields.check(AnswerVerdict::parse(&outcome).ok_or_else(|| FieldProblem::invalid("outcome")));
+    let verdict = fields.check(parse_outcome(&outcome));
     let note = fields.check(parse_note("note", note.as_deref()));
     let (verdict, note) = fields.finish(|| verdict.zip(note))?;
     let done = api.services.reviews.review_execution(&caller, *execution, verdict, note.as_ref(), key.as_ref()).await?;

@@ -3,8 +3,10 @@
 mod diagnosis;
 mod forbidden_names;
 mod strict_value;
+mod validation;
 
 pub use forbidden_names::ForbiddenNames;
+pub(crate) use validation::{to_validation_error, to_validation_errors};
 
 use super::{
     HttpBase,
@@ -44,6 +46,7 @@ use std::{
     ops::Deref,
 };
 use tokio::time::timeout;
+use validator::Validate;
 
 /// Default body limit of a route, in bytes.
 pub const ONE_MEBIBYTE: usize = 1 << 20;
@@ -52,11 +55,12 @@ const MAX_UNAUTHORIZED_BYTES: usize = 64 << 10;
 /// Peak copies of a document in a handler: as values, as canonical text, and as the stored bytes.
 const DOCUMENT_COPIES: usize = 2;
 
-/// A body of at most `LIMIT` bytes, deserialized as a `T`. An absent body counts as `{}`.
+/// A body of at most `LIMIT` bytes, deserialized as a `T` and validated by its rules. An absent body counts as `{}`.
 ///
 /// Errors: 408 if the body does not arrive within `body_timeout`, 413 beyond the limit, 415 unless it is unencoded
 /// `application/json` in UTF-8. 400 `malformed_json` for malformed or ambiguous JSON, and
-/// `bad_request` for broken chunks. 422 with every field that does not fit `T`, 503 if the memory budget is exhausted.
+/// `bad_request` for broken chunks. 422 with every field that does not fit `T`, or else with every value that breaks a rule
+/// of `T`. 503 if the memory budget is exhausted.
 #[derive(Debug)]
 pub struct Body<T, const LIMIT: usize = ONE_MEBIBYTE> {
     value: T,
@@ -101,7 +105,7 @@ impl<T, const LIMIT: usize> Deref for Body<T, LIMIT> {
     }
 }
 
-impl<T: DeserializeOwned, const LIMIT: usize> FromRequest for Body<T, LIMIT> {
+impl<T: DeserializeOwned + Validate, const LIMIT: usize> FromRequest for Body<T, LIMIT> {
     type Error = ApiError;
     type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
 
@@ -111,7 +115,7 @@ impl<T: DeserializeOwned, const LIMIT: usize> FromRequest for Body<T, LIMIT> {
     }
 }
 
-impl<T: DeserializeOwned, const LIMIT: usize> Body<T, LIMIT> {
+impl<T: DeserializeOwned + Validate, const LIMIT: usize> Body<T, LIMIT> {
     async fn read((bytes, mut memory): ReceivedBody, request: &HttpRequest) -> Result<Self, ApiError> {
         let (document, heap_bytes) = if bytes.is_empty() {
             (Value::Object(Map::new()), 0)
@@ -128,7 +132,9 @@ impl<T: DeserializeOwned, const LIMIT: usize> Body<T, LIMIT> {
         memory.resize(heap_bytes.saturating_mul(DOCUMENT_COPIES)).await.map_err(|_| ApiError::unavailable())?;
         // The reservation lasts until the response: the handler derives further data from the document.
         request.extensions_mut().insert(memory);
-        let value = read_as(&document).map_err(|problems| field_refusal(request, problems))?;
+        let value = read_as(&document)
+            .and_then(|value: T| validation::validate(&value).map(|()| value))
+            .map_err(|problems| field_refusal(request, problems))?;
         Ok(Self { value, document })
     }
 }
@@ -152,7 +158,7 @@ impl<T, const LIMIT: usize> FromRequest for DeferredBody<T, LIMIT> {
     }
 }
 
-impl<T: DeserializeOwned, const LIMIT: usize> DeferredBody<T, LIMIT> {
+impl<T: DeserializeOwned + Validate, const LIMIT: usize> DeferredBody<T, LIMIT> {
     /// Reads the body. It awaits `authorize` first if the body is large or its length unknown.
     ///
     /// # Errors
@@ -177,7 +183,7 @@ impl<T: DeserializeOwned, const LIMIT: usize> DeferredBody<T, LIMIT> {
 #[derive(Debug)]
 pub struct CheckedBody<T>(pub Body<T>);
 
-impl<T: DeserializeOwned + ForbiddenNames> FromRequest for CheckedBody<T> {
+impl<T: DeserializeOwned + ForbiddenNames + Validate> FromRequest for CheckedBody<T> {
     type Error = ApiError;
     type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
 

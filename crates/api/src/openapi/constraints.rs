@@ -2,37 +2,32 @@
 //! texts.
 //!
 //! Wire types contain plain strings, so the derived schemas have no constraints. [`add`] adds them to the collected
-//! document by schema and property name.
+//! document by schema and property name. The bounds of request bodies are attributes of their fields; the tests of
+//! [`super`] compare them with what the bodies refuse.
 
 use fairway_domain::{
-    access::Role,
-    asset::{Lifecycle, kind::AssetKind},
+    access::{ActorRef, OwnerRef, Role},
+    asset::{Lifecycle, VersionLabel, kind::AssetKind},
     evidence::lineage::{ActionClass, InfluenceRole, Origin},
     execution::{
         ExecutionOutcome, Status as RunStatus, resolve_unknown::Resolution, review::AnswerVerdict as ReviewVerdict,
         script::Language,
     },
-    generator::MAX_DESCRIPTION as MAX_DESCRIBED,
-    knowledge::document::{DocumentId, MAX_CHUNKS, MAX_TITLE_CHARS},
+    knowledge::document::DocumentId,
     memory::{MAX_SESSION_CHARS, SessionId},
-    note::MAX_NOTE_CHARS,
     policy::Outcome as PolicyOutcome,
     release::{StateName, lane::Lane, review::Verdict},
     rollout::RolloutStatus,
-    share_link::MAX_LABEL_CHARS,
     slug::MAX_SLUG,
-    tenant::{MAX_NAME, MAX_WORKSPACE_SLUG},
-    workload::{InvocationMode, MAX_DESCRIPTION, Status as WorkloadStatus},
+    tenant::MAX_WORKSPACE_SLUG,
+    workload::{InvocationMode, Status as WorkloadStatus},
 };
 use serde_json::Value;
 use std::collections::BTreeSet;
-use utoipa::{
-    Number,
-    openapi::{
-        OpenApi, RefOr,
-        path::{Operation, Parameter},
-        schema::{AdditionalProperties, Object, Schema, SchemaType, Type},
-    },
+use utoipa::openapi::{
+    OpenApi, RefOr,
+    path::{Operation, Parameter},
+    schema::{AdditionalProperties, Object, Schema, SchemaType, Type},
 };
 
 /// Pattern of slugs.
@@ -74,22 +69,22 @@ const REASON: &str = concat!(
 );
 /// Matches every schema or operation.
 const ANY: &str = "*";
+/// Matches the schemas of request bodies.
+const BODY: &str = "request bodies";
 
 /// A constraint of a value.
 enum Constraint {
     /// One of these values.
     Words(Vec<&'static str>),
-    /// A text with this pattern, and a maximum length in characters; the minimum is 1.
+    /// A text with this pattern, and a maximum length in characters; the minimum is 1. Bounds of the field win.
     Pattern(&'static str, usize),
+    /// A text with this pattern and the bounds of its field.
+    Text(&'static str),
     /// The value of `If-Match`.
     Tags,
-    /// Lines with a maximum length in characters; may be empty.
-    Prose(usize),
-    /// A number with this maximum.
-    AtMost(usize),
 }
 
-/// A schema with a property, or an operation with a parameter, and its constraint. Later entries override earlier ones.
+/// A schema with a property, or an operation with a parameter, and its constraint.
 type Entry = (&'static str, &'static str, fn() -> Constraint);
 
 /// Constraints by schema and property.
@@ -98,18 +93,18 @@ const PROPERTIES: &[Entry] = &[
     (ANY, "target_lane", target_lanes),
     (ANY, "advanced_to_lane", lanes),
     (ANY, "environment", slug),
+    // The first bounds win.
+    ("Workspace", "slug", || Constraint::Pattern(SLUG, MAX_WORKSPACE_SLUG)),
     (ANY, "slug", slug),
     (ANY, "asset_slug", slug),
     (ANY, "namespace", slug),
-    ("Workspace", "slug", workspace_slug),
-    ("NewWorkspace", "slug", workspace_slug),
-    ("NewTenant", "name", name),
-    ("NewWorkspace", "name", name),
-    ("NewWorkload", "name", name),
-    ("WorkloadChange", "name", name),
-    ("NewShareLink", "label", || Constraint::Pattern(NAME, MAX_LABEL_CHARS)),
-    ("NewWorkload", "description", description),
-    ("WorkloadChange", "description", description),
+    (BODY, "name", || Constraint::Text(NAME)),
+    (BODY, "label", || Constraint::Text(NAME)),
+    ("NewDocument", "title", || Constraint::Text(NAME)),
+    (BODY, "description", || Constraint::Text(PROSE)),
+    (BODY, "note", || Constraint::Text(PROSE)),
+    (BODY, "change_note", || Constraint::Text(PROSE)),
+    (BODY, "reason", || Constraint::Text(REASON)),
     (ANY, "asset_kind", kinds),
     ("AssetKind", "kind", kinds),
     ("Binding", "role", kinds),
@@ -123,11 +118,8 @@ const PROPERTIES: &[Entry] = &[
     (ANY, "principal", principal),
     (ANY, "version_label", label),
     (ANY, "session_id", session),
-    (ANY, "document_id", || Constraint::Pattern(DocumentId::PATTERN, 128)),
+    (ANY, "document_id", || Constraint::Pattern(DocumentId::PATTERN, DocumentId::MAX_CHARS)),
     (ANY, "digest", || Constraint::Pattern(CHECKSUM, 71)),
-    ("NewDocument", "title", || Constraint::Pattern(NAME, MAX_TITLE_CHARS)),
-    ("NewReembedding", "max_chunks", || Constraint::AtMost(MAX_CHUNKS)),
-    ("NewContractRevocation", "reason", || Constraint::Pattern(REASON, MAX_NOTE_CHARS)),
     (ANY, "checksum", || Constraint::Pattern(CHECKSUM, 71)),
     ("Asset", "lifecycle_state", lifecycles),
     ("Release", "state", states),
@@ -144,14 +136,10 @@ const PROPERTIES: &[Entry] = &[
     }),
     ("RunCode", "language", || one_of(Language::ALL.map(Language::as_str))),
     ("RunCode", "workload_slug", slug),
-    ("RunCode", "environment", slug),
     ("SettleRequest", "outcome", || one_of(Resolution::ALL.map(Resolution::as_str))),
-    ("SettleRequest", "note", || Constraint::Prose(MAX_NOTE_CHARS)),
     ("QueuedExecution", "state", || Constraint::Words(vec![RunStatus::Queued.as_str()])),
     ("QueuedExecution", "review", pending),
     ("ReviewRequest", "outcome", || one_of(ReviewVerdict::ALL.map(ReviewVerdict::as_str))),
-    ("ReviewRequest", "note", || Constraint::Prose(MAX_NOTE_CHARS)),
-    ("DraftRequest", "description", || Constraint::Prose(MAX_DESCRIBED)),
     ("Execution", "outcome", outcomes),
     ("ExecutionSection", "outcome", outcomes),
     ("DecisionSection", "outcome", || one_of(PolicyOutcome::ALL.map(PolicyOutcome::as_str))),
@@ -163,10 +151,6 @@ const PROPERTIES: &[Entry] = &[
     (ANY, "invocation_mode", || one_of(InvocationMode::ALL.map(InvocationMode::as_str))),
     ("Workload", "status", workload_statuses),
     ("WorkloadChange", "status", workload_statuses),
-    ("NewApproval", "note", || Constraint::Prose(MAX_NOTE_CHARS)),
-    ("RollbackRequest", "reason", || Constraint::Pattern(REASON, MAX_NOTE_CHARS)),
-    ("NewVersion", "change_note", || Constraint::Prose(MAX_NOTE_CHARS)),
-    ("NewFlowVersion", "change_note", || Constraint::Prose(MAX_NOTE_CHARS)),
     ("GraphEvidence", "format", || Constraint::Words(vec!["graph"])),
     ("Health", "status", || Constraint::Words(vec!["ok"])),
     ("Readiness", "status", || Constraint::Words(vec!["ready", "unready", "leaving"])),
@@ -221,18 +205,6 @@ const fn slug() -> Constraint {
     Constraint::Pattern(SLUG, MAX_SLUG)
 }
 
-const fn workspace_slug() -> Constraint {
-    Constraint::Pattern(SLUG, MAX_WORKSPACE_SLUG)
-}
-
-const fn name() -> Constraint {
-    Constraint::Pattern(NAME, MAX_NAME)
-}
-
-const fn description() -> Constraint {
-    Constraint::Prose(MAX_DESCRIPTION)
-}
-
 fn kinds() -> Constraint {
     one_of(AssetKind::ALL.map(AssetKind::as_str))
 }
@@ -242,11 +214,11 @@ fn roles() -> Constraint {
 }
 
 const fn owner() -> Constraint {
-    Constraint::Pattern(OWNER, 132)
+    Constraint::Pattern(OWNER, OwnerRef::MAX_CHARS)
 }
 
 const fn principal() -> Constraint {
-    Constraint::Pattern(PRINCIPAL, 135)
+    Constraint::Pattern(PRINCIPAL, ActorRef::MAX_PRINCIPAL_CHARS)
 }
 
 const fn session() -> Constraint {
@@ -254,7 +226,7 @@ const fn session() -> Constraint {
 }
 
 const fn label() -> Constraint {
-    Constraint::Pattern(LABEL, 64)
+    Constraint::Pattern(LABEL, VersionLabel::MAX_CHARS)
 }
 
 fn lifecycles() -> Constraint {
@@ -292,11 +264,15 @@ fn readiness() -> Constraint {
 /// Adds the constraints to a document, and returns the entries that matched.
 pub(super) fn add(document: &mut OpenApi) -> BTreeSet<(&'static str, &'static str)> {
     let mut placed = BTreeSet::new();
+    let bodies = body_schemas(document);
     let schemas = document.components.iter_mut().flat_map(|components| components.schemas.iter_mut());
     for (of, schema) in schemas {
         if let RefOr::T(schema) = schema {
             mark_open_objects(schema);
-            visit_properties(schema, &mut |name, object| apply_constraint(PROPERTIES, of, name, object, &mut placed));
+            let owners = if bodies.contains(of) { [of.as_str(), BODY] } else { [of.as_str(), ANY] };
+            visit_properties(schema, &mut |name, object| {
+                apply_constraint(PROPERTIES, owners, name, object, &mut placed);
+            });
         }
     }
     for item in document.paths.paths.values_mut() {
@@ -306,12 +282,30 @@ pub(super) fn add(document: &mut OpenApi) -> BTreeSet<(&'static str, &'static st
                 let name = parameter.name.clone();
                 if let Some(RefOr::T(Schema::Object(object))) = &mut parameter.schema {
                     remove_null(object);
-                    apply_constraint(PARAMETERS, &id, &name, object, &mut placed);
+                    apply_constraint(PARAMETERS, [&id, ANY], &name, object, &mut placed);
                 }
             }
         }
     }
     placed
+}
+
+/// The names of the schemas of request bodies.
+fn body_schemas(document: &mut OpenApi) -> BTreeSet<String> {
+    let operations = document.paths.paths.values_mut().flat_map(super::operations_mut);
+    let bodies = operations.filter_map(|operation| match &operation.request_body {
+        Some(RefOr::T(body)) => Some(body),
+        Some(RefOr::Ref(_)) | None => None,
+    });
+    let contents = bodies.flat_map(|body| body.content.values()).filter_map(|content| match content {
+        RefOr::T(content) => content.schema.as_ref(),
+        RefOr::Ref(_) => None,
+    });
+    let name = |schema: &RefOr<Schema>| match schema {
+        RefOr::Ref(named) => named.ref_location.rsplit('/').next().map(str::to_owned),
+        RefOr::T(_) => None,
+    };
+    contents.filter_map(name).collect()
 }
 
 fn parameters_of(operation: &mut Operation) -> impl Iterator<Item = &mut Parameter> {
@@ -384,7 +378,7 @@ fn visit_properties(schema: &mut Schema, each: &mut dyn FnMut(&str, &mut Object)
 
 fn apply_constraint(
     entries: &[Entry],
-    of: &str,
+    owners: [&str; 2],
     name: &str,
     object: &mut Object,
     placed: &mut BTreeSet<(&'static str, &'static str)>,
@@ -395,37 +389,29 @@ fn apply_constraint(
         SchemaType::AnyValue => &[],
     };
     let has = |wanted: &Type| types.contains(wanted);
-    let (is_text, is_number, null) = (has(&Type::String), has(&Type::Integer), has(&Type::Null));
-    if !is_number && (!is_text || object.format.is_some()) {
+    let null = has(&Type::Null);
+    if !has(&Type::String) || object.format.is_some() {
         return;
     }
     for (schema, property, form) in entries {
-        if *property != name || (*schema != ANY && *schema != of) {
-            continue;
-        }
-        let form = form();
-        if matches!(form, Constraint::AtMost(_)) != is_number {
+        if *property != name || (*schema != ANY && !owners.contains(schema)) {
             continue;
         }
         placed.insert((*schema, *property));
-        match form {
-            Constraint::AtMost(limit) => object.maximum = Some(Number::from(limit)),
+        match form() {
             Constraint::Words(words) => {
                 let null = null.then_some(Value::Null);
                 object.enum_values = Some(words.into_iter().map(Value::from).chain(null).collect());
             }
             Constraint::Pattern(pattern, longest) => {
                 object.pattern = Some(pattern.to_owned());
-                object.min_length = Some(1);
-                object.max_length = Some(longest);
+                object.min_length.get_or_insert(1);
+                object.max_length.get_or_insert(longest);
             }
+            Constraint::Text(pattern) => object.pattern = Some(pattern.to_owned()),
             Constraint::Tags => {
                 object.pattern = Some(ENTITY_TAGS.to_owned());
                 object.examples = vec![Value::from("\"1\"")];
-            }
-            Constraint::Prose(longest) => {
-                object.pattern = Some(PROSE.to_owned());
-                object.max_length = Some(longest);
             }
         }
     }

@@ -4,7 +4,7 @@ use super::parse_lane;
 use crate::{
     caller::IdentifiedCaller,
     compose::Api,
-    error::{ApiError, FieldErrors, FieldProblem},
+    error::{ApiError, FieldProblem},
     http::{
         body::Body,
         etag::IfMatch,
@@ -14,26 +14,39 @@ use crate::{
     },
     openapi::{IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
     response::ResourceResponse,
+    value_rules::{self, RuleResult, limit},
 };
 use actix_web::{HttpResponse, get, http::StatusCode, http::header::ContentType, post, web};
 use fairway_domain::{
     id::{ArtifactId, ReleaseId},
-    release::rollback::{ReleaseArtifact, ReturnedLane, check_reason},
+    note::MAX_NOTE_CHARS,
+    release::{
+        ReleaseRefusal,
+        rollback::{ReleaseArtifact, ReturnedLane, check_reason},
+    },
 };
 use fairway_operations::release::RollbackResult;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
+use validator::Validate;
 
 /// The reason and the lane of a rollback.
-#[derive(Deserialize, ToSchema)]
+#[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RollbackRequest {
     /// Stored as evidence; not blank.
     #[schema(min_length = 1, max_length = 2000)]
+    #[validate(length(min = 1, max = limit(MAX_NOTE_CHARS)), custom(function = reason_rule))]
     reason: String,
     /// Only this lane instead of all lanes with an earlier holder.
+    #[validate(custom(function = value_rules::lane))]
     lane: Option<String>,
+}
+
+fn reason_rule(text: &str) -> RuleResult {
+    let problem = |refusal: ReleaseRefusal| FieldProblem::new("reason", refusal.code(), refusal.to_string());
+    value_rules::accept(check_reason(text).map_err(problem))
 }
 
 /// A completed rollback.
@@ -152,15 +165,7 @@ pub(crate) async fn roll_back_release(
     body: Body<RollbackRequest>,
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.into_request_key(&caller.actor, || body.digest());
-    let mut fields = FieldErrors::default();
-    let lane = fields.check(parse_lane(body.lane.as_deref()));
-    // Checked before any lookup: a blank reason is always invalid.
-    let reason = check_reason(&body.reason).map_err(|refusal| {
-        let code = refusal.code();
-        FieldProblem::new("reason", code, refusal.to_string())
-    });
-    let reason = fields.check(reason.map(|()| body.reason.as_str()));
-    let (lane, reason) = fields.finish(|| lane.zip(reason))?;
+    let (lane, reason) = (parse_lane(body.lane.as_deref())?, body.reason.as_str());
     let done =
         api.services.releases.roll_back_release(&caller, *release, lane, reason, &expected, key.as_ref()).await?;
     Ok(ResourceResponse::idempotent(&done, &RollbackView::of(&done.value)?, StatusCode::OK)?.into_response())

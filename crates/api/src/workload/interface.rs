@@ -5,7 +5,7 @@ use crate::{
     caller::{IdentifiedCaller, RuntimeClient},
     compose::Api,
     error::{ApiError, FieldProblem},
-    http::{outermost_middleware::request_id, paging::ListRequest, path::Path},
+    http::{body::to_validation_errors, outermost_middleware::request_id, paging::ListRequest, path::Path},
     openapi::{ErrorBody, PageParams, ReadRefusals, TokenParams},
     response::ResourceResponse,
 };
@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
+use validator::{Validate, ValidationErrors};
 
 /// The end-user interface of a workload. Only `presentation_mode` is required. The JSON has at most 64 KiB.
 #[derive(ToSchema)]
@@ -153,18 +154,28 @@ pub(crate) struct RolloutShape {
     error_threshold: f64,
 }
 
-/// Parses an interface of a request body.
-///
-/// # Errors
-/// With all problems.
-pub(super) fn parse_interface(document: &Value) -> Result<InterfaceConfig, Vec<FieldProblem>> {
-    InterfaceConfig::parse(document)
-        .map_err(|findings| findings.iter().map(|finding| problem("interface_config", finding)).collect())
+/// An interface in a request body. The domain validates it as one document.
+#[derive(Deserialize)]
+#[serde(transparent)]
+pub(crate) struct InterfaceDocument(Value);
+
+impl InterfaceDocument {
+    /// Parses the interface.
+    ///
+    /// # Errors
+    /// With all problems, whose paths are relative to the interface.
+    pub(super) fn parse(&self) -> Result<InterfaceConfig, Vec<FieldProblem>> {
+        let problem = |finding: &InterfaceProblem| {
+            FieldProblem::new(finding.path.clone(), finding.kind.code(), finding.kind.to_string())
+        };
+        InterfaceConfig::parse(&self.0).map_err(|findings| findings.iter().map(problem).collect())
+    }
 }
 
-fn problem(within: &str, finding: &InterfaceProblem) -> FieldProblem {
-    let path = if finding.path.is_empty() { within.to_owned() } else { format!("{within}.{}", finding.path) };
-    FieldProblem::new(path, finding.kind.code(), finding.kind.to_string())
+impl Validate for InterfaceDocument {
+    fn validate(&self) -> Result<(), ValidationErrors> {
+        self.parse().map(drop).map_err(to_validation_errors)
+    }
 }
 
 /// A list entry of a workload with a runtime interface.

@@ -19,6 +19,7 @@ mod audit;
 mod authorization;
 mod blast_radius;
 mod body;
+mod body_values;
 mod captured_telemetry;
 mod concurrency;
 mod db_faults;

@@ -59,6 +59,9 @@ fn is_name(text: &str) -> bool {
 }
 
 impl ActorRef {
+    /// Maximum length of a user, group or service, in characters.
+    pub const MAX_PRINCIPAL_CHARS: usize = "service:".len() + MAX_NAME;
+
     /// Parses an untrusted text.
     ///
     /// # Errors
@@ -137,6 +140,9 @@ impl Serialize for ActorRef {
 pub struct OwnerRef(String);
 
 impl OwnerRef {
+    /// Maximum length, in characters.
+    pub const MAX_CHARS: usize = "team:".len() + MAX_NAME;
+
     /// Parses an untrusted text.
     ///
     /// # Errors

@@ -42,13 +42,15 @@ pub const MAX_CHUNKS: usize = 2_000;
 pub struct DocumentId(String);
 
 impl DocumentId {
+    /// Maximum length, in characters.
+    pub const MAX_CHARS: usize = 128;
     /// The pattern of valid identifiers.
     pub const PATTERN: &str = "^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}$";
 
     /// Parses an external text; `None` when it does not match the pattern.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        is_identifier(text, 128, b"._:/-").then(|| Self(text.to_owned()))
+        is_identifier(text, Self::MAX_CHARS, b"._:/-").then(|| Self(text.to_owned()))
     }
 
     /// The identifier as text.

@@ -14,6 +14,15 @@ use crate::{
 };
 use serde_json::json;
 
+/// Validates the reason of a revocation.
+///
+/// # Errors
+/// When it is blank, too long, or contains control characters.
+pub fn check_reason(reason: &str) -> Result<(), KnowledgeRefusal> {
+    let is_valid = !is_blank(reason) && is_prose(reason, MAX_NOTE_CHARS);
+    if is_valid { Ok(()) } else { Err(KnowledgeRefusal::InvalidReason) }
+}
+
 /// Revocation of a contract.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ContractRevocation {
@@ -43,9 +52,7 @@ impl ContractRevocation {
         reason: &str,
         stamp: &Stamp,
     ) -> Result<Change<Self>, KnowledgeRefusal> {
-        if is_blank(reason) || !is_prose(reason, MAX_NOTE_CHARS) {
-            return Err(KnowledgeRefusal::InvalidReason);
-        }
+        check_reason(reason)?;
         // The contract id has a restricted grammar; the reason is free text, so the fact omits it.
         let detail = json!({ "revocation_id": revocation_id, "contract_id": contract_id });
         let subject = Subject { kind: "asset", id: asset.asset_id.uuid() };

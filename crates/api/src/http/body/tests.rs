@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::json;
 use std::collections::BTreeMap;
 
-#[derive(Deserialize, PartialEq, Debug)]
+#[derive(Deserialize, Validate, PartialEq, Debug)]
 #[serde(deny_unknown_fields)]
 struct Thing {
     name: String,
@@ -39,17 +39,28 @@ enum Kind {
     Sized { width: u8 },
 }
 
-#[derive(Deserialize, Debug)]
+#[derive(Deserialize, Validate, Debug)]
 #[serde(deny_unknown_fields)]
 struct Optional {
     note: Option<String>,
+}
+
+/// A body without rules.
+#[derive(Deserialize, Debug)]
+#[serde(transparent)]
+struct Unruled<T>(T);
+
+impl<T> Validate for Unruled<T> {
+    fn validate(&self) -> Result<(), validator::ValidationErrors> {
+        Ok(())
+    }
 }
 
 fn with_base(request: TestRequest) -> TestRequest {
     request.app_data(web::Data::new(crate::http::test_support::base()))
 }
 
-async fn read<T: DeserializeOwned>(request: TestRequest) -> Result<Body<T, 512>, ApiError> {
+async fn read<T: DeserializeOwned + Validate>(request: TestRequest) -> Result<Body<T, 512>, ApiError> {
     let (request, mut payload) = with_base(request).to_http_parts();
     Body::<T, 512>::from_request(&request, &mut payload).await
 }
@@ -117,7 +128,7 @@ async fn reports_path_of_invalid_values() {
     }
 }
 
-#[derive(Deserialize, Debug)]
+#[derive(Deserialize, Validate, Debug)]
 #[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "only its shape is read")]
 struct Order {
@@ -284,9 +295,9 @@ async fn refuses_truncated_body_as_malformed() {
 
 #[actix_web::test]
 async fn digest_depends_only_on_canonical_content() {
-    let one = read::<Value>(json_request(r#"{"a": 1.0, "b": "é"}"#)).await.unwrap().digest();
-    let two = read::<Value>(json_request(r#"{ "b":"\u00e9","a":1 }"#)).await.unwrap().digest();
-    let other = read::<Value>(json_request(r#"{"a": 2, "b": "é"}"#)).await.unwrap().digest();
+    let one = read::<Unruled<Value>>(json_request(r#"{"a": 1.0, "b": "é"}"#)).await.unwrap().digest();
+    let two = read::<Unruled<Value>>(json_request(r#"{ "b":"\u00e9","a":1 }"#)).await.unwrap().digest();
+    let other = read::<Unruled<Value>>(json_request(r#"{"a": 2, "b": "é"}"#)).await.unwrap().digest();
     assert_eq!(one, two);
     assert_ne!(one, other);
     let large = |number: &str| digest(&serde_json::from_str(&format!("{{\"a\": {number}}}")).unwrap());
@@ -313,7 +324,7 @@ fn other_sender() -> BodySender {
 async fn read_any(base: &web::Data<crate::http::HttpBase>, text: &str) -> Result<(Value, usize), ApiError> {
     let request = TestRequest::post().insert_header((CONTENT_TYPE, "application/json")).app_data(base.clone());
     let (request, mut payload) = request.set_payload(text.to_owned()).to_http_parts();
-    let value = Body::<Value>::from_request(&request, &mut payload).await?.into_inner();
+    let Unruled(value) = Body::<Unruled<Value>>::from_request(&request, &mut payload).await?.into_inner();
     let held = request.extensions().get::<RequestMemory>().unwrap().bytes();
     Ok((value, held))
 }
@@ -363,9 +374,9 @@ async fn reads_two_concurrent_large_bodies() {
         let request = request.insert_header(("content-length", LIMIT.to_string())).app_data(base.clone());
         let (sender, payload) = actix_http::h1::Payload::create(false);
         let (request, mut payload) = (request.to_http_request(), Payload::from(payload));
-        let read = Body::<String, LIMIT>::from_request(&request, &mut payload);
+        let read = Body::<Unruled<String>, LIMIT>::from_request(&request, &mut payload);
         drop(request);
-        reading.push(actix_web::rt::spawn(async move { read.await.map(|body| body.len()) }));
+        reading.push(actix_web::rt::spawn(async move { read.await.map(|body| body.0.len()) }));
         senders.push(sender);
     }
     for half in [first, second] {

@@ -1,0 +1,109 @@
+//! The problems of a body's values, from the rules of its type.
+//!
+//! `validator` keeps a copy of each refused value beside its error. Only the code, the message and the bounds of an error
+//! reach a [`FieldProblem`], so no response echoes a value. Validation does not suspend: each thread has the copies of
+//! one body at most.
+
+use crate::error::FieldProblem;
+use fairway_domain::{
+    field_path::{push_index, push_member},
+    workload::interface::MAX_PROBLEMS,
+};
+use serde_json::Value;
+use std::borrow::Cow;
+use validator::{Validate, ValidationError, ValidationErrors, ValidationErrorsKind};
+
+/// Key of errors that concern a whole struct.
+const WHOLE_STRUCT: &str = "__all__";
+/// Parameter with the field of a rule between fields, relative to its struct.
+const FIELD: &str = "field";
+
+/// Validates the values of a body, and returns every problem in the order of the paths, up to 200.
+///
+/// # Errors
+/// When a value breaks a rule of its type. A field has one problem, and one more for each rule between fields.
+pub(super) fn validate<T: Validate>(value: &T) -> Result<(), Vec<FieldProblem>> {
+    value.validate().map_err(|errors| {
+        let mut found = Vec::new();
+        collect(errors, "", &mut found);
+        found.truncate(MAX_PROBLEMS);
+        found
+    })
+}
+
+/// The error of a rule. The path of the problem counts only for rules between the fields of a struct.
+pub(crate) fn to_validation_error(problem: FieldProblem) -> ValidationError {
+    let mut error = ValidationError::new(problem.code).with_message(problem.message);
+    error.params.insert(FIELD.into(), problem.path.into());
+    error
+}
+
+/// The errors of a struct that validates itself. The paths are relative to it.
+pub(crate) fn to_validation_errors(problems: Vec<FieldProblem>) -> ValidationErrors {
+    let mut errors = ValidationErrors::new();
+    for problem in problems {
+        errors.add(WHOLE_STRUCT, to_validation_error(problem));
+    }
+    errors
+}
+
+fn collect(errors: ValidationErrors, within: &str, found: &mut Vec<FieldProblem>) {
+    let mut fields: Vec<_> = errors.into_errors().into_iter().collect();
+    fields.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+    for (name, kind) in fields {
+        match kind {
+            ValidationErrorsKind::Field(errors) if name == WHOLE_STRUCT => {
+                found.extend(errors.into_iter().map(|error| {
+                    let field = error.params.get(FIELD).and_then(Value::as_str).unwrap_or_default();
+                    to_field_problem(member_path(within, field), &error)
+                }))
+            }
+            ValidationErrorsKind::Field(errors) => {
+                // The domain's refusal says more than the bound that the same value exceeds.
+                let error = errors.iter().rfind(|error| error.message.is_some()).or_else(|| errors.first());
+                found.extend(error.map(|error| to_field_problem(member_path(within, &name), error)));
+            }
+            ValidationErrorsKind::Struct(errors) => collect(*errors, &member_path(within, &name), found),
+            ValidationErrorsKind::List(items) => {
+                for (index, errors) in items {
+                    let mut path = member_path(within, &name);
+                    push_index(&mut path, index);
+                    collect(*errors, &path, found);
+                }
+            }
+        }
+    }
+}
+
+fn member_path(within: &str, name: &str) -> String {
+    let mut path = within.to_owned();
+    if !name.is_empty() {
+        push_member(&mut path, name);
+    }
+    path
+}
+
+fn to_field_problem(path: String, error: &ValidationError) -> FieldProblem {
+    let code = match error.code {
+        Cow::Borrowed("length") => "too_long",
+        Cow::Borrowed("range") => "out_of_bounds",
+        Cow::Borrowed(code) => code,
+        Cow::Owned(_) => "invalid",
+    };
+    let message = error.message.clone().or_else(|| describe_bounds(error).map(Cow::Owned));
+    FieldProblem::new(path, code, message.unwrap_or_else(|| FieldProblem::invalid("").message))
+}
+
+/// The message of a `length` or `range` without one of its own.
+fn describe_bounds(error: &ValidationError) -> Option<String> {
+    let subject = if error.params.get("value").is_some_and(Value::is_number) { "" } else { "the length " };
+    match (error.params.get("min"), error.params.get("max")) {
+        (Some(min), Some(max)) => Some(format!("{subject}must be {min} to {max}")),
+        (Some(min), None) => Some(format!("{subject}must be at least {min}")),
+        (None, Some(max)) => Some(format!("{subject}must be at most {max}")),
+        (None, None) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

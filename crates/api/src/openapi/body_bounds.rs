@@ -1,0 +1,221 @@
+//! The document states the bounds that the rules of the request bodies have.
+
+use super::document;
+use crate::{
+    access::{NewRoleBinding, principal_binding::WantedPrincipalBinding},
+    asset::{NewAsset, NewVersion, draft::DraftRequest, grant::NewAssetGrant, lifecycle::AssetMove},
+    builtin_tool::ToolCallBody,
+    environment::EnvironmentChange,
+    execution::{Execute, cancel::CancelRequest, code::RunCode, resolve_unknown::SettleRequest, review::ReviewRequest},
+    flow::{FlowText, NewFlowBody, NewFlowVersionBody},
+    http::body::read_as,
+    knowledge::{NewContractRevocation, NewDocuments, NewReembedding},
+    release::{
+        request::{NewApproval, NewBinding, NewRelease, TransitionRequest},
+        rollback::RollbackRequest,
+    },
+    rollout::AdvanceRequest,
+    share_link::NewShareLink,
+    tenant::{NewTenant, NewWorkspace, SettingsChange},
+    workload::{NewWorkload, WorkloadChange},
+};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use validator::{Validate, ValidationErrors, ValidationErrorsKind};
+
+/// The bounds of the rules that a body breaks, by JSON pointer: minimum and maximum.
+type BrokenBounds = BTreeMap<String, (Option<i64>, Option<i64>)>;
+
+/// The type of each schema of a request body.
+const BODIES: &[(&str, fn(&Value) -> BrokenBounds)] = &[
+    ("AdvanceRequest", broken_bounds::<AdvanceRequest>),
+    ("AssetMove", broken_bounds::<AssetMove>),
+    ("CallOfTool", broken_bounds::<ToolCallBody>),
+    ("CancelRequest", broken_bounds::<CancelRequest>),
+    ("DraftRequest", broken_bounds::<DraftRequest>),
+    ("EnvironmentChange", broken_bounds::<EnvironmentChange>),
+    ("Execute", broken_bounds::<Execute>),
+    ("FlowText", broken_bounds::<FlowText>),
+    ("NewApproval", broken_bounds::<NewApproval>),
+    ("NewAsset", broken_bounds::<NewAsset>),
+    ("NewAssetGrant", broken_bounds::<NewAssetGrant>),
+    ("NewBinding", broken_bounds::<NewBinding>),
+    ("NewContractRevocation", broken_bounds::<NewContractRevocation>),
+    ("NewDocuments", broken_bounds::<NewDocuments>),
+    ("NewFlow", broken_bounds::<NewFlowBody>),
+    ("NewFlowVersion", broken_bounds::<NewFlowVersionBody>),
+    ("NewReembedding", broken_bounds::<NewReembedding>),
+    ("NewRelease", broken_bounds::<NewRelease>),
+    ("NewRoleBinding", broken_bounds::<NewRoleBinding>),
+    ("NewShareLink", broken_bounds::<NewShareLink>),
+    ("NewTenant", broken_bounds::<NewTenant>),
+    ("NewVersion", broken_bounds::<NewVersion>),
+    ("NewWorkload", broken_bounds::<NewWorkload>),
+    ("NewWorkspace", broken_bounds::<NewWorkspace>),
+    ("ReviewRequest", broken_bounds::<ReviewRequest>),
+    ("RollbackRequest", broken_bounds::<RollbackRequest>),
+    ("RunCode", broken_bounds::<RunCode>),
+    ("SettingsChange", broken_bounds::<SettingsChange>),
+    ("SettleRequest", broken_bounds::<SettleRequest>),
+    ("TransitionRequest", broken_bounds::<TransitionRequest>),
+    ("WantedPrincipalBinding", broken_bounds::<WantedPrincipalBinding>),
+    ("WorkloadChange", broken_bounds::<WorkloadChange>),
+];
+
+/// Fields whose bounds the domain checks in a document of its own: a flow in YAML, and an interface.
+const DOCUMENTS_OF_THE_DOMAIN: [&str; 2] = ["content_yaml", "interface_config"];
+/// A text that exceeds every bound, in characters.
+const ENDLESS: usize = 2 << 20;
+
+fn broken_bounds<T: DeserializeOwned + Validate>(body: &Value) -> BrokenBounds {
+    let mut found = BrokenBounds::new();
+    let read = read_as::<T>(body).unwrap_or_else(|problems| panic!("the body has the wrong shape: {problems:?}"));
+    if let Err(errors) = read.validate() {
+        collect(&errors, "", &mut found);
+    }
+    found
+}
+
+fn collect(errors: &ValidationErrors, within: &str, found: &mut BrokenBounds) {
+    for (name, kind) in errors.errors() {
+        let path = format!("{within}/{name}");
+        match kind {
+            ValidationErrorsKind::Struct(errors) => collect(errors, &path, found),
+            ValidationErrorsKind::List(items) => {
+                items.iter().for_each(|(index, errors)| collect(errors, &format!("{path}/{index}"), found));
+            }
+            ValidationErrorsKind::Field(errors) => {
+                let bound = |name: &str| errors.iter().find_map(|error| error.params.get(name)?.as_i64());
+                if let bounds @ ((Some(_), _) | (_, Some(_))) = (bound("min"), bound("max")) {
+                    found.insert(path, bounds);
+                }
+            }
+        }
+    }
+}
+
+/// The schema behind references and alternatives with null.
+fn resolve<'d>(document: &'d Value, schema: &'d Value) -> &'d Value {
+    if let Some(target) = schema["$ref"].as_str() {
+        return resolve(document, document.pointer(target.trim_start_matches('#')).unwrap());
+    }
+    let alternatives = schema["oneOf"].as_array().into_iter().flatten();
+    alternatives.clone().find(|one| one["type"] != "null").map_or(schema, |one| resolve(document, one))
+}
+
+fn has_type(schema: &Value, name: &str) -> bool {
+    schema["type"] == name || schema["type"].as_array().is_some_and(|types| types.contains(&json!(name)))
+}
+
+/// A value of the schema's shape, with the required members only.
+fn sample(document: &Value, schema: &Value) -> Value {
+    let schema = resolve(document, schema);
+    if has_type(schema, "object") {
+        let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let member = |name: &str| (name.to_owned(), sample(document, &schema["properties"][name]));
+        return Value::Object(required.map(member).collect::<Map<_, _>>());
+    }
+    if has_type(schema, "array") {
+        return json!([sample(document, &schema["items"])]);
+    }
+    if has_type(schema, "integer") {
+        return schema["minimum"].as_i64().unwrap_or(1).into();
+    }
+    if has_type(schema, "boolean") {
+        return json!(false);
+    }
+    if schema["format"] == "uuid" { json!("00000000-0000-7000-8000-000000000001") } else { json!("a") }
+}
+
+/// Every property of a schema with its JSON pointer; items of lists have the index 0.
+fn properties<'d>(document: &'d Value, schema: &'d Value, at: &str, found: &mut Vec<(String, &'d Value)>) {
+    let schema = resolve(document, schema);
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        let (at, property) = (format!("{at}/{name}"), resolve(document, property));
+        found.push((at.clone(), property));
+        if name != "interface_config" {
+            properties(document, property, &at, found);
+            if has_type(property, "array") {
+                properties(document, &property["items"], &format!("{at}/0"), found);
+            }
+        }
+    }
+}
+
+/// The body with a value at a pointer.
+fn body_with(document: &Value, schema: &Value, at: &str, value: Value) -> Value {
+    let schema = resolve(document, schema);
+    let (name, rest) = at.trim_start_matches('/').split_once('/').unwrap_or((at.trim_start_matches('/'), ""));
+    let mut body = sample(document, schema);
+    let inner = if name == "0" { &schema["items"] } else { &schema["properties"][name] };
+    let value = if rest.is_empty() { value } else { body_with(document, inner, rest, value) };
+    if name == "0" {
+        body = json!([value])
+    } else {
+        body[name] = value
+    }
+    body
+}
+
+/// The documented bounds of a property: the bound, whether it is a maximum, and a value with a given length or amount.
+/// A list repeats the given item.
+fn bounds_of(property: &Value) -> Vec<(i64, bool, fn(&Value, i64) -> Value)> {
+    let text: fn(&Value, i64) -> Value = |_, length| json!("a".repeat(usize::try_from(length).unwrap()));
+    let list: fn(&Value, i64) -> Value = |item, length| json!(vec![item; usize::try_from(length).unwrap()]);
+    let number: fn(&Value, i64) -> Value = |_, number| json!(number);
+    let bounds = [
+        ("minLength", false, text),
+        ("maxLength", true, text),
+        ("minItems", false, list),
+        ("maxItems", true, list),
+        ("minimum", false, number),
+        ("maximum", true, number),
+    ];
+    bounds.into_iter().filter_map(|(name, is_max, of)| Some((property[name].as_i64()?, is_max, of))).collect()
+}
+
+#[test]
+fn document_states_the_bounds_of_request_bodies() {
+    let document = serde_json::to_value(document()).unwrap();
+    let mut compared = 0;
+    for name in body_schemas(&document) {
+        let (_, broken) = BODIES.iter().find(|(schema, _)| *schema == name).unwrap_or_else(|| panic!("add {name}"));
+        let schema = &document["components"]["schemas"][&name];
+        let mut found = Vec::new();
+        properties(&document, schema, "", &mut found);
+        for (at, property) in found {
+            let place = format!("{name}{at}");
+            if DOCUMENTS_OF_THE_DOMAIN.iter().any(|field| at.ends_with(field)) {
+                continue;
+            }
+            let item = sample(&document, &property["items"]);
+            let check = |value: Value| broken(&body_with(&document, schema, &at, value)).get(&at).copied();
+            let bounds = bounds_of(property);
+            for (bound, is_max, value) in &bounds {
+                let beyond = if *is_max { bound + 1 } else { bound - 1 };
+                let refused = check(value(&item, beyond)).unwrap_or_else(|| panic!("{place} accepts {beyond}"));
+                assert_eq!(Some(*bound), if *is_max { refused.1 } else { refused.0 }, "{place}");
+                assert_eq!(check(value(&item, *bound)), None, "{place} refuses {bound}");
+                compared += 1;
+            }
+            // A bound that the document omits.
+            let is_text = has_type(property, "string") && property["format"].is_null();
+            if is_text && !bounds.iter().any(|(_, is_max, _)| *is_max) {
+                assert_eq!(check(json!("a".repeat(ENDLESS))), None, "{place}: the document has no maximum");
+            }
+            if is_text && !bounds.iter().any(|(_, is_max, _)| !is_max) {
+                assert_eq!(check(json!("")), None, "{place}: the document has no minimum");
+            }
+        }
+    }
+    assert!(compared > 60, "only {compared} bounds");
+}
+
+fn body_schemas(document: &Value) -> BTreeSet<String> {
+    let operations =
+        document["paths"].as_object().unwrap().values().flat_map(|item| item.as_object().unwrap().values());
+    let schemas = operations
+        .filter_map(|operation| operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].as_str());
+    schemas.filter_map(|target| target.rsplit('/').next()).map(str::to_owned).collect()
+}
