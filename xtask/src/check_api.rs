@@ -168,6 +168,8 @@ impl DemoServer {
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let configured = |mut command: Command| {
             command
+                // A settings file of the checkout must not change the checks.
+                .args(["--config", "/dev/null"])
                 .env("FAIRWAY_BIND", address.to_string())
                 .env("FAIRWAY_DATABASE_URL", database.url("postgres"))
                 .env("FAIRWAY_DATA_DIR", home.path())

@@ -15,7 +15,8 @@ pub(crate) fn run(place: &Paths) -> Result<ExitCode> {
     if !built.success() {
         return Ok(children::exit_code(built));
     }
-    let seeded = children::run(up::with_database(seed(place, Profile::Dev))?, &signals)?;
+    let settings = up::ServerSettings::check(up::check_command(place, Profile::Dev))?;
+    let seeded = children::run(settings.with_database(seed(place, Profile::Dev))?, &signals)?;
     Ok(children::exit_code(seeded))
 }
 

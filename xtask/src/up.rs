@@ -1,10 +1,10 @@
 //! `cargo xtask up`: starts a server with the demo from a checkout.
 
-use std::env;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -26,30 +26,42 @@ pub(crate) struct Arguments {
     /// Build with optimizations
     #[arg(long)]
     release: bool,
+    /// Settings file of the server; by default `fairway.toml` in the checkout, if it exists
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
 }
 
 pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
     let signals = Signals::catch()?;
     let profile = if arguments.release { Profile::Release } else { Profile::Dev };
-    let address = address()?;
-    let command = with_database(serve_command(place, profile))?;
+    // The server starts in the checkout, and the file is relative to this process.
+    let config = arguments
+        .config
+        .as_deref()
+        .map(|file| file.canonicalize().with_context(|| format!("{} cannot be read", file.display())));
+    let config = config.transpose()?;
     let built = children::run(place.build_programs(profile), &signals)?;
     if !built.success() {
         return Ok(children::exit_code(built));
     }
+    let configured = |command| with_config(command, config.as_deref());
+    let settings = ServerSettings::check(configured(check_command(place, profile)))?;
+    let address = settings.address()?;
+    let command = settings.with_database(configured(serve_command(place, profile)))?;
     // Checked after the build, which may take minutes. The server would also fail, but later and within its log.
     if TcpListener::bind(address).is_err() {
-        bail!("{address} is in use: stop what listens there, or set FAIRWAY_BIND to another address");
+        bail!("{address} is in use: stop what listens there, or set `bind` (FAIRWAY_BIND) to another address");
     }
-    let mut server = Server { child: with_quiet_log(command).spawn().context("starting fairway-server")? };
+    let mut server = Server { child: settings.with_quiet_log(command).spawn().context("starting fairway-server")? };
     match server.wait_until_ready(address, &signals)? {
         ChildEvent::Exited(status) => bail!("fairway-server exited during startup ({status})"),
         ChildEvent::StopRequested => return server.drain(&signals),
         ChildEvent::Running => {}
     }
     let url = format!("http://{address}");
-    let seeded =
-        with_database(demo::seed(place, profile)).and_then(|seed| children::run(with_quiet_log(seed), &signals));
+    let seeded = settings
+        .with_database(configured(demo::seed(place, profile)))
+        .and_then(|seed| children::run(settings.with_quiet_log(seed), &signals));
     match seeded {
         Ok(status) if status.success() => {}
         Ok(status) => {
@@ -73,35 +85,69 @@ pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
     }
 }
 
-/// The address that the server will listen on.
-pub(crate) fn address() -> Result<SocketAddr> {
-    let bind = env::var("FAIRWAY_BIND").unwrap_or_else(|_| "127.0.0.1:8080".to_owned());
-    let address = bind.to_socket_addrs().ok().and_then(|mut found| found.next());
-    let address = address.with_context(|| format!("FAIRWAY_BIND is `{bind}`, which is not an address with a port"))?;
-    if address.port() == 0 {
-        bail!("FAIRWAY_BIND must have a port other than 0, because the demo's commands use it");
-    }
-    Ok(address)
-}
-
-/// Adds a managed PostgreSQL to the command, unless the environment sets another database.
-pub(crate) fn with_database(mut command: Command) -> Result<Command> {
-    if uses_managed_postgres() {
-        command.env("FAIRWAY_DATABASE_URL", "embedded").env(BIN_VARIABLE, postgres::ensure()?.directory());
-    }
-    Ok(command)
-}
-
-/// Limits the log to warnings, because request logs would hide the demo's messages.
-fn with_quiet_log(mut command: Command) -> Command {
-    if env::var_os("FAIRWAY_LOG").is_none() {
-        command.env("FAIRWAY_LOG", "warn");
+/// Names the settings file to a command of the server.
+fn with_config(mut command: Command, config: Option<&Path>) -> Command {
+    if let Some(file) = config {
+        command.arg("--config").arg(file);
     }
     command
 }
 
-fn uses_managed_postgres() -> bool {
-    env::var("FAIRWAY_DATABASE_URL").map_or(true, |url| url.is_empty() || url == "embedded")
+/// The command that validates and prints the settings.
+pub(crate) fn check_command(place: &Paths, profile: Profile) -> Command {
+    let mut command = Command::new(place.server(profile));
+    command.args(["config", "check"]).current_dir(&place.root);
+    command
+}
+
+/// The settings of the server, as it reads them from file and environment.
+pub(crate) struct ServerSettings {
+    /// The lines `key = value (origin)`.
+    text: String,
+}
+
+impl ServerSettings {
+    /// Runs the check of the settings; the server reports an invalid one itself.
+    pub(crate) fn check(mut command: Command) -> Result<Self> {
+        let output = command.stderr(Stdio::inherit()).output().context("starting fairway-server")?;
+        if !output.status.success() {
+            bail!("the settings are invalid");
+        }
+        Ok(Self { text: String::from_utf8(output.stdout).context("the settings are not UTF-8")? })
+    }
+
+    /// The value of a setting, and its origin.
+    fn value(&self, key: &str) -> Result<(&str, &str)> {
+        let line = self.text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(" = "));
+        let value = line.and_then(|line| line.strip_suffix(')')?.rsplit_once(" ("));
+        value.with_context(|| format!("`fairway-server config check` does not print `{key}`"))
+    }
+
+    /// The address that the server will listen on.
+    fn address(&self) -> Result<SocketAddr> {
+        let (bind, _) = self.value("bind")?;
+        let address: SocketAddr = bind.parse().with_context(|| format!("`bind` is `{bind}`"))?;
+        if address.port() == 0 {
+            bail!("`bind` must have a port other than 0, because the demo's commands use it");
+        }
+        Ok(address)
+    }
+
+    /// Adds a managed PostgreSQL to the command, unless the settings name another database.
+    pub(crate) fn with_database(&self, mut command: Command) -> Result<Command> {
+        if self.value("database_url")?.0 == "embedded" {
+            command.env(BIN_VARIABLE, postgres::ensure()?.directory());
+        }
+        Ok(command)
+    }
+
+    /// Limits the log to warnings, because request logs would hide the demo's messages.
+    fn with_quiet_log(&self, mut command: Command) -> Command {
+        if self.value("log.filter").is_ok_and(|(_, origin)| origin == "default") {
+            command.env("FAIRWAY_LOG", "warn");
+        }
+        command
+    }
 }
 
 /// The server command in a separate process group, so that Ctrl-C reaches only this process, which forwards it once.
@@ -193,6 +239,26 @@ mod tests {
             stream.write_all(answer.as_bytes()).unwrap();
         });
         address
+    }
+
+    #[test]
+    fn settings_come_from_file_and_environment() {
+        let text = "bind = 127.0.0.1:8081 (file)\ndatabase_url = postgres (environment)\nlog.filter = info (default)\n";
+        let settings = ServerSettings { text: text.to_owned() };
+        assert_eq!(settings.address().unwrap(), "127.0.0.1:8081".parse().unwrap());
+        assert_eq!(settings.value("database_url").unwrap(), ("postgres", "environment"));
+        let named = |command: &Command| command.get_envs().map(|(name, _)| name.to_owned()).collect::<Vec<_>>();
+        assert!(named(&settings.with_database(Command::new("x")).unwrap()).is_empty());
+        assert_eq!(named(&settings.with_quiet_log(Command::new("x"))), ["FAIRWAY_LOG"]);
+        assert!(settings.value("data_dir").is_err());
+        let open = ServerSettings { text: "bind = 127.0.0.1:0 (file)\n".to_owned() };
+        assert!(open.address().is_err());
+    }
+
+    #[test]
+    fn names_the_settings_file() {
+        let arguments = |config| with_config(Command::new("x"), config).get_args().count();
+        assert_eq!((arguments(None), arguments(Some(Path::new("/a.toml")))), (0, 2));
     }
 
     #[test]

@@ -32,6 +32,7 @@ fn fetch_error(error: EgressError) -> FetchError {
         EgressError::TooLong => FetchError::TooLong,
         EgressError::Unresolved
         | EgressError::Unreachable
+        | EgressError::Tls
         | EgressError::TimedOut
         | EgressError::Redirected
         | EgressError::Encoded

@@ -3,7 +3,7 @@
 mod request;
 mod response;
 
-use crate::connection::{Connection, StreamResponse, parse_document};
+use crate::connection::{CallTarget, Connection, StreamResponse, parse_document};
 use async_trait::async_trait;
 use fairway_domain::execution::provider::{
     Completion, DeltaListener, EmbeddingCall, Embeddings, Provider, ProviderCall, ProviderError, ProviderFailure,
@@ -51,12 +51,13 @@ impl Provider for Anthropic {
         listener: Option<&dyn DeltaListener>,
     ) -> Result<Completion, ProviderFailure> {
         let headers = self.headers().await?;
+        let target = CallTarget { path: self.path, model: &call.route.model };
         let question = Request::of(call, listener.is_some());
         let Some(listener) = listener else {
-            let reply: MessageResponse = self.connection.request_document(self.path, &question, headers).await?;
+            let reply: MessageResponse = self.connection.request_document(target, &question, headers).await?;
             return Ok(reply.completion(&call.route.provider));
         };
-        let mut events = match self.connection.request_stream(self.path, &question, headers).await? {
+        let mut events = match self.connection.request_stream(target, &question, headers).await? {
             StreamResponse::Events(events) => events,
             StreamResponse::Document(answer) => {
                 let completion = parse_document::<MessageResponse>(answer).await?.completion(&call.route.provider);

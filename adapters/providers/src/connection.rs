@@ -3,21 +3,27 @@
 use crate::{events::EventStream, failure};
 use fairway_domain::{
     execution::provider::{ProviderError, ProviderFailure},
-    secret::{SecretReader, ServerSecretRef},
+    secret::{SecretError, SecretReader, ServerSecretRef},
 };
 use fairway_egress::{
     EgressError, EgressRequest, EgressResponse, Endpoint, Guard, Limits, Method, Url,
     header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
 };
+use futures_util::StreamExt as _;
 use serde::{Serialize, de::DeserializeOwned};
 use std::{
     fmt,
     sync::Arc,
     time::{Duration, SystemTime},
 };
+use tokio::time::timeout;
 
 /// Maximum size of a response, in bytes. A longer one is cut off.
 const MAX_RESPONSE_BYTES: usize = 8 * 1024 * 1024;
+/// Maximum size of an error response's body that is read, in bytes.
+const MAX_ERROR_BYTES: usize = 64 * 1024;
+/// Time limit for the body of an error response.
+const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(2);
 /// The content type of server-sent events.
 const EVENT_STREAM: &str = "text/event-stream";
 
@@ -33,6 +39,15 @@ impl fmt::Debug for Connection {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("Connection")
     }
+}
+
+/// The path of a request, and the model that it names.
+#[derive(Clone, Copy)]
+pub(crate) struct CallTarget<'a> {
+    /// The path below the base address.
+    pub(crate) path: &'a str,
+    /// The model.
+    pub(crate) model: &'a str,
 }
 
 /// The response to a streaming request.
@@ -73,14 +88,14 @@ impl Connection {
                 code = error.code(),
                 "failed to read the key of a provider account; failing the call"
             );
-            ProviderError::Unavailable
+            ProviderFailure::caused_by(ProviderError::Unavailable, error.code())
         })?;
         let Ok(mut value) = HeaderValue::from_str(&format!("{before}{}", secret.expose())) else {
             tracing::warn!(
                 account = self.account.as_str(),
                 "the key of a provider account contains characters that a header cannot contain; failing the call"
             );
-            return Err(ProviderError::Unavailable.into());
+            return Err(ProviderFailure::caused_by(ProviderError::Unavailable, SecretError::Malformed.code()));
         };
         value.set_sensitive(true);
         Ok(HeaderMap::from_iter([(name, value)]))
@@ -89,7 +104,7 @@ impl Connection {
     /// Sends a request, and returns its response if the status is a success.
     async fn send(
         &self,
-        path: &str,
+        CallTarget { path, model }: CallTarget<'_>,
         body: &impl Serialize,
         mut headers: HeaderMap,
         accept: &'static str,
@@ -105,39 +120,40 @@ impl Connection {
                 code = error.code(),
                 "failed to send a request to a model provider; the caller decides on a retry"
             );
-            failure::of_sending(error)
+            ProviderFailure::caused_by(failure::of_sending(error), error.code())
         })?;
         if answer.status().is_success() {
             return Ok(answer);
         }
         // The body may repeat the request or the key, so only the status is logged.
-        let status = answer.status();
+        let (status, headers) = (answer.status(), answer.headers().clone());
         tracing::warn!(
             account = self.account.as_str(),
             status = status.as_u16(),
             "a model provider returned an error status; the caller decides on a retry"
         );
-        Err(failure::with_headers(failure::of_status(status), answer.headers(), SystemTime::now()))
+        let body = if failure::depends_on_body(status) { read_error_body(answer).await } else { Vec::new() };
+        Err(failure::with_head(failure::of_response(status, &body, model), status, &headers, SystemTime::now()))
     }
 
     /// Requests a document.
     pub(crate) async fn request_document<T: DeserializeOwned>(
         &self,
-        path: &str,
+        target: CallTarget<'_>,
         body: &impl Serialize,
         headers: HeaderMap,
     ) -> Result<T, ProviderFailure> {
-        parse_document(self.send(path, body, headers, "application/json").await?).await
+        parse_document(self.send(target, body, headers, "application/json").await?).await
     }
 
     /// Requests an event stream. Servers without streaming return a document instead.
     pub(crate) async fn request_stream(
         &self,
-        path: &str,
+        target: CallTarget<'_>,
         body: &impl Serialize,
         headers: HeaderMap,
     ) -> Result<StreamResponse, ProviderFailure> {
-        let answer = self.send(path, body, headers, EVENT_STREAM).await?;
+        let answer = self.send(target, body, headers, EVENT_STREAM).await?;
         let kind = answer.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         if kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(EVENT_STREAM) {
             Ok(StreamResponse::Events(EventStream::of(answer.body())))
@@ -145,6 +161,23 @@ impl Connection {
             Ok(StreamResponse::Document(answer))
         }
     }
+}
+
+/// The start of an error response's body, as far as it arrives in time; it only explains the failure.
+async fn read_error_body(answer: EgressResponse) -> Vec<u8> {
+    let (mut parts, mut body) = (answer.body(), Vec::new());
+    let reading = async {
+        while let Some(Ok(part)) = parts.next().await {
+            let room = MAX_ERROR_BYTES.saturating_sub(body.len());
+            body.extend_from_slice(part.get(..room).unwrap_or(&part));
+            if part.len() >= room {
+                break;
+            }
+        }
+    };
+    // A part of a body is no JSON document, so it explains nothing.
+    let _ = timeout(ERROR_BODY_TIMEOUT, reading).await;
+    body
 }
 
 /// Parses a response document.

@@ -5,6 +5,8 @@ use fairway_egress::{
     EgressError, StatusCode,
     header::{HeaderMap, RETRY_AFTER},
 };
+use serde::Deserialize;
+use serde_json::Value;
 use std::time::{Duration, SystemTime};
 
 /// The meaning of an unsuccessful status.
@@ -14,8 +16,56 @@ pub(crate) fn of_status(status: StatusCode) -> ProviderError {
         StatusCode::CONFLICT => ProviderError::Unavailable,
         StatusCode::TOO_MANY_REQUESTS => ProviderError::Busy,
         status if status.is_server_error() => ProviderError::Unavailable,
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => ProviderError::KeyRefused,
         status if status.is_client_error() => ProviderError::Refused,
         _ => ProviderError::Malformed,
+    }
+}
+
+/// The error of a response body, in the form that both APIs and most other servers use. Anything else counts as no
+/// error.
+#[derive(Deserialize, Default)]
+struct ErrorBody {
+    #[serde(default)]
+    error: ErrorDetail,
+}
+
+#[derive(Deserialize, Default)]
+struct ErrorDetail {
+    #[serde(default)]
+    code: Value,
+    #[serde(default)]
+    message: Value,
+}
+
+/// The codes for models that the server does not have.
+const UNKNOWN_MODEL_CODES: [&str; 2] = ["model_not_found", "model_not_available"];
+/// The codes for requests that content rules refuse.
+const CONTENT_CODES: [&str; 3] = ["content_filter", "content_policy_violation", "invalid_prompt"];
+/// The text for such requests of servers without a code.
+const CONTENT_TEXT: &str = "content filtering policy";
+
+/// Whether an error status has several causes, which the body distinguishes.
+pub(crate) fn depends_on_body(status: StatusCode) -> bool {
+    status == StatusCode::FORBIDDEN || of_status(status) == ProviderError::Refused
+}
+
+/// The meaning of an error status with its body. The body distinguishes causes, and is never kept.
+pub(crate) fn of_response(status: StatusCode, body: &[u8], model: &str) -> ProviderError {
+    let error = of_status(status);
+    if !depends_on_body(status) {
+        return error;
+    }
+    let ErrorDetail { code, message } = serde_json::from_slice::<ErrorBody>(body).unwrap_or_default().error;
+    let (code, message) = (code.as_str().unwrap_or_default(), message.as_str().unwrap_or_default());
+    // Servers without the code name the model in the message. Other statuses name it for other reasons.
+    let names_model = status == StatusCode::NOT_FOUND && !model.is_empty() && message.contains(model);
+    if UNKNOWN_MODEL_CODES.contains(&code) || names_model {
+        ProviderError::UnknownModel
+    } else if CONTENT_CODES.contains(&code) || message.contains(CONTENT_TEXT) {
+        ProviderError::ContentRefused
+    } else {
+        error
     }
 }
 
@@ -24,9 +74,11 @@ pub(crate) const fn of_sending(error: EgressError) -> ProviderError {
     match error {
         EgressError::TimedOut => ProviderError::TimedOut,
         EgressError::Redirected | EgressError::TooLong | EgressError::Encoded => ProviderError::Malformed,
-        EgressError::Refused(_) | EgressError::Unresolved | EgressError::Unreachable | EgressError::Incomplete => {
-            ProviderError::Unavailable
-        }
+        EgressError::Refused(_)
+        | EgressError::Unresolved
+        | EgressError::Unreachable
+        | EgressError::Tls
+        | EgressError::Incomplete => ProviderError::Unavailable,
     }
 }
 
@@ -37,6 +89,7 @@ pub(crate) const fn of_reading(error: EgressError) -> ProviderError {
         EgressError::Refused(_)
         | EgressError::Unresolved
         | EgressError::Unreachable
+        | EgressError::Tls
         | EgressError::Redirected
         | EgressError::TooLong
         | EgressError::Encoded
@@ -44,8 +97,13 @@ pub(crate) const fn of_reading(error: EgressError) -> ProviderError {
     }
 }
 
-/// A failure with the provider's retry delay (RFC 9110, 10.2.3: seconds, or a date).
-pub(crate) fn with_headers(error: ProviderError, headers: &HeaderMap, now: SystemTime) -> ProviderFailure {
+/// A failure with the response's status and the provider's retry delay (RFC 9110, 10.2.3: seconds, or a date).
+pub(crate) fn with_head(
+    error: ProviderError,
+    status: StatusCode,
+    headers: &HeaderMap,
+    now: SystemTime,
+) -> ProviderFailure {
     let header = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()).map(str::trim);
     let retry_after = header.and_then(|text| match text.parse() {
         Ok(seconds) => Some(Duration::from_secs(seconds)),
@@ -54,7 +112,7 @@ pub(crate) fn with_headers(error: ProviderError, headers: &HeaderMap, now: Syste
             httpdate::parse_http_date(text).ok().map(|moment| moment.duration_since(now).unwrap_or(Duration::ZERO))
         }
     });
-    ProviderFailure { error, retry_after }
+    ProviderFailure { error, retry_after, status: Some(status.as_u16()), cause: None }
 }
 
 #[cfg(test)]
@@ -71,7 +129,8 @@ mod tests {
             (503, ProviderError::Unavailable),
             (529, ProviderError::Unavailable),
             (400, ProviderError::Refused),
-            (401, ProviderError::Refused),
+            (401, ProviderError::KeyRefused),
+            (403, ProviderError::KeyRefused),
             (404, ProviderError::Refused),
             (413, ProviderError::Refused),
             (304, ProviderError::Malformed),
@@ -94,9 +153,34 @@ mod tests {
             ("99999999999999999999", None),
         ] {
             let headers = HeaderMap::from_iter([(RETRY_AFTER, text.parse().unwrap())]);
-            let failure = with_headers(ProviderError::Busy, &headers, now);
+            let failure = with_head(ProviderError::Busy, StatusCode::TOO_MANY_REQUESTS, &headers, now);
             assert_eq!(failure.retry_after, seconds.map(Duration::from_secs), "{text}");
         }
-        assert_eq!(with_headers(ProviderError::Busy, &HeaderMap::new(), now), ProviderError::Busy.into());
+        let bare = with_head(ProviderError::Busy, StatusCode::TOO_MANY_REQUESTS, &HeaderMap::new(), now);
+        assert_eq!(bare, ProviderFailure { status: Some(429), ..ProviderError::Busy.into() });
+    }
+
+    #[test]
+    fn distinguishes_refusals_by_their_body() {
+        let ollama = r#"{"error":{"message":"model \"small\" not found, try pulling it first","type":"api_error"}}"#;
+        let anthropic = r#"{"type":"error","error":{"type":"not_found_error","message":"model: small"}}"#;
+        let filtered = r#"{"error":{"message":"Output blocked by content filtering policy"}}"#;
+        for (status, body, error) in [
+            (404, r#"{"error":{"code":"model_not_found","message":"no"}}"#, ProviderError::UnknownModel),
+            (403, r#"{"error":{"code":"model_not_found"}}"#, ProviderError::UnknownModel),
+            (404, ollama, ProviderError::UnknownModel),
+            (404, anthropic, ProviderError::UnknownModel),
+            (404, r#"{"error":{"message":"Not Found"}}"#, ProviderError::Refused),
+            (404, "<html>small</html>", ProviderError::Refused),
+            (400, r#"{"error":{"message":"temperature is not supported by small"}}"#, ProviderError::Refused),
+            (400, r#"{"error":{"code":"content_filter"}}"#, ProviderError::ContentRefused),
+            (400, filtered, ProviderError::ContentRefused),
+            (400, r#"{"error":{"code":400,"message":[]}}"#, ProviderError::Refused),
+            (401, r#"{"error":{"code":"model_not_found"}}"#, ProviderError::KeyRefused),
+            (503, r#"{"error":{"code":"content_filter"}}"#, ProviderError::Unavailable),
+        ] {
+            let status = StatusCode::from_u16(status).unwrap();
+            assert_eq!(of_response(status, body.as_bytes(), "small"), error, "{status} {body}");
+        }
     }
 }

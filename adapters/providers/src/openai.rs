@@ -4,7 +4,7 @@
 mod request;
 mod response;
 
-use crate::connection::{Connection, StreamResponse, parse_document};
+use crate::connection::{CallTarget, Connection, StreamResponse, parse_document};
 use async_trait::async_trait;
 use fairway_domain::execution::provider::{
     Completion, DeltaListener, EmbeddingCall, Embeddings, Provider, ProviderCall, ProviderError, ProviderFailure,
@@ -56,14 +56,14 @@ impl Provider for OpenAi {
         call: &ProviderCall,
         listener: Option<&dyn DeltaListener>,
     ) -> Result<Completion, ProviderFailure> {
-        const PATH: &str = "chat/completions";
+        let target = CallTarget { path: "chat/completions", model: &call.route.model };
         let headers = self.key_header().await?;
         let question = ChatRequest::of(call, self.limit, listener.is_some());
         let Some(listener) = listener else {
-            let reply: ChatResponse = self.connection.request_document(PATH, &question, headers).await?;
+            let reply: ChatResponse = self.connection.request_document(target, &question, headers).await?;
             return reply.completion(&call.route.provider);
         };
-        let mut events = match self.connection.request_stream(PATH, &question, headers).await? {
+        let mut events = match self.connection.request_stream(target, &question, headers).await? {
             StreamResponse::Events(events) => events,
             StreamResponse::Document(answer) => {
                 let completion = parse_document::<ChatResponse>(answer).await?.completion(&call.route.provider)?;
@@ -86,11 +86,12 @@ impl Provider for OpenAi {
     }
 
     async fn embed(&self, call: &EmbeddingCall) -> Result<Embeddings, ProviderFailure> {
+        let target = CallTarget { path: "embeddings", model: &call.route.model };
         let mut embeddings = Embeddings::default();
         for texts in call.texts.chunks(MAX_TEXTS) {
             let question = EmbeddingRequest::of(&call.route.model, texts);
             let vectors: EmbeddingResponse =
-                self.connection.request_document("embeddings", &question, self.key_header().await?).await?;
+                self.connection.request_document(target, &question, self.key_header().await?).await?;
             vectors.add_to(&mut embeddings, texts.len())?;
         }
         Ok(embeddings)

@@ -116,7 +116,9 @@ impl PreparedGateway for HttpGateway {
 /// outcome is unknown.
 fn gateway_failure(error: EgressError, execution_id: ExecutionId) -> GatewayFailure {
     let failure = match error {
-        EgressError::Refused(_) | EgressError::Unresolved | EgressError::Unreachable => GatewayFailure::Unreachable,
+        EgressError::Refused(_) | EgressError::Unresolved | EgressError::Unreachable | EgressError::Tls => {
+            GatewayFailure::Unreachable
+        }
         EgressError::TimedOut => GatewayFailure::TimedOut,
         EgressError::Redirected | EgressError::TooLong | EgressError::Encoded | EgressError::Incomplete => {
             GatewayFailure::Lost

@@ -192,7 +192,7 @@ fn call_error(error: EgressError) -> HttpCallError {
     tracing::info!(error = &error as &dyn std::error::Error, "failed to complete an HTTP call; failing the call");
     match error {
         EgressError::Refused(_) => HttpCallError::Forbidden,
-        EgressError::Unresolved | EgressError::Unreachable => HttpCallError::Unreachable,
+        EgressError::Unresolved | EgressError::Unreachable | EgressError::Tls => HttpCallError::Unreachable,
         EgressError::TimedOut => HttpCallError::TimedOut,
         EgressError::Redirected => HttpCallError::ErrorStatus,
         EgressError::TooLong => HttpCallError::TooLong,

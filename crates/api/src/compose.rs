@@ -193,14 +193,14 @@ fn warn_of_open_ports(allowances: &[Allowance]) {
 }
 
 /// The egress guard: the targets that requests of this server may reach.
-fn egress_guard(settings: &Settings) -> Guard {
+pub(crate) fn egress_guard(settings: &Settings) -> Guard {
     let mode = match settings.auth_mode {
         AuthMode::Local => ServerMode::Local,
     };
     Guard::new(mode, settings.egress_allow.clone())
 }
 
-fn secrets(settings: &Settings, guard: &Guard) -> anyhow::Result<Arc<dyn SecretReader>> {
+pub(crate) fn secrets(settings: &Settings, guard: &Guard) -> anyhow::Result<Arc<dyn SecretReader>> {
     let vault = settings.vault.as_ref().map(|vault| {
         let token = Secret::new(vault.token.expose().to_owned());
         Vault::new(guard, vault.address.as_str(), &token)
@@ -208,7 +208,7 @@ fn secrets(settings: &Settings, guard: &Guard) -> anyhow::Result<Arc<dyn SecretR
     Ok(Arc::new(SecretSources::new(settings.secrets_dir.clone(), vault.transpose()?)))
 }
 
-fn provider(
+pub(crate) fn provider(
     account: &ProviderAccount,
     guard: &Guard,
     secrets: &Arc<dyn SecretReader>,

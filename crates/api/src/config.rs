@@ -5,11 +5,13 @@
 
 mod parsers;
 mod provider;
+mod provider_variable;
 mod raw;
 mod setting;
 
 pub use parsers::{LogFormat, SecretSetting};
 pub use provider::{ProviderAccount, ProviderEndpoint, ProviderKind};
+pub(crate) use raw::nearest;
 pub use raw::{ConfigError, Origin};
 pub use setting::{SETTINGS, Setting};
 

@@ -24,6 +24,7 @@ pub mod metrics;
 mod note;
 pub mod openapi;
 mod operator_endpoints;
+pub mod provider_check;
 mod release;
 mod response;
 mod rollout;

@@ -5,9 +5,17 @@
 use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
 use fairway_api::{
-    compose::RunWorkers, config::Settings, openapi, seed, serve, serve::OpenDatabase, telemetry::Telemetry,
+    compose::RunWorkers, config::Settings, openapi, provider_check, seed, serve, serve::OpenDatabase,
+    telemetry::Telemetry,
 };
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    io::ErrorKind,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+/// The settings file that is read without `--config`.
+const DEFAULT_SETTINGS_FILE: &str = "fairway.toml";
 
 /// A request makes many small allocations, which jemalloc serves faster than the system allocator. Its background
 /// threads return freed memory while the server is idle. The memory limit measures resident memory, so freed memory
@@ -27,7 +35,7 @@ struct CommandLine {
 
 #[derive(Args)]
 struct CommonArgs {
-    /// Settings file.
+    /// Settings file; by default `fairway.toml` in the working directory, if it exists.
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
 }
@@ -63,6 +71,21 @@ enum Command {
     /// Inspect the configuration.
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// Inspect the provider accounts.
+    #[command(subcommand)]
+    Providers(ProvidersCommand),
+}
+
+#[derive(Subcommand)]
+enum ProvidersCommand {
+    /// Ask each account one cheap question, and print one sentence about its answer or failure; fail if one failed.
+    Test {
+        /// The account; by default all configured ones.
+        account: Option<String>,
+        /// The model to ask; by default the account's `test_model`.
+        #[arg(long, requires = "account")]
+        model: Option<String>,
+    },
 }
 
 #[derive(Subcommand)]
@@ -105,7 +128,7 @@ fn run(line: &CommandLine) -> anyhow::Result<ExitCode> {
                 println!("{} = {} ({})", shown.key, shown.value, shown.origin);
             }
             for account in &settings.providers {
-                println!("[[providers]] {account} (file)");
+                println!("[[providers]] {account} ({})", account.origin);
             }
         }
         Command::Serve { no_worker } => {
@@ -136,6 +159,9 @@ fn run(line: &CommandLine) -> anyhow::Result<ExitCode> {
             let seeded = runtime()?.block_on(seed::seed(&settings));
             telemetry.shutdown();
             print!("{}", seeded?);
+        }
+        Command::Providers(ProvidersCommand::Test { account, model }) => {
+            return test_providers(&load_settings(line)?, account.as_deref(), model.as_deref());
         }
         Command::VerifyArtifacts => return verify_artifacts(&load_settings(line)?),
         Command::Migrate => {
@@ -168,16 +194,29 @@ fn verify_artifacts(settings: &Settings) -> anyhow::Result<ExitCode> {
     Ok(if verified.discrepancies.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Prints one sentence for each account.
+fn test_providers(settings: &Settings, account: Option<&str>, model: Option<&str>) -> anyhow::Result<ExitCode> {
+    let report = runtime()?.block_on(provider_check::check_providers(settings, account, model))?;
+    for sentence in &report.sentences {
+        println!("{sentence}");
+    }
+    Ok(if report.has_failures { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
 fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
 }
 
 fn load_settings(line: &CommandLine) -> anyhow::Result<Settings> {
-    let file = line
-        .common
-        .config
-        .as_ref()
-        .map(|path| std::fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display())))
-        .transpose()?;
-    Ok(Settings::load(file.as_deref(), std::env::vars_os())?)
+    Ok(Settings::load(read_settings_file(line.common.config.as_deref())?.as_deref(), std::env::vars_os())?)
+}
+
+/// The text of the named settings file, which must exist, or of the default one, which may be absent.
+fn read_settings_file(named: Option<&Path>) -> anyhow::Result<Option<String>> {
+    let path = named.unwrap_or(Path::new(DEFAULT_SETTINGS_FILE));
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if named.is_none() && error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("{} cannot be read", path.display())),
+    }
 }

@@ -6,6 +6,7 @@ use crate::{
     config::{Database, LocalModeExposure, Settings},
     http::{connection::GuardedConnection, shutdown::ShutdownSignal},
     local_mode::warn_of_exposure_forever,
+    provider_check::warn_of_unreadable_keys,
 };
 use actix_http::{HttpService, Protocol};
 use actix_server::Server;
@@ -311,6 +312,7 @@ async fn serve_with_database(
 ) -> anyhow::Result<()> {
     fairway_postgres::migrate(&database.owner_url).await.context("failed to migrate the database")?;
     let process = Process::new(settings, database.url.clone(), Adapters::of(settings)?)?;
+    warn_of_unreadable_keys(settings).await?;
     // The retention of a reviewed result starts at the review, so the review deadline is added.
     let kept = settings.result_retention.saturating_add(settings.review_deadline);
     tokio::spawn(maintain_partitions(database.owner_url.clone(), kept));
@@ -426,6 +428,7 @@ pub async fn run_worker(settings: &Settings) -> anyhow::Result<()> {
         anyhow::bail!("the database schema belongs to another version; run the worker of the servers' version");
     }
     let process = Process::new(settings, address, Adapters::of(settings)?)?;
+    warn_of_unreadable_keys(settings).await?;
     let mut relays = process.start_worker(RunWorkers::Enabled)?;
     tracing::info!("worker started");
     tokio::select! {

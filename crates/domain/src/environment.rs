@@ -20,6 +20,12 @@ pub fn is_production(environment: &Slug) -> bool {
     environment.as_str() == "production"
 }
 
+/// Whether this is the `dev` environment, in which one person may work alone.
+#[must_use]
+pub fn is_development(environment: &Slug) -> bool {
+    environment.as_str() == "dev"
+}
+
 /// The maximum number of approvals that an environment can require.
 pub const MAX_APPROVALS: u16 = 10;
 
@@ -35,9 +41,10 @@ pub struct EnvironmentSettings {
 }
 
 impl EnvironmentSettings {
-    /// The defaults for an unconfigured environment.
+    /// The defaults for an unconfigured environment. Outside `dev` a release needs a second person.
     #[must_use]
-    pub fn defaults_for(environment: &Slug, self_approval: SelfApproval) -> Self {
+    pub fn defaults_for(environment: &Slug, in_dev: SelfApproval) -> Self {
+        let self_approval = if is_development(environment) { in_dev } else { SelfApproval::Refused };
         Self { min_approvals: 1, self_approval, pin_documents: is_production(environment) }
     }
 
@@ -128,6 +135,22 @@ pub trait EnvironmentStore: Send + Sync {
 mod tests {
     use super::*;
     use uuid::Uuid;
+
+    #[test]
+    fn only_dev_may_allow_self_approval_by_default() {
+        for (environment, expected) in [
+            ("dev", SelfApproval::Allowed),
+            ("production", SelfApproval::Refused),
+            ("staging", SelfApproval::Refused),
+            ("dev-2", SelfApproval::Refused),
+        ] {
+            let settings = EnvironmentSettings::defaults_for(&Slug::parse(environment).unwrap(), SelfApproval::Allowed);
+            assert_eq!(settings.self_approval, expected, "{environment}");
+        }
+        let dev = Slug::parse("dev").unwrap();
+        let strict = EnvironmentSettings::defaults_for(&dev, SelfApproval::Refused);
+        assert_eq!(strict.self_approval, SelfApproval::Refused);
+    }
 
     #[test]
     fn rejects_out_of_range_approvals_and_increments_revision() {

@@ -6,6 +6,7 @@ pub mod plan;
 pub mod ports;
 pub mod progress;
 pub mod provider;
+pub mod provider_check;
 pub mod resolve_unknown;
 pub mod retrieval;
 pub mod review;

@@ -6,6 +6,7 @@ mod digest;
 pub mod gate;
 pub mod lane;
 pub mod ports;
+pub mod provider_account;
 pub mod recommendation;
 pub mod reference;
 mod refusal;
@@ -28,7 +29,7 @@ use crate::{
 pub use digest::BindingsDigest;
 use lane::{Deployment, TargetLane};
 use reference::{FrozenReference, UnresolvedReference};
-pub use refusal::ReleaseRefusal;
+pub use refusal::{ReleaseRefusal, SELF_APPROVAL_RULE};
 use review::Approval;
 use serde_json::json;
 

@@ -1,6 +1,6 @@
 //! Refusals of outgoing requests, and failures of sent ones.
 
-use std::error::Error;
+use std::{error::Error, io};
 
 /// Reason why a request is not sent. No variant contains an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -53,9 +53,12 @@ pub enum EgressError {
     /// The name did not resolve.
     #[error("the name cannot be resolved")]
     Unresolved,
-    /// The connection failed, or TLS could not be established.
+    /// The connection failed.
     #[error("the connection failed")]
     Unreachable,
+    /// TLS could not be established: the certificate is not trusted, or the server does not use TLS.
+    #[error("TLS could not be established")]
+    Tls,
     /// The request timed out.
     #[error("no response arrived in time")]
     TimedOut,
@@ -81,6 +84,7 @@ impl EgressError {
             Self::Refused(refusal) => refusal.code(),
             Self::Unresolved => "egress_unresolved",
             Self::Unreachable => "egress_unreachable",
+            Self::Tls => "egress_tls",
             Self::TimedOut => "egress_timeout",
             Self::Redirected => "egress_redirected",
             Self::TooLong => "egress_too_long",
@@ -95,6 +99,13 @@ impl EgressError {
         while let Some(error) = cause {
             if let Some(egress_error) = error.downcast_ref::<Self>() {
                 return *egress_error;
+            }
+            // An I/O error hides the error that it wraps from its sources.
+            let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+            let is_tls = error.is::<rustls::Error>() || wrapped.is_some_and(|wrapped| wrapped.is::<rustls::Error>());
+            // A later TLS failure leaves the outcome of the request open.
+            if is_tls && failure.is_connect() {
+                return Self::Tls;
             }
             cause = error.source();
         }

@@ -18,7 +18,7 @@ use fairway_domain::{
 };
 use std::sync::Arc;
 
-/// The self-approval rule of a local server without settings: one approval, also by the author.
+/// The self-approval rule of `dev` on a local server without settings: the author may approve.
 const LOCAL_SELF_APPROVAL: SelfApproval = SelfApproval::Allowed;
 
 fn default_settings(environment: &Slug) -> EnvironmentSettings {

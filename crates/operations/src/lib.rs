@@ -18,6 +18,7 @@ mod idempotency;
 pub mod knowledge;
 pub mod memory;
 mod prompt;
+pub mod provider_check;
 mod rate_limit;
 mod reference;
 pub mod release;

@@ -336,6 +336,7 @@ pub(crate) const fn passing_checks() -> ActivationReport {
         unsupported_memory: Vec::new(),
         unenforced_controls: Vec::new(),
         has_no_route: false,
+        route_accounts: Vec::new(),
         is_workload_retired: false,
     }
 }

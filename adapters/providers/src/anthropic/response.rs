@@ -241,12 +241,8 @@ fn stream_error(name: &str) -> ProviderError {
     match name {
         "rate_limit_error" => ProviderError::Busy,
         "timeout_error" => ProviderError::TimedOut,
-        "invalid_request_error"
-        | "authentication_error"
-        | "billing_error"
-        | "permission_error"
-        | "not_found_error"
-        | "request_too_large" => ProviderError::Refused,
+        "authentication_error" | "permission_error" => ProviderError::KeyRefused,
+        "invalid_request_error" | "billing_error" | "not_found_error" | "request_too_large" => ProviderError::Refused,
         _ => ProviderError::Unavailable,
     }
 }

@@ -31,12 +31,31 @@ async fn maps_statuses_to_errors() {
             (503, ProviderError::Unavailable),
             (529, ProviderError::Unavailable),
             (400, ProviderError::Refused),
-            (401, ProviderError::Refused),
+            (401, ProviderError::KeyRefused),
+            (403, ProviderError::KeyRefused),
             (404, ProviderError::Refused),
             (422, ProviderError::Refused),
         ] {
             let script = ScriptedResponse::status(status, "{\"error\": {\"message\": \"sk-test\"}}");
-            assert_eq!(failure(protocol, script).await, [error.into(); 2], "{protocol:?} {status}");
+            let expected = ProviderFailure { status: Some(status), ..error.into() };
+            assert_eq!(failure(protocol, script).await, [expected; 2], "{protocol:?} {status}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn distinguishes_unknown_models_and_refused_content() {
+    for protocol in Protocol::ALL {
+        for (status, body, error) in [
+            (404, json!({ "error": { "message": "model: small" } }), ProviderError::UnknownModel),
+            (400, json!({ "error": { "code": "content_filter" } }), ProviderError::ContentRefused),
+        ] {
+            let failed = failure(protocol, ScriptedResponse::status(status, &body.to_string())).await;
+            assert_eq!(failed, [ProviderFailure { status: Some(status), ..error.into() }; 2], "{protocol:?}");
+        }
+        // The body only explains: an endless one delays nothing for long, and a broken one changes nothing.
+        for script in [ScriptedResponse::status(404, "{\"error\": ").hanging(), ScriptedResponse::status(404, "{").reset_before_end()] {
+            assert_eq!(failure(protocol, script).await.map(|failed| failed.error), [ProviderError::Refused; 2]);
         }
     }
 }
@@ -69,8 +88,8 @@ async fn invalid_responses_are_malformed() {
             ScriptedResponse::json(&long),
             ScriptedResponse::redirect("http://169.254.169.254/latest"),
         ] {
-            let failed = failure(protocol, script.clone()).await;
-            assert_eq!(failed, [ProviderError::Malformed.into(); 2], "{protocol:?}");
+            let failed = failure(protocol, script.clone()).await.map(|failed| failed.error);
+            assert_eq!(failed, [ProviderError::Malformed; 2], "{protocol:?}");
         }
     }
 }
@@ -78,10 +97,12 @@ async fn invalid_responses_are_malformed() {
 #[tokio::test]
 async fn unreachable_servers_are_unavailable() {
     for protocol in Protocol::ALL {
-        assert_eq!(failure(protocol, ScriptedResponse::reset()).await, [ProviderError::Unavailable.into(); 2]);
+        let failed = ProviderFailure::caused_by(ProviderError::Unavailable, "egress_broken");
+        assert_eq!(failure(protocol, ScriptedResponse::reset()).await, [failed; 2]);
         let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let provider = protocol.at(&format!("http://{nobody}/v1"), Duration::from_secs(30), None);
-        assert_eq!(provider.complete(&minimal_call(), None).await, Err(ProviderError::Unavailable.into()));
+        let failed = ProviderFailure::caused_by(ProviderError::Unavailable, "egress_unreachable");
+        assert_eq!(provider.complete(&minimal_call(), None).await, Err(failed));
     }
 }
 
@@ -94,7 +115,7 @@ async fn slow_servers_time_out() {
             endpoint.respond_with(script);
             let provider = protocol.at(&endpoint.url("/v1"), Duration::from_millis(200), None);
             let failed = complete_streaming(&*provider, &minimal_call()).await.0;
-            assert_eq!(failed, Err(ProviderError::TimedOut.into()), "{protocol:?}");
+            assert_eq!(failed.map_err(|failed| failed.error), Err(ProviderError::TimedOut), "{protocol:?}");
         }
     }
 }
@@ -105,16 +126,18 @@ async fn calls_without_a_key_are_not_sent() {
         let endpoint = FaultyEndpoint::start().await;
         let keys = keys("sk\n-broken");
         let provider = protocol.at(&endpoint.url("/v1"), Duration::from_secs(30), Some(keys.clone()));
-        assert_eq!(provider.complete(&minimal_call(), None).await, Err(ProviderError::Unavailable.into()));
+        let unavailable = |error: SecretError| ProviderFailure::caused_by(ProviderError::Unavailable, error.code());
+        assert_eq!(provider.complete(&minimal_call(), None).await, Err(unavailable(SecretError::Malformed)));
         for error in SecretError::ALL {
             *keys.0.lock().unwrap() = Err(error);
-            assert_eq!(provider.complete(&minimal_call(), None).await, Err(ProviderError::Unavailable.into()));
+            assert_eq!(provider.complete(&minimal_call(), None).await, Err(unavailable(error)));
         }
         assert_eq!(endpoint.request_count(), 0);
         // A key that is available again takes effect at once, and so does a new one.
         for key in ["first", "second"] {
             *keys.0.lock().unwrap() = Ok(key);
-            assert_eq!(provider.complete(&minimal_call(), None).await, Err(ProviderError::Refused.into()));
+            let refused = ProviderFailure { status: Some(404), ..ProviderError::Refused.into() };
+            assert_eq!(provider.complete(&minimal_call(), None).await, Err(refused));
         }
         let name = if protocol == Protocol::OpenAi { "authorization" } else { "x-api-key" };
         let sent: Vec<String> =

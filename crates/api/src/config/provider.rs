@@ -1,8 +1,9 @@
-//! Provider accounts: the `[[providers]]` tables of the file.
+//! Provider accounts: the `[[providers]]` tables of the file and the variables of the environment.
 
 use super::{
     parsers,
-    raw::{ConfigError, nearest},
+    provider_variable::{ProviderVariables, variable_name},
+    raw::{ConfigError, Origin, nearest},
 };
 use fairway_domain::{asset::content::is_jurisdiction_code, secret::ServerSecretRef};
 use fairway_providers::ModelPrice;
@@ -11,8 +12,8 @@ use toml::{Table, Value};
 use url::Url;
 
 /// The keys of an account.
-const KEYS: [&str; 8] =
-    ["account_slot", "kind", "residency", "base_url", "secret_ref", "timeout", "concurrency", "prices"];
+const KEYS: [&str; 9] =
+    ["account_slot", "kind", "residency", "base_url", "secret_ref", "timeout", "concurrency", "test_model", "prices"];
 /// The keys of kinds that are called over the network.
 const REMOTE_KEYS: [&str; 3] = ["base_url", "secret_ref", "timeout"];
 /// The keys of a price.
@@ -33,13 +34,30 @@ pub struct ProviderAccount {
     pub residency: Option<String>,
     /// Maximum concurrent calls.
     pub concurrency: Option<usize>,
+    /// The model that `fairway-server providers test` asks.
+    pub test_model: Option<String>,
     /// Token prices of its models.
     pub prices: Vec<ModelPrice>,
+    /// Where the account is configured; the environment if any of its keys is.
+    pub origin: Origin,
 }
 
 impl ProviderAccount {
     /// Name and kind of the built-in account.
     pub(crate) const LOCAL: &str = "local";
+
+    /// The built-in account, which exists without configuration.
+    pub(crate) fn built_in() -> Self {
+        Self {
+            account_slot: Self::LOCAL.to_owned(),
+            kind: ProviderKind::Local,
+            residency: None,
+            concurrency: None,
+            test_model: None,
+            prices: Vec::new(),
+            origin: Origin::Default,
+        }
+    }
 }
 
 /// The protocol of a provider.
@@ -65,21 +83,42 @@ pub struct ProviderEndpoint {
 }
 
 impl ProviderAccount {
-    /// Parses all accounts.
-    pub(super) fn read_all(value: &Value) -> Result<Vec<Self>, ConfigError> {
+    /// Parses all accounts. A variable replaces the key of the account in the file, or adds an account.
+    pub(super) fn read_all(file: Option<&Value>, variables: &ProviderVariables) -> Result<Vec<Self>, ConfigError> {
         let mut accounts: Vec<Self> = Vec::new();
-        for (place, table) in tables("providers", value, "[[providers]]")? {
-            let account = Self::read(&TableContext { path: &place, table, keys: &KEYS })?;
+        let listed = file.map_or_else(|| Ok(Vec::new()), |value| tables("providers", value, "[[providers]]"))?;
+        for (place, table) in &listed {
+            let slot = table.get("account_slot").and_then(Value::as_str);
+            let account =
+                Self::read(&TableContext::new(place, table, &KEYS), slot.and_then(|slot| variables.of(slot)))?;
             if accounts.iter().any(|other| other.account_slot == account.account_slot) {
                 return Err(invalid(&format!("{place}.account_slot"), "must be unique"));
             }
             accounts.push(account);
         }
+        for slot in variables.slots() {
+            if !accounts.iter().any(|account| account.account_slot == slot) {
+                let table = Table::from_iter([("account_slot".to_owned(), Value::String(slot.to_owned()))]);
+                accounts.push(Self::read(&TableContext::new("", &table, &KEYS), variables.of(slot))?);
+            }
+        }
         Ok(accounts)
     }
 
-    fn read(place: &TableContext<'_>) -> Result<Self, ConfigError> {
-        place.check_keys()?;
+    /// Parses an account of the file with its keys of the environment.
+    fn read(written: &TableContext<'_>, variables: Option<&Table>) -> Result<Self, ConfigError> {
+        written.check_keys()?;
+        let account_slot = written.required("account_slot")?;
+        let Some(variables) = variables else { return Self::parse(account_slot, written, Origin::File) };
+        let mut table = written.table.clone();
+        table.extend(variables.clone());
+        let slot = account_slot.clone();
+        let place =
+            TableContext { path: written.path, table: &table, keys: written.keys, variables: Some((&slot, variables)) };
+        Self::parse(account_slot, &place, Origin::Environment)
+    }
+
+    fn parse(account_slot: String, place: &TableContext<'_>, origin: Origin) -> Result<Self, ConfigError> {
         let kind = match place.required("kind")?.as_str() {
             "local" => {
                 if let Some(key) = REMOTE_KEYS.into_iter().find(|key| place.table.contains_key(*key)) {
@@ -106,11 +145,13 @@ impl ProviderAccount {
             return Err(place.invalid("residency", rule));
         }
         Ok(Self {
-            account_slot: place.required("account_slot")?,
+            account_slot,
             kind,
             residency,
             concurrency,
+            test_model: place.text("test_model")?,
             prices: place.prices()?,
+            origin,
         })
     }
 }
@@ -129,6 +170,9 @@ impl fmt::Display for ProviderAccount {
         }
         if let Some(concurrency) = self.concurrency {
             write!(out, ", concurrency {concurrency}")?;
+        }
+        if let Some(model) = &self.test_model {
+            write!(out, ", test model {model}")?;
         }
         if !self.prices.is_empty() {
             let models: Vec<&str> = self.prices.iter().map(|price| price.model.as_str()).collect();
@@ -184,9 +228,15 @@ struct TableContext<'a> {
     path: &'a str,
     table: &'a Table,
     keys: &'a [&'static str],
+    /// The account's slot, and its keys that variables set.
+    variables: Option<(&'a str, &'a Table)>,
 }
 
-impl TableContext<'_> {
+impl<'a> TableContext<'a> {
+    const fn new(path: &'a str, table: &'a Table, keys: &'a [&'static str]) -> Self {
+        Self { path, table, keys, variables: None }
+    }
+
     fn check_keys(&self) -> Result<(), ConfigError> {
         let Some(unknown) = self.table.keys().find(|key| !self.keys.contains(&key.as_str())) else { return Ok(()) };
         let nearest = nearest(unknown, self.keys.iter().copied()).map(|key| format!("{}.{key}", self.path));
@@ -213,7 +263,7 @@ impl TableContext<'_> {
         let Some(value) = self.table.get("prices") else { return Ok(Vec::new()) };
         let mut prices: Vec<ModelPrice> = Vec::new();
         for (name, table) in tables(&format!("{}.prices", self.path), value, "[[providers.prices]]")? {
-            let place = TableContext { path: &name, table, keys: &PRICE_KEYS };
+            let place = TableContext::new(&name, table, &PRICE_KEYS);
             place.check_keys()?;
             let amount = |key: &str| {
                 let amount = table.get(key).and_then(Value::as_integer).and_then(|amount| u64::try_from(amount).ok());
@@ -232,8 +282,14 @@ impl TableContext<'_> {
         Ok(prices)
     }
 
+    /// The error names the variable for a key that a variable sets, and for accounts outside the file.
     fn invalid(&self, key: &str, rule: &str) -> ConfigError {
-        invalid(&format!("{}.{key}", self.path), rule)
+        match self.variables {
+            Some((slot, set)) if self.path.is_empty() || set.contains_key(key) => {
+                invalid(&variable_name(slot, key), rule)
+            }
+            Some(_) | None => invalid(&format!("{}.{key}", self.path), rule),
+        }
     }
 }
 

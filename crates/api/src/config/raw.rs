@@ -2,6 +2,7 @@
 
 use super::{
     provider::ProviderAccount,
+    provider_variable::{self, ProviderVariables},
     setting::{IGNORED_PREFIXES, SETTINGS, Setting},
 };
 use std::{
@@ -13,7 +14,7 @@ use toml::{Table, Value};
 
 /// Prefixes of the project's variables.
 const PREFIXES: [&str; 2] = ["FAIRWAY_", "SERVICE_EMBED"];
-/// Key of the provider accounts, which have no variable.
+/// Key of the provider accounts; `FAIRWAY_PROVIDERS__<ACCOUNT>__<KEY>` are their variables.
 const PROVIDERS_KEY: &str = "providers";
 /// Variable that enables traces.
 const COLLECTOR_VARIABLE: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
@@ -134,6 +135,7 @@ pub(super) struct RawSettings {
     file: BTreeMap<&'static str, String>,
     environment: BTreeMap<&'static str, String>,
     providers: Option<Value>,
+    provider_variables: ProviderVariables,
     has_collector: bool,
 }
 
@@ -143,8 +145,13 @@ impl RawSettings {
         file: Option<&str>,
         environment: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> Result<Self, ConfigError> {
-        let mut raw =
-            Self { file: BTreeMap::new(), environment: BTreeMap::new(), providers: None, has_collector: false };
+        let mut raw = Self {
+            file: BTreeMap::new(),
+            environment: BTreeMap::new(),
+            providers: None,
+            provider_variables: ProviderVariables::default(),
+            has_collector: false,
+        };
         if let Some(text) = file {
             raw.add_table("", text.parse::<Table>().map_err(|failure| syntax_error(text, &failure))?)?;
         }
@@ -174,9 +181,9 @@ impl RawSettings {
         if text.is_empty() { Ok(None) } else { self.read(setting, reader).map(Some) }
     }
 
-    /// The provider accounts.
+    /// The provider accounts of the file and the environment.
     pub(super) fn providers(&self) -> Result<Vec<ProviderAccount>, ConfigError> {
-        self.providers.as_ref().map_or_else(|| Ok(Vec::new()), ProviderAccount::read_all)
+        ProviderAccount::read_all(self.providers.as_ref(), &self.provider_variables)
     }
 
     /// Whether the standard OpenTelemetry variable names a collector.
@@ -229,6 +236,9 @@ impl RawSettings {
             || SETTINGS.iter().any(|setting| setting.variable == name);
         if !is_ours || IGNORED_PREFIXES.iter().any(|other| name.starts_with(other)) {
             return Ok(());
+        }
+        if name.starts_with(provider_variable::NEAR_PREFIX) {
+            return self.provider_variables.add(name, value);
         }
         let Some(setting) = SETTINGS.iter().find(|setting| setting.variable == name) else {
             let known = SETTINGS.iter().map(|setting| setting.variable);
@@ -284,7 +294,8 @@ fn syntax_error(text: &str, failure: &toml::de::Error) -> ConfigError {
     ConfigError::Syntax { line: before.saturating_add(1), problem: failure.message().to_owned() }
 }
 
-pub(super) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
+/// The most similar known name, if one is similar.
+pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
     known
         .map(|candidate| (strsim::jaro_winkler(name, candidate), candidate))
         .filter(|(alike, _)| *alike >= MIN_SIMILARITY)

@@ -69,7 +69,9 @@ fn environment_overrides_file() {
         kind: ProviderKind::Local,
         residency: Some("de".to_owned()),
         concurrency: None,
+        test_model: None,
         prices: Vec::new(),
+        origin: Origin::File,
     };
     assert_eq!(settings.providers, [account]);
 }
@@ -84,6 +86,7 @@ fn parses_provider_accounts() {
         secret_ref = "env:KEY"
         timeout = 5
         concurrency = 3
+        test_model = "m"
         [[providers.prices]]
         model = "m"
         input_micros_per_million = 250000
@@ -105,24 +108,87 @@ fn parses_provider_accounts() {
         kind: ProviderKind::OpenAi(endpoint("https://api.example/v1", Some(key), 5)),
         residency: None,
         concurrency: Some(3),
+        test_model: Some("m".to_owned()),
         prices: vec![ModelPrice { model: "m".to_owned(), input: 250_000, output: 2_000_000 }],
+        origin: Origin::File,
     };
     let second = ProviderAccount {
         account_slot: "second".to_owned(),
         kind: ProviderKind::Anthropic(endpoint("http://127.0.0.1:4000", None, 60)),
         residency: None,
         concurrency: None,
+        test_model: None,
         prices: Vec::new(),
+        origin: Origin::File,
     };
     let shown: Vec<String> = settings.providers.iter().map(ToString::to_string).collect();
     assert_eq!(
         shown,
         [
-            "first: openai https://api.example, timeout 5 s, secret env:KEY, concurrency 3, prices of m",
+            "first: openai https://api.example, timeout 5 s, secret env:KEY, concurrency 3, test model m, prices of m",
             "second: anthropic http://127.0.0.1:4000, timeout 60 s, no secret",
         ]
     );
     assert_eq!(settings.providers, [first, second]);
+}
+
+#[test]
+fn environment_adds_accounts_and_replaces_keys() {
+    let file = "[[providers]]\naccount_slot = \"house\"\nkind = \"openai\"\nbase_url = \"http://127.0.0.1:4000/v1\"\n";
+    let settings = load(
+        file,
+        &[
+            ("FAIRWAY_PROVIDERS__HOUSE__TIMEOUT", "5"),
+            ("FAIRWAY_PROVIDERS__HOUSE__TEST_MODEL", "small"),
+            ("FAIRWAY_PROVIDERS__ANTHROPIC_EU__KIND", "anthropic"),
+            ("FAIRWAY_PROVIDERS__ANTHROPIC_EU__BASE_URL", "https://api.anthropic.com"),
+            ("FAIRWAY_PROVIDERS__ANTHROPIC_EU__SECRET_REF", "env:ANTHROPIC_API_KEY"),
+            ("FAIRWAY_PROVIDERS__ANTHROPIC_EU__CONCURRENCY", "4"),
+        ],
+    )
+    .unwrap();
+    let shown: Vec<String> =
+        settings.providers.iter().map(|account| format!("{account} ({})", account.origin)).collect();
+    assert_eq!(
+        shown,
+        [
+            "house: openai http://127.0.0.1:4000, timeout 5 s, no secret, test model small (environment)",
+            "anthropic-eu: anthropic https://api.anthropic.com, timeout 60 s, secret env:ANTHROPIC_API_KEY, \
+             concurrency 4 (environment)",
+        ]
+    );
+}
+
+#[test]
+fn refuses_invalid_provider_variables() {
+    const KIND: (&str, &str) = ("FAIRWAY_PROVIDERS__A__KIND", "openai");
+    const URL: (&str, &str) = ("FAIRWAY_PROVIDERS__A__BASE_URL", "https://a.example/v1");
+    let form = "did you mean `FAIRWAY_PROVIDERS__<ACCOUNT>__<KEY>`?";
+    for (environment, expected) in [
+        (&[("FAIRWAY_PROVIDERS_A_KIND", "x")][..], format!("unknown variable `FAIRWAY_PROVIDERS_A_KIND`; {form}")),
+        (&[("FAIRWAY_PROVIDERS__A_KIND", "x")], format!("unknown variable `FAIRWAY_PROVIDERS__A_KIND`; {form}")),
+        (&[("FAIRWAY_PROVIDERS__a__KIND", "x")], format!("unknown variable `FAIRWAY_PROVIDERS__a__KIND`; {form}")),
+        (&[("FAIRWAY_PROVIDERS____KIND", "x")], format!("unknown variable `FAIRWAY_PROVIDERS____KIND`; {form}")),
+        (
+            &[("FAIRWAY_PROVIDERS__A_B__BASEURL", "x")],
+            "unknown variable `FAIRWAY_PROVIDERS__A_B__BASEURL`; did you mean `FAIRWAY_PROVIDERS__A_B__BASE_URL`?"
+                .to_owned(),
+        ),
+        (&[URL], "`FAIRWAY_PROVIDERS__A__KIND` must be set".to_owned()),
+        (&[KIND], "`FAIRWAY_PROVIDERS__A__BASE_URL` must be set".to_owned()),
+        (
+            &[KIND, URL, ("FAIRWAY_PROVIDERS__A__SECRET_REF", "sk-live-hunter2")],
+            "`FAIRWAY_PROVIDERS__A__SECRET_REF` must be `env:NAME`, `file:path` or `vault:path#key`, and never the \
+             key itself"
+                .to_owned(),
+        ),
+        (
+            &[KIND, URL, ("FAIRWAY_PROVIDERS__A__CONCURRENCY", "many")],
+            "`FAIRWAY_PROVIDERS__A__CONCURRENCY` must be a number of calls from 1 to 100000".to_owned(),
+        ),
+    ] {
+        assert_eq!(refusal("", environment), expected);
+    }
 }
 
 #[test]

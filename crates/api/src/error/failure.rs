@@ -24,7 +24,7 @@ use fairway_domain::{
     flow::FlowProblem,
     knowledge::document::KnowledgeRefusal,
     rate_limit::RateLimitRefusal,
-    release::{ReleaseRefusal, StateName, reference::UnresolvedReference},
+    release::{ReleaseRefusal, SELF_APPROVAL_RULE, StateName, reference::UnresolvedReference},
     store::{Conflict, StoreError, StoreFault},
     workload::{Status, WorkloadRefusal, interface::InterfaceProblem},
 };
@@ -310,19 +310,24 @@ fn map_release_refusal(refusal: ReleaseRefusal) -> ApiError {
             let valid = valid.into_iter().map(StateName::as_str).collect();
             invalid_transition(code, from.as_str(), valid)
         }
-        ReleaseRefusal::ApprovalRequired { counted, needed, refused } => {
-            let message = if refused {
-                "the newest verdict is not an approval"
-            } else {
-                "the current bindings have too few approvals"
+        ReleaseRefusal::ApprovalRequired { counted, needed, refused, excludes_authors } => {
+            let message = match (refused, excludes_authors) {
+                (true, _) => "the newest verdict is not an approval".to_owned(),
+                (false, false) => "the current bindings have too few approvals".to_owned(),
+                (false, true) => {
+                    format!("the current bindings have too few approvals; authors do not count: {SELF_APPROVAL_RULE}")
+                }
             };
-            invalid(message).with_detail("approvals", counted).with_detail("min_approvals", needed)
+            ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, message)
+                .with_detail("approvals", counted)
+                .with_detail("min_approvals", needed)
         }
         ReleaseRefusal::SelfApprovalNotAllowed => ApiError::new(
             StatusCode::FORBIDDEN,
             code,
-            "the creator of a release may not approve it in this environment",
-        ),
+            format!("an author of the release may not approve it in this environment: {SELF_APPROVAL_RULE}"),
+        )
+        .with_detail("setting", "allow_self_approval"),
         ReleaseRefusal::TooManyVerdicts => conflict(
             "a release takes 50 verdicts per person and 500 in total, and one rejection per person beyond that",
         ),

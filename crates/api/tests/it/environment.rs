@@ -54,6 +54,9 @@ async fn settings_return_defaults_until_configured() {
     // Production pins documents by default.
     let initial = app.get(settings_path("production")).await.expect(200);
     assert_eq!((&initial["min_approvals"], &initial["pin_documents"]), (&json!(1), &json!(true)));
+    // Outside `dev` a release needs a second person by default.
+    assert_eq!(initial["allow_self_approval"], false);
+    assert_eq!(app.get(settings_path("staging")).await.expect(200)["allow_self_approval"], false);
     // The request replaces every setting, so every field is required.
     let whole = json!({ "min_approvals": 2, "allow_self_approval": true, "pin_documents": true });
     for field in ["min_approvals", "allow_self_approval", "pin_documents"] {
@@ -96,6 +99,7 @@ async fn quorum_counts_distinct_approvers_other_than_the_author() {
         approve(&app, &release, "user:bob").await.expect(201);
         let refused = transition(&app, &release, "approved").await.expect_refusal(422, "approval_required");
         assert_eq!((&refused["approvals"], &refused["min_approvals"]), (&json!(1), &json!(2)));
+        assert!(refused["message"].as_str().unwrap().contains("`allow_self_approval`"), "{refused}");
     }
     approve(&app, &release, "user:cy").await.expect(201);
     transition(&app, &release, "approved").await.expect(200);
@@ -103,9 +107,32 @@ async fn quorum_counts_distinct_approvers_other_than_the_author() {
     set_approval_rule(&app, 3, false).await;
     let gates = app.get(format!("/v1/releases/{release}/gates")).await.expect(200);
     assert_eq!((&gates[0]["gate"], &gates[0]["code"]), (&json!("approvals"), &json!("approval_required")));
+    assert!(gates[0]["message"].as_str().unwrap().contains("`allow_self_approval`"), "{gates}");
     transition(&app, &release, "active").await.expect_refusal(422, "approval_required");
     set_approval_rule(&app, 2, false).await;
     transition(&app, &release, "active").await.expect(200);
+}
+
+#[tokio::test]
+async fn releases_outside_dev_need_a_second_person_by_default() {
+    let app = TestApp::start().await;
+    let given = app.fixtures().as_actor("user:ada");
+    let (workload, policy) = (given.workload("main").await, given.policy("policy").await);
+    for environment in ["staging", "production"] {
+        let release = given.draft_in(&workload, environment, std::slice::from_ref(&policy)).await;
+        transition(&app, &release, "review_ready").await.expect(200);
+        let refused = approve(&app, &release, "user:ada").await.expect_refusal(403, "self_approval_not_allowed");
+        assert_eq!(refused["setting"], "allow_self_approval");
+        transition(&app, &release, "approved").await.expect_refusal(422, "approval_required");
+        approve(&app, &release, "user:bob").await.expect(201);
+        transition(&app, &release, "approved").await.expect(200);
+    }
+    // The setting permits it.
+    let alone = json!({ "min_approvals": 1, "allow_self_approval": true, "pin_documents": false });
+    app.put(settings_path("staging"), alone).await.expect(200);
+    let release = given.draft_in(&workload, "staging", &[policy]).await;
+    transition(&app, &release, "review_ready").await.expect(200);
+    approve(&app, &release, "user:ada").await.expect(201);
 }
 
 #[tokio::test]

@@ -1,7 +1,8 @@
 //! Runs the commands of the guide as a reader does.
 
 use fairway_sandbox::EmbeddedGateway;
-use fairway_testkit::TestApp;
+use fairway_testkit::{FaultyEndpoint, Script, TestApp};
+use serde_json::json;
 use std::{
     env,
     ffi::OsString,
@@ -14,8 +15,18 @@ use std::{
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 /// The chapters in reading order, with texts that the output of each chapter contains.
-const CHAPTERS: [(&str, &[&str]); 9] = [
+const CHAPTERS: [(&str, &[&str]); 10] = [
     ("first-answer.md", &["policy_decision", "approvals", "bindings", "evidence_artifacts"]),
+    (
+        "connect-your-model.md",
+        &[
+            "my-model: model `gpt-5-mini` answered in ",
+            "self_approval_not_allowed",
+            "allow_self_approval",
+            "user:grace",
+            "A fairway is the mown part of a golf course.",
+        ],
+    ),
     ("content.md", &["versions compared, 0 with something wrong"]),
     ("rollout.md", &["release.rolled_back", "completed"]),
     ("evidence.md", &["mia@example.com", "execution.ended"]),
@@ -75,8 +86,17 @@ fn run_script(script: &str, settings: &[(&str, String)]) -> Output {
 async fn every_chapter_of_the_guide_runs() {
     let guide = Path::new(ROOT).join("docs/guide");
     let gateway = EmbeddedGateway::with_program(env!("CARGO_BIN_EXE_fairway-server").into());
-    let app = TestApp::builder().gateway(Arc::new(gateway)).start().await;
+    let model = FaultyEndpoint::start().await;
+    let message = json!({ "content": "A fairway is the mown part of a golf course." });
+    model.respond_with(Script::json(&json!({ "choices": [{ "message": message }] })));
+    // The account of `connect-your-model.md`, whose key the shell has.
+    let account =
+        format!("[[providers]]\naccount_slot = \"my-model\"\nkind = \"openai\"\nbase_url = \"{}\"\n", model.url("/v1"));
+    let app = TestApp::builder().gateway(Arc::new(gateway)).config_file(account).start().await;
     let settings = [
+        ("BASE_URL", model.url("/v1")),
+        ("SETTINGS", app.home().join("guide.toml").display().to_string()),
+        ("OPENAI_API_KEY", "sk-of-the-guide".to_owned()),
         ("FAIRWAY", format!("http://{}", app.address())),
         ("FAIRWAY_DATABASE_URL", app.database().url()),
         ("FAIRWAY_DATA_DIR", app.home().display().to_string()),
@@ -96,6 +116,9 @@ async fn every_chapter_of_the_guide_runs() {
             assert!(stdout.contains(words), "{chapter} shows {words}: {stdout}");
         }
     }
+    let keys: Vec<_> =
+        model.requests().iter().map(|request| request.header("authorization").map(str::to_owned)).collect();
+    assert_eq!(keys, [Some("Bearer sk-of-the-guide".to_owned()), None], "the check has the key, the test server none");
 }
 
 /// A port that is currently free.

@@ -67,6 +67,7 @@ mod permissions;
 mod principal_binding;
 mod prompt;
 mod provider;
+mod provider_check;
 mod public;
 mod reembedding;
 mod reference;

@@ -160,6 +160,9 @@ pub struct StoredAttempt {
     pub route: usize,
     /// The error code, if the attempt failed.
     pub failure: Option<String>,
+    /// The HTTP status of the failed attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
     /// The latency in microseconds.
     pub latency_us: u64,
 }
@@ -229,6 +232,7 @@ impl StoredAnswer {
         let kept = |attempt: &Attempt| StoredAttempt {
             route: attempt.route,
             failure: attempt.result.err().map(|error| error.code().to_owned()),
+            status: attempt.status,
             latency_us: u64::try_from(attempt.latency.as_micros()).unwrap_or(u64::MAX),
         };
         let attempts = answer.attempts.iter().map(kept).collect();
@@ -277,6 +281,7 @@ impl StoredAnswer {
         let attempt = |kept: StoredAttempt| Attempt {
             route: kept.route,
             result: kept.failure.map_or(Ok(()), |code| Err(provider_error_from_code(&code))),
+            status: kept.status,
             retry_after: None,
             latency: Duration::from_micros(kept.latency_us),
         };
@@ -318,8 +323,13 @@ mod tests {
             metadata: Map::from_iter([("m".to_owned(), json!(1))]),
         };
         for completion in ProviderError::ALL.map(Err).into_iter().chain([Ok(completion)]) {
-            let attempt =
-                |route, result| Attempt { route, result, retry_after: None, latency: Duration::from_micros(5) };
+            let attempt = |route, result: Result<(), ProviderError>| Attempt {
+                route,
+                result,
+                status: result.err().map(|_| 503),
+                retry_after: None,
+                latency: Duration::from_micros(5),
+            };
             let attempts = vec![attempt(0, Err(ProviderError::Busy)), attempt(1, completion.clone().map(drop))];
             let answer = ModelResponse { attempts, was_streamed: completion.is_ok(), completion };
             let kept = serde_json::to_string(&StoredAnswer::from_answer("ask", &answer)).unwrap();

@@ -165,6 +165,15 @@ pub enum ProviderError {
     /// The response is malformed or truncated.
     #[error("the provider's response could not be read")]
     Malformed,
+    /// The provider rejected the account's key (401, 403).
+    #[error("the provider refused the key of the account")]
+    KeyRefused,
+    /// The provider does not have the route's model.
+    #[error("the provider does not have the model of the route")]
+    UnknownModel,
+    /// The provider's content rules rejected the request.
+    #[error("the content rules of the provider refused the request")]
+    ContentRefused,
     /// The provider rejected the request (any other 4xx).
     #[error("the provider refused the request")]
     Refused,
@@ -175,12 +184,15 @@ pub enum ProviderError {
 
 impl ProviderError {
     /// Every error.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 10] = [
         Self::UnknownAccount,
         Self::Unavailable,
         Self::Busy,
         Self::TimedOut,
         Self::Malformed,
+        Self::KeyRefused,
+        Self::UnknownModel,
+        Self::ContentRefused,
         Self::Refused,
         Self::Unsupported,
     ];
@@ -194,6 +206,9 @@ impl ProviderError {
             Self::Busy => "provider_busy",
             Self::TimedOut => "provider_timeout",
             Self::Malformed => "provider_malformed_answer",
+            Self::KeyRefused => "provider_key_refused",
+            Self::UnknownModel => "provider_unknown_model",
+            Self::ContentRefused => "provider_content_refused",
             Self::Refused => "provider_refused",
             Self::Unsupported => "provider_unsupported",
         }
@@ -204,7 +219,7 @@ impl ProviderError {
     pub const fn allows_fallback(self) -> bool {
         match self {
             Self::UnknownAccount | Self::Unavailable | Self::Busy | Self::TimedOut | Self::Malformed => true,
-            Self::Refused | Self::Unsupported => false,
+            Self::KeyRefused | Self::UnknownModel | Self::ContentRefused | Self::Refused | Self::Unsupported => false,
         }
     }
 
@@ -213,7 +228,12 @@ impl ProviderError {
     pub const fn allows_retry(self) -> bool {
         match self {
             Self::Unavailable | Self::Busy | Self::TimedOut | Self::Malformed => true,
-            Self::UnknownAccount | Self::Refused | Self::Unsupported => false,
+            Self::UnknownAccount
+            | Self::KeyRefused
+            | Self::UnknownModel
+            | Self::ContentRefused
+            | Self::Refused
+            | Self::Unsupported => false,
         }
     }
 }
@@ -225,11 +245,23 @@ pub struct ProviderFailure {
     pub error: ProviderError,
     /// The delay that the provider requests before a retry.
     pub retry_after: Option<Duration>,
+    /// The HTTP status of the provider's response, if the call failed with one.
+    pub status: Option<u16>,
+    /// The stable code of the failed request or of the unreadable key, for operators.
+    pub cause: Option<&'static str>,
+}
+
+impl ProviderFailure {
+    /// A failure with the code of its cause.
+    #[must_use]
+    pub fn caused_by(error: ProviderError, cause: &'static str) -> Self {
+        Self { cause: Some(cause), ..error.into() }
+    }
 }
 
 impl From<ProviderError> for ProviderFailure {
     fn from(error: ProviderError) -> Self {
-        Self { error, retry_after: None }
+        Self { error, retry_after: None, status: None, cause: None }
     }
 }
 

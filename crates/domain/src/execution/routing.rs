@@ -183,6 +183,8 @@ pub struct Attempt {
     pub route: usize,
     /// The result.
     pub result: Result<(), ProviderError>,
+    /// The HTTP status of the provider's response, if the attempt failed with one.
+    pub status: Option<u16>,
     /// The retry delay that the provider requests.
     pub retry_after: Option<Duration>,
     /// The latency.
@@ -376,7 +378,8 @@ mod tests {
         while let Some(next) = question.next_attempt(&attempts) {
             asked.push((next.route, next.delay.as_millis()));
             let (error, retry_after) = failure(next.route);
-            attempts.push(Attempt { route: next.route, result: Err(error), retry_after, latency: Duration::ZERO });
+            let result = Err(error);
+            attempts.push(Attempt { route: next.route, result, status: None, retry_after, latency: Duration::ZERO });
             assert!(attempts.len() < 100, "the attempts do not end");
         }
         asked

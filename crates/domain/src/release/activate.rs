@@ -3,6 +3,7 @@
 use super::{
     BindingsDigest, Release, ReleaseRefusal, State,
     lane::{Deployment, DeploymentChange, DeploymentChangeRecord, Lane, LaneMove, MoveReason, Soak},
+    provider_account::{self, RouteAccount},
     review::ApprovalRule,
     tool::{self, ToolStatus},
 };
@@ -65,6 +66,8 @@ pub enum FlowStatus {
 pub struct ActivationReport {
     /// The primary route of the bound model policy, if any.
     pub primary_route: Option<RouteStatus>,
+    /// The approved routes of the bound model policy, with their accounts.
+    pub route_accounts: Vec<RouteAccount>,
     /// The bound flow.
     pub flow: FlowStatus,
     /// The bound tools.
@@ -92,6 +95,7 @@ impl ActivationReport {
     pub const fn unchecked() -> Self {
         Self {
             primary_route: None,
+            route_accounts: Vec::new(),
             flow: FlowStatus::Absent,
             tools: Vec::new(),
             unsupported_obligations: Vec::new(),
@@ -199,6 +203,7 @@ impl Release {
         let mut missing = Vec::new();
         missing.extend(self.unmet_policy_requirement());
         self.add_unmet_flow_requirements(report, &mut missing);
+        missing.extend(provider_account::unmet_account_requirements(&report.route_accounts));
         for name in &report.unsupported_obligations {
             let message = format!("this server cannot fulfil the obligation `{name}`");
             missing.push(unmet("obligations", "obligation_unavailable", message));
@@ -297,6 +302,7 @@ impl Release {
             let message = "no route is allowed: runs that call a model or use vector search will fail";
             warnings.push(unmet("model_policy", "no_compliant_route", message));
         }
+        warnings.extend(provider_account::account_warnings(&report.route_accounts));
         // In production they block activation.
         if !self.is_for_production() {
             let named = report.unenforced_controls.iter().take(MAX_LISTED_CONTROLS);

@@ -63,10 +63,11 @@ pub struct GateContext<'a> {
 }
 
 /// The gates of an activation besides approvals and lane, with their messages when they pass.
-pub(super) const ACTIVATION_GATES: [(&str, &str); 7] = [
+pub(super) const ACTIVATION_GATES: [(&str, &str); 8] = [
     ("policy_bundle", "a policy bundle is bound"),
     ("flow", "the bound flow is executable, or none is bound"),
     ("model_policy", "steps that call a provider have an approved route"),
+    ("provider_account", "every approved route of the model policy has an account on this server"),
     ("obligations", "this server can fulfil the policy's obligations"),
     ("memory", "this server supports the bound memory"),
     ("controls", "every fail-closed control is enforced"),

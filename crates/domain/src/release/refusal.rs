@@ -43,7 +43,7 @@ pub enum ReleaseRefusal {
         valid: Vec<StateName>,
     },
     /// Approvals are missing, or the latest verdict is a rejection.
-    #[error("{}", missing_approvals(*counted, *needed, *refused))]
+    #[error("{}", missing_approvals(*counted, *needed, *refused, *excludes_authors))]
     ApprovalRequired {
         /// The number of people who approved the current bindings.
         counted: usize,
@@ -51,9 +51,11 @@ pub enum ReleaseRefusal {
         needed: usize,
         /// Whether a rejection is newer than the last approval.
         refused: bool,
+        /// Whether approvals by authors do not count.
+        excludes_authors: bool,
     },
     /// Authors may not approve the release in this environment.
-    #[error("authors of a release may not approve it in this environment")]
+    #[error("authors of a release may not approve it in this environment: {SELF_APPROVAL_RULE}")]
     SelfApprovalNotAllowed,
     /// The release has the maximum number of verdicts, per person or in total.
     #[error("a release accepts 50 verdicts per person and 500 in total, plus one objection per person")]
@@ -122,9 +124,15 @@ impl ReleaseRefusal {
     }
 }
 
-fn missing_approvals(counted: usize, needed: usize, refused: bool) -> String {
+/// The settings that exclude authors, and the way to change them.
+pub const SELF_APPROVAL_RULE: &str = "another person approves, or an administrator of the workspace sets \
+    `allow_self_approval` by `PUT /v1/workspaces/{workspace_id}/environments/{environment}/settings` (a bound \
+    workload profile with `separation_of_duties` excludes authors too)";
+
+fn missing_approvals(counted: usize, needed: usize, refused: bool, excludes_authors: bool) -> String {
     if refused {
         return "the latest verdict is not an approval".to_owned();
     }
-    format!("{counted} of {needed} required people approved the current bindings")
+    let count = format!("{counted} of {needed} required people approved the current bindings");
+    if excludes_authors { format!("{count}; authors do not count: {SELF_APPROVAL_RULE}") } else { count }
 }

@@ -292,7 +292,13 @@ impl Release {
         }
         let needed = rule.min_approvals.max(1);
         if refused || approvers.len() < needed {
-            return Err(ReleaseRefusal::ApprovalRequired { counted: approvers.len(), needed, refused });
+            let excludes_authors = rule.self_approval == SelfApproval::Refused;
+            return Err(ReleaseRefusal::ApprovalRequired {
+                counted: approvers.len(),
+                needed,
+                refused,
+                excludes_authors,
+            });
         }
         Ok(())
     }

@@ -92,6 +92,7 @@ fn met_requirements() -> ActivationReport {
         unsupported_controls: Vec::new(),
         unenforced_controls: Vec::new(),
         has_no_route: false,
+        route_accounts: Vec::new(),
         is_workload_retired: false,
     }
 }
@@ -359,7 +360,10 @@ fn approvals_count_only_for_reviewed_digest() {
     let (ready, _) = release_in_state(StateName::ReviewReady);
     let by = stamp("user:ops");
     let none = ready.approve(APPROVAL_RULE, &empty_deployment(), &by).map(|_| ());
-    assert_eq!(none, Err(ReleaseRefusal::ApprovalRequired { counted: 0, needed: 1, refused: false }));
+    assert_eq!(
+        none,
+        Err(ReleaseRefusal::ApprovalRequired { counted: 0, needed: 1, refused: false, excludes_authors: false })
+    );
     let once = review(&ready, "user:bob", Verdict::Approved);
     let changed = bind(&once.reopen(&empty_deployment(), &by).unwrap().next, AssetKind::ModelPolicy, 21).unwrap();
     let again = changed.submit(Ok(Vec::new()), &empty_deployment(), &by).unwrap().next.clone();
@@ -370,7 +374,10 @@ fn approvals_count_only_for_reviewed_digest() {
     assert!(review(&twice, "user:eve", Verdict::Approved).approve(two, &empty_deployment(), &by).is_ok());
     let refused = review(&twice, "user:eve", Verdict::Rejected);
     let blocked = refused.approve(APPROVAL_RULE, &empty_deployment(), &by).map(|_| ());
-    assert_eq!(blocked, Err(ReleaseRefusal::ApprovalRequired { counted: 1, needed: 1, refused: true }));
+    assert_eq!(
+        blocked,
+        Err(ReleaseRefusal::ApprovalRequired { counted: 1, needed: 1, refused: true, excludes_authors: false })
+    );
     assert!(review(&refused, "user:bob", Verdict::Approved).approve(APPROVAL_RULE, &empty_deployment(), &by).is_ok());
 }
 
@@ -417,6 +424,7 @@ fn reports_all_unmet_requirements_at_once() {
         }],
         unenforced_controls: Vec::new(),
         has_no_route: false,
+        route_accounts: Vec::new(),
         is_workload_retired: false,
     };
     let codes: Vec<_> = release.unmet_requirements(&report).into_iter().map(|requirement| requirement.code).collect();
@@ -440,6 +448,7 @@ fn reports_all_unmet_requirements_at_once() {
         unsupported_controls: Vec::new(),
         unenforced_controls: Vec::new(),
         has_no_route: false,
+        route_accounts: Vec::new(),
         is_workload_retired: false,
     };
     let codes: Vec<_> = draft(1).unmet_requirements(&broken).into_iter().map(|requirement| requirement.code).collect();

@@ -17,6 +17,7 @@ use fairway_domain::{
     release::{
         Binding, Release,
         activate::{ActivationReport, FlowStatus, RouteStatus, UnenforcedControl},
+        provider_account::RouteAccount,
         review::ApprovalRule,
         tool::ToolStatus,
         vector_gate::{EmbeddingStatus, VectorIndexStatus},
@@ -75,6 +76,7 @@ impl Releases {
         };
         let mut report = ActivationReport {
             primary_route: None,
+            route_accounts: Vec::new(),
             flow: FlowStatus::Absent,
             tools: Vec::new(),
             unsupported_obligations: Vec::new(),
@@ -115,7 +117,10 @@ impl Releases {
                 let ContentSummary::Flow(flow) = &*summary else { return Err(ROLE_MISMATCH) };
                 report.flow = flow.clone();
             }
-            AssetKind::ModelPolicy => report.primary_route = Some(self.route_status(scope, binding).await?),
+            AssetKind::ModelPolicy => {
+                report.primary_route = Some(self.route_status(scope, binding).await?);
+                report.route_accounts = self.route_accounts(scope, binding).await?;
+            }
             AssetKind::PolicyBundle => {
                 let summary = self.content_summary(scope, binding).await?;
                 let ContentSummary::Obligations(names) = &*summary else { return Err(ROLE_MISMATCH) };
@@ -219,10 +224,24 @@ impl Releases {
     /// A route is approved if the bound version approves it, its asset is active, and no later version revokes it.
     async fn route_status(&self, scope: TenantScope, binding: &Binding) -> Result<RouteStatus, Failure> {
         let summary = self.content_summary(scope, binding).await?;
-        let ContentSummary::Route(Some(route)) = &*summary else { return Ok(RouteStatus::NotApproved) };
+        let ContentSummary::Routes { approved_primary: Some(route), .. } = &*summary else {
+            return Ok(RouteStatus::NotApproved);
+        };
         let is_effective =
             self.version_store.is_route_effective(scope, binding.asset_id, binding.asset_version_id, route).await?;
         Ok(if is_effective { RouteStatus::Approved } else { RouteStatus::NotApproved })
+    }
+
+    /// The approved routes of a model policy with their accounts on this server.
+    async fn route_accounts(&self, scope: TenantScope, binding: &Binding) -> Result<Vec<RouteAccount>, Failure> {
+        let summary = self.content_summary(scope, binding).await?;
+        let ContentSummary::Routes { approved, .. } = &*summary else { return Err(ROLE_MISMATCH) };
+        let account = |(route_id, account_slot): &(String, String)| RouteAccount {
+            route_id: route_id.clone(),
+            account_slot: account_slot.clone(),
+            is_configured: self.provider.has_account(account_slot),
+        };
+        Ok(approved.iter().map(account).collect())
     }
 
     /// Whether runs would find no permitted route although they need one.
@@ -289,8 +308,13 @@ impl Releases {
 pub(crate) enum ContentSummary {
     /// The state of a flow.
     Flow(FlowStatus),
-    /// The primary route of a model policy, if the version approves it.
-    Route(Option<String>),
+    /// The routes of a model policy.
+    Routes {
+        /// The primary route, if the version approves it.
+        approved_primary: Option<String>,
+        /// Every approved route with its account.
+        approved: Vec<(String, String)>,
+    },
     /// Obligations that a policy may impose and this server cannot fulfil.
     Obligations(Vec<String>),
     /// A tool with its backend.
@@ -336,15 +360,15 @@ impl ContentSummary {
                 });
                 texts(unavailable) + agents.sum::<usize>() + refers_to.len()
             }
-            Self::Route(Some(text)) => text.len(),
+            Self::Routes { approved_primary, approved } => {
+                let accounts = approved.iter().map(|(route, account)| route.len() + account.len() + 2 * TEXT_OVERHEAD);
+                approved_primary.as_ref().map_or(0, String::len) + accounts.sum::<usize>()
+            }
             Self::Obligations(names) => texts(names),
             Self::Controls(pointers) => texts(pointers),
             Self::Tool { name, .. } => name.len(),
             Self::Memory(pointers) => size_of_val(pointers.as_slice()),
-            Self::Flow(FlowStatus::Absent | FlowStatus::Invalid)
-            | Self::Route(None)
-            | Self::Profile(_)
-            | Self::Irrelevant => 0,
+            Self::Flow(FlowStatus::Absent | FlowStatus::Invalid) | Self::Profile(_) | Self::Irrelevant => 0,
         };
         size_of::<Self>().saturating_add(inside)
     }
@@ -352,7 +376,7 @@ impl ContentSummary {
     fn summarize(kind: AssetKind, content: &Value) -> Result<Self, Failure> {
         Ok(match kind {
             AssetKind::OrchestrationFlow => Self::Flow(flow_status(content)),
-            AssetKind::ModelPolicy | AssetKind::ModelConfig => Self::Route(approved_route(kind, content)),
+            AssetKind::ModelPolicy | AssetKind::ModelConfig => approved_routes(kind, content),
             AssetKind::PolicyBundle => Self::Obligations(unfulfilled_obligations(content)?),
             AssetKind::GuardrailConfig => {
                 Self::Controls(guardrail::unsupported_parts(content).map_err(|_| UNREADABLE)?)
@@ -395,10 +419,14 @@ fn summarize_tool(content: &Value) -> Result<ContentSummary, Failure> {
     Ok(ContentSummary::Tool { name: tool.name, backend: behind })
 }
 
-fn approved_route(kind: AssetKind, content: &Value) -> Option<String> {
-    let Ok(CheckedContent::ModelPolicy(policy)) = content::read(kind, content) else { return None };
-    let route = policy.provider_route;
-    route.is_approved().then_some(route.route_id)
+fn approved_routes(kind: AssetKind, content: &Value) -> ContentSummary {
+    let Ok(CheckedContent::ModelPolicy(policy)) = content::read(kind, content) else {
+        return ContentSummary::Routes { approved_primary: None, approved: Vec::new() };
+    };
+    let approved = policy.routes().filter(|route| route.is_approved());
+    let approved = approved.map(|route| (route.route_id.clone(), route.account_slot.clone())).collect();
+    let primary = policy.provider_route;
+    ContentSummary::Routes { approved_primary: primary.is_approved().then_some(primary.route_id), approved }
 }
 
 fn unfulfilled_obligations(content: &Value) -> Result<Vec<String>, Failure> {

@@ -205,12 +205,14 @@ impl Fixtures {
         self.approved_release_in(workload_id, "dev", versions).await
     }
 
-    /// Creates an approved release with these bindings in an environment.
+    /// Creates an approved release with these bindings in an environment. Outside `dev` another person approves.
     pub async fn approved_release_in(&self, workload_id: &str, environment: &str, versions: &[Version]) -> String {
         let release_id = self.draft_in(workload_id, environment, versions).await;
         self.transition(&release_id, "review_ready").await;
         let verdict = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": release_id });
-        self.post(format!("/v1/releases/{release_id}/approvals"), verdict).await.expect(201);
+        let approval = self.post(format!("/v1/releases/{release_id}/approvals"), verdict);
+        let approval = if environment == "dev" { approval } else { approval.as_actor("user:second-person") };
+        approval.await.expect(201);
         self.transition(&release_id, "approved").await;
         release_id
     }

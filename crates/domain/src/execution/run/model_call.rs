@@ -396,7 +396,11 @@ impl<'a> Run<'a> {
 fn attempt_summary(attempt: &Attempt, routes: &[RouteTarget]) -> Value {
     let route_id = routes.get(attempt.route).map(|route| &route.route_id);
     let result = attempt.result.map_or_else(|error| error.code(), |()| "answered");
-    json!({ "route_id": route_id, "result": result, "latency_us": as_micros(attempt.latency) })
+    let mut summary = json!({ "route_id": route_id, "result": result, "latency_us": as_micros(attempt.latency) });
+    if let (Some(status), Some(summary)) = (attempt.status, summary.as_object_mut()) {
+        summary.insert("http_status".to_owned(), json!(status));
+    }
+    summary
 }
 
 pub(super) fn as_micros(time: Duration) -> u64 {

@@ -58,7 +58,10 @@ fn expired_approval_keeps_rejection_and_verdicts_are_limited() {
     assert!(stale.approve(hours, &empty_deployment(), &by).is_ok());
     stale.0.approvals[1].age_seconds = 3_600;
     let blocked = stale.approve(hours, &empty_deployment(), &by).map(|_| ());
-    assert_eq!(blocked, Err(ReleaseRefusal::ApprovalRequired { counted: 0, needed: 1, refused: true }));
+    assert_eq!(
+        blocked,
+        Err(ReleaseRefusal::ApprovalRequired { counted: 0, needed: 1, refused: true, excludes_authors: false })
+    );
     let mut full = ready;
     for _ in 0..review::MAX_VERDICTS {
         full = review(&full, "user:bob", Verdict::Approved);

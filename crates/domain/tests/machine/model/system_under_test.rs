@@ -67,6 +67,7 @@ pub(crate) fn decide(
         unsupported_controls: Vec::new(),
         unenforced_controls: Vec::new(),
         has_no_route: false,
+        route_accounts: Vec::new(),
         is_workload_retired: false,
     };
     let decision = match operation {

@@ -13,6 +13,8 @@ use fairway_domain::{
         run::{Interruption, Run},
     },
     flow::Step,
+    id::ExecutionId,
+    tenant::TenantScope,
 };
 use std::{mem, sync::atomic::Ordering, time::Duration};
 use tokio::{
@@ -29,6 +31,10 @@ const SHORT_PAUSE: Duration = Duration::from_millis(20);
 const LONG_PAUSE: Duration = Duration::from_millis(100);
 
 impl ProgressRecorder<'_> {
+    const fn run_ref(&self) -> RunRef {
+        RunRef { scope: self.scope, execution_id: self.lease.execution_id }
+    }
+
     /// Calls the model, unless its answer is stored.
     pub(super) async fn call_model(
         &mut self,
@@ -44,7 +50,7 @@ impl ProgressRecorder<'_> {
         let streamed_step = step.filter(|_| question.is_streamable && self.policy == CheckpointPolicy::WithEvents);
         let answer = match streamed_step {
             Some(step) => self.call_streaming(question, step).await?,
-            None => self.engine.call_routes(question, None).await,
+            None => self.engine.call_routes(self.run_ref(), question, None).await,
         };
         // Later steps have no external effects, so the answer is stored before the next call or with the end.
         self.pending_answer = step.map(|step| StoredAnswer::from_answer(&step.id, &answer));
@@ -55,7 +61,8 @@ impl ProgressRecorder<'_> {
     async fn call_streaming(&mut self, question: &ModelRequest, step: &Step) -> Result<ModelResponse, Interruption> {
         let (sender, mut parts) = mpsc::unbounded_channel();
         let engine = self.engine;
-        let completion = async move { engine.call_routes(question, Some(&StreamSink::new(sender))).await };
+        let run = self.run_ref();
+        let completion = async move { engine.call_routes(run, question, Some(&StreamSink::new(sender))).await };
         tokio::pin!(completion);
         let restarted_event = || RunEvent::step_started(&step.id, step.kind.as_str());
         let mut events: Vec<RunEvent> =
@@ -106,9 +113,32 @@ impl ProgressRecorder<'_> {
     }
 }
 
+/// The run of a model call, for the log.
+#[derive(Clone, Copy)]
+struct RunRef {
+    scope: TenantScope,
+    execution_id: ExecutionId,
+}
+
+/// Logs a failed call without any content of request and response.
+fn log_failure(run: RunRef, routes: &[RouteTarget], route: usize, failure: ProviderFailure) {
+    let Some(target) = routes.get(route) else { return };
+    tracing::warn!(
+        tenant_id = %run.scope.tenant(),
+        execution_id = %run.execution_id,
+        route_id = target.route_id,
+        account = target.account_slot,
+        model = target.model,
+        code = failure.error.code(),
+        status = failure.status,
+        cause = failure.cause,
+        "a model call failed; the run tries its next route or fails the step"
+    );
+}
+
 impl RunEngine {
     /// Calls the routes in order until one answers or none is left.
-    async fn call_routes(&self, question: &ModelRequest, aloud: Option<&StreamSink>) -> ModelResponse {
+    async fn call_routes(&self, run: RunRef, question: &ModelRequest, aloud: Option<&StreamSink>) -> ModelResponse {
         let mut attempts: Vec<Attempt> = Vec::new();
         let mut failure = ProviderError::UnknownAccount;
         while let Some(next) = question.next_attempt(&attempts) {
@@ -123,18 +153,20 @@ impl RunEngine {
                 }
                 RequestKind::Embedding(text) => self.embed_query(call.route, text).await,
             };
-            let attempt =
-                |result, retry_after| Attempt { route: next.route, result, retry_after, latency: began.elapsed() };
+            let latency = began.elapsed();
             match answer {
                 Ok(completion) => {
-                    attempts.push(attempt(Ok(()), None));
+                    let (result, status, retry_after) = (Ok(()), None, None);
+                    attempts.push(Attempt { route: next.route, result, status, retry_after, latency });
                     let was_told = aloud.is_some_and(|aloud| aloud.has_output.load(Ordering::Relaxed));
                     return ModelResponse { attempts, was_streamed: was_told, completion: Ok(completion) };
                 }
                 Err(failed) => {
                     failure = failed.error;
                     aloud.inspect(|aloud| aloud.route_failed());
-                    attempts.push(attempt(Err(failed.error), failed.retry_after));
+                    log_failure(run, &question.routes, next.route, failed);
+                    let ProviderFailure { error, retry_after, status, .. } = failed;
+                    attempts.push(Attempt { route: next.route, result: Err(error), status, retry_after, latency });
                 }
             }
         }

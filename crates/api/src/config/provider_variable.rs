@@ -1,0 +1,72 @@
+//! Provider accounts of the environment: `FAIRWAY_PROVIDERS__<ACCOUNT>__<KEY>`.
+//!
+//! The account is the slot in capitals with `_` for `-`. A variable replaces one key of the account in the file, or
+//! belongs to an account of its own.
+
+use super::raw::{ConfigError, nearest};
+use std::{collections::BTreeMap, ffi::OsString};
+use toml::{Table, Value};
+
+/// Prefix of the variables of accounts.
+const PREFIX: &str = "FAIRWAY_PROVIDERS__";
+/// Prefix of names that can only be meant as variables of accounts.
+pub(super) const NEAR_PREFIX: &str = "FAIRWAY_PROVIDER";
+/// The keys that a variable can set. Prices are tables and belong in the file.
+const KEYS: [&str; 7] = ["kind", "base_url", "secret_ref", "residency", "timeout", "concurrency", "test_model"];
+
+/// The keys of accounts in the environment, by slot.
+#[derive(Default)]
+pub(super) struct ProviderVariables(BTreeMap<String, Table>);
+
+impl ProviderVariables {
+    /// Adds a variable.
+    ///
+    /// # Errors
+    /// When the name has another form, names an unknown key, or the value is not UTF-8.
+    pub(super) fn add(&mut self, name: &str, value: OsString) -> Result<(), ConfigError> {
+        let unknown = |nearest| ConfigError::UnknownVariable { name: name.to_owned(), nearest };
+        let Some((account, key)) = name.strip_prefix(PREFIX).and_then(|rest| rest.split_once("__")) else {
+            return Err(unknown(Some(variable_name("<account>", "<key>"))));
+        };
+        let Some(slot) = slot_of(account) else {
+            return Err(unknown(Some(variable_name("<account>", "<key>"))));
+        };
+        let Some(known) = KEYS.into_iter().find(|known| known.to_ascii_uppercase() == key) else {
+            return Err(unknown(
+                nearest(&key.to_ascii_lowercase(), KEYS.into_iter()).map(|key| variable_name(&slot, &key)),
+            ));
+        };
+        let text = value.into_string().map_err(|_| ConfigError::Invalid {
+            name: name.to_owned(),
+            rule: "must be UTF-8".to_owned(),
+            value: None,
+        })?;
+        // The file has numbers there; another text stays a text and is refused with the key's rule.
+        let number = text.parse().ok().filter(|_| matches!(known, "timeout" | "concurrency"));
+        let value = number.map_or(Value::String(text), Value::Integer);
+        self.0.entry(slot).or_default().insert(known.to_owned(), value);
+        Ok(())
+    }
+
+    /// The keys of an account.
+    pub(super) fn of(&self, slot: &str) -> Option<&Table> {
+        self.0.get(slot)
+    }
+
+    /// The slots of all accounts.
+    pub(super) fn slots(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+}
+
+/// The variable of an account's key.
+pub(super) fn variable_name(slot: &str, key: &str) -> String {
+    format!("{PREFIX}{}__{}", slot.to_ascii_uppercase().replace('-', "_"), key.to_ascii_uppercase())
+}
+
+/// The slot of an account's name in a variable: capitals and digits in words that single underscores separate.
+fn slot_of(account: &str) -> Option<String> {
+    let is_word =
+        |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit());
+    account.split('_').all(is_word).then(|| account.to_ascii_lowercase().replace('_', "-"))
+}

@@ -1,0 +1,110 @@
+//! `fairway-server providers test`, and the warnings about keys at the start of a server.
+
+use crate::{
+    compose::{egress_guard, provider, secrets},
+    config::{ProviderAccount, ProviderKind, Settings, nearest},
+};
+use anyhow::Context as _;
+use fairway_domain::execution::{
+    provider::{ProviderError, ProviderFailure},
+    provider_check::{CheckResult, CheckedAccount},
+};
+use fairway_egress::EgressError;
+use fairway_operations::provider_check::{check_account, read_key};
+
+/// The model name that the built-in provider is asked for; it has no models.
+const LOCAL_MODEL: &str = "rules";
+
+/// The results of a check.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct CheckReport {
+    /// One sentence for each account.
+    pub sentences: Vec<String>,
+    /// Whether any account failed.
+    pub has_failures: bool,
+}
+
+/// Asks each configured account one question, or the named one. The model is the given one, else the account's
+/// `test_model`.
+///
+/// # Errors
+/// When no account has this name, none is configured, or the vault cannot be set up.
+pub async fn check_providers(
+    settings: &Settings,
+    account: Option<&str>,
+    model: Option<&str>,
+) -> anyhow::Result<CheckReport> {
+    let guard = egress_guard(settings);
+    let secrets = secrets(settings, &guard).context("failed to set up the sources of secrets")?;
+    let mut report = CheckReport::default();
+    for account in select_accounts(settings, account)? {
+        let checked = checked_account(&account, model);
+        let result = match provider(&account, &guard, &secrets) {
+            Ok(provider) => check_account(&*secrets, &*provider, &checked).await,
+            Err(error) => CheckResult::Failed(setup_failure(&error)),
+        };
+        report.has_failures |= !matches!(result, CheckResult::Answered(_));
+        report.sentences.push(checked.sentence(&result));
+    }
+    Ok(report)
+}
+
+/// The accounts to check: the named one, or all configured ones.
+fn select_accounts(settings: &Settings, name: Option<&str>) -> anyhow::Result<Vec<ProviderAccount>> {
+    let Some(name) = name else {
+        anyhow::ensure!(
+            !settings.providers.is_empty(),
+            "no provider account is configured: add one to `fairway.toml` in this directory, name another file by \
+             `--config`, or set `FAIRWAY_PROVIDERS__<ACCOUNT>__<KEY>`"
+        );
+        return Ok(settings.providers.clone());
+    };
+    if let Some(account) = settings.providers.iter().find(|account| account.account_slot == name) {
+        return Ok(vec![account.clone()]);
+    }
+    if name == ProviderAccount::LOCAL {
+        return Ok(vec![ProviderAccount::built_in()]);
+    }
+    let slots = settings.providers.iter().map(|account| account.account_slot.as_str());
+    let hint = nearest(name, slots.chain([ProviderAccount::LOCAL]));
+    let hint = hint.map_or_else(String::new, |slot| format!("; did you mean `{slot}`?"));
+    anyhow::bail!("no provider account `{name}` is configured{hint}")
+}
+
+fn checked_account(account: &ProviderAccount, model: Option<&str>) -> CheckedAccount {
+    let (kind, secret_ref, default_model) = match &account.kind {
+        ProviderKind::Local => ("local", None, Some(LOCAL_MODEL)),
+        ProviderKind::OpenAi(endpoint) => ("openai", endpoint.secret_ref.clone(), None),
+        ProviderKind::Anthropic(endpoint) => ("anthropic", endpoint.secret_ref.clone(), None),
+    };
+    let model = model.or(account.test_model.as_deref()).or(default_model);
+    CheckedAccount { account_slot: account.account_slot.clone(), kind, secret_ref, model: model.map(str::to_owned) }
+}
+
+/// The failure of an account whose address the egress guard refuses.
+fn setup_failure(error: &anyhow::Error) -> ProviderFailure {
+    match error.downcast_ref::<EgressError>() {
+        Some(error) => ProviderFailure::caused_by(ProviderError::Unavailable, error.code()),
+        None => ProviderError::Unavailable.into(),
+    }
+}
+
+/// Logs each account whose key cannot be read. A server starts without it, because keys are read for each call.
+///
+/// # Errors
+/// When the vault cannot be set up.
+pub async fn warn_of_unreadable_keys(settings: &Settings) -> anyhow::Result<()> {
+    let secrets = secrets(settings, &egress_guard(settings))?;
+    for account in &settings.providers {
+        let checked = checked_account(account, None);
+        if let (Err(error), Some(reference)) = (read_key(&*secrets, &checked).await, &checked.secret_ref) {
+            tracing::warn!(
+                account = account.account_slot,
+                secret_ref = %reference,
+                code = error.code(),
+                "the key of a provider account cannot be read; its calls will fail until it can"
+            );
+        }
+    }
+    Ok(())
+}

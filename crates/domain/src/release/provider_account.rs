@@ -1,0 +1,67 @@
+//! The gate of provider accounts: runs can call a model only over an account of this server.
+
+use super::activate::{UnmetRequirement, unmet};
+
+/// The account of an approved route, which the settings of the server may lack.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RouteAccount {
+    /// The route's name in its policy.
+    pub route_id: String,
+    /// The name of the account.
+    pub account_slot: String,
+    /// Whether this server has the account.
+    pub is_configured: bool,
+}
+
+impl RouteAccount {
+    fn unmet_requirement(&self) -> UnmetRequirement {
+        let Self { route_id, account_slot, .. } = self;
+        let message = format!(
+            "the route `{route_id}` of the model policy names the account `{account_slot}`, which this server does not \
+             have: add it to `[[providers]]` in `fairway.toml`"
+        );
+        unmet("provider_account", "provider_account_missing", message)
+    }
+}
+
+/// The routes without an account, if no route has one.
+pub(super) fn unmet_account_requirements(routes: &[RouteAccount]) -> Vec<UnmetRequirement> {
+    if routes.iter().any(|route| route.is_configured) {
+        return Vec::new();
+    }
+    routes.iter().map(RouteAccount::unmet_requirement).collect()
+}
+
+/// The routes without an account, if another route has one: runs then skip them.
+pub(super) fn account_warnings(routes: &[RouteAccount]) -> Vec<UnmetRequirement> {
+    if !routes.iter().any(|route| route.is_configured) {
+        return Vec::new();
+    }
+    routes.iter().filter(|route| !route.is_configured).map(RouteAccount::unmet_requirement).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route(account: &str, is_configured: bool) -> RouteAccount {
+        RouteAccount { route_id: format!("to-{account}"), account_slot: account.to_owned(), is_configured }
+    }
+
+    #[test]
+    fn blocks_without_any_account_and_warns_about_a_missing_one() {
+        for (routes, unmet, warned) in [
+            (vec![], 0, 0),
+            (vec![route("a", true), route("b", true)], 0, 0),
+            (vec![route("a", false), route("b", true)], 0, 1),
+            (vec![route("a", true), route("b", false)], 0, 1),
+            (vec![route("a", false), route("b", false)], 2, 0),
+        ] {
+            let (missing, warnings) = (unmet_account_requirements(&routes), account_warnings(&routes));
+            assert_eq!((missing.len(), warnings.len()), (unmet, warned), "{routes:?}");
+            for found in missing.iter().chain(&warnings) {
+                assert_eq!((found.gate, found.code), ("provider_account", "provider_account_missing"));
+            }
+        }
+    }
+}
