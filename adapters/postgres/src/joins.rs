@@ -4,16 +4,12 @@ use crate::schema::{
     approval, approval_note, asset, asset_version, asset_version_note, contract_revocation, contract_revocation_reason,
     execution, namespace, share_link, workload, workspace,
 };
-use diesel::sql_types::{Record, Uuid};
 
 diesel::allow_tables_to_appear_in_same_query!(namespace, workload, workspace);
 diesel::allow_tables_to_appear_in_same_query!(execution, share_link);
 diesel::allow_tables_to_appear_in_same_query!(approval, approval_note);
 diesel::allow_tables_to_appear_in_same_query!(asset, asset_version, asset_version_note);
 diesel::allow_tables_to_appear_in_same_query!(contract_revocation, contract_revocation_reason);
-
-/// A key of a tenant and an identifier, compared as a whole.
-pub(crate) type UuidPair = Record<(Uuid, Uuid)>;
 
 #[diesel::declare_sql_function]
 extern "SQL" {

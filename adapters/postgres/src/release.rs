@@ -50,7 +50,7 @@ use fairway_domain::{
     tenant::TenantScope,
     time::Timestamp,
 };
-pub(crate) use load::{ReleaseLoader, soaked_after};
+pub(crate) use load::ReleaseLoader;
 pub(crate) use rows::{DEPLOYMENT_COLUMNS, deployment};
 use rows::{RELEASE_COLUMNS, StoredArtifact, release};
 use transition::PendingTransition;
@@ -435,7 +435,12 @@ impl DeploymentStore for Database {
     }
 
     async fn list_serving(&self, after: Option<TenantRelease>, limit: u32) -> Result<Vec<TenantRelease>, StoreError> {
-        load::serving_after(self, after, limit).await
+        static SERVING: Query = Query::new(
+            "SELECT tenant_id, release_id FROM release
+            WHERE state = 'active' AND (tenant_id, release_id) > (SELECT after_tenant, after_release FROM input)
+            ORDER BY tenant_id, release_id LIMIT (SELECT max_rows FROM input)",
+        );
+        self.releases_after(&SERVING, after, limit).await
     }
 
     async fn commit_lane_change(

@@ -3,7 +3,6 @@
 use crate::{
     database::Database,
     guarded::{Guarded, Input, Query},
-    release::soaked_after,
     row::{RowExt, decode},
 };
 use async_trait::async_trait;
@@ -53,7 +52,13 @@ impl RolloutStore for Database {
     }
 
     async fn list_soaked(&self, after: Option<TenantRelease>, limit: u32) -> Result<Vec<TenantRelease>, StoreError> {
-        soaked_after(self, after, limit).await
+        static SOAKED: Query = Query::new(
+            "SELECT tenant_id, release_id FROM release
+            WHERE rollout_status = 'in_progress' AND rollout_auto_advance AND soak_ends_at <= fairway_now()
+                AND (tenant_id, release_id) > (SELECT after_tenant, after_release FROM input)
+            ORDER BY tenant_id, release_id LIMIT (SELECT max_rows FROM input)",
+        );
+        self.releases_after(&SOAKED, after, limit).await
     }
 
     async fn commit_hold(&self, scope: TenantScope, change: Change<Release>) -> Result<(), CommitError> {

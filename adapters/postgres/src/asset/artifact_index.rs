@@ -3,12 +3,11 @@
 use crate::{
     database::Database,
     guarded::{Input, Query},
-    joins::UuidPair,
     row::{RowExt as _, decode},
     schema::{asset_version, installation},
 };
 use async_trait::async_trait;
-use diesel::{ExpressionMethods as _, IntoSql as _, QueryDsl as _};
+use diesel::QueryDsl as _;
 use fairway_domain::{
     asset::{
         artifact_index::{ArtifactIndex, VersionKey, VersionRow},
@@ -19,6 +18,7 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 use time::OffsetDateTime;
+use tokio_postgres::Row;
 use uuid::Uuid;
 
 /// Hours between two sweeps of the artifact store, across all processes.
@@ -27,21 +27,20 @@ const SWEEP_HOURS: i32 = 6;
 #[async_trait]
 impl ArtifactIndex for Database {
     async fn versions_after(&self, behind: Option<VersionKey>, limit: u32) -> Result<Vec<VersionKey>, StoreError> {
+        static READ: Query = Query::new(
+            "SELECT tenant_id, asset_version_id FROM asset_version
+            WHERE (tenant_id, asset_version_id) > (SELECT after_tenant, after_version FROM input)
+            ORDER BY tenant_id, asset_version_id LIMIT (SELECT max_rows FROM input)",
+        );
         // No row has the nil UUID, so it sorts before the first row.
-        let after =
+        let (tenant, version) =
             behind.map_or((Uuid::nil(), Uuid::nil()), |seen| (seen.tenant_id.uuid(), seen.asset_version_id.uuid()));
-        let key = (asset_version::tenant_id, asset_version::asset_version_id);
-        let next = || {
-            asset_version::table
-                .filter(key.into_sql::<UuidPair>().gt(after))
-                .order(key)
-                .limit(i64::from(limit))
-                .select(key)
+        let input =
+            Input::one().with("after_tenant", tenant).with("after_version", version).with("max_rows", i64::from(limit));
+        let key = |row: &Row| {
+            Ok(VersionKey { tenant_id: row.id("tenant_id")?, asset_version_id: row.id("asset_version_id")? })
         };
-        let keys: Vec<(Uuid, Uuid)> = self.load("keys of versions", next).await?;
-        let key =
-            |(tenant, version): (Uuid, Uuid)| VersionKey { tenant_id: tenant.into(), asset_version_id: version.into() };
-        Ok(keys.into_iter().map(key).collect())
+        self.fetch(&READ, input).await?.iter().map(key).collect()
     }
 
     async fn find_row(&self, scope: TenantScope, version: AssetVersionId) -> Result<Option<VersionRow>, StoreError> {

@@ -54,7 +54,10 @@ async fn distinguishes_unknown_models_and_refused_content() {
             assert_eq!(failed, [ProviderFailure { status: Some(status), ..error.into() }; 2], "{protocol:?}");
         }
         // The body only explains: an endless one delays nothing for long, and a broken one changes nothing.
-        for script in [ScriptedResponse::status(404, "{\"error\": ").hanging(), ScriptedResponse::status(404, "{").reset_before_end()] {
+        for script in [
+            ScriptedResponse::status(404, "{\"error\": ").hanging(),
+            ScriptedResponse::status(404, "{").reset_before_end(),
+        ] {
             assert_eq!(failure(protocol, script).await.map(|failed| failed.error), [ProviderError::Refused; 2]);
         }
     }
