@@ -12,6 +12,7 @@ mod queue;
 mod resolve_unknown;
 mod review;
 mod start;
+mod usage;
 
 pub(crate) use accept::AcceptCommitter;
 pub(crate) use evidence::EvidenceLoader;
@@ -43,6 +44,7 @@ use fairway_domain::{
             LeaseState, LeaseStore, RunLocation, RunState, RunStore, WorkloadWithDeployment,
         },
         progress::ProgressRecord,
+        usage::RunSummary,
     },
     id::{ApprovalId, ArtifactId, ExecutionId},
     idempotency::{KeyedOutcome, RequestKey},
@@ -51,6 +53,7 @@ use fairway_domain::{
     store::{CommitError, Page, PageRequest, StoreError},
     tenant::TenantScope,
 };
+use std::collections::HashMap;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
@@ -212,6 +215,14 @@ impl ExecutionStore for Database {
         page: PageRequest,
     ) -> Result<Page<Execution>, StoreError> {
         list::list(self, scope, filter, page).await
+    }
+
+    async fn summaries(
+        &self,
+        scope: TenantScope,
+        ids: &[ExecutionId],
+    ) -> Result<HashMap<ExecutionId, RunSummary>, StoreError> {
+        usage::summaries(self, scope, ids).await
     }
 
     async fn evidence(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<EvidenceRecord>, StoreError> {

@@ -274,6 +274,7 @@ fn stores(database: &Database, access: Option<&AccessStoreDecorator>) -> Stores 
         recommendations: shared.clone(),
         rollouts: shared.clone(),
         executions: shared.clone(),
+        usage: shared.clone(),
         runs: shared.clone(),
         leases: shared.clone(),
         reviews: shared.clone(),
@@ -323,7 +324,10 @@ impl Process {
             clock,
             ids,
         } = parts;
-        let gateways = Gateways { artifacts, provider, http_caller: outward, code_gateway: gateway, clock, ids };
+        let metrics = Metrics::new()?;
+        let run_observer = Arc::new(metrics.runs().clone());
+        let gateways =
+            Gateways { artifacts, provider, http_caller: outward, code_gateway: gateway, run_observer, clock, ids };
         let services = Services::new(stores(&relays, access.as_ref()), gateways, runs);
         Ok(Self {
             url,
@@ -334,7 +338,7 @@ impl Process {
             max_waiting: settings.waiting_line,
             mode,
             dispatch: settings.dispatch,
-            metrics: Metrics::new()?,
+            metrics,
             provider_plugins: provider_plugins(&settings.providers),
             cursor_key: Arc::default(),
             shutdown: ShutdownSignal::default(),

@@ -135,7 +135,15 @@ fn filters(now: OffsetDateTime) -> Vec<ExecutionFilter> {
             for status in statuses {
                 for (since, until) in [(None, None), (months(6), months(3))] {
                     let visible_scopes = visible_scopes.clone();
-                    filters.push(ExecutionFilter { workload, release, status, since, until, visible_scopes });
+                    filters.push(ExecutionFilter {
+                        workload,
+                        release,
+                        status,
+                        since,
+                        until,
+                        visible_scopes,
+                        ..ExecutionFilter::default()
+                    });
                 }
             }
         }
