@@ -433,6 +433,11 @@ impl Process {
         &self.shutdown
     }
 
+    /// The metrics of this process.
+    pub(crate) const fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
     /// The operations over the connections of the background tasks.
     #[must_use]
     pub const fn services(&self) -> &Services {

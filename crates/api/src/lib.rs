@@ -34,4 +34,5 @@ mod share_link;
 mod system;
 pub mod telemetry;
 mod tenant;
+mod worker_metrics;
 mod workload;

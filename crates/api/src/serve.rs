@@ -6,6 +6,7 @@ use crate::{
     config::{Database, LocalModeExposure, Settings},
     http::{connection::GuardedConnection, shutdown::ShutdownSignal},
     local_mode::warn_of_exposure_forever,
+    worker_metrics,
 };
 use actix_http::{HttpService, Protocol};
 use actix_server::Server;
@@ -423,6 +424,7 @@ pub async fn run_worker(settings: &Settings) -> anyhow::Result<()> {
     }
     let process = Process::new(settings, address, Adapters::of(settings)?)?;
     let mut relays = process.start_worker(RunWorkers::Enabled)?;
+    worker_metrics::start(settings.worker_metrics_bind, process.metrics(), &mut relays)?;
     tracing::info!("worker started");
     tokio::select! {
         _ = terminate.recv() => {}

@@ -11,7 +11,7 @@ use crate::{
     database::Database,
     guarded::Query,
     list_permits::PAGE_BYTES,
-    pagination::{UnionArm, Values},
+    pagination::{MAX_UNMEASURED_ROW_BYTES, UnionArm, Values},
     row::{RowExt, decode},
 };
 use async_trait::async_trait;
@@ -71,7 +71,15 @@ pub(super) async fn summaries(
         return Ok(HashMap::new());
     }
     let keys: Vec<(Uuid, Uuid)> = ids.iter().map(|id| (scope.tenant().uuid(), id.uuid())).collect();
-    let rows = database.fetch(&SUMMARIZE, batch_of_runs(&keys)).await?;
+    let input = batch_of_runs(&keys);
+    let rows = match ids.len() {
+        1 => database.fetch(&SUMMARIZE, input).await?,
+        // The runs of a page hold the permit of a list, so that one caller leaves connections to others.
+        count => {
+            let bytes = MAX_UNMEASURED_ROW_BYTES.saturating_mul(count).min(PAGE_BYTES);
+            database.read_list_by_month(bytes, SUMMARIZE.text(&input)?, &input.params()).await?
+        }
+    };
     let summary = |row: &Row| {
         Ok((
             row.id("execution_id")?,

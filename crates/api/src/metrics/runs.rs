@@ -23,6 +23,8 @@ const MAX_WORKLOADS: usize = 100;
 const OTHER: &str = "(other)";
 /// Histogram buckets of run durations, in seconds: up to the default deadline.
 const DURATION_BUCKETS: [f64; 11] = [0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0, 600.0];
+/// The directions of tokens.
+const DIRECTIONS: [&str; 2] = ["input", "output"];
 /// The statuses of ended runs.
 const ENDED: [Status; 5] = [Status::Completed, Status::Failed, Status::Denied, Status::Cancelled, Status::Unknown];
 
@@ -60,6 +62,12 @@ impl RunMetrics {
         for collector in collectors {
             registry.register(collector)?;
         }
+        // Series from the start, likewise.
+        durations.with_label_values(&[OTHER, Status::Completed.as_str()]);
+        for direction in DIRECTIONS {
+            tokens.with_label_values(&[OTHER, direction]);
+        }
+        cost.with_label_values(&[OTHER]);
         Ok(Self { ends, durations, tokens, cost, labels: Arc::default() })
     }
 
@@ -91,7 +99,7 @@ impl RunObserver for RunMetrics {
             return;
         }
         let label = self.label(workload);
-        for (direction, tokens) in [("input", usage.tokens_in), ("output", usage.tokens_out)] {
+        for (direction, tokens) in DIRECTIONS.into_iter().zip([usage.tokens_in, usage.tokens_out]) {
             self.tokens.with_label_values(&[&label, direction]).inc_by(tokens.unwrap_or_default());
         }
         if let Some(cost) = usage.cost_micros {
@@ -142,7 +150,8 @@ mod tests {
         metrics.runs().run_ended(workload(9_999, None), Status::Failed, Duration::ZERO);
         let text = metrics.render().unwrap();
         let counts = text.lines().filter(|line| line.starts_with("fairway_execution_duration_seconds_count"));
-        assert_eq!(counts.count(), MAX_WORKLOADS + 1);
+        // The failed runs, and the series of completed runs from the start.
+        assert_eq!(counts.count(), MAX_WORKLOADS + 2);
         let other = r#"fairway_execution_duration_seconds_count{status="failed",workload="(other)"} 21"#;
         assert!(text.contains(other), "{text}");
         assert!(text.contains(r#"fairway_executions_total{status="failed"} 121"#), "{text}");
