@@ -38,6 +38,10 @@ impl Provider for PricedProvider {
     async fn embed(&self, _call: &EmbeddingCall) -> Result<Embeddings, ProviderFailure> {
         Err(ProviderError::Unsupported.into())
     }
+
+    fn residency(&self, _account_slot: &str) -> Option<&str> {
+        None
+    }
 }
 
 async fn start() -> (TestApp, Arc<PricedProvider>) {
