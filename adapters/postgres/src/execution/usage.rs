@@ -41,9 +41,14 @@ fn model_calls(of_run: &str) -> String {
     )
 }
 
+/// A sum within the range of `bigint`; null if no value is known. `least` alone would ignore the null.
+fn bounded_sum(values: &str, name: &str) -> String {
+    format!("CASE WHEN count({values}) > 0 THEN least(sum({values}), 9223372036854775807)::bigint END AS {name}")
+}
+
 /// The sums of a number over model calls, without the overflow of a provider's absurd counts.
 fn sum_of(name: &str) -> String {
-    format!("least(sum((call ->> '{name}')::numeric), 9223372036854775807)::bigint AS {name}")
+    bounded_sum(&format!("(call ->> '{name}')::numeric"), name)
 }
 
 fn sums() -> String {
@@ -192,7 +197,7 @@ fn usage_sql(
 }
 
 fn total_of(name: &str) -> String {
-    format!("least(sum(used.{name}), 9223372036854775807)::bigint AS {name}")
+    bounded_sum(&format!("used.{name}"), name)
 }
 
 /// The rows of an arm, with the duration in milliseconds.
