@@ -12,6 +12,7 @@ mod resolve_unknown;
 mod review;
 mod start;
 mod steps_and_lineage;
+mod usage;
 
 pub(crate) use accept::AcceptCommitter;
 pub(crate) use evidence::EvidenceLoader;
@@ -45,6 +46,7 @@ use fairway_domain::{
             LeaseState, LeaseStore, RunLocation, RunState, RunStore, WorkloadWithDeployment,
         },
         progress::ProgressRecord,
+        usage::RunSummary,
     },
     id::{ApprovalId, ArtifactId, ExecutionId},
     idempotency::{KeyedOutcome, RequestKey},
@@ -53,6 +55,7 @@ use fairway_domain::{
     store::{CommitError, Page, PageRequest, StoreError},
     tenant::TenantScope,
 };
+use std::collections::HashMap;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
@@ -218,6 +221,14 @@ impl ExecutionStore for Database {
         page: PageRequest,
     ) -> Result<Page<Execution>, StoreError> {
         list::list(self, scope, filter, page).await
+    }
+
+    async fn summaries(
+        &self,
+        scope: TenantScope,
+        ids: &[ExecutionId],
+    ) -> Result<HashMap<ExecutionId, RunSummary>, StoreError> {
+        usage::summaries(self, scope, ids).await
     }
 
     async fn evidence(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<EvidenceRecord>, StoreError> {

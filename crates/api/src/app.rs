@@ -155,6 +155,7 @@ fn workload_routes(config: &mut impl RouteConfig) {
 fn run_routes(config: &mut impl RouteConfig) {
     config
         .service(execution::list::list_executions)
+        .service(execution::usage::read_usage)
         .service(execution::read_execution)
         .service(execution::cancel::cancel_execution)
         .service(execution::review::read_execution_review)

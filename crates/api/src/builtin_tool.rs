@@ -186,9 +186,6 @@ impl ToolCallContext<'_> {
             wait: WaitMode::End(None),
         };
         let run = api.services.executions.execute_flow(api.mode, claims, request_id, &wanted, key).await?;
-        if !run.replayed {
-            api.metrics.execution(run.execution.status);
-        }
         Ok(run)
     }
 }

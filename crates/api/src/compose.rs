@@ -273,6 +273,7 @@ fn stores(database: &Database, access: Option<&AccessStoreDecorator>) -> Stores 
         recommendations: shared.clone(),
         rollouts: shared.clone(),
         executions: shared.clone(),
+        usage: shared.clone(),
         runs: shared.clone(),
         leases: shared.clone(),
         reviews: shared.clone(),
@@ -322,7 +323,10 @@ impl Process {
             clock,
             ids,
         } = parts;
-        let gateways = Gateways { artifacts, provider, http_caller: outward, code_gateway: gateway, clock, ids };
+        let metrics = Metrics::new()?;
+        let run_observer = Arc::new(metrics.runs().clone());
+        let gateways =
+            Gateways { artifacts, provider, http_caller: outward, code_gateway: gateway, run_observer, clock, ids };
         let services = Services::new(stores(&relays, access.as_ref()), gateways, runs);
         Ok(Self {
             url,
@@ -333,7 +337,7 @@ impl Process {
             max_waiting: settings.waiting_line,
             mode,
             dispatch: settings.dispatch,
-            metrics: Metrics::new()?,
+            metrics,
             provider_plugins: provider_plugins(&settings.providers),
             cursor_key: Arc::default(),
             shutdown: ShutdownSignal::default(),
@@ -426,6 +430,11 @@ impl Process {
     #[must_use]
     pub const fn shutdown_signal(&self) -> &ShutdownSignal {
         &self.shutdown
+    }
+
+    /// The metrics of this process.
+    pub(crate) const fn metrics(&self) -> &Metrics {
+        &self.metrics
     }
 
     /// The operations over the connections of the background tasks.

@@ -38,6 +38,8 @@ use url::Url;
 pub struct Settings {
     /// Address that the server listens on.
     pub bind: SocketAddr,
+    /// Address at which a worker process serves its metrics.
+    pub worker_metrics_bind: Option<SocketAddr>,
     /// Directory of the server's own files.
     pub data_dir: PathBuf,
     /// The database of the service.
@@ -197,6 +199,7 @@ impl Settings {
         let database = raw.read(&setting::DATABASE_URL, parsers::database)?;
         let settings = Self {
             bind,
+            worker_metrics_bind: raw.read_optional(&setting::WORKER_METRICS_BIND, parsers::address)?,
             migrate_database: raw
                 .read_optional(&setting::MIGRATE_DATABASE_URL, parsers::database)?
                 .unwrap_or_else(|| database.clone()),
@@ -300,6 +303,9 @@ impl Settings {
         match self.auth_mode {
             // Local mode trusts every caller, so only this machine may reach it.
             AuthMode::Local if !self.bind.ip().is_loopback() => Err(ConfigError::LocalModeExposed),
+            AuthMode::Local if self.worker_metrics_bind.is_some_and(|bind| !bind.ip().is_loopback()) => {
+                Err(ConfigError::WorkerMetricsExposed)
+            }
             AuthMode::Local => match (self.proxy_setting(), self.local_mode_exposure) {
                 (Some(setting), LocalModeExposure::Refused) => {
                     Err(ConfigError::LocalModeBehindProxy { key: setting.key, variable: setting.variable })

@@ -10,6 +10,8 @@ pub(crate) mod resolve_unknown;
 pub(crate) mod review;
 pub(crate) mod stream_limit;
 pub(crate) mod tool;
+pub(crate) mod usage;
+mod view;
 
 use crate::memory::parse_session;
 use crate::{
@@ -36,14 +38,14 @@ use actix_web::{
 };
 use fairway_domain::{
     access::{Caller, on_behalf_of::OnBehalfOfFields},
-    execution::{Execution, RunError, Status, StepRow},
+    execution::{Execution, RunError, Status},
     id::ExecutionId,
     memory::MAX_SESSION_CHARS,
     share_link::{TokenHash, is_guest},
     slug::{MAX_SLUG, Slug},
 };
 use fairway_operations::{
-    execution::{ExecuteRequest, ExecuteResult as Run, ExecutionDetail, RunPayload, WaitMode},
+    execution::{ExecuteRequest, ExecuteResult as Run, RunPayload, WaitMode},
     share_link::RuntimeRequest,
 };
 use serde::{Deserialize, Serialize};
@@ -51,6 +53,7 @@ use serde_json::{Map, Value};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 use validator::Validate;
+pub(crate) use view::ExecutionView;
 
 /// A run to start.
 #[derive(Deserialize, ToSchema, Validate)]
@@ -149,70 +152,6 @@ impl ErrorView {
     }
 }
 
-/// A run with its status.
-#[derive(Serialize, ToSchema)]
-#[schema(as = Execution)]
-pub(crate) struct ExecutionView {
-    execution_id: Uuid,
-    workload_id: Uuid,
-    release_id: Uuid,
-    environment: String,
-    lane: &'static str,
-    submitted_by: String,
-    /// The service that acted on behalf of the submitter; null without delegation.
-    delegated_by: Option<String>,
-    /// `queued`, `running`, `awaiting_review`, `completed`, `failed`, `denied`, `cancelled` or `unknown`.
-    status: &'static str,
-    /// `success`, `failure`, `denied`, `cancelled`, `timeout` or `unknown`; null until the run ends.
-    outcome: Option<&'static str>,
-    error: Option<ErrorView>,
-    /// The reason code of the policy decision.
-    reason_code: String,
-    #[schema(format = DateTime)]
-    started_at: String,
-    #[schema(format = DateTime)]
-    completed_at: Option<String>,
-    /// The steps, in order; null in lists, and for a submitter without permission to view executions.
-    steps: Option<Vec<StepView>>,
-    /// The result; only its submitter sees it.
-    queued_result: Option<QueuedResult>,
-}
-
-/// The record of a step.
-#[derive(Serialize, ToSchema)]
-#[schema(as = ExecutionStep)]
-struct StepView {
-    step_id: String,
-    /// `task`, `llm_call` or `return`.
-    step_type: String,
-    /// Error code of a failed step; else null.
-    error_code: Option<String>,
-    duration_us: u64,
-}
-
-impl StepView {
-    fn of(step: &StepRow) -> Self {
-        Self {
-            step_id: step.step_id.clone(),
-            step_type: step.step_type.clone(),
-            error_code: step.failure.clone(),
-            duration_us: u64::try_from(step.duration.as_micros()).unwrap_or(u64::MAX),
-        }
-    }
-}
-
-/// The result of a run.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct QueuedResult {
-    result: Value,
-    /// Standard output of a script; absent for other runs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(required = false, value_type = String)]
-    stdout: Option<String>,
-    #[schema(format = DateTime)]
-    result_at: String,
-}
-
 /// The stored result: output and provider metadata.
 #[derive(Deserialize)]
 struct StoredOutput {
@@ -251,32 +190,6 @@ fn parse_stored_output(execution: &Execution) -> Result<Option<StoredOutput>, Ap
         .map(serde_json::from_str)
         .transpose()
         .map_err(|error| ApiError::internal().log_cause(&error))
-}
-
-impl ExecutionView {
-    fn of(execution: &Execution, steps: Option<&[StepRow]>) -> Result<Self, ApiError> {
-        let completed_at = execution.finished_at.map(|at| at.to_string());
-        let queued_result = parse_stored_output(execution)?
-            .zip(completed_at.clone())
-            .map(|(stored, result_at)| QueuedResult { stdout: stored.stdout(), result: stored.output, result_at });
-        Ok(Self {
-            execution_id: execution.execution_id.uuid(),
-            workload_id: execution.workload_id.uuid(),
-            release_id: execution.release_id.uuid(),
-            environment: execution.environment.to_string(),
-            lane: execution.lane.as_str(),
-            submitted_by: execution.submitter.to_string(),
-            delegated_by: execution.delegate.as_ref().map(ToString::to_string),
-            status: execution.status.as_str(),
-            outcome: execution.outcome.map(fairway_domain::execution::ExecutionOutcome::as_str),
-            error: execution.error.as_ref().map(ErrorView::of),
-            reason_code: execution.reason_code.clone(),
-            started_at: execution.started_at.to_string(),
-            completed_at,
-            steps: steps.map(|steps| steps.iter().map(StepView::of).collect()),
-            queued_result,
-        })
-    }
 }
 
 /// Executes a workload and returns its result.
@@ -342,9 +255,6 @@ pub(crate) async fn execute_workload(
         Some(ExecuteRequest { slug, environment, payload, lane, session, wait, on_behalf_of, link, address })
     })?;
     let run = api.services.executions.execute(api.mode, &claims, request_id(), &wanted, key.as_ref()).await?;
-    if !run.replayed {
-        api.metrics.execution(run.execution.status);
-    }
     if run.replayed && is_guest(claims.actor.kind()) {
         return replay_to_guest(&run);
     }
@@ -470,7 +380,6 @@ pub(crate) async fn read_execution(
 ) -> Result<HttpResponse, ApiError> {
     let token = result_token(request.headers())?;
     let caller = identify_runtime_caller(&api, arrival, *execution, token.as_ref()).await?;
-    let ExecutionDetail { execution, steps } =
-        api.services.execution_reader.execution_detail(&caller, *execution, token.as_ref()).await?;
-    Ok(ResourceResponse::ok(&ExecutionView::of(&execution, steps.as_deref())?).into_response())
+    let detail = api.services.execution_reader.execution_detail(&caller, *execution, token.as_ref()).await?;
+    Ok(ResourceResponse::ok(&ExecutionView::of_detail(&detail)?).into_response())
 }

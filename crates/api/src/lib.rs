@@ -36,4 +36,5 @@ mod system;
 pub mod telemetry;
 mod tenant;
 mod value_rules;
+mod worker_metrics;
 mod workload;

@@ -2,12 +2,14 @@
 //!
 //! INVARIANT: every label has a closed set of values. Routes are patterns, never paths that a client chose.
 
-use fairway_domain::execution::Status;
+mod runs;
+
 use fairway_postgres::InFlight;
 use prometheus::{
     Encoder as _, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry, TextEncoder,
     core::Collector,
 };
+pub use runs::RunMetrics;
 use std::{
     fs,
     sync::{Arc, Mutex, PoisonError},
@@ -89,7 +91,7 @@ pub struct Metrics {
     registry: Registry,
     requests: IntCounterVec,
     durations: HistogramVec,
-    executions: IntCounterVec,
+    runs: RunMetrics,
     refused_for_load: IntCounter,
     delayed_refusals: IntCounter,
     waiting: IntGauge,
@@ -111,12 +113,7 @@ impl Metrics {
         let durations =
             HistogramOpts::new("fairway_http_request_duration_seconds", "Time from arrival to the response.");
         let durations = HistogramVec::new(durations.buckets(DURATION_BUCKETS.to_vec()), &["method", "route"])?;
-        let executions = Opts::new("fairway_executions_total", "Executions that reached a status.");
-        let executions = IntCounterVec::new(executions, &["status"])?;
-        for status in Status::ALL {
-            // A series from the start distinguishes "none yet" from "not measured".
-            executions.with_label_values(&[status.as_str()]).reset();
-        }
+        let runs = RunMetrics::register(&registry)?;
         let refused_for_load =
             IntCounter::new("fairway_http_refused_for_load_total", "Requests answered 503 because of overload.")?;
         let delayed_refusals = IntCounter::new(
@@ -127,10 +124,9 @@ impl Metrics {
         let memory = IntGauge::new("process_resident_memory_bytes", "Resident memory of this process.")?;
         let files = IntGauge::new("process_open_fds", "Open files and sockets of this process.")?;
         let threads = IntGauge::new("process_threads", "Threads of this process.")?;
-        let collectors: [Box<dyn Collector>; 9] = [
+        let collectors: [Box<dyn Collector>; 8] = [
             Box::new(requests.clone()),
             Box::new(durations.clone()),
-            Box::new(executions.clone()),
             Box::new(refused_for_load.clone()),
             Box::new(delayed_refusals.clone()),
             Box::new(waiting.clone()),
@@ -146,7 +142,7 @@ impl Metrics {
             registry,
             requests,
             durations,
-            executions,
+            runs,
             refused_for_load,
             delayed_refusals,
             waiting,
@@ -164,9 +160,10 @@ impl Metrics {
         self.durations.with_label_values(&[method, facts.route]).observe(facts.elapsed.as_secs_f64());
     }
 
-    /// Counts an execution that reached a status.
-    pub fn execution(&self, status: Status) {
-        self.executions.with_label_values(&[status.as_str()]).inc();
+    /// The metrics of runs.
+    #[must_use]
+    pub const fn runs(&self) -> &RunMetrics {
+        &self.runs
     }
 
     /// Counts a request that is refused for load, and whether its response is delayed.
@@ -230,14 +227,11 @@ mod tests {
             RequestFacts { method: Method::Get, route: "/v1/x/{id}", status: 204, elapsed: Duration::from_millis(3) };
         metrics.clone().request(&facts);
         metrics.request(&RequestFacts { status: 299, ..facts });
-        metrics.execution(Status::Completed);
         let text = metrics.render().unwrap();
         for line in [
             r#"fairway_http_requests_total{method="GET",route="/v1/x/{id}",status="2xx"} 2"#,
             r#"fairway_http_request_duration_seconds_bucket{method="GET",route="/v1/x/{id}",le="0.0025"} 0"#,
             r#"fairway_http_request_duration_seconds_bucket{method="GET",route="/v1/x/{id}",le="0.005"} 2"#,
-            r#"fairway_executions_total{status="completed"} 1"#,
-            r#"fairway_executions_total{status="failed"} 0"#,
         ] {
             assert!(text.contains(line), "{line}\n{text}");
         }

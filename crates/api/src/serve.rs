@@ -7,6 +7,7 @@ use crate::{
     http::{connection::GuardedConnection, shutdown::ShutdownSignal},
     local_mode::warn_of_exposure_forever,
     provider_check::warn_of_unreadable_keys,
+    worker_metrics,
 };
 use actix_http::{HttpService, Protocol};
 use actix_server::Server;
@@ -430,6 +431,7 @@ pub async fn run_worker(settings: &Settings) -> anyhow::Result<()> {
     let process = Process::new(settings, address, Adapters::of(settings)?)?;
     warn_of_unreadable_keys(settings).await?;
     let mut relays = process.start_worker(RunWorkers::Enabled)?;
+    worker_metrics::start(settings.worker_metrics_bind, process.metrics(), &mut relays)?;
     tracing::info!("worker started");
     tokio::select! {
         _ = terminate.recv() => {}

@@ -2,7 +2,7 @@
 
 use crate::{
     asset, audit, completions_and_manpages, evidence, execution, failure::Failure, flow, login, output::Format, policy,
-    prompt, release, run, session::Session, sync, workload,
+    prompt, release, run, session::Session, sync, usage, workload,
 };
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use std::env;
@@ -67,9 +67,11 @@ enum Command {
     /// Manage releases, the versions that a workload runs with
     #[command(subcommand)]
     Releases(release::Command),
-    /// List, show, await and cancel executions
+    /// List, show, explain, await and cancel executions
     #[command(subcommand)]
     Executions(execution::Command),
+    /// Show totals of ended runs: failures, tokens, cost and durations
+    Usage(usage::Arguments),
     /// Show the evidence for an answer
     #[command(subcommand)]
     Evidence(evidence::Command),
@@ -124,6 +126,7 @@ pub(crate) fn run(line: CommandLine) -> Result<(), Failure> {
         Command::Flows(command) => flow::run(&command, &session),
         Command::Releases(command) => release::run(&command, &session),
         Command::Executions(command) => execution::run(&command, &session),
+        Command::Usage(arguments) => usage::run(&arguments, &session),
         Command::Evidence(command) => evidence::run(&command, &session),
         Command::Audit(command) => audit::run(&command, &session),
         Command::Sync(command) => sync::run(&command, &session),

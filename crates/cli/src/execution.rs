@@ -1,40 +1,29 @@
 //! Commands for executions.
 
-use crate::{failure::Failure, output::Column, run, server::required_string, session::Session, workload};
+mod explain;
+mod list;
+
+use crate::{failure::Failure, run, session::Session};
 use clap::Subcommand;
 use serde_json::json;
-
-const COLUMNS: [Column; 6] = [
-    ("EXECUTION", "/execution_id"),
-    ("STATUS", "/status"),
-    ("ENVIRONMENT", "/environment"),
-    ("LANE", "/lane"),
-    ("BY", "/submitted_by"),
-    ("STARTED", "/started_at"),
-];
 
 /// Execution commands.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// List executions, newest first
-    #[command(after_help = "Example:\n  fairway executions list --workload ticket-classifier --status failed")]
-    List {
-        /// Only executions of this workload
-        #[arg(long, value_name = "SLUG")]
-        workload: Option<String>,
-        /// Only executions of this release
-        #[arg(long, value_name = "ID")]
-        release: Option<String>,
-        /// Only executions in this status, such as running
-        #[arg(long)]
-        status: Option<String>,
-        /// The maximum number of executions
-        #[arg(long, default_value_t = 50)]
-        limit: usize,
-    },
+    #[command(
+        after_help = "Examples:\n  fairway executions list --workload ticket-classifier --status failed\n  fairway executions list --since 2h --error deadline_exceeded --by user:ada"
+    )]
+    List(list::Arguments),
     /// Show one execution
     #[command(after_help = "Example:\n  fairway executions show 019a... --output json")]
     Show {
+        /// The execution's id
+        id: String,
+    },
+    /// Explain on one page why an execution ended as it did, and what to do next
+    #[command(after_help = "Example:\n  fairway executions explain 019a...")]
+    Explain {
         /// The execution's id
         id: String,
     },
@@ -57,17 +46,9 @@ pub(crate) enum Command {
 pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
     let (output, server) = session.open()?;
     match command {
-        Command::List { workload, release, status, limit } => {
-            let of_workload = workload.as_deref().map(|slug| workload::find_workload(&server, slug)).transpose()?;
-            let mut query = Vec::new();
-            if let Some(workload) = &of_workload {
-                query.push(("workload_id", required_string(workload, "workload_id")?));
-            }
-            query.extend(release.as_deref().map(|id| ("release_id", id)));
-            query.extend(status.as_deref().map(|status| ("status", status)));
-            output.list(&server.list_first(&["executions"], &query, *limit)?, &COLUMNS)
-        }
+        Command::List(arguments) => list::run(arguments, &server, output),
         Command::Show { id } => output.one(&server.get(&["executions", id], &[])?),
+        Command::Explain { id } => explain::run(id, &server, output),
         Command::Wait { id, wait_options: patience } => run::wait_for_run(&server, output, id, patience),
         Command::Cancel { id } => output.one(&server.post(&["executions", id, "cancel"], &json!({}))?),
     }

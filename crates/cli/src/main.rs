@@ -10,6 +10,7 @@ mod failure;
 mod file;
 mod flow;
 mod login;
+mod measure;
 mod output;
 mod policy;
 mod profile;
@@ -20,6 +21,7 @@ mod server;
 mod session;
 mod sync;
 mod text;
+mod usage;
 mod workload;
 
 use command_line::CommandLine;

@@ -52,6 +52,14 @@ pub(crate) struct Server {
     workspace_id: OnceLock<String>,
 }
 
+/// Items of a list.
+pub(crate) struct Page {
+    /// The items.
+    pub(crate) items: Vec<Value>,
+    /// The cursor of the page after them, if there is one.
+    pub(crate) cursor: Option<String>,
+}
+
 /// Query parameters as names and values.
 pub(crate) type Query<'q> = &'q [(&'q str, &'q str)];
 
@@ -144,6 +152,15 @@ impl Server {
     /// # Errors
     /// When a page is not a list, a link leads to another origin, or the list exceeds its page limit.
     pub(crate) fn list_first(&self, path: &[&str], query: Query<'_>, limit: usize) -> Result<Vec<Value>, Failure> {
+        self.list_page(path, query, limit).map(|page| page.items)
+    }
+
+    /// Reads the first items of a list, and the cursor of the page after them. Beyond the server's page size, there is
+    /// no cursor.
+    ///
+    /// # Errors
+    /// As [`Self::list_first`].
+    pub(crate) fn list_page(&self, path: &[&str], query: Query<'_>, limit: usize) -> Result<Page, Failure> {
         let mut items = Vec::new();
         let mut url = self.url(path, query)?;
         url.query_pairs_mut().append_pair("limit", &limit.clamp(1, PAGE_SIZE).to_string());
@@ -156,10 +173,11 @@ impl Server {
             room = room.saturating_sub(length);
             items.extend(page);
             if items.len() >= limit {
+                let cursor = link.filter(|_| items.len() == limit).as_deref().and_then(cursor_of);
                 items.truncate(limit);
-                return Ok(items);
+                return Ok(Page { items, cursor });
             }
-            let Some(link) = link else { return Ok(items) };
+            let Some(link) = link else { return Ok(Page { items, cursor: None }) };
             // A link to another origin would receive the token. Without the linked page the list would be incomplete.
             let next = self.base.join(&link).ok().filter(|next| next.origin() == self.base.origin());
             url = next.ok_or_else(|| self.not_fairway())?;
@@ -328,6 +346,13 @@ fn next_link(link: &str) -> Option<String> {
     let next = link.split(',').find(|one| one.contains("rel=\"next\""))?;
     let (_, rest) = next.split_once('<')?;
     Some(rest.split_once('>')?.0.to_owned())
+}
+
+/// The cursor in the URL of a page.
+fn cursor_of(link: &str) -> Option<String> {
+    let (_, query) = link.split_once('?')?;
+    let found = url::form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "cursor");
+    found.map(|(_, cursor)| cursor.into_owned())
 }
 
 /// A string member of a JSON object, or an empty string.

@@ -180,6 +180,9 @@ impl RecordedDecision {
     }
 }
 
+/// The kind of the artifact that records a model call: its route, attempts, tokens and cost.
+pub const PROVIDER_CALL: &str = "provider_call";
+
 /// The kind of the artifact that records a knowledge base query. The query text is its payload.
 pub const RETRIEVAL_EVENT: &str = "retrieval_event";
 

@@ -2,6 +2,7 @@
 
 pub mod dispatch;
 pub mod http_call;
+pub mod observer;
 pub mod plan;
 pub mod ports;
 pub mod progress;
@@ -14,6 +15,7 @@ pub mod routing;
 pub mod run;
 pub mod script;
 pub mod tool;
+pub mod usage;
 
 use crate::{
     access::ActorRef,

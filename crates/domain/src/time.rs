@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use std::fmt;
-use time::{Duration, OffsetDateTime, UtcOffset, format_description::well_known::Rfc3339};
+use time::{Duration, OffsetDateTime, Time, UtcOffset, format_description::well_known::Rfc3339};
 
 /// A timestamp. INVARIANT: UTC offset, no fraction below a microsecond.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -36,6 +36,25 @@ impl Timestamp {
     pub fn plus(self, span: std::time::Duration) -> Self {
         let span = Duration::try_from(span).unwrap_or(Duration::MAX);
         Self(self.0.saturating_add(span))
+    }
+
+    /// The start of the day in UTC.
+    #[must_use]
+    pub fn midnight(self) -> Self {
+        Self(self.0.replace_time(Time::MIDNIGHT))
+    }
+
+    /// The start of the next day in UTC.
+    #[must_use]
+    pub fn next_midnight(self) -> Self {
+        Self(self.midnight().0.saturating_add(Duration::DAY))
+    }
+
+    /// The timestamp minus a duration.
+    #[must_use]
+    pub fn minus(self, span: std::time::Duration) -> Self {
+        let span = Duration::try_from(span).unwrap_or(Duration::MAX);
+        Self(self.0.saturating_sub(span))
     }
 
     /// Microseconds since 1970, negative before.

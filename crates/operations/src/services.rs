@@ -12,7 +12,7 @@ use crate::{
     demo::DemoSeeder,
     environment::Environments,
     execution::{
-        Cancellations, ExecutionReader, Executions, Reviews, RunRecovery, RunWorker, UnknownOutcomes,
+        Cancellations, ExecutionReader, Executions, Reviews, RunRecovery, RunWorker, UnknownOutcomes, UsageReports,
         engine::RunEngine, plan::RunPlans,
     },
     flow::Flows,
@@ -42,11 +42,13 @@ use fairway_domain::{
     execution::{
         dispatch::DispatchPolicy,
         http_call::HttpCaller,
+        observer::RunObserver,
         ports::{ExecutionStore, LeaseStore, RunStore},
         provider::Provider,
         resolve_unknown::ResolutionStore,
         review::ReviewStore,
         script::ScriptGateway,
+        usage::UsageStore,
     },
     id::IdSource,
     idempotency::IdempotencyStore,
@@ -113,6 +115,8 @@ pub struct Stores {
     pub rollouts: Arc<dyn RolloutStore>,
     /// Executions, their events and their evidence.
     pub executions: Arc<dyn ExecutionStore>,
+    /// Usage of runs.
+    pub usage: Arc<dyn UsageStore>,
     /// Runs from acceptance to end.
     pub runs: Arc<dyn RunStore>,
     /// Leases of runs.
@@ -169,6 +173,8 @@ pub struct Gateways {
     pub http_caller: Arc<dyn HttpCaller>,
     /// Runs scripts.
     pub code_gateway: Arc<dyn ScriptGateway>,
+    /// Observes the ends of runs.
+    pub run_observer: Arc<dyn RunObserver>,
     /// Tells the time.
     pub clock: Arc<dyn Clock>,
     /// Creates identifiers.
@@ -204,6 +210,8 @@ pub struct Services {
     pub run_worker: Arc<RunWorker>,
     /// Resolution of runs with an unknown outcome.
     pub unknown_outcomes: Arc<UnknownOutcomes>,
+    /// Usage reports.
+    pub usage_reports: Arc<UsageReports>,
     /// Flows.
     pub flows: Arc<Flows>,
     /// Idempotency keys.
@@ -274,6 +282,7 @@ impl Services {
             run_recovery: Arc::new(RunRecovery::new(&stores, &shared)),
             run_worker: Arc::new(RunWorker::new(&stores, &shared, &common, &run_engine, &run_plans)),
             unknown_outcomes: Arc::new(UnknownOutcomes::new(&stores, &shared, &common, &execution_reader)),
+            usage_reports: Arc::new(UsageReports::new(&stores, &shared, &common)),
             execution_reader,
             executions,
             reviews,

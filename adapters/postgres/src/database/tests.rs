@@ -83,7 +83,15 @@ async fn limits_prepared_statements_of_lists_by_month() {
             for workload in none_and_some(Uuid::nil().into()) {
                 for release in none_and_some(Uuid::nil().into()) {
                     for visible_scopes in none_and_some(visible_scopes.clone()) {
-                        let filter = ExecutionFilter { workload, release, status, since, until, visible_scopes };
+                        let filter = ExecutionFilter {
+                            workload,
+                            release,
+                            status,
+                            since,
+                            until,
+                            visible_scopes,
+                            ..ExecutionFilter::default()
+                        };
                         for page in pages() {
                             ExecutionStore::list(&store, scope(), &filter, page).await.unwrap();
                         }

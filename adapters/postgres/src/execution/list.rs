@@ -3,6 +3,8 @@
 //!
 //! Most runs complete. Runs with another end have rows in `execution_exception`, because an index on the status would
 //! be updated at every end of a run. A run that has not ended is found by its queue row, its lease or its review row.
+//! Only runs with another end have an error code, so a list by error code scans `execution_exception`, once for each
+//! status. The environment, the lane and the submitter have no index: the scan reads the runs and filters them.
 
 use super::{EXECUTION_COLUMNS, JOINED_REASON_CODE, NULL_OUTPUT, execution};
 use crate::{
@@ -36,9 +38,13 @@ enum ScanTable {
     Reviews,
 }
 
+/// The statuses of runs with rows in `execution_exception`.
+const EXCEPTIONS: [Status; 4] = [Status::Failed, Status::Denied, Status::Cancelled, Status::Unknown];
+
 impl ScanTable {
-    const fn of(status: Option<Status>) -> Self {
-        match status {
+    const fn of(filter: &ExecutionFilter) -> Self {
+        match filter.status {
+            None if filter.error_code.is_some() => Self::Exceptions,
             None | Some(Status::Completed) => Self::Runs,
             Some(Status::Failed | Status::Denied | Status::Cancelled | Status::Unknown) => Self::Exceptions,
             Some(Status::Queued) => Self::Queue,
@@ -63,7 +69,9 @@ impl ScanTable {
     /// Whether the list is append-only: a listed run stays in it.
     fn is_append_only(self, status: Option<Status>) -> bool {
         match self {
-            Self::Runs | Self::Exceptions => status.is_none_or(Status::is_final),
+            Self::Runs => status.is_none_or(Status::is_final),
+            // Without a status, the list contains runs of unknown outcome, and their resolution removes their rows.
+            Self::Exceptions => status.is_some_and(Status::is_final),
             Self::Leases | Self::Queue | Self::Reviews => false,
         }
     }
@@ -76,19 +84,32 @@ impl ScanTable {
         }
     }
 
-    /// The alias that holds the columns of the run.
+    /// The alias that holds the workspace, workload, release and status of the run.
     const fn run_alias(self) -> &'static str {
         match self {
             Self::Runs | Self::Exceptions | Self::Reviews => "entry",
             Self::Leases | Self::Queue => "run",
         }
     }
+
+    /// The alias that holds the other columns of the run.
+    const fn detail_alias(self) -> &'static str {
+        match self {
+            Self::Runs => "entry",
+            Self::Exceptions | Self::Reviews | Self::Leases | Self::Queue => "run",
+        }
+    }
+
+    /// The statuses to scan one after the other, for a list without a status.
+    fn scanned_statuses(self, filter: &ExecutionFilter) -> &'static [Status] {
+        if self == Self::Exceptions && filter.status.is_none() { &EXCEPTIONS } else { &[] }
+    }
 }
 
 /// The run of an entry, by its key. `OFFSET 0` is an optimization fence: without it, PostgreSQL may scan all runs for
 /// the join.
 const RUN_OF_ENTRY: &str = ", LATERAL (
-    SELECT workspace_id, workload_id, release_id, status FROM execution
+    SELECT workspace_id, workload_id, release_id, status, environment, lane, submitter, error_code FROM execution
     WHERE execution.tenant_id = entry.tenant_id AND execution.execution_id = entry.execution_id OFFSET 0) AS run";
 
 pub(super) async fn list(
@@ -101,7 +122,7 @@ pub(super) async fn list(
 }
 
 fn list_query(scope: TenantScope, filter: &ExecutionFilter) -> ListQuery {
-    let walk = ScanTable::of(filter.status);
+    let walk = ScanTable::of(filter);
     let run = walk.run_alias();
     let mut values = Values::of_tenant(scope);
     let mut conditions = vec![format!("entry.tenant_id = {}", values.tenant())];
@@ -114,11 +135,14 @@ fn list_query(scope: TenantScope, filter: &ExecutionFilter) -> ListQuery {
     if let Some(status) = filter.status.filter(|_| !walk.has_single_status()) {
         conditions.push(format!("{run}.status = {}", values.bind(status.as_str())));
     }
+    let details = detail_conditions(filter, walk.detail_alias(), &mut values);
     let mut from = format!("FROM {} AS entry", walk.table());
-    if matches!(walk, ScanTable::Leases | ScanTable::Queue) {
+    if run == "run" || (!details.is_empty() && walk.detail_alias() == "run") {
         from.push_str(RUN_OF_ENTRY);
     }
+    conditions.extend(details);
     let (with, branches) = visible_list_arms(filter, &from, run, conditions, &mut values);
+    let branches = by_status(branches, walk.scanned_statuses(filter), &mut values);
     let beside = format!(
         "JOIN LATERAL (SELECT {EXECUTION_COLUMNS}, {NULL_OUTPUT}, {JOINED_REASON_CODE} FROM execution
             WHERE execution.tenant_id = {} AND execution.execution_id = listed_id OFFSET 0) AS told ON true",
@@ -137,10 +161,41 @@ fn list_query(scope: TenantScope, filter: &ExecutionFilter) -> ListQuery {
     }
 }
 
+/// The conditions of the filters without an index.
+fn detail_conditions(filter: &ExecutionFilter, alias: &str, values: &mut Values) -> Vec<String> {
+    let ExecutionFilter { environment, lane, error_code, submitter, .. } = filter;
+    let texts = [
+        ("environment", environment.as_ref().map(ToString::to_string)),
+        ("lane", lane.map(|lane| lane.as_str().to_owned())),
+        ("error_code", error_code.clone()),
+        ("submitter", submitter.as_ref().map(ToString::to_string)),
+    ];
+    let asked = texts.into_iter().filter_map(|(column, text)| Some((column, text?)));
+    asked.map(|(column, text)| format!("{alias}.{column} = {}", values.bind(text))).collect()
+}
+
+/// The arms for each status: the index orders the entries of one status, not of several.
+fn by_status(arms: Vec<UnionArm>, statuses: &[Status], values: &mut Values) -> Vec<UnionArm> {
+    if statuses.is_empty() {
+        return arms;
+    }
+    let conditions: Vec<String> =
+        statuses.iter().map(|status| format!("entry.status = {}", values.bind(status.as_str()))).collect();
+    let of_status = |condition: &String| {
+        let with_status = |arm: &UnionArm| UnionArm {
+            from: arm.from.clone(),
+            conditions: arm.conditions.iter().chain([condition]).cloned().collect(),
+            lateral: arm.lateral.clone(),
+        };
+        arms.iter().map(with_status).collect::<Vec<_>>()
+    };
+    conditions.iter().flat_map(of_status).collect()
+}
+
 /// The arms for the filters and the caller's visibility. With a release or workload filter, all of its runs are
 /// visible or none. One subquery decides that, because a check on each run would scan all runs for a caller who may
 /// see none.
-fn visible_list_arms(
+pub(super) fn visible_list_arms(
     filter: &ExecutionFilter,
     from: &str,
     run: &str,
@@ -190,7 +245,7 @@ fn visible_condition(visible_scopes: &VisibleScopes, of: &str, values: &mut Valu
 }
 
 /// The smallest UUIDv7 of a time, like `fairway_uuid_floor`. Times before 1970 map to the nil UUID.
-fn uuid_floor(moment: Timestamp) -> Uuid {
+pub(super) fn uuid_floor(moment: Timestamp) -> Uuid {
     let millis = u128::try_from(moment.micros().div_euclid(1_000)).unwrap_or(0);
     Uuid::from_u128(millis << 80)
 }
@@ -212,15 +267,29 @@ mod tests {
     #[test]
     fn scans_the_table_that_holds_each_status() {
         for status in Status::ALL {
-            let text = arms_sql(&ExecutionFilter { status: Some(status), ..ExecutionFilter::default() });
-            let table = ScanTable::of(Some(status)).table();
-            assert!(text.starts_with(&format!("FROM {table} AS entry")), "{text}");
-            assert_eq!(text.contains("status = "), !ScanTable::of(Some(status)).has_single_status(), "{text}");
+            let filter = ExecutionFilter { status: Some(status), ..ExecutionFilter::default() };
+            let (text, table) = (arms_sql(&filter), ScanTable::of(&filter));
+            assert!(text.starts_with(&format!("FROM {} AS entry", table.table())), "{text}");
+            assert_eq!(text.contains("status = "), !table.has_single_status(), "{text}");
         }
         assert_eq!(
             arms_sql(&ExecutionFilter::default()),
             format!("FROM execution AS entry WHERE entry.tenant_id = {} EACH None", Values::default().tenant())
         );
+    }
+
+    #[test]
+    fn scans_exceptions_of_each_status_for_an_error_code() {
+        let filter = ExecutionFilter { error_code: Some("interrupted".to_owned()), ..ExecutionFilter::default() };
+        let text = arms_sql(&filter);
+        let arms: Vec<&str> = text.lines().collect();
+        assert_eq!(arms.len(), EXCEPTIONS.len(), "{text}");
+        for arm in arms {
+            assert!(arm.starts_with("FROM execution_exception AS entry, LATERAL"), "{arm}");
+            assert!(arm.contains("run.error_code = $2") && arm.contains("entry.status = "), "{arm}");
+        }
+        let failed = ExecutionFilter { status: Some(Status::Failed), ..filter };
+        assert_eq!(arms_sql(&failed).lines().count(), 1);
     }
 
     #[test]

@@ -5,12 +5,14 @@ use crate::{
     indexes::{TURNS, assert_no_seq_scans, measure, wait_for_other_connections},
 };
 use fairway_domain::{
-    access::rights::VisibleScopes,
+    access::{ActorRef, rights::VisibleScopes},
     execution::{
         Execution, Status,
         ports::{ExecutionFilter, ExecutionStore},
     },
-    store::{PageRequest, PageStart},
+    release::lane::Lane,
+    slug::Slug,
+    store::{Cursor, PageRequest, PageStart},
     tenant::TenantScope,
     time::Timestamp,
 };
@@ -70,8 +72,12 @@ async fn fill(database: &TestDatabase, many: u32) {
     owner
         .batch_execute(
             "INSERT INTO execution (tenant_id, execution_id, workload_id, workspace_id, release_id, environment, lane,
-                    submitter, snapshot, input_digest, status, outcome, started_at, finished_at)
-                SELECT tenant_id, execution_id, workload_id, workspace_id, release_id, 'dev', 'standard', 'user:eve',
+                    submitter, error_code, error_message, snapshot, input_digest, status, outcome, started_at, finished_at)
+                SELECT tenant_id, execution_id, workload_id, workspace_id, release_id,
+                    CASE WHEN md5(execution_id::text) < '8' THEN 'dev' ELSE 'production' END, 'standard',
+                    CASE WHEN right(md5(execution_id::text), 1) < '8' THEN 'user:eve' ELSE 'user:ada' END,
+                    CASE status WHEN 'failed' THEN 'interrupted' WHEN 'cancelled' THEN 'cancelled' END,
+                    CASE WHEN status IN ('failed', 'cancelled') THEN 'x' END,
                     snapshot, '\\x00', status,
                     CASE status WHEN 'running' THEN NULL WHEN 'awaiting_review' THEN NULL WHEN 'completed' THEN 'success' WHEN 'failed' THEN 'failure'
                         ELSE status END,
@@ -135,12 +141,47 @@ fn filters(now: OffsetDateTime) -> Vec<ExecutionFilter> {
             for status in statuses {
                 for (since, until) in [(None, None), (months(6), months(3))] {
                     let visible_scopes = visible_scopes.clone();
-                    filters.push(ExecutionFilter { workload, release, status, since, until, visible_scopes });
+                    filters.push(ExecutionFilter {
+                        workload,
+                        release,
+                        status,
+                        since,
+                        until,
+                        visible_scopes,
+                        ..ExecutionFilter::default()
+                    });
                 }
             }
         }
     }
     filters
+}
+
+/// The filter with conditions on columns without an index.
+fn with_details(filter: &ExecutionFilter) -> Vec<ExecutionFilter> {
+    let environment = Some(Slug::parse("dev").unwrap());
+    let submitter = Some(ActorRef::parse("user:ada").unwrap());
+    let error_code = |code: &str| Some(code.to_owned());
+    vec![
+        ExecutionFilter { environment: environment.clone(), submitter: submitter.clone(), ..filter.clone() },
+        ExecutionFilter { lane: Some(Lane::Guided), ..filter.clone() },
+        ExecutionFilter { lane: Some(Lane::Standard), submitter, ..filter.clone() },
+        ExecutionFilter { error_code: error_code("interrupted"), ..filter.clone() },
+        ExecutionFilter { error_code: error_code("cancelled"), environment, ..filter.clone() },
+    ]
+}
+
+/// Two filters without an index. About half of the runs match.
+fn two_filters() -> ExecutionFilter {
+    let environment = Some(Slug::parse("dev").unwrap());
+    ExecutionFilter { environment, lane: Some(Lane::Standard), ..ExecutionFilter::default() }
+}
+
+/// The cursor of a page with runs that started ten months ago, behind nine tenths of all runs.
+fn cursor_of_old_run() -> Cursor {
+    let at = OffsetDateTime::now_utc() - Duration::days(300);
+    let millis = u64::try_from(at.unix_timestamp()).unwrap() * 1_000;
+    uuid::Builder::from_unix_timestamp_millis(millis, &[0; 10]).into_uuid().into()
 }
 
 /// Whether the filter matches a run, evaluated in memory.
@@ -157,6 +198,10 @@ fn matches(filter: &ExecutionFilter, run: &Execution) -> bool {
         && filter.workload.is_none_or(|id| id == run.workload_id)
         && filter.release.is_none_or(|id| id == run.release_id)
         && filter.status.is_none_or(|status| status == run.status)
+        && filter.environment.as_ref().is_none_or(|environment| *environment == run.environment)
+        && filter.lane.is_none_or(|lane| lane == run.lane)
+        && filter.submitter.as_ref().is_none_or(|submitter| *submitter == run.submitter)
+        && filter.error_code.as_ref().is_none_or(|code| run.error.as_ref().is_some_and(|error| error.code == *code))
         && filter.since.is_none_or(|since| since <= at)
         && filter.until.is_none_or(|until| at < until)
 }
@@ -189,7 +234,9 @@ async fn every_filter_combination_returns_exactly_its_runs() {
     assert!(all.windows(2).all(|pair| pair[0].execution_id > pair[1].execution_id), "newest first");
     assert!(all.iter().all(|run| run.output.is_none() && run.reason_code == "usual"));
     let mut seen = 0;
-    for filter in filters(OffsetDateTime::now_utc()) {
+    let filters = filters(OffsetDateTime::now_utc());
+    let detailed: Vec<ExecutionFilter> = filters.iter().step_by(5).flat_map(with_details).collect();
+    for filter in filters.into_iter().chain(detailed) {
         let wanted: Vec<&Execution> = all.iter().filter(|run| matches(&filter, run)).collect();
         let (found, total) = read_all_pages(&stage.store, scope(), &filter, 90).await;
         assert_eq!(found.iter().collect::<Vec<_>>(), wanted, "{filter:?}");
@@ -230,6 +277,20 @@ async fn no_filter_combination_scans_a_whole_partition() {
     .await;
     assert!(counts.keys().filter(|table| table.starts_with("execution_20")).count() >= 11, "{counts:?}");
     assert_no_seq_scans(&counts);
+
+    // A later page costs as much as the first one, also with filters that have no index.
+    let mut blocks_of = Vec::new();
+    for start in [PageStart::Skip(0), PageStart::After(cursor_of_old_run())] {
+        let (same, counts) = measure(database, async |_, store| {
+            let page = PageRequest { limit: 20, start };
+            let page = ExecutionStore::list(store, scope(), &two_filters(), page).await.unwrap();
+            assert_eq!(page.rows.len(), 20);
+        })
+        .await;
+        database = same;
+        blocks_of.push(counts.values().map(|asked| asked.blocks).sum::<i64>());
+    }
+    assert!(blocks_of[1] * 10 <= blocks_of[0] * 13, "blocks of the first and of a later page: {blocks_of:?}");
 
     // Rare rows are found without a scan of the frequent ones.
     let month = |count: i64| Some(Timestamp::new(OffsetDateTime::now_utc() - Duration::days(count)));

@@ -58,6 +58,9 @@ pub enum ConfigError {
         /// The value, unless the setting is secret.
         value: Option<String>,
     },
+    /// The bind address exposes the metrics of a worker to other machines.
+    #[error("`auth.mode` is `local`: bind `worker_metrics_bind` to a loopback address such as 127.0.0.1:9091")]
+    WorkerMetricsExposed,
     /// The bind address exposes local mode to other machines.
     #[error("`auth.mode` is `local`, which trusts every caller: bind to a loopback address such as 127.0.0.1:8080")]
     LocalModeExposed,
@@ -101,6 +104,7 @@ impl ConfigError {
             Self::UnknownVariable { .. } => "config_unknown_variable",
             Self::Invalid { .. } => "config_invalid",
             Self::LocalModeExposed => "config_local_mode_exposed",
+            Self::WorkerMetricsExposed => "config_worker_metrics_exposed",
             Self::LocalModeBehindProxy { .. } => "config_local_mode_behind_proxy",
             Self::IncompleteVault => "config_half_a_vault",
             Self::TokenWithoutGateway => "config_token_without_gateway",

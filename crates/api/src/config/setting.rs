@@ -23,6 +23,8 @@ const fn secret(key: &'static str, variable: &'static str, default: &'static str
 
 /// Address and port to listen on.
 pub(super) const BIND: Setting = plain("bind", "FAIRWAY_BIND", "127.0.0.1:8080");
+/// Address and port at which a worker process serves its metrics; none by default.
+pub(super) const WORKER_METRICS_BIND: Setting = plain("worker_metrics_bind", "FAIRWAY_WORKER_METRICS_BIND", "");
 /// The server's own files.
 pub(super) const DATA_DIR: Setting = plain("data_dir", "FAIRWAY_DATA_DIR", "./.fairway");
 /// `embedded` or a PostgreSQL URL.
@@ -127,6 +129,7 @@ pub const SETTINGS: &[Setting] = &[
     REVIEW_DEADLINE,
     GENERATOR,
     WORKER_LEASE,
+    WORKER_METRICS_BIND,
     NATIONAL_IDS,
     EMBEDDING_ACCOUNT,
     EMBEDDING_MODEL,

@@ -11,7 +11,6 @@ use crate::{
 };
 use actix_web::{HttpRequest, HttpResponse, http::StatusCode, post, web};
 use fairway_domain::id::ExecutionId;
-use fairway_operations::execution::ExecutionDetail;
 use serde::Deserialize;
 use utoipa::ToSchema;
 use validator::Validate;
@@ -51,7 +50,6 @@ pub(crate) async fn cancel_execution(
     let caller = identify_runtime_caller(&api, arrival, *execution, token.as_ref()).await?;
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let done = api.services.cancellations.cancel_execution(&caller, *execution, token.as_ref(), key.as_ref()).await?;
-    let (ExecutionDetail { execution, steps }, replayed) = done.into_parts();
-    Ok(ResourceResponse::idempotent(&replayed, &ExecutionView::of(&execution, steps.as_deref())?, StatusCode::OK)?
-        .into_response())
+    let (detail, replayed) = done.into_parts();
+    Ok(ResourceResponse::idempotent(&replayed, &ExecutionView::of_detail(&detail)?, StatusCode::OK)?.into_response())
 }

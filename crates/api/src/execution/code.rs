@@ -147,9 +147,6 @@ pub(crate) async fn run_code(
         })
     })?;
     let run = api.services.executions.execute(api.mode, &claims, request_id(), &wanted, key.as_ref()).await?;
-    if !run.replayed {
-        api.metrics.execution(run.execution.status);
-    }
     respond_to_script(&run)
 }
 

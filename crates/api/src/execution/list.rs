@@ -7,9 +7,15 @@ use crate::{
     error::{ApiError, FieldErrors, FieldProblem},
     http::paging::ListRequest,
     openapi::{PageParams, ReadRefusals},
+    release::parse_lane,
 };
 use actix_web::{HttpResponse, get, web};
-use fairway_domain::{execution::Status, time::Timestamp};
+use fairway_domain::{
+    access::ActorRef,
+    execution::Status,
+    slug::{Slug, SlugRefusal},
+    time::Timestamp,
+};
 use fairway_operations::execution::ExecutionQuery;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -25,6 +31,14 @@ pub(crate) struct ExecutionListQuery {
     release_id: Option<Uuid>,
     /// Only runs in this status.
     status: Option<String>,
+    /// Only runs in this environment.
+    environment: Option<String>,
+    /// Only runs on this lane.
+    lane: Option<String>,
+    /// Only runs that ended with this error code, such as `deadline_exceeded`.
+    error_code: Option<String>,
+    /// Only runs of this submitter, such as `user:ada`.
+    submitted_by: Option<String>,
     /// `pending`: only runs whose result awaits a human review, which have the status `awaiting_review`.
     review: Option<String>,
     /// Only runs that started at or after this time, to the millisecond.
@@ -53,6 +67,10 @@ pub(crate) async fn list_executions(
     let status = status.map(|text| Status::parse(text).ok_or_else(|| FieldProblem::invalid("status"))).transpose();
     let mut fields = FieldErrors::default();
     let status = fields.check(status.and_then(|status| review::status_filter(status, asked.review.as_deref())));
+    let environment = fields.check(parse_environment(asked.environment.as_deref()));
+    let lane = fields.check(parse_lane(asked.lane.as_deref()));
+    let error_code = fields.check(parse_error_code(asked.error_code.as_deref()));
+    let submitted_by = fields.check(parse_submitter(asked.submitted_by.as_deref()));
     let since = fields.check(parse_time("since", asked.since.as_deref()));
     let until = fields.check(parse_time("until", asked.until.as_deref()));
     let query = fields.finish(|| {
@@ -60,15 +78,47 @@ pub(crate) async fn list_executions(
             workload_id: asked.workload_id.map(Into::into),
             release_id: asked.release_id.map(Into::into),
             status: status?,
+            environment: environment?,
+            lane: lane?,
+            error_code: error_code?,
+            submitted_by: submitted_by?,
             since: since?,
             until: until?,
         })
     })?;
     let executions = api.services.execution_reader.list_executions(&caller, query, list.paging()).await?;
-    Ok(list.respond(&executions.try_map(|execution| ExecutionView::of(&execution, None))?))
+    Ok(list.respond(&executions.try_map(|listed| ExecutionView::of_listed(&listed))?))
 }
 
-fn parse_time(name: &str, text: Option<&str>) -> Result<Option<Timestamp>, FieldProblem> {
+/// Parses the slug of an environment.
+pub(crate) fn parse_environment(text: Option<&str>) -> Result<Option<Slug>, FieldProblem> {
+    let refused = |refusal: SlugRefusal| FieldProblem::new("environment", refusal.code(), "must be a slug");
+    text.map(Slug::parse).transpose().map_err(refused)
+}
+
+/// Maximum length of an error code.
+pub(crate) const MAX_ERROR_CODE: usize = 64;
+
+fn parse_error_code(text: Option<&str>) -> Result<Option<String>, FieldProblem> {
+    let is_code = |text: &str| {
+        text.len() <= MAX_ERROR_CODE
+            && text.starts_with(|letter: char| letter.is_ascii_lowercase())
+            && text.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_'))
+    };
+    let rule = "must be an error code: lowercase letters, digits and `_`";
+    match text {
+        Some(text) if !is_code(text) => Err(FieldProblem::new("error_code", "invalid", rule)),
+        text => Ok(text.map(str::to_owned)),
+    }
+}
+
+fn parse_submitter(text: Option<&str>) -> Result<Option<ActorRef>, FieldProblem> {
+    let rule = "must be an actor, such as user:ada";
+    text.map(ActorRef::parse).transpose().map_err(|_| FieldProblem::new("submitted_by", "invalid", rule))
+}
+
+/// Parses a time.
+pub(crate) fn parse_time(name: &str, text: Option<&str>) -> Result<Option<Timestamp>, FieldProblem> {
     let read = |text| Timestamp::parse(text).ok_or(());
     let rule = "must be a time in RFC 3339 format, such as 2026-01-31T12:00:00Z";
     text.map(read).transpose().map_err(|_| FieldProblem::new(name, "invalid", rule))

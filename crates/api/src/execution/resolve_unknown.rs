@@ -13,7 +13,6 @@ use crate::{
 };
 use actix_web::{HttpResponse, http::StatusCode, post, web};
 use fairway_domain::{execution::resolve_unknown::Resolution, id::ExecutionId, note::MAX_NOTE_CHARS};
-use fairway_operations::execution::ExecutionDetail;
 use serde::Deserialize;
 use utoipa::ToSchema;
 use validator::Validate;
@@ -66,7 +65,6 @@ pub(crate) async fn settle_execution(
         .unknown_outcomes
         .resolve_execution(&caller, *execution, settled, note.as_ref(), key.as_ref())
         .await?;
-    let (ExecutionDetail { execution, steps }, replayed) = done.into_parts();
-    Ok(ResourceResponse::idempotent(&replayed, &ExecutionView::of(&execution, steps.as_deref())?, StatusCode::OK)?
-        .into_response())
+    let (detail, replayed) = done.into_parts();
+    Ok(ResourceResponse::idempotent(&replayed, &ExecutionView::of_detail(&detail)?, StatusCode::OK)?.into_response())
 }

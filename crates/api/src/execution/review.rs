@@ -20,7 +20,6 @@ use fairway_domain::{
     id::ExecutionId,
     note::MAX_NOTE_CHARS,
 };
-use fairway_operations::execution::ExecutionDetail;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -93,9 +92,8 @@ pub(crate) async fn review_execution(
     let note = fields.check(parse_note("note", note.as_deref()));
     let (verdict, note) = fields.finish(|| verdict.zip(note))?;
     let done = api.services.reviews.review_execution(&caller, *execution, verdict, note.as_ref(), key.as_ref()).await?;
-    let (ExecutionDetail { execution, steps }, replayed) = done.into_parts();
-    Ok(ResourceResponse::idempotent(&replayed, &ExecutionView::of(&execution, steps.as_deref())?, StatusCode::OK)?
-        .into_response())
+    let (detail, replayed) = done.into_parts();
+    Ok(ResourceResponse::idempotent(&replayed, &ExecutionView::of_detail(&detail)?, StatusCode::OK)?.into_response())
 }
 
 /// The result of a run that awaits a review.

@@ -97,6 +97,11 @@ impl HostName {
         self.name == "localhost" || self.name == "[::1]" || v4()
     }
 
+    /// Whether the name is an address.
+    pub(crate) fn is_address(&self) -> bool {
+        self.name.starts_with('[') || self.name.parse::<Ipv4Addr>().is_ok()
+    }
+
     /// Whether an allowed name covers this one: without a port it covers every port.
     fn is_covered_by(&self, allowed: &Self) -> bool {
         self.name == allowed.name && (allowed.port.is_none() || allowed.port == self.port)

@@ -5,6 +5,7 @@
 //! document by schema and property name. The bounds of request bodies are attributes of their fields; the tests of
 //! [`super`] compare them with what the bodies refuse.
 
+use crate::execution::list::MAX_ERROR_CODE;
 use fairway_domain::{
     access::{ActorRef, OwnerRef, Role},
     asset::{Lifecycle, VersionLabel, kind::AssetKind},
@@ -34,6 +35,11 @@ use utoipa::openapi::{
 const SLUG: &str = "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$";
 const OWNER: &str = "^(team|user):[a-z0-9][a-z0-9._@+-]{0,126}$";
 const PRINCIPAL: &str = "^(user|group|service):[a-z0-9][a-z0-9._@+-]{0,126}$";
+/// Pattern of actors.
+const ACTOR: &str = "^(anonymous|(user|group|service|system|share_link):[a-z0-9][a-z0-9._@+-]{0,126})$";
+const ERROR_CODE: &str = "^[a-z][a-z0-9_]*$";
+/// Pattern of the properties of usage rows.
+const GROUPING: &str = "^(workload|model|day)(,(workload|model|day)){0,2}$";
 const LABEL: &str = "^[A-Za-z0-9._-]{1,64}$";
 const CHECKSUM: &str = "^blake3:[0-9a-f]{64}$";
 /// Pattern of idempotency keys.
@@ -166,6 +172,9 @@ const PARAMETERS: &[Entry] = &[
     (ANY, "lifecycle_state", lifecycles),
     ("list_executions", "status", run_statuses),
     ("list_executions", "review", pending),
+    ("list_executions", "error_code", || Constraint::Pattern(ERROR_CODE, MAX_ERROR_CODE)),
+    ("list_executions", "submitted_by", || Constraint::Pattern(ACTOR, 138)),
+    ("read_usage", "group_by", || Constraint::Pattern(GROUPING, 18)),
     ("list_workloads", "status", workload_statuses),
     (ANY, "state", states),
     (ANY, "environment", slug),

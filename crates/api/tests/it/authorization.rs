@@ -113,6 +113,7 @@ const EXPECTED_ACCESS: &[(&str, &str)] = &[
     ("erase_session_memory", "+ + + + + + + + + . . ."),
     ("erase_session_memory_of_others", "f f f f + f + + + . . ."),
     ("list_executions", "+ f + + + + + + + f e e"),
+    ("read_usage", "+ f + + + + + + + f e e"),
     ("read_execution", "+ . + + + + + + + . . ."),
     ("read_execution_events", "+ . + + + + + + + . . ."),
     ("cancel_execution", "f . f f + f + + + . . ."),

@@ -275,6 +275,7 @@ impl<'a> WorkspaceFixture<'a> {
             "list_lanes" => format!("{}?environment=dev", self.fill_path("/v1/workloads/{workload_id}/lanes")),
             "list_approvals" => self.fill_path("/v1/releases/{release_id}/approvals"),
             "list_executions" => format!("/v1/executions?workload_id={workload}"),
+            "read_usage" => format!("/v1/usage?workload_id={workload}"),
             "read_execution" => self.fill_path("/v1/executions/{execution_id}"),
             "read_execution_events" => self.fill_path("/v1/executions/{execution_id}/events"),
             "cancel_execution" => {

@@ -100,5 +100,6 @@ mod token_scan;
 mod tools;
 mod traces;
 mod unread_bodies;
+mod usage;
 mod value_budget;
 mod versions;

@@ -172,6 +172,7 @@ const RUNS: &[(&str, RequiredPermissions)] = &[
     ("erase_session_memory", Visibility("workload.view")),
     ("erase_session_memory_of_others", Below("workload.view", &["execution.kill"])),
     ("list_executions", Permission("execution.view")),
+    ("read_usage", Permission("execution.view")),
     ("read_execution", Visibility("execution.view")),
     ("read_execution_events", Visibility("execution.view")),
     ("cancel_execution", Below("execution.view", &["execution.kill"])),

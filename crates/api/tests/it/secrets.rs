@@ -240,6 +240,7 @@ fn label_values(metrics: &str) -> BTreeMap<String, BTreeSet<String>> {
 fn assert_closed_labels(metrics: &str) {
     let mut known: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     let of = |values: &[&str]| values.iter().map(|value| (*value).to_owned()).collect::<BTreeSet<String>>();
+    known.insert("direction", of(&["input", "output"]));
     known.insert("method", of(&["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "other"]));
     let statuses = Status::ALL.iter().map(|status| status.as_str().to_owned());
     known.insert("status", of(&["1xx", "2xx", "3xx", "4xx", "5xx"]).into_iter().chain(statuses).collect());
@@ -247,7 +248,12 @@ fn assert_closed_labels(metrics: &str) {
     known.insert("route", paths.into_iter().chain(of(&["unmatched", "/docs", "/docs/{_:.*}", "/{slug}"])).collect());
     let mut seen = label_values(metrics);
     let buckets = seen.remove("le").unwrap();
-    assert_eq!(buckets.len(), 13, "{buckets:?}");
+    assert_eq!(buckets.len(), 17, "{buckets:?}");
+    // Slugs of workloads, which the server validated, and one label for all others.
+    let workloads = seen.remove("workload").unwrap();
+    assert!(workloads.len() <= 101, "{workloads:?}");
+    let is_slug = |label: &String| fairway_domain::slug::Slug::parse(label).is_ok() || label == "(other)";
+    assert!(workloads.iter().all(is_slug), "{workloads:?}");
     for (label, values) in seen {
         let strange: Vec<&String> = values.difference(&known[label.as_str()]).collect();
         assert!(strange.is_empty(), "{label}: {strange:?}");

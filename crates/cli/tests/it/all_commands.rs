@@ -202,6 +202,8 @@ fn runs(ada: &CommandRecorder<'_>) {
     let runs = ada.run_json(&["executions", "list", "--workload", "sorter", "--status", "completed"]);
     let run = runs[0]["execution_id"].as_str().unwrap();
     assert_eq!(ada.run_json(&["executions", "show", run])["lane"], "guided");
+    assert_eq!(ada.run_json(&["executions", "explain", run])["execution"]["execution_id"], run);
+    assert_eq!(ada.run_json(&["usage", "--by", "workload,day"])[0]["workload_slug"], "sorter");
     assert_eq!(ada.run_ok(&["executions", "wait", run]), "praise\n");
     let waiting = ada.run_ok(&["run", "sorter", "--env", "dev", "--input", "text=x", "--no-wait"]);
     assert_eq!(ada.run_json(&["executions", "cancel", waiting.trim()])["status"], "cancelled");

@@ -93,6 +93,8 @@ async fn releases_runs_and_explains_a_workload_by_commands() {
     let page = ada.run_json(&["evidence", "graph", run, "--format", "graph"]);
     assert_eq!(page["format"], "graph");
 
+    runs_for_people(&ada, run);
+
     ada.run_ok(&["audit", "list"]);
     let rolled = grace.run(&["releases", "rollback", id, "--reason", "Too curt."]);
     assert!(rolled.code == 1 && rolled.err.contains("no_previous_release"), "{}", rolled.err);
@@ -100,6 +102,50 @@ async fn releases_runs_and_explains_a_workload_by_commands() {
     let stopped = ada.run(&["run", "sorter", "--env", "dev", "--input", "text=x"]);
     assert!(stopped.code == 1 && stopped.err.contains("workload_suspended"), "{}", stopped.err);
     grace.run_ok(&["workloads", "resume", "sorter"]);
+}
+
+/// Lists, explains and totals the runs of the scenario: two completed ones and a denied one.
+fn runs_for_people(ada: &Terminal, completed: &str) {
+    let list = |words: &[&str]| ada.run_ok(&[&["executions", "list"], words].concat());
+    let all = list(&["--workload", "sorter", "--env", "dev", "--since", "2h", "--by", "user:ada"]);
+    let lines: Vec<&str> = all.lines().collect();
+    let head: Vec<&str> = lines[0].split_whitespace().collect();
+    assert_eq!(head, ["ID", "WORKLOAD", "STATUS", "ERROR", "DURATION", "TOKENS", "COST", "STARTED"]);
+    assert_eq!(lines.len(), 4, "{all}");
+    let row = lines.iter().find(|line| line.starts_with(completed)).unwrap();
+    assert!(row.contains("sorter") && row.contains("completed") && row.contains(" ms"), "{row}");
+    assert_eq!(list(&["--error", "deadline_exceeded"]), "no items\n");
+    assert_eq!(list(&["--until", "1h"]), "no items\n");
+    assert_eq!(list(&["--env", "production"]), "no items\n");
+    assert_eq!(ada.run(&["executions", "list", "--since", "yesterday"]).code, 2);
+
+    // The reported command reads the next page, also with a relative time.
+    let first = ada.run(&["executions", "list", "--limit", "2", "--since", "2h", "--output", "json"]);
+    let (_, next) = first.err.split_once("more executions follow: fairway ").unwrap();
+    let mut words: Vec<&str> = next.split_whitespace().collect();
+    words.extend(["--output", "json"]);
+    let second = ada.run(&words);
+    assert_eq!(second.code, 0, "{}", second.err);
+    let count = |text: &str| serde_json::from_str::<Value>(text).unwrap().as_array().unwrap().len();
+    assert_eq!((count(&first.out), count(&second.out), second.err.contains("follow")), (2, 1, false), "{}", second.err);
+
+    let page = ada.run_ok(&["executions", "explain", completed]);
+    for text in ["completed (outcome success)", "Policy", "by rule", "Models", "model ", "Next", "Nothing."] {
+        assert!(page.contains(text), "{text}: {page}");
+    }
+    let runs = ada.run_json(&["executions", "list", "--status", "denied"]);
+    let denied = runs[0]["execution_id"].as_str().unwrap();
+    let page = ada.run_ok(&["executions", "explain", denied]);
+    for text in ["denied (outcome denied)", "deny, by rule", "reason too_loud", "policy test"] {
+        assert!(page.contains(text), "{text}: {page}");
+    }
+    assert_eq!(ada.run(&["executions", "explain", "0190f000-0000-7000-8000-00000000abcd"]).code, 1);
+
+    let totals = ada.run_json(&["usage", "--workload", "sorter", "--since", "2h"]);
+    assert_eq!((&totals[0]["runs"], &totals[0]["failures"]), (&json!(3), &json!(0)), "{totals}");
+    let table = ada.run_ok(&["usage", "--by", "day,model"]);
+    assert!(table.starts_with("DAY") && table.contains("P95"), "{table}");
+    assert_eq!(ada.run(&["usage", "--by", "hour"]).code, 2);
 }
 
 #[tokio::test]

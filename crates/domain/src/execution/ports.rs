@@ -4,6 +4,7 @@ use super::{
     Acceptance, Execution, FinishRecord, Payload, Status, StepRow,
     dispatch::{CancelLease, CancelOutcome, Claim, ClaimedRun, LeaseRef, QueuedStart, StartOutcome},
     progress::ProgressRecord,
+    usage::RunSummary,
 };
 use crate::{
     access::{ActorRef, rights::VisibleScopes},
@@ -13,7 +14,7 @@ use crate::{
     },
     id::{ApprovalId, ArtifactId, ExecutionId, ReleaseId, WorkloadId, WorkspaceId},
     idempotency::{KeyedOutcome, RequestKey},
-    release::lane::Deployment,
+    release::lane::{Deployment, Lane},
     slug::Slug,
     store::{CommitError, Page, PageRequest, Revision, StoreError},
     tenant::TenantScope,
@@ -21,6 +22,7 @@ use crate::{
     workload::Workload,
 };
 use async_trait::async_trait;
+use std::collections::HashMap;
 use uuid::Uuid;
 
 /// The revisions on which an accept decision depends. If one changed, the decision is taken again.
@@ -119,6 +121,14 @@ pub struct ExecutionFilter {
     pub release: Option<ReleaseId>,
     /// Runs with this status.
     pub status: Option<Status>,
+    /// Runs in this environment.
+    pub environment: Option<Slug>,
+    /// Runs on this lane.
+    pub lane: Option<Lane>,
+    /// Runs that ended with this error code.
+    pub error_code: Option<String>,
+    /// Runs of this submitter.
+    pub submitter: Option<ActorRef>,
     /// Runs whose identifier was created at or after this time, to the millisecond.
     pub since: Option<Timestamp>,
     /// Runs whose identifier was created before this time, to the millisecond.
@@ -193,6 +203,12 @@ pub trait ExecutionStore: Send + Sync {
         filter: &ExecutionFilter,
         page: PageRequest,
     ) -> Result<Page<Execution>, StoreError>;
+    /// The summaries of executions; those that do not exist are absent.
+    async fn summaries(
+        &self,
+        scope: TenantScope,
+        ids: &[ExecutionId],
+    ) -> Result<HashMap<ExecutionId, RunSummary>, StoreError>;
     /// The evidence of an execution, without the notes of approvals.
     async fn evidence(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<EvidenceRecord>, StoreError>;
     /// The existing notes of these approvals, unordered.

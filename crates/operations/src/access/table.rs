@@ -178,6 +178,7 @@ operations! {
     SettleExecution = "settle_execution" => on_resource(P::ExecutionView, P::ExecutionKill);
     ReadExecutionEvents = "read_execution_events" => on_resource(P::ExecutionView, P::ExecutionView);
     ListExecutions = "list_executions" => on_resource(P::ExecutionView, P::ExecutionView);
+    ReadUsage = "read_usage" => on_resource(P::ExecutionView, P::ExecutionView);
     ReadEvidenceGraph = "read_evidence_graph" => on_resource(P::ExecutionView, P::ExecutionView);
     ReadEvidenceArtifact = "read_evidence_artifact" => on_resource(P::ExecutionView, P::ExecutionView);
     ReadContextLineage = "read_context_lineage" => on_resource(P::ExecutionView, P::ExecutionView);

@@ -220,7 +220,14 @@ impl Cancellations {
             environment: &execution.environment,
             input_digest: record.input_digest,
         };
-        let target = UnstartedRun { scope, run: named, lease: held.lease, owes_owner: owes };
+        let target = UnstartedRun {
+            scope,
+            run: named,
+            lease: held.lease,
+            workload_slug: Some(&record.chain.workload.slug),
+            started_at: execution.started_at,
+            owes_owner: owes,
+        };
         let early_end = EarlyEnd::cancelled("cancelled", "the run was cancelled");
         self.run_engine.end_without_steps(target, early_end, caller.actor.clone(), caller.request_id).await
     }

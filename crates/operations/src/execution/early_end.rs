@@ -6,11 +6,14 @@ use fairway_domain::{
     access::ActorRef,
     audit::Stamp,
     evidence::RecordedDecision,
-    execution::{ExecutionOutcome, FinishRecord, RunError, RunRef, Status, run::Interruption},
+    execution::{
+        ExecutionOutcome, FinishRecord, RunError, RunRef, Status, observer::ObservedWorkload, run::Interruption,
+    },
     id::RequestId,
     policy::Obligation,
     store::CommitError,
     tenant::TenantScope,
+    time::Timestamp,
     wakeup::Wakeup,
     workload,
 };
@@ -58,6 +61,9 @@ pub(super) struct UnstartedRun<'r> {
     pub(super) scope: TenantScope,
     pub(super) run: RunRef<'r>,
     pub(super) lease: Uuid,
+    /// The slug of the workload, if it is known.
+    pub(super) workload_slug: Option<&'r str>,
+    pub(super) started_at: Timestamp,
     /// Whether a policy obliges Fairway to notify the owner of the workload.
     pub(super) owes_owner: bool,
 }
@@ -71,7 +77,7 @@ impl RunEngine {
         actor: ActorRef,
         request_id: RequestId,
     ) -> Result<(), Failure> {
-        let UnstartedRun { scope, run, lease, owes_owner } = target;
+        let UnstartedRun { scope, run, lease, workload_slug, started_at, owes_owner } = target;
         let EarlyEnd { status, outcome, code, message, decision } = early_end;
         let finished_at = self.context.clock.now();
         let stamp = Stamp { fact_id: self.context.new_id(), at: finished_at, actor, request_id };
@@ -108,6 +114,8 @@ impl RunEngine {
             Ok(()) => {
                 self.context.notify_facts();
                 self.wakeup_sender.publish(Wakeup::RunEnded(run.execution_id));
+                let workload = ObservedWorkload { id: run.workload_id, slug: workload_slug };
+                self.run_observer.run_ended(workload, status, started_at.duration_until(finished_at));
                 Ok(())
             }
             // A concurrent process ended the run.

@@ -1,5 +1,6 @@
 //! The engine: drives a run to its end, calls models, tools and hooks for it, and stores its progress.
 
+mod lease;
 mod model_call;
 mod progress;
 mod stream_sink;
@@ -16,6 +17,7 @@ use fairway_domain::{
     audit::AuditStore,
     execution::{
         http_call::HttpCaller,
+        observer::RunObserver,
         ports::{ExecutionStore, LeaseStore, RunStore},
         progress::StoredAnswer,
         provider::Provider,
@@ -40,6 +42,7 @@ pub(crate) struct RunEngine {
     pub(super) http_caller: Arc<dyn HttpCaller>,
     pub(super) large_runs: Arc<LargeRuns>,
     pub(super) provider: Arc<dyn Provider>,
+    pub(super) run_observer: Arc<dyn RunObserver>,
     pub(super) settings: Arc<Settings>,
     pub(super) wakeup_sender: WakeupSender,
     pub(super) audit_store: Arc<dyn AuditStore>,
@@ -60,6 +63,7 @@ impl RunEngine {
             http_caller: Arc::clone(&shared.http_caller),
             large_runs: Arc::clone(&shared.large_runs),
             provider: Arc::clone(&shared.provider),
+            run_observer: Arc::clone(&shared.run_observer),
             settings: Arc::clone(&shared.settings),
             wakeup_sender: shared.wakeups.clone(),
             audit_store: Arc::clone(&stores.audit),

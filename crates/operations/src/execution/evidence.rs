@@ -8,7 +8,7 @@ use crate::{
     wakeups::Wakeups,
 };
 use fairway_domain::{
-    access::{ActorKind, Caller, Permission, ResourcePosition},
+    access::{ActorKind, ActorRef, Caller, Permission, ResourcePosition},
     evidence::{
         ArtifactDocument, EvidenceRecord,
         lineage::{LineageFilter, LineagePage},
@@ -16,9 +16,12 @@ use fairway_domain::{
     execution::{
         Execution, Status, StepRow,
         ports::{ExecutionFilter, ExecutionStore, RunState},
+        usage::RunSummary,
     },
     id::{ApprovalId, ArtifactId, ExecutionId, ReleaseId, WorkloadId, WorkspaceId},
+    release::lane::Lane,
     share_link::{ShareLinkStore, TokenHash},
+    slug::Slug,
     store::{Page, PageRequest},
     tenant::TenantScope,
     time::Timestamp,
@@ -51,6 +54,17 @@ pub struct ExecutionDetail {
     pub execution: Execution,
     /// Its steps; `None` for a submitter that may not see executions in that scope.
     pub steps: Option<Vec<StepRow>>,
+    /// Its workload, tokens and cost, under the same condition.
+    pub summary: Option<RunSummary>,
+}
+
+/// An execution in a list, without its output.
+#[derive(Clone, Debug)]
+pub struct ListedExecution {
+    /// The execution.
+    pub execution: Execution,
+    /// Its workload, tokens and cost.
+    pub summary: Option<RunSummary>,
 }
 
 /// Filter of an execution list.
@@ -62,6 +76,14 @@ pub struct ExecutionQuery {
     pub release_id: Option<ReleaseId>,
     /// Only executions in this status.
     pub status: Option<Status>,
+    /// Only executions in this environment.
+    pub environment: Option<Slug>,
+    /// Only executions on this lane.
+    pub lane: Option<Lane>,
+    /// Only executions that ended with this error code.
+    pub error_code: Option<String>,
+    /// Only executions of this submitter.
+    pub submitted_by: Option<ActorRef>,
     /// Only executions created at this time or later.
     pub since: Option<Timestamp>,
     /// Only executions created before this time.
@@ -104,11 +126,12 @@ impl ExecutionReader {
     ) -> Result<ExecutionDetail, Failure> {
         let execution = self.read_execution(caller, id, token).await?;
         let place = self.position_of_run(caller, &execution).await?;
-        let steps = match authorize::authorize(caller, Operation::ReadExecution, &place) {
-            Ok(scope) => Some(self.execution_store.steps(scope, id).await?),
-            Err(_) => None,
+        let Ok(scope) = authorize::authorize(caller, Operation::ReadExecution, &place) else {
+            return Ok(ExecutionDetail { execution, steps: None, summary: None });
         };
-        Ok(ExecutionDetail { execution, steps })
+        let steps = self.execution_store.steps(scope, id).await?;
+        let summary = self.execution_store.summaries(scope, &[id]).await?.remove(&id);
+        Ok(ExecutionDetail { execution, steps: Some(steps), summary })
     }
 
     /// One execution. Its submitter and the bearer of its result token get the output; callers that may see
@@ -199,11 +222,27 @@ impl ExecutionReader {
         caller: &Caller,
         query: ExecutionQuery,
         page: PageRequest,
-    ) -> Result<Page<Execution>, Failure> {
+    ) -> Result<Page<ListedExecution>, Failure> {
         let (scope, visible_scopes) = authorize::authorize_list(caller, Operation::ListExecutions)?;
-        let ExecutionQuery { workload_id: workload, release_id: release, status, since, until } = query;
-        let filter = ExecutionFilter { workload, release, status, since, until, visible_scopes };
-        Ok(self.execution_store.list(scope, &filter, page).await?)
+        let filter = ExecutionFilter {
+            workload: query.workload_id,
+            release: query.release_id,
+            status: query.status,
+            environment: query.environment,
+            lane: query.lane,
+            error_code: query.error_code,
+            submitter: query.submitted_by,
+            since: query.since,
+            until: query.until,
+            visible_scopes,
+        };
+        let page = self.execution_store.list(scope, &filter, page).await?;
+        let ids: Vec<ExecutionId> = page.rows.iter().map(|execution| execution.execution_id).collect();
+        let mut summaries = self.execution_store.summaries(scope, &ids).await?;
+        Ok(page.map(|execution| {
+            let summary = summaries.remove(&execution.execution_id);
+            ListedExecution { execution, summary }
+        }))
     }
 
     /// The evidence of an execution. Only operators get approval notes and retrieval queries.

@@ -12,6 +12,7 @@ use fairway_domain::{
     execution::{
         ExecutionOutcome, FinishRecord, RunError, RunRef, Status,
         dispatch::LeaseRef,
+        observer::{ObservedWorkload, RunObserver},
         ports::{LapsedFilter, LapsedRun, LeaseStore, RunStore, WorkKind},
     },
     policy::Obligation,
@@ -49,6 +50,7 @@ pub struct RunRecovery {
     active_runs: Arc<ActiveRuns>,
     settings: Arc<Settings>,
     wakeup_sender: WakeupSender,
+    run_observer: Arc<dyn RunObserver>,
     run_store: Arc<dyn RunStore>,
     lease_store: Arc<dyn LeaseStore>,
 }
@@ -60,6 +62,7 @@ impl RunRecovery {
             active_runs: Arc::clone(&shared.active_runs),
             settings: Arc::clone(&shared.settings),
             wakeup_sender: shared.wakeups.clone(),
+            run_observer: Arc::clone(&shared.run_observer),
             run_store: Arc::clone(&stores.runs),
             lease_store: Arc::clone(&stores.leases),
         }
@@ -75,8 +78,14 @@ impl RunRecovery {
         let lapsed = self.lease_store.claim_lapsed(self.context.ids.new_id(), self.unresumable_runs()).await?;
         let mut ended = 0;
         for run in lapsed {
-            match self.run_store.finish(run.scope, &self.end_of_lapsed(&run)).await {
-                Ok(()) => ended += 1,
+            let end = self.end_of_lapsed(&run);
+            match self.run_store.finish(run.scope, &end).await {
+                Ok(()) => {
+                    ended += 1;
+                    let workload = ObservedWorkload { id: run.execution.workload_id, slug: None };
+                    let duration = run.execution.started_at.duration_until(end.finished_at);
+                    self.run_observer.run_ended(workload, end.status, duration);
+                }
                 // A concurrent process ended the run.
                 Err(CommitError::Stale) => {}
                 Err(error) => return Err(error.into()),

@@ -13,8 +13,10 @@ use crate::{
 use fairway_domain::{
     access::{ActorRef, Caller, Permission},
     audit::{AuditStore, Stamp},
+    evidence::EvidenceRecord,
     execution::{
         Execution,
+        observer::{ObservedWorkload, RunObserver},
         ports::{ExecutionStore, RunState},
         review::{
             AnswerUnderReview, AnswerVerdict, ExpiredReview, PendingReview, ReviewEnd, ReviewRefusal, ReviewStore,
@@ -54,6 +56,7 @@ pub async fn run_review_expiry(reviews: Arc<Reviews>) {
 pub struct Reviews {
     context: ClockAndIds,
     wakeup_sender: WakeupSender,
+    run_observer: Arc<dyn RunObserver>,
     audit_store: Arc<dyn AuditStore>,
     execution_store: Arc<dyn ExecutionStore>,
     review_store: Arc<dyn ReviewStore>,
@@ -71,6 +74,7 @@ impl Reviews {
         Self {
             context: shared.context.clone(),
             wakeup_sender: shared.wakeups.clone(),
+            run_observer: Arc::clone(&shared.run_observer),
             audit_store: Arc::clone(&stores.audit),
             execution_store: Arc::clone(&stores.executions),
             review_store: Arc::clone(&stores.reviews),
@@ -164,7 +168,7 @@ impl Reviews {
             }
         };
         // A concurrent request ended the review, or it is overdue.
-        if self.end_review(scope, &end, key).await? { Ok(()) } else { Err(ReviewRefusal::NotPending.into()) }
+        if self.end_review(scope, &record, &end, key).await? { Ok(()) } else { Err(ReviewRefusal::NotPending.into()) }
     }
 
     /// Cancels a run that awaits review; returns whether it did.
@@ -178,7 +182,7 @@ impl Reviews {
         let record = self.execution_store.evidence(scope, id).await?;
         let record = record.ok_or(Failure::Inconsistent("a run is missing"))?;
         let Ok(pending) = PendingReview::from_record(&record) else { return Ok(false) };
-        self.end_review(scope, &pending.cancel(&self.context.stamp(caller)), key).await
+        self.end_review(scope, &record, &pending.cancel(&self.context.stamp(caller)), key).await
     }
 
     /// Ends a batch of runs with an overdue review; returns their number.
@@ -197,7 +201,8 @@ impl Reviews {
                 actor,
                 request_id: self.context.new_id(),
             };
-            ended += usize::from(self.end_review(scope, &pending.expire(workload_status, &stamp), None).await?);
+            let end = pending.expire(workload_status, &stamp);
+            ended += usize::from(self.end_review(scope, &record, &end, None).await?);
         }
         Ok(ended)
     }
@@ -206,6 +211,7 @@ impl Reviews {
     async fn end_review(
         &self,
         scope: TenantScope,
+        record: &EvidenceRecord,
         end: &ReviewEnd,
         key: Option<&KeyedOutcome>,
     ) -> Result<bool, Failure> {
@@ -213,6 +219,9 @@ impl Reviews {
             Ok(()) => {
                 self.context.notify_facts();
                 self.wakeup_sender.publish(Wakeup::RunEnded(end.execution_id));
+                let run = &record.execution;
+                let workload = ObservedWorkload { id: run.workload_id, slug: Some(&record.chain.workload.slug) };
+                self.run_observer.run_ended(workload, end.status, run.started_at.duration_until(end.finished_at));
                 Ok(true)
             }
             Err(CommitError::Stale) => Ok(false),

@@ -19,10 +19,12 @@ use fairway_domain::{
     execution::{
         Acceptance, Execution, ExecutionOutcome, FinishRecord, Payload, RunRef, Status,
         dispatch::{LeaseRef, QueuedStart, StartOutcome},
+        observer::ObservedWorkload,
         plan::PolicyAttributes,
-        ports::{ExpectedRevisions, LeaseState},
+        ports::ExpectedRevisions,
         progress::ProgressRecord,
         run::{FinishedRun, Interruption, Run, RunInput, RunOutcome},
+        usage::ModelUsage,
     },
     id::ShareLinkId,
     memory::{ConversationKey, Writeback},
@@ -149,6 +151,7 @@ impl ActiveRun {
                 let finished_at = self.engine.context.clock.now();
                 let ending = FinishRecord { writeback: remembered, ..self.build_end(ended, last, finished_at) };
                 if self.store_end(&ending).await {
+                    self.observe_end(&ending);
                     RunResult::Ended(Box::new(self.ended_execution(ending)))
                 } else {
                     RunResult::LeaseLost
@@ -403,6 +406,18 @@ impl ActiveRun {
         }
     }
 
+    fn observe_end(&self, ending: &FinishRecord) {
+        let observer = &self.engine.run_observer;
+        let workload =
+            ObservedWorkload { id: self.acceptance.workload_id, slug: Some(self.facts.workload_slug.as_str()) };
+        observer.models_called(workload, ModelUsage::of_artifacts(&ending.artifacts));
+        // A run that awaits a review has not ended.
+        if ending.review_timeout.is_none() {
+            let duration = self.acceptance.started_at.duration_until(ending.finished_at);
+            observer.run_ended(workload, ending.status, duration);
+        }
+    }
+
     async fn is_stored(&self, ending: &FinishRecord) -> bool {
         let found = self.engine.execution_store.find(self.scope, ending.execution_id).await;
         found.is_ok_and(|found| {
@@ -426,40 +441,6 @@ impl ActiveRun {
         execution.error = ending.error;
         execution.output = ending.output.map(|output| output.body);
         execution
-    }
-}
-
-impl RunEngine {
-    /// Renews the lease of a run every third of its duration, and whenever `look` is notified. Returns only when the
-    /// run has to stop.
-    pub(super) async fn renew_lease(
-        &self,
-        scope: TenantScope,
-        held: LeaseRef,
-        look: &Notify,
-        cancelled_by: &OnceLock<ActorRef>,
-    ) -> Interruption {
-        let interval = self.settings.lease / 3;
-        loop {
-            let _beat_or_look = tokio::time::timeout(interval, look.notified()).await;
-            match self.lease_store.renew(scope, held.execution_id, held.lease).await {
-                Ok(LeaseState::Held) => {}
-                Ok(LeaseState::Lost) => return Interruption::LeaseLost,
-                Ok(LeaseState::WorkloadStopped) => return Interruption::WorkloadStopped,
-                Ok(LeaseState::Cancelled(by)) => {
-                    cancelled_by.get_or_init(|| by);
-                    return Interruption::Cancelled;
-                }
-                Err(error) => {
-                    tracing::warn!(
-                        tenant_id = %scope.tenant(),
-                        execution_id = %held.execution_id,
-                        error = &error as &dyn std::error::Error,
-                        "failed to renew a lease; retrying within a third of its duration"
-                    );
-                }
-            }
-        }
     }
 }
 

@@ -11,6 +11,7 @@ use crate::{Failure, RunRefusal};
 use fairway_domain::{
     execution::{
         Acceptance, Admission, Execution, ExecutionOutcome, Status,
+        observer::ObservedWorkload,
         ports::{AcceptOutcome, ExpectedRevisions},
     },
     id::ExecutionId,
@@ -88,6 +89,9 @@ impl Submission {
         Ok(match (&acceptance.admission, inline) {
             (Admission::Deny(_), _) => {
                 engine.context.notify_facts();
+                let workload =
+                    ObservedWorkload { id: acceptance.workload_id, slug: Some(running.facts.workload_slug.as_str()) };
+                engine.run_observer.run_ended(workload, Status::Denied, Duration::ZERO);
                 SubmitOutcome::Denied(denied_execution(acceptance))
             }
             (Admission::Queue { .. } | Admission::Run { .. } | Admission::Script { .. }, None) => {

@@ -448,7 +448,14 @@ impl RunWorker {
         };
         let request_id =
             claimed.request_context.as_ref().map_or_else(|| self.context.new_id(), |sender| sender.request_id);
-        let target = UnstartedRun { scope: claimed.scope, run: named, lease: claimed.lease, owes_owner: owes };
+        let target = UnstartedRun {
+            scope: claimed.scope,
+            run: named,
+            lease: claimed.lease,
+            workload_slug: None,
+            started_at: run.started_at,
+            owes_owner: owes,
+        };
         self.run_engine.end_without_steps(target, early_end, by, request_id).await
     }
 }

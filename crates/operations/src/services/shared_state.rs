@@ -17,7 +17,7 @@ use crate::{
 use fairway_domain::{
     access::Caller,
     asset::artifact_store::ArtifactStore,
-    execution::{http_call::HttpCaller, provider::Provider, script::ScriptGateway},
+    execution::{http_call::HttpCaller, observer::RunObserver, provider::Provider, script::ScriptGateway},
     id::{AssetVersionId, NamespaceId, TenantId, WorkspaceId},
 };
 use moka::sync::Cache;
@@ -30,6 +30,7 @@ pub(crate) struct SharedState {
     pub(crate) provider: Arc<dyn Provider>,
     pub(crate) http_caller: Arc<dyn HttpCaller>,
     pub(crate) code_gateway: Arc<dyn ScriptGateway>,
+    pub(crate) run_observer: Arc<dyn RunObserver>,
     pub(crate) context: ClockAndIds,
     pub(crate) settings: Arc<Settings>,
     pub(crate) plans: Arc<PlanCache>,
@@ -60,6 +61,7 @@ impl SharedState {
             provider: gateways.provider,
             http_caller: gateways.http_caller,
             code_gateway: gateways.code_gateway,
+            run_observer: gateways.run_observer,
             context: ClockAndIds::new(gateways.clock, gateways.ids),
             settings: Arc::new(settings),
             plans: Arc::new(PlanCache::new()),

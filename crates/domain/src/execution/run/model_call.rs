@@ -5,7 +5,7 @@ use super::{
 };
 use crate::{
     asset::{artifact_store::ArtifactPath, content::embedded::SchemaRejection, kind::AssetKind},
-    evidence::EvidenceArtifact,
+    evidence::{EvidenceArtifact, PROVIDER_CALL},
     execution::{
         Payload,
         provider::{Completion, Conversation, Message, MessageRole, ProviderError, RouteTarget, ToolDefinition},
@@ -355,7 +355,7 @@ impl<'a> Run<'a> {
             summaries.push(json!({ "route_id": route_id, "result": "not_waited_for" }));
         }
         body.insert("attempts".to_owned(), Value::Array(summaries));
-        self.record_evidence("provider_call", "provider-call.json", body);
+        self.record_evidence(PROVIDER_CALL, "provider-call.json", body);
     }
 
     /// Records an evidence artifact of codes and counts.

@@ -1,0 +1,216 @@
+//! Tokens and cost of runs, from the evidence of their model calls; totals of ended runs.
+//!
+//! Nothing is written for usage: a report aggregates the rows that every run stores. A statement covers a day or less,
+//! so that its duration does not depend on the length of the report.
+
+use super::{
+    RunSelector, batch_of_runs,
+    list::{uuid_floor, visible_list_arms},
+};
+use crate::{
+    database::Database,
+    guarded::Query,
+    list_permits::PAGE_BYTES,
+    pagination::{MAX_UNMEASURED_ROW_BYTES, UnionArm, Values},
+    row::{RowExt, decode},
+};
+use async_trait::async_trait;
+use fairway_domain::{
+    execution::{
+        ports::ExecutionFilter,
+        usage::{
+            DurationBuckets, ModelUsage, RunSummary, TimeRange, UsageCount, UsageFilter, UsageGrouping, UsageKey,
+            UsageStore,
+        },
+    },
+    id::ExecutionId,
+    store::StoreError,
+    tenant::TenantScope,
+};
+use std::collections::HashMap;
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+/// The model calls of a run as JSON: provider calls, and the embeddings of its queries.
+fn model_calls(of_run: &str) -> String {
+    format!(
+        "(SELECT CASE artifact_kind WHEN 'provider_call' THEN artifact.body::jsonb
+            ELSE artifact.body::jsonb -> 'embedding' END AS call
+          FROM evidence_artifact AS artifact
+          WHERE {of_run} AND artifact_kind IN ('provider_call', 'retrieval_event') OFFSET 0) AS model_call"
+    )
+}
+
+/// A sum within the range of `bigint`; null if no value is known. `least` alone would ignore the null.
+fn bounded_sum(values: &str, name: &str) -> String {
+    format!("CASE WHEN count({values}) > 0 THEN least(sum({values}), 9223372036854775807)::bigint END AS {name}")
+}
+
+/// The sums of a number over model calls, without the overflow of a provider's absurd counts.
+fn sum_of(name: &str) -> String {
+    bounded_sum(&format!("(call ->> '{name}')::numeric"), name)
+}
+
+fn sums() -> String {
+    ["tokens_in", "tokens_out", "cost_micros"].map(sum_of).join(", ")
+}
+
+fn summaries_sql() -> String {
+    let joins = format!(
+        "JOIN workload ON workload.tenant_id = execution.tenant_id AND workload.workload_id = execution.workload_id
+         CROSS JOIN LATERAL (SELECT {} FROM {} OFFSET 0) AS used",
+        sums(),
+        model_calls(&RunSelector::Batch.condition("artifact"))
+    );
+    RunSelector::Batch
+        .select("execution.execution_id, workload.slug AS workload_slug, tokens_in, tokens_out, cost_micros", &joins)
+}
+
+pub(super) async fn summaries(
+    database: &Database,
+    scope: TenantScope,
+    ids: &[ExecutionId],
+) -> Result<HashMap<ExecutionId, RunSummary>, StoreError> {
+    static SUMMARIZE: Query = Query::made(summaries_sql);
+    if ids.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let keys: Vec<(Uuid, Uuid)> = ids.iter().map(|id| (scope.tenant().uuid(), id.uuid())).collect();
+    let input = batch_of_runs(&keys);
+    let rows = match ids.len() {
+        1 => database.fetch(&SUMMARIZE, input).await?,
+        // The runs of a page hold the permit of a list, so that one caller leaves connections to others.
+        count => {
+            let bytes = MAX_UNMEASURED_ROW_BYTES.saturating_mul(count).min(PAGE_BYTES);
+            database.read_list_by_month(bytes, SUMMARIZE.text(&input)?, &input.params()).await?
+        }
+    };
+    let summary = |row: &Row| {
+        Ok((
+            row.id("execution_id")?,
+            RunSummary { workload_slug: row.column("workload_slug")?, usage: model_usage(row)? },
+        ))
+    };
+    rows.iter().map(summary).collect()
+}
+
+fn model_usage(row: &Row) -> Result<ModelUsage, StoreError> {
+    Ok(ModelUsage {
+        tokens_in: count(row, "tokens_in")?,
+        tokens_out: count(row, "tokens_out")?,
+        cost_micros: count(row, "cost_micros")?,
+    })
+}
+
+fn count(row: &Row, name: &'static str) -> Result<Option<u64>, StoreError> {
+    row.column::<Option<i64>>(name)?.map(|number| decode(name, u64::try_from(number).ok())).transpose()
+}
+
+#[async_trait]
+impl UsageStore for Database {
+    async fn count_usage(
+        &self,
+        scope: TenantScope,
+        filter: &UsageFilter,
+        day: TimeRange,
+        grouping: UsageGrouping,
+        limit: u32,
+    ) -> Result<Vec<UsageCount>, StoreError> {
+        let (sql, values) = usage_sql(scope, filter, day, grouping, limit);
+        let rows = self.read_list_by_month(PAGE_BYTES, &sql, &values.params()).await?;
+        let key = |row: &Row| {
+            let workload = match row.optional_id("workload_id")? {
+                Some(id) => Some((id, row.column("workload_slug")?)),
+                None => None,
+            };
+            let day = grouping.by_day.then(|| day.since.midnight());
+            Ok::<_, StoreError>(UsageKey { workload, model: row.column("model")?, day })
+        };
+        let read = |row: &Row| {
+            Ok(UsageCount {
+                key: key(row)?,
+                bucket: row.column("bucket")?,
+                runs: count(row, "runs")?.unwrap_or_default(),
+                failures: count(row, "failures")?.unwrap_or_default(),
+                usage: model_usage(row)?,
+            })
+        };
+        rows.iter().map(read).collect()
+    }
+}
+
+/// The totals of a day. Each run that the caller sees is read once with its model calls.
+fn usage_sql(
+    scope: TenantScope,
+    filter: &UsageFilter,
+    day: TimeRange,
+    grouping: UsageGrouping,
+    limit: u32,
+) -> (String, Values) {
+    let mut values = Values::of_tenant(scope);
+    let tenant = values.tenant();
+    let (first, end) = (values.bind(uuid_floor(day.since)), values.bind(uuid_floor(day.until)));
+    let within = |table: &str| format!("{table}.execution_id >= {first} AND {table}.execution_id < {end}");
+    let mut conditions =
+        vec![format!("entry.tenant_id = {tenant}"), within("entry"), "entry.outcome IS NOT NULL".to_owned()];
+    if let Some(workspace) = filter.workspace {
+        conditions.push(format!("entry.workspace_id = {}", values.bind(workspace.uuid())));
+    }
+    if let Some(environment) = &filter.environment {
+        conditions.push(format!("entry.environment = {}", values.bind(environment.to_string())));
+    }
+    let visible = ExecutionFilter {
+        workload: filter.workload,
+        visible_scopes: filter.visible_scopes.clone(),
+        ..ExecutionFilter::default()
+    };
+    let (with, arms) = visible_list_arms(&visible, "FROM execution AS entry", "entry", conditions, &mut values);
+    let runs = arms.iter().map(run_rows).collect::<Vec<_>>().join(" UNION ALL ");
+    let of_run = format!(
+        "artifact.tenant_id = {tenant} AND artifact.execution_id = run.execution_id AND {}",
+        within("artifact")
+    );
+    let (model, by_model) = match grouping.by_model {
+        true => ("call ->> 'model'", "GROUP BY 1"),
+        false => ("NULL::text", ""),
+    };
+    let workload = if grouping.by_workload { "run.workload_id" } else { "NULL::uuid" };
+    let (sums, calls, limit) = (sums(), model_calls(&of_run), values.bind(i64::from(limit)));
+    let sql = format!(
+        "{with} SELECT total.*, (SELECT slug FROM workload
+                WHERE workload.tenant_id = {tenant} AND workload.workload_id = total.workload_id) AS workload_slug
+         FROM (
+            SELECT {workload} AS workload_id, used.model,
+                round({doubling} * log(2, greatest(run.duration_ms, 1)))::int AS bucket,
+                count(*) AS runs, count(*) FILTER (WHERE run.status = 'failed') AS failures,
+                {total_in}, {total_out}, {total_cost}
+            FROM ({runs}) AS run
+            LEFT JOIN LATERAL (SELECT {model} AS model, {sums} FROM {calls} WHERE call IS NOT NULL {by_model} OFFSET 0) AS used ON true
+            GROUP BY 1, 2, 3 LIMIT {limit}
+         ) AS total",
+        doubling = DurationBuckets::PER_DOUBLING,
+        total_in = total_of("tokens_in"),
+        total_out = total_of("tokens_out"),
+        total_cost = total_of("cost_micros"),
+    );
+    (sql, values)
+}
+
+fn total_of(name: &str) -> String {
+    bounded_sum(&format!("used.{name}"), name)
+}
+
+/// The rows of an arm, with the duration in milliseconds.
+fn run_rows(arm: &UnionArm) -> String {
+    let rows = format!(
+        "SELECT entry.execution_id, entry.workload_id, entry.status,
+            (extract(epoch FROM entry.finished_at - entry.started_at) * 1000)::numeric AS duration_ms
+         {} WHERE {}",
+        arm.from,
+        arm.conditions.join(" AND ")
+    );
+    match &arm.lateral {
+        None => format!("({rows})"),
+        Some(each) => format!("(SELECT item.* FROM {each} CROSS JOIN LATERAL ({rows}) AS item)"),
+    }
+}

@@ -1,0 +1,287 @@
+//! Usage of runs: tokens and cost in lists, filters of the list, totals, and the metrics of ended runs.
+
+use crate::{
+    dispatch::submit_queued_run,
+    execution::{run, wait_until_ended},
+    fixture::{WORKSPACE, WorkspaceFixture},
+};
+use fairway_domain::execution::provider::{
+    Completion, DeltaListener, EmbeddingCall, Embeddings, Provider, ProviderCall, ProviderError, ProviderFailure,
+};
+use fairway_testkit::TestApp;
+use serde_json::{Value, json};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+/// A provider that reports three input tokens, two output tokens and a cost of seven, or refuses.
+#[derive(Default)]
+struct PricedProvider {
+    refuses: AtomicBool,
+}
+
+#[async_trait::async_trait]
+impl Provider for PricedProvider {
+    async fn complete(
+        &self,
+        _call: &ProviderCall,
+        _listener: Option<&dyn DeltaListener>,
+    ) -> Result<Completion, ProviderFailure> {
+        if self.refuses.load(Ordering::SeqCst) {
+            return Err(ProviderError::Refused.into());
+        }
+        let text = "billing".to_owned();
+        Ok(Completion { text, tokens_in: 3, tokens_out: 2, cost_micros: Some(7), ..Completion::default() })
+    }
+
+    async fn embed(&self, _call: &EmbeddingCall) -> Result<Embeddings, ProviderFailure> {
+        Err(ProviderError::Unsupported.into())
+    }
+
+    fn residency(&self, _account_slot: &str) -> Option<&str> {
+        None
+    }
+}
+
+async fn start() -> (TestApp, Arc<PricedProvider>) {
+    let provider = Arc::new(PricedProvider::default());
+    (TestApp::builder().provider(provider.clone()).start().await, provider)
+}
+
+async fn rows(app: &TestApp, path: &str) -> Vec<Value> {
+    app.get(path).await.expect(200).as_array().unwrap().clone()
+}
+
+/// The value of a series of `/metrics`; zero for an absent one.
+async fn metric(app: &TestApp, series: &str) -> u64 {
+    let text = app.get("/metrics").await.text();
+    let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    line.map_or(0, |value| value.parse().unwrap())
+}
+
+#[tokio::test]
+async fn lists_show_and_filter_runs_by_their_properties() {
+    let (app, provider) = start().await;
+    let (one, two) = (app.active_workload("one").await, app.active_workload("two").await);
+    let id = |answer: Value| answer["execution_id"].as_str().unwrap().to_owned();
+    let done = id(run(&app, &one).await.expect(200));
+    let other = id(run(&app, &two).as_actor("user:ada").await.expect(200));
+    provider.refuses.store(true, Ordering::SeqCst);
+    let failed = id(run(&app, &one).as_actor("user:ada").await.expect(200));
+
+    let listed = rows(&app, "/v1/executions").await;
+    assert_eq!(
+        listed.iter().map(|row| row["execution_id"].as_str().unwrap()).collect::<Vec<_>>(),
+        [&failed, &other, &done]
+    );
+    let shown = app.get(format!("/v1/executions/{done}")).await.expect(200);
+    for row in [&listed[2], &shown] {
+        let parts = ["workload_slug", "tokens_in", "tokens_out", "cost_micros"].map(|name| row[name].clone());
+        assert_eq!(parts, [json!("one"), json!(3), json!(2), json!(7)], "{row}");
+        assert!(row["duration_ms"].is_u64(), "{row}");
+    }
+    assert_eq!((&listed[0]["tokens_in"], &listed[0]["error"]["code"]), (&Value::Null, &json!("provider_refused")));
+    for (query, expected) in [
+        ("environment=dev", vec![&failed, &other, &done]),
+        ("environment=production", vec![]),
+        ("lane=standard&submitted_by=user:ada", vec![&failed, &other]),
+        ("lane=guided", vec![]),
+        ("error_code=provider_refused", vec![&failed]),
+        ("error_code=provider_refused&status=failed&environment=dev", vec![&failed]),
+        ("error_code=provider_refused&status=completed", vec![]),
+        ("error_code=interrupted", vec![]),
+        ("submitted_by=user:ada&status=completed", vec![&other]),
+        ("submitted_by=user:ada&status=failed", vec![&failed]),
+        ("submitted_by=user:ada&status=running", vec![]),
+        ("submitted_by=user:nobody", vec![]),
+    ] {
+        let found = rows(&app, &format!("/v1/executions?{query}")).await;
+        let found: Vec<&str> = found.iter().map(|row| row["execution_id"].as_str().unwrap()).collect();
+        assert_eq!(found, expected, "{query}");
+        let of_one = rows(&app, &format!("/v1/executions?{query}&workload_id={}", one.workload_id)).await;
+        assert_eq!(of_one.len(), expected.iter().filter(|id| **id != &other).count(), "{query}");
+    }
+    for (name, value) in [
+        ("environment", ""),
+        ("environment", "Dev"),
+        ("lane", "slow"),
+        ("error_code", ""),
+        ("error_code", "Timeout"),
+        ("error_code", "a'--"),
+        ("submitted_by", "ada"),
+        ("submitted_by", "user:"),
+    ] {
+        let refused = app.get(format!("/v1/executions?{name}={value}")).await.expect_refusal(422, "validation_error");
+        assert_eq!(refused["fields"][0]["path"], name, "{value}");
+    }
+}
+
+#[tokio::test]
+async fn submitters_without_view_see_no_tokens_of_their_runs() {
+    let (app, _provider) = start().await;
+    let workload = app.active_workload("main").await;
+    app.fixtures().bind_role("user:runs", "runtime_user", "workspace", Some(WORKSPACE)).await;
+    let done = run(&app, &workload).as_actor("user:runs").await.expect(200);
+    let path = format!("/v1/executions/{}", done["execution_id"].as_str().unwrap());
+    let own = app.get(&path).as_actor("user:runs").await.expect(200);
+    assert_eq!([&own["tokens_in"], &own["cost_micros"], &own["workload_slug"]], [&Value::Null; 3], "{own}");
+    assert!(own["duration_ms"].is_u64(), "{own}");
+}
+
+#[tokio::test]
+async fn usage_totals_the_ended_runs_by_workload_model_and_day() {
+    let (app, provider) = start().await;
+    let (one, two) = (app.active_workload("one").await, app.active_workload("two").await);
+    for workload in [&one, &one, &two] {
+        run(&app, workload).await.expect(200);
+    }
+    provider.refuses.store(true, Ordering::SeqCst);
+    run(&app, &one).await.expect(200);
+
+    let by_workload = rows(&app, "/v1/usage").await;
+    let numbers = |row: &Value| {
+        ["runs", "failures", "tokens_in", "tokens_out", "cost_micros"].map(|name| row[name].as_u64().unwrap())
+    };
+    assert_eq!(by_workload.len(), 2, "{by_workload:?}");
+    assert_eq!((&by_workload[0]["workload_slug"], numbers(&by_workload[0])), (&json!("one"), [3, 1, 6, 4, 14]));
+    assert_eq!((&by_workload[1]["workload_slug"], numbers(&by_workload[1])), (&json!("two"), [1, 0, 3, 2, 7]));
+    assert_eq!(by_workload[0]["workload_id"], one.workload_id);
+    for row in &by_workload {
+        assert!(row["p50_ms"].as_u64().unwrap() <= row["p95_ms"].as_u64().unwrap(), "{row}");
+        assert_eq!((&row["model"], &row["day"]), (&Value::Null, &Value::Null));
+    }
+
+    let all = rows(&app, "/v1/usage?group_by=day,model").await;
+    assert_eq!(all.len(), 1, "{all:?}");
+    assert_eq!((numbers(&all[0]), all[0]["model"].is_string()), ([4, 1, 9, 6, 21], true));
+    let today = app.get("/v1/executions?limit=1").await.expect(200)[0]["started_at"].as_str().unwrap()[..10].to_owned();
+    assert_eq!(all[0]["day"], today.as_str());
+
+    for (query, expected) in [
+        (format!("workload_id={}", two.workload_id), Some(1)),
+        (format!("workspace_id={WORKSPACE}&group_by=model"), Some(4)),
+        ("environment=dev&group_by=model".to_owned(), Some(4)),
+        ("environment=production".to_owned(), None),
+        ("since=2020-01-01T00:00:00Z&until=2020-02-01T00:00:00Z".to_owned(), None),
+        ("since=2030-01-01T00:00:00Z&until=2020-02-01T00:00:00Z".to_owned(), None),
+    ] {
+        let found = rows(&app, &format!("/v1/usage?{query}")).await;
+        assert_eq!(found.first().map(|row| row["runs"].as_u64().unwrap()), expected, "{query}");
+    }
+    for (query, path, code) in [
+        ("group_by=hour", "group_by", "invalid"),
+        ("group_by=", "group_by", "invalid"),
+        ("group_by=day,day", "group_by", "invalid"),
+        ("since=yesterday", "since", "invalid"),
+        ("since=2026-01-01T00:00:00Z&until=2026-04-04T00:00:01Z", "since", "range_too_long"),
+        ("since=2020-01-01T00:00:00Z", "since", "range_too_long"),
+        ("workload_id=x", "workload_id", "invalid"),
+        ("workspace_id=x", "workspace_id", "invalid"),
+        ("cursor=x", "cursor", "unknown_parameter"),
+    ] {
+        let refused = app.get(format!("/v1/usage?{query}")).await.expect_refusal(422, "validation_error");
+        assert_eq!(
+            (&refused["fields"][0]["path"], &refused["fields"][0]["code"]),
+            (&json!(path), &json!(code)),
+            "{query}"
+        );
+    }
+}
+
+/// Usage counts the runs of the caller's scopes only: of its workspace, its workload, and its tenant.
+#[tokio::test]
+async fn usage_counts_only_the_runs_that_the_caller_may_view() {
+    let (app, _provider) = start().await;
+    let given = app.fixtures();
+    let next_door = given.workspace("next-door", "next-door").await;
+    let (one, two) = (given.active_workload("one").await, given.active_workload("two").await);
+    let three = given.in_workspace(&next_door).active_workload("three").await;
+    let abroad = WorkspaceFixture::in_other_tenant(&app).await;
+    for workload in [&one, &two, &three] {
+        run(&app, workload).await.expect(200);
+    }
+    given.bind_role("user:here", "viewer", "workspace", Some(WORKSPACE)).await;
+    given.bind_role("user:there", "viewer", "workspace", Some(&next_door)).await;
+    given.bind_role("user:single", "viewer", "workload", Some(&two.workload_id)).await;
+    given.bind_role("user:both", "viewer", "workspace", Some(WORKSPACE)).await;
+    given.bind_role("user:both", "viewer", "workload", Some(&three.workload_id)).await;
+    given.bind_role("user:runs", "runtime_user", "workspace", Some(WORKSPACE)).await;
+    for (actor, expected) in [
+        ("user:local", vec!["one", "three", "two"]),
+        ("user:here", vec!["one", "two"]),
+        ("user:there", vec!["three"]),
+        ("user:single", vec!["two"]),
+        ("user:both", vec!["one", "three", "two"]),
+    ] {
+        let report = app.get("/v1/usage").as_actor(actor).await.expect(200);
+        let mut seen: Vec<&str> =
+            report.as_array().unwrap().iter().map(|row| row["workload_slug"].as_str().unwrap()).collect();
+        seen.sort_unstable();
+        assert_eq!(seen, expected, "{actor}");
+        for (workload, slug) in [(&one, "one"), (&two, "two"), (&three, "three")] {
+            let path = format!("/v1/usage?workload_id={}&group_by=model", workload.workload_id);
+            let report = app.get(path).as_actor(actor).await.expect(200);
+            assert_eq!(report.as_array().unwrap().len(), usize::from(expected.contains(&slug)), "{actor} {slug}");
+        }
+    }
+    app.get("/v1/usage").as_actor("user:runs").await.expect_refusal(403, "forbidden");
+    app.get("/v1/usage").as_actor("anonymous").await.expect_refusal(403, "forbidden");
+    let foreign = app.get(format!("/v1/usage?workspace_id={next_door}")).as_actor("user:here").await;
+    assert!(matches!(foreign.status, 403 | 404), "{foreign}");
+    // Another tenant counts its own runs only, and its workspace is unknown here.
+    let theirs = app.get("/v1/usage").in_tenant(&abroad.tenant).await.expect(200);
+    assert_eq!(theirs.as_array().unwrap().len(), 1, "{theirs}");
+    assert_eq!(theirs[0]["workload_id"], abroad.workload.workload_id);
+    let path = format!("/v1/usage?workload_id={}", abroad.workload.workload_id);
+    assert_eq!(app.get(path).await.expect(200), json!([]));
+    app.get(format!("/v1/usage?workspace_id={}", abroad.workspace)).await.expect_refusal(404, "not_found");
+}
+
+/// A run that a worker ends after its caller has left, a synchronous one and a denied one count once each.
+#[tokio::test]
+async fn metrics_count_each_ended_run_once_whoever_waits() {
+    let (app, provider) = start().await;
+    let workload = app.active_workload("main").await;
+    let queued = submit_queued_run(&app, &workload).await;
+    wait_until_ended(&app, &queued).await;
+    let key = "once";
+    for _ in 0..2 {
+        run(&app, &workload).header("idempotency-key", key).await.expect(200);
+    }
+    provider.refuses.store(true, Ordering::SeqCst);
+    run(&app, &workload).await.expect(200);
+    for (series, expected) in [
+        (r#"fairway_executions_total{status="completed"}"#, 2),
+        (r#"fairway_executions_total{status="failed"}"#, 1),
+        (r#"fairway_execution_duration_seconds_count{status="completed",workload="main"}"#, 2),
+        (r#"fairway_execution_duration_seconds_count{status="failed",workload="main"}"#, 1),
+        (r#"fairway_execution_tokens_total{direction="input",workload="main"}"#, 6),
+        (r#"fairway_execution_tokens_total{direction="output",workload="main"}"#, 4),
+        (r#"fairway_execution_cost_micros_total{workload="main"}"#, 14),
+    ] {
+        // The end is stored before it is counted.
+        let mut counted = 0;
+        for _ in 0..100 {
+            counted = metric(&app, series).await;
+            if counted >= expected {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        assert_eq!(counted, expected, "{series}");
+    }
+    let text = app.get("/metrics").await.text();
+    assert!(!text.contains(r#"status="queued""#) && !text.contains(r#"status="running""#), "{text}");
+}
+
+#[tokio::test]
+async fn metrics_count_a_queued_run_that_is_cancelled_once() {
+    let app = TestApp::builder().without_worker().start().await;
+    let workload = app.active_workload("main").await;
+    let queued = submit_queued_run(&app, &workload).await;
+    let path = format!("/v1/executions/{}/cancel", queued.as_str().unwrap());
+    app.post(&path, json!({})).await.expect(200);
+    app.post(&path, json!({})).await.expect_refusal(409, "execution_not_cancellable");
+    assert_eq!(metric(&app, r#"fairway_executions_total{status="cancelled"}"#).await, 1);
+}

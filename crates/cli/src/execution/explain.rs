@@ -1,0 +1,264 @@
+//! Explains an execution on one page: its end, the decision of the policy, its models, documents, tokens and cost, and
+//! what to do next.
+
+mod advice;
+
+use crate::{
+    failure::Failure,
+    measure::{cost, milliseconds, tokens},
+    output::{Output, print},
+    server::{Server, string_or_empty},
+    text::sanitize,
+};
+use serde_json::{Value, json};
+
+/// Kinds of artifacts that the page shows.
+const SHOWN_KINDS: [&str; 4] = ["provider_call", "retrieval_event", "guardrail", "hook"];
+/// Maximum number of artifacts that are read.
+const MAX_ARTIFACTS: usize = 40;
+/// Width of the first column.
+const LABEL_WIDTH: usize = 11;
+
+pub(super) fn run(id: &str, server: &Server, output: Output) -> Result<(), Failure> {
+    let execution = server.get(&["executions", id], &[])?;
+    // A submitter without permission to view executions sees its run, and not the evidence.
+    let evidence = match server.get(&["executions", id, "evidence-graph"], &[]) {
+        Err(Failure::Refused(refusal)) if matches!(refusal.status, 403 | 404) => Value::Null,
+        evidence => evidence?,
+    };
+    let (artifacts, omitted) = read_artifacts(id, &evidence, server)?;
+    let next_steps = advice::next_steps(&execution);
+    if output.is_for_people() {
+        let page = Page { execution: &execution, evidence: &evidence, artifacts: &artifacts, omitted };
+        return print(&page.render(&next_steps));
+    }
+    output.value(&json!({
+        "execution": execution,
+        "evidence": evidence,
+        "artifacts": artifacts,
+        "omitted_artifacts": omitted,
+        "next_steps": next_steps,
+    }))
+}
+
+/// Reads the artifacts that the page shows, and counts those beyond the maximum.
+fn read_artifacts(id: &str, evidence: &Value, server: &Server) -> Result<(Vec<Value>, usize), Failure> {
+    let listed = evidence.get("evidence_artifacts").and_then(Value::as_array).into_iter().flatten();
+    let shown: Vec<&Value> =
+        listed.filter(|artifact| SHOWN_KINDS.contains(&string_or_empty(artifact, "artifact_kind"))).collect();
+    let read = |artifact: &&Value| {
+        server.get(&["executions", id, "evidence-artifacts", string_or_empty(artifact, "artifact_id")], &[])
+    };
+    let artifacts = shown.iter().take(MAX_ARTIFACTS).map(read).collect::<Result<_, _>>()?;
+    Ok((artifacts, shown.len().saturating_sub(MAX_ARTIFACTS)))
+}
+
+/// The page of an execution.
+struct Page<'v> {
+    execution: &'v Value,
+    evidence: &'v Value,
+    artifacts: &'v [Value],
+    omitted: usize,
+}
+
+impl Page<'_> {
+    fn render(&self, next_steps: &[String]) -> String {
+        let mut lines = vec![self.title(), String::new()];
+        let mut section = |label: &str, texts: Vec<String>| {
+            for (number, text) in texts.into_iter().enumerate() {
+                let label = if number == 0 { label } else { "" };
+                lines.push(format!("{label:LABEL_WIDTH$}{}", sanitize(&text)));
+            }
+        };
+        section("Result", self.result());
+        section("Error", self.errors());
+        section("Policy", self.policy());
+        section("Release", self.release());
+        section("Models", self.models());
+        section("Documents", self.documents());
+        section("Checks", self.checks());
+        section("Usage", self.usage());
+        section("Next", next_steps.to_vec());
+        lines.join("\n")
+    }
+
+    fn title(&self) -> String {
+        let run = self.execution;
+        let text = |name: &str| sanitize(string_or_empty(run, name));
+        let workload = match string_or_empty(run, "workload_slug") {
+            "" => text("workload_id"),
+            _ => text("workload_slug"),
+        };
+        format!("{}: {workload} in {}, lane {}", text("execution_id"), text("environment"), text("lane"))
+    }
+
+    fn result(&self) -> Vec<String> {
+        let run = self.execution;
+        let text = |name: &str| string_or_empty(run, name);
+        let outcome = match text("outcome") {
+            "" => "not ended".to_owned(),
+            outcome => format!("outcome {outcome}"),
+        };
+        let duration = run.get("duration_ms").and_then(Value::as_u64).map(milliseconds);
+        let end = duration.map_or_else(String::new, |duration| format!(", ended after {duration}"));
+        let delegate = match text("delegated_by") {
+            "" => String::new(),
+            service => format!(" through {service}"),
+        };
+        vec![
+            format!("{} ({outcome})", text("status")),
+            format!("submitted by {}{delegate}, accepted {}{end}", text("submitted_by"), text("started_at")),
+        ]
+    }
+
+    fn errors(&self) -> Vec<String> {
+        let run = self.execution;
+        let mut texts = Vec::new();
+        if let Some(error) = run.get("error").filter(|error| !error.is_null()) {
+            texts.push(format!("{}: {}", string_or_empty(error, "code"), string_or_empty(error, "message")));
+        }
+        let steps = run.get("steps").and_then(Value::as_array).into_iter().flatten();
+        texts.extend(steps.filter_map(|step| {
+            let code = step.get("error_code")?.as_str()?;
+            Some(format!(
+                "step {} ({}) failed: {code}",
+                string_or_empty(step, "step_id"),
+                string_or_empty(step, "step_type")
+            ))
+        }));
+        if texts.is_empty() { vec!["none".to_owned()] } else { texts }
+    }
+
+    fn policy(&self) -> Vec<String> {
+        let Some(decision) = self.evidence.get("policy_decision") else {
+            return vec![format!("reason {}; the rules need the permission execution.view", self.reason())];
+        };
+        let rules = texts_of(decision.get("rules"));
+        let by = match rules.is_empty() {
+            true => "no rule matched".to_owned(),
+            false => format!("by rule {}", rules.join(", ")),
+        };
+        let mut texts = vec![format!(
+            "{}, {by}, reason {}",
+            string_or_empty(decision, "outcome"),
+            string_or_empty(decision, "reason_code")
+        )];
+        let obligations = self.evidence.get("obligations").and_then(Value::as_array).into_iter().flatten();
+        texts.extend(obligations.map(|owed| {
+            let is_fulfilled = owed.get("fulfilled_at").is_some_and(|at| !at.is_null());
+            let state = if is_fulfilled { "fulfilled" } else { "not fulfilled" };
+            format!("obligation {}: {state}", string_or_empty(owed, "obligation_name"))
+        }));
+        texts
+    }
+
+    fn reason(&self) -> &str {
+        match string_or_empty(self.execution, "reason_code") {
+            "" => "unknown",
+            reason => reason,
+        }
+    }
+
+    fn release(&self) -> Vec<String> {
+        let id = string_or_empty(self.execution, "release_id").to_owned();
+        let approvals = self.evidence.get("approvals").and_then(Value::as_array).into_iter().flatten();
+        let by = approvals.map(|approval| {
+            format!(
+                "approved by {} at {}",
+                string_or_empty(approval, "approved_by"),
+                string_or_empty(approval, "approved_at")
+            )
+        });
+        std::iter::once(id).chain(by).collect()
+    }
+
+    /// The contents of the artifacts of a kind.
+    fn contents<'p>(&'p self, kind: &'p str) -> impl Iterator<Item = &'p Value> {
+        let of_kind = move |artifact: &&Value| string_or_empty(artifact, "artifact_kind") == kind;
+        self.artifacts.iter().filter(of_kind).filter_map(|artifact| artifact.get("content"))
+    }
+
+    fn models(&self) -> Vec<String> {
+        let mut texts = Vec::new();
+        for call in self.contents("provider_call") {
+            let text = |name: &str| string_or_empty(call, name);
+            let number = |name: &str| call.get(name).and_then(Value::as_u64);
+            let parts = [
+                tokens(number("tokens_in"), number("tokens_out")).map(|tokens| format!("tokens {tokens}")),
+                number("cost_micros").map(|micros| format!("cost {}", cost(micros))),
+                number("latency_us").map(|latency| milliseconds(latency / 1_000)),
+            ];
+            let measures: Vec<String> = parts.into_iter().flatten().collect();
+            texts.push(format!(
+                "step {}: route {}, model {} of {}; {}",
+                text("step_id"),
+                text("route_id"),
+                text("model"),
+                text("provider"),
+                measures.join(", ")
+            ));
+            let attempts = call.get("attempts").and_then(Value::as_array).into_iter().flatten();
+            texts.extend(attempts.filter(|attempt| string_or_empty(attempt, "result") != "answered").map(|attempt| {
+                format!(
+                    "  route {} failed: {}",
+                    string_or_empty(attempt, "route_id"),
+                    string_or_empty(attempt, "result")
+                )
+            }));
+        }
+        if self.omitted > 0 {
+            texts.push(format!("{} further records; see `fairway evidence graph`", self.omitted));
+        }
+        or_none(texts)
+    }
+
+    fn documents(&self) -> Vec<String> {
+        let texts = self.contents("retrieval_event").map(|event| {
+            let chunks = event.get("chunks").and_then(Value::as_array).into_iter().flatten();
+            let mut names: Vec<&str> = Vec::new();
+            for name in chunks.map(|chunk| string_or_empty(chunk, "document_id")) {
+                if !names.contains(&name) {
+                    names.push(name);
+                }
+            }
+            let count = event.get("retrieved_chunk_count").and_then(Value::as_u64).unwrap_or_default();
+            let of = if names.is_empty() { String::new() } else { format!(" of {}", names.join(", ")) };
+            format!("{}: {count} chunks{of}", string_or_empty(event, "knowledge_base"))
+        });
+        or_none(texts.collect())
+    }
+
+    /// The guardrails and hooks that changed or stopped the run.
+    fn checks(&self) -> Vec<String> {
+        let texts = ["guardrail", "hook"].into_iter().flat_map(|kind| {
+            self.contents(kind).map(move |check| {
+                let members = check.as_object().into_iter().flatten();
+                let shown = members.filter_map(|(name, value)| {
+                    let text = value.as_str()?;
+                    (!name.ends_with("digest")).then(|| format!("{name} {text}"))
+                });
+                format!("{kind}: {}", shown.collect::<Vec<_>>().join(", "))
+            })
+        });
+        texts.collect()
+    }
+
+    fn usage(&self) -> Vec<String> {
+        let number = |name: &str| self.execution.get(name).and_then(Value::as_u64);
+        let parts = [
+            tokens(number("tokens_in"), number("tokens_out")).map(|tokens| format!("tokens {tokens}")),
+            number("cost_micros").map(|micros| format!("cost {}", cost(micros))),
+        ];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        vec![if parts.is_empty() { "no tokens reported".to_owned() } else { parts.join(", ") }]
+    }
+}
+
+fn or_none(texts: Vec<String>) -> Vec<String> {
+    if texts.is_empty() { vec!["none".to_owned()] } else { texts }
+}
+
+fn texts_of(list: Option<&Value>) -> Vec<String> {
+    let items = list.and_then(Value::as_array).into_iter().flatten();
+    items.filter_map(Value::as_str).map(str::to_owned).collect()
+}

@@ -1,0 +1,122 @@
+//! Lists executions.
+
+use crate::{
+    failure::Failure,
+    measure::{PointInTime, cost, milliseconds, tokens},
+    output::{Column, Output, eprint},
+    server::{Page, Server, required_string},
+    workload,
+};
+use clap::Args;
+use serde_json::{Value, json};
+
+const COLUMNS: [Column; 8] = [
+    ("ID", "/execution_id"),
+    ("WORKLOAD", "/workload"),
+    ("STATUS", "/status"),
+    ("ERROR", "/error"),
+    ("DURATION", "/duration"),
+    ("TOKENS", "/tokens"),
+    ("COST", "/cost"),
+    ("STARTED", "/started_at"),
+];
+
+/// Filters of the list, and its page.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// Only executions of this workload
+    #[arg(long, value_name = "SLUG")]
+    workload: Option<String>,
+    /// Only executions of this release
+    #[arg(long, value_name = "ID")]
+    release: Option<String>,
+    /// Only executions in this status, such as running
+    #[arg(long)]
+    status: Option<String>,
+    /// Only executions in this environment
+    #[arg(long, value_name = "ENVIRONMENT")]
+    env: Option<String>,
+    /// Only executions on this lane
+    #[arg(long)]
+    lane: Option<String>,
+    /// Only executions that started at or after this time, or this long ago, such as 2h or 7d
+    #[arg(long, value_name = "TIME")]
+    since: Option<PointInTime>,
+    /// Only executions that started before this time, or this long ago
+    #[arg(long, value_name = "TIME")]
+    until: Option<PointInTime>,
+    /// Only executions of this submitter, such as user:ada
+    #[arg(long, value_name = "ACTOR")]
+    by: Option<String>,
+    /// Only executions that ended with this error code, such as deadline_exceeded
+    #[arg(long, value_name = "CODE")]
+    error: Option<String>,
+    /// The maximum number of executions
+    #[arg(long, default_value_t = 50)]
+    limit: usize,
+    /// The next page, as the command reported it after a page, with the same filters
+    #[arg(long, value_name = "CURSOR")]
+    cursor: Option<String>,
+}
+
+pub(super) fn run(arguments: &Arguments, server: &Server, output: Output) -> Result<(), Failure> {
+    let of_workload = arguments.workload.as_deref().map(|slug| workload::find_workload(server, slug)).transpose()?;
+    let mut query = Vec::new();
+    if let Some(workload) = &of_workload {
+        query.push(("workload_id", required_string(workload, "workload_id")?));
+    }
+    let filters = [
+        ("release_id", &arguments.release),
+        ("status", &arguments.status),
+        ("environment", &arguments.env),
+        ("lane", &arguments.lane),
+        ("submitted_by", &arguments.by),
+        ("error_code", &arguments.error),
+        ("cursor", &arguments.cursor),
+    ];
+    query.extend(filters.into_iter().filter_map(|(name, value)| Some((name, value.as_deref()?))));
+    let times = [("since", &arguments.since), ("until", &arguments.until)];
+    query.extend(times.into_iter().filter_map(|(name, time)| Some((name, time.as_ref()?.as_str()))));
+    let Page { items, cursor } = server.list_page(&["executions"], &query, arguments.limit)?;
+    match output.is_for_people() {
+        true => output.list(&items.iter().map(to_row).collect::<Vec<_>>(), &COLUMNS)?,
+        false => output.value(&Value::Array(items))?,
+    }
+    if let Some(cursor) = cursor {
+        eprint(&format!("fairway: more executions follow: {}", next_command(arguments, &cursor)));
+    }
+    Ok(())
+}
+
+fn to_row(execution: &Value) -> Value {
+    let number = |name: &str| execution.get(name).and_then(Value::as_u64);
+    let text = |pointer: &str| execution.pointer(pointer).and_then(Value::as_str);
+    json!({
+        "execution_id": text("/execution_id"),
+        "workload": text("/workload_slug").or_else(|| text("/workload_id")),
+        "status": text("/status"),
+        "error": text("/error/code"),
+        "duration": number("duration_ms").map(milliseconds),
+        "tokens": tokens(number("tokens_in"), number("tokens_out")),
+        "cost": number("cost_micros").map(cost),
+        "started_at": text("/started_at"),
+    })
+}
+
+/// The command for the next page. Times are absolute: the cursor belongs to exactly these filters.
+fn next_command(arguments: &Arguments, cursor: &str) -> String {
+    let options = [
+        ("workload", arguments.workload.as_deref()),
+        ("release", arguments.release.as_deref()),
+        ("status", arguments.status.as_deref()),
+        ("env", arguments.env.as_deref()),
+        ("lane", arguments.lane.as_deref()),
+        ("since", arguments.since.as_ref().map(PointInTime::as_str)),
+        ("until", arguments.until.as_ref().map(PointInTime::as_str)),
+        ("by", arguments.by.as_deref()),
+        ("error", arguments.error.as_deref()),
+        ("cursor", Some(cursor)),
+    ];
+    let words = options.into_iter().filter_map(|(name, value)| Some(format!(" --{name} {}", value?)));
+    format!("fairway executions list --limit {}{}", arguments.limit, words.collect::<String>())
+}

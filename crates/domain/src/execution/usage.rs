@@ -1,0 +1,351 @@
+//! Usage: the tokens and the cost of runs, and totals of ended runs.
+
+use crate::{
+    access::rights::VisibleScopes,
+    evidence::{EvidenceArtifact, PROVIDER_CALL, RETRIEVAL_EVENT},
+    id::{WorkloadId, WorkspaceId},
+    slug::Slug,
+    store::StoreError,
+    tenant::TenantScope,
+    time::Timestamp,
+};
+use async_trait::async_trait;
+use serde_json::{Map, Value};
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    time::Duration,
+};
+
+/// The longest time range of a usage report.
+pub const MAX_RANGE: Duration = Duration::from_secs(92 * 24 * 60 * 60);
+/// Maximum rows of a usage report.
+pub const MAX_ROWS: usize = 1_000;
+
+/// Tokens and cost of model calls. A part is `None` if no call reported it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ModelUsage {
+    /// Input tokens.
+    pub tokens_in: Option<u64>,
+    /// Output tokens.
+    pub tokens_out: Option<u64>,
+    /// The cost in millionths of the currency of the account's prices.
+    pub cost_micros: Option<u64>,
+}
+
+impl ModelUsage {
+    /// The usage of a run, from its evidence: its model calls and the embeddings of its queries.
+    #[must_use]
+    pub fn of_artifacts(artifacts: &[EvidenceArtifact]) -> Self {
+        artifacts.iter().filter_map(Self::of_artifact).fold(Self::default(), Self::plus)
+    }
+
+    fn of_artifact(artifact: &EvidenceArtifact) -> Option<Self> {
+        match artifact.kind {
+            PROVIDER_CALL => Some(Self::of_call(&artifact.body)),
+            RETRIEVAL_EVENT => artifact.body.get("embedding")?.as_object().map(Self::of_call),
+            _ => None,
+        }
+    }
+
+    fn of_call(call: &Map<String, Value>) -> Self {
+        let number = |name: &str| call.get(name).and_then(Value::as_u64);
+        Self { tokens_in: number("tokens_in"), tokens_out: number("tokens_out"), cost_micros: number("cost_micros") }
+    }
+
+    /// The sum of both.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        let sum = |one: Option<u64>, two: Option<u64>| match (one, two) {
+            (Some(one), Some(two)) => Some(one.saturating_add(two)),
+            (one, two) => one.or(two),
+        };
+        Self {
+            tokens_in: sum(self.tokens_in, other.tokens_in),
+            tokens_out: sum(self.tokens_out, other.tokens_out),
+            cost_micros: sum(self.cost_micros, other.cost_micros),
+        }
+    }
+}
+
+/// What a list of runs shows of a run besides its own row.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RunSummary {
+    /// The slug of its workload.
+    pub workload_slug: String,
+    /// Its tokens and cost.
+    pub usage: ModelUsage,
+}
+
+/// The properties that the rows of a usage report differ in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct UsageGrouping {
+    /// One row for each workload.
+    pub by_workload: bool,
+    /// One row for each model. A run that called several models counts in the row of each.
+    pub by_model: bool,
+    /// One row for each day in UTC on which runs started.
+    pub by_day: bool,
+}
+
+impl UsageGrouping {
+    /// The names of the properties.
+    pub const NAMES: [&'static str; 3] = ["workload", "model", "day"];
+
+    /// Parses names that are separated by commas. `None` for an unknown or repeated name.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut grouping = Self::default();
+        for name in text.split(',') {
+            let flag = match name {
+                "workload" => &mut grouping.by_workload,
+                "model" => &mut grouping.by_model,
+                "day" => &mut grouping.by_day,
+                _ => return None,
+            };
+            if std::mem::replace(flag, true) {
+                return None;
+            }
+        }
+        Some(grouping)
+    }
+}
+
+/// The runs that a usage report counts.
+#[derive(Clone, Debug, Default)]
+pub struct UsageFilter {
+    /// Runs of this workload.
+    pub workload: Option<WorkloadId>,
+    /// Runs of workloads in this workspace.
+    pub workspace: Option<WorkspaceId>,
+    /// Runs in this environment.
+    pub environment: Option<Slug>,
+    /// Runs within the caller's visible scopes; `None` covers the whole tenant.
+    pub visible_scopes: Option<VisibleScopes>,
+}
+
+/// A time range, from its start and before its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TimeRange {
+    /// The start.
+    pub since: Timestamp,
+    /// The end.
+    pub until: Timestamp,
+}
+
+impl TimeRange {
+    /// Splits the range at the midnights of UTC, so that each part is a day or less.
+    #[must_use]
+    pub fn by_day(self) -> Vec<Self> {
+        let mut parts = Vec::new();
+        let mut since = self.since;
+        while since < self.until {
+            let until = since.next_midnight().min(self.until);
+            parts.push(Self { since, until });
+            since = until;
+        }
+        parts
+    }
+}
+
+/// The row that a run counts in.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct UsageKey {
+    /// The workload and its slug, if the report differs by workload.
+    pub workload: Option<(WorkloadId, String)>,
+    /// The model, if the report differs by model; `None` also for runs without a model call.
+    pub model: Option<String>,
+    /// The start of the day, if the report differs by day.
+    pub day: Option<Timestamp>,
+}
+
+/// Totals of the ended runs of one row whose durations fall into one bucket.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UsageCount {
+    /// The row.
+    pub key: UsageKey,
+    /// The bucket of the durations, see [`DurationBuckets`].
+    pub bucket: i32,
+    /// The number of runs.
+    pub runs: u64,
+    /// The number of failed runs among them.
+    pub failures: u64,
+    /// Tokens and cost.
+    pub usage: ModelUsage,
+}
+
+/// Durations by bucket. Bucket `n` holds durations around `2^(n/8)` milliseconds, so a percentile is exact to within
+/// 5 per cent.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct DurationBuckets(BTreeMap<i32, u64>);
+
+impl DurationBuckets {
+    /// Buckets for each doubling of a duration.
+    pub const PER_DOUBLING: i32 = 8;
+
+    fn add(&mut self, bucket: i32, runs: u64) {
+        let count = self.0.entry(bucket).or_default();
+        *count = count.saturating_add(runs);
+    }
+
+    /// The duration in milliseconds that this percentage of the runs did not exceed; `None` without runs.
+    #[must_use]
+    pub fn percentile_ms(&self, percentage: u64) -> Option<u64> {
+        let total: u64 = self.0.values().fold(0, |sum, count| sum.saturating_add(*count));
+        let wanted = total.saturating_mul(percentage).div_ceil(100);
+        let mut seen = 0_u64;
+        let bucket = self.0.iter().find_map(|(bucket, count)| {
+            seen = seen.saturating_add(*count);
+            (*count > 0 && seen >= wanted).then_some(*bucket)
+        })?;
+        Some(bucket_ms(bucket))
+    }
+}
+
+/// The duration in the middle of a bucket. Durations of runs are below `2^32` milliseconds.
+fn bucket_ms(bucket: i32) -> u64 {
+    let exponent =
+        f64::from(bucket.clamp(0, 32 * DurationBuckets::PER_DOUBLING)) / f64::from(DurationBuckets::PER_DOUBLING);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the value is between 1 and 2^32")]
+    let ms = exponent.exp2().round() as u64;
+    ms
+}
+
+/// Totals of one row.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct UsageTotal {
+    /// The number of ended runs.
+    pub runs: u64,
+    /// The number of failed runs among them.
+    pub failures: u64,
+    /// Tokens and cost.
+    pub usage: ModelUsage,
+    /// The durations.
+    pub durations: DurationBuckets,
+}
+
+/// Refusal of a report with more than [`MAX_ROWS`] rows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TooManyRows;
+
+/// A usage report: the totals of each row.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct UsageReport(BTreeMap<UsageKey, UsageTotal>);
+
+impl UsageReport {
+    /// Adds counts of further runs.
+    ///
+    /// # Errors
+    /// When the report would have more than [`MAX_ROWS`] rows.
+    pub fn add(&mut self, count: UsageCount) -> Result<(), TooManyRows> {
+        let rows = self.0.len();
+        let total = match self.0.entry(count.key) {
+            Entry::Vacant(_) if rows >= MAX_ROWS => return Err(TooManyRows),
+            entry => entry.or_default(),
+        };
+        total.runs = total.runs.saturating_add(count.runs);
+        total.failures = total.failures.saturating_add(count.failures);
+        total.usage = total.usage.plus(count.usage);
+        total.durations.add(count.bucket, count.runs);
+        Ok(())
+    }
+
+    /// The rows: the newest day first, then those with the most runs.
+    #[must_use]
+    pub fn into_rows(self) -> Vec<(UsageKey, UsageTotal)> {
+        let mut rows: Vec<_> = self.0.into_iter().collect();
+        rows.sort_by(|(key, total), (other, more)| other.day.cmp(&key.day).then(more.runs.cmp(&total.runs)));
+        rows
+    }
+}
+
+/// Reads the usage of runs.
+#[async_trait]
+pub trait UsageStore: Send + Sync {
+    /// Totals of the runs that started within a day or less and have ended. At most `limit` counts; a result of that
+    /// length is incomplete.
+    async fn count_usage(
+        &self,
+        scope: TenantScope,
+        filter: &UsageFilter,
+        day: TimeRange,
+        grouping: UsageGrouping,
+        limit: u32,
+    ) -> Result<Vec<UsageCount>, StoreError>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count(model: &str, bucket: i32, runs: u64) -> UsageCount {
+        let key = UsageKey { model: Some(model.to_owned()), ..UsageKey::default() };
+        let usage = ModelUsage { tokens_in: Some(runs), ..ModelUsage::default() };
+        UsageCount { key, bucket, runs, failures: 1, usage }
+    }
+
+    fn at(text: &str) -> Timestamp {
+        Timestamp::parse(text).unwrap()
+    }
+
+    #[test]
+    fn sums_known_parts_and_keeps_unknown_ones() {
+        let one = ModelUsage { tokens_in: Some(3), tokens_out: None, cost_micros: None };
+        let two = ModelUsage { tokens_in: Some(4), tokens_out: Some(5), cost_micros: None };
+        assert_eq!(one.plus(two), ModelUsage { tokens_in: Some(7), tokens_out: Some(5), cost_micros: None });
+    }
+
+    #[test]
+    fn parses_each_name_once() {
+        let all = UsageGrouping { by_workload: true, by_model: true, by_day: true };
+        assert_eq!(UsageGrouping::parse("day,workload,model"), Some(all));
+        assert_eq!(UsageGrouping::parse("model"), Some(UsageGrouping { by_model: true, ..UsageGrouping::default() }));
+        for text in ["", "hour", "day,day", "day,", "Day"] {
+            assert_eq!(UsageGrouping::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn splits_a_range_at_midnights() {
+        let range = TimeRange { since: at("2026-03-01T22:00:00Z"), until: at("2026-03-03T01:00:00Z") };
+        let parts: Vec<_> = range.by_day().iter().map(|day| (day.since.to_string(), day.until.to_string())).collect();
+        let text = |one: &str, two: &str| (one.to_owned(), two.to_owned());
+        assert_eq!(
+            parts,
+            [
+                text("2026-03-01T22:00:00Z", "2026-03-02T00:00:00Z"),
+                text("2026-03-02T00:00:00Z", "2026-03-03T00:00:00Z"),
+                text("2026-03-03T00:00:00Z", "2026-03-03T01:00:00Z"),
+            ]
+        );
+        assert!(TimeRange { since: range.until, until: range.since }.by_day().is_empty());
+    }
+
+    #[test]
+    fn percentiles_are_exact_to_within_five_per_cent() {
+        let mut report = UsageReport::default();
+        for ms in 1_u32..=1_000 {
+            #[expect(clippy::cast_possible_truncation, reason = "the logarithm is below 10")]
+            let bucket = (8.0 * f64::from(ms).log2()).round() as i32;
+            report.add(count("m", bucket, 1)).unwrap();
+        }
+        let rows = report.into_rows();
+        let (_, total) = rows.first().unwrap();
+        assert_eq!((rows.len(), total.runs, total.failures, total.usage.tokens_in), (1, 1_000, 1_000, Some(1_000)));
+        for (percentage, exact) in [(50, 500_u64), (95, 950)] {
+            let found = total.durations.percentile_ms(percentage).unwrap();
+            assert!(found.abs_diff(exact) * 20 <= exact, "{found} instead of {exact}");
+        }
+        assert_eq!(DurationBuckets::default().percentile_ms(50), None);
+    }
+
+    #[test]
+    fn refuses_more_rows_than_its_limit() {
+        let mut report = UsageReport::default();
+        for number in 0..MAX_ROWS {
+            report.add(count(&format!("m{number}"), 0, 1)).unwrap();
+        }
+        report.add(count("m0", 3, 9)).unwrap();
+        assert_eq!(report.add(count("one too many", 0, 1)), Err(TooManyRows));
+        assert_eq!(report.into_rows().first().map(|(_, total)| total.runs), Some(10), "most runs first");
+    }
+}

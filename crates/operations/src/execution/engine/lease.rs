@@ -1,0 +1,44 @@
+//! Renewal of the leases of runs.
+
+use super::RunEngine;
+use fairway_domain::{
+    access::ActorRef,
+    execution::{dispatch::LeaseRef, ports::LeaseState, run::Interruption},
+    tenant::TenantScope,
+};
+use std::sync::OnceLock;
+use tokio::sync::Notify;
+
+impl RunEngine {
+    /// Renews the lease of a run every third of its duration, and whenever `look` is notified. Returns only when the
+    /// run has to stop.
+    pub(in crate::execution) async fn renew_lease(
+        &self,
+        scope: TenantScope,
+        held: LeaseRef,
+        look: &Notify,
+        cancelled_by: &OnceLock<ActorRef>,
+    ) -> Interruption {
+        let interval = self.settings.lease / 3;
+        loop {
+            let _beat_or_look = tokio::time::timeout(interval, look.notified()).await;
+            match self.lease_store.renew(scope, held.execution_id, held.lease).await {
+                Ok(LeaseState::Held) => {}
+                Ok(LeaseState::Lost) => return Interruption::LeaseLost,
+                Ok(LeaseState::WorkloadStopped) => return Interruption::WorkloadStopped,
+                Ok(LeaseState::Cancelled(by)) => {
+                    cancelled_by.get_or_init(|| by);
+                    return Interruption::Cancelled;
+                }
+                Err(error) => {
+                    tracing::warn!(
+                        tenant_id = %scope.tenant(),
+                        execution_id = %held.execution_id,
+                        error = &error as &dyn std::error::Error,
+                        "failed to renew a lease; retrying within a third of its duration"
+                    );
+                }
+            }
+        }
+    }
+}
