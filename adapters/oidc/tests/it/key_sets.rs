@@ -59,13 +59,13 @@ async fn refreshes_in_the_background_after_five_minutes() {
     let removed = old.token(&scene.claims());
     assert_eq!(scene.refusal(&removed).await, None);
     scene.clock.advance(299);
-    // Within the minute for which the token is cached, the removal of its key counts too.
     assert_eq!(scene.refusal(&removed).await, None);
     assert_eq!(scene.fetches(), 1);
     scene.server.set("/a/keys", Reply::Held(key_set(&[&new])));
     scene.clock.advance(1);
     assert_eq!(scene.refusal(&removed).await, None, "the request does not wait");
     scene.server.release();
+    // The token is cached for a minute, and the removal of its key ends that.
     let begin = Instant::now();
     while scene.refusal(&removed).await.is_none() {
         assert!(begin.elapsed() < DEADLINE, "the removed key is still accepted");
