@@ -2,6 +2,7 @@
 
 pub mod actor;
 pub mod delegation;
+pub mod identity;
 pub mod on_behalf_of;
 pub mod permission;
 pub mod principal_binding;

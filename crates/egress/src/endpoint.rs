@@ -5,7 +5,7 @@ use crate::{
     refusal::{EgressError, EgressRefusal},
     resolver::{CheckedResolver, Resolver},
     response::{EgressResponse, IDENTITY},
-    trust,
+    trust::{self, Authorities},
 };
 use bytes::Bytes;
 use reqwest::{
@@ -31,6 +31,16 @@ pub struct Limits {
     pub timeout: Duration,
     /// Maximum size of a response body, in bytes.
     pub max_body: usize,
+}
+
+/// What an [`Endpoint`] needs besides its address and limits.
+pub(crate) struct ClientOptions {
+    pub(crate) resolver: Arc<dyn Resolver>,
+    pub(crate) policy: Arc<ConnectionPolicy>,
+    /// The authorities to trust instead of the default ones.
+    pub(crate) authorities: Option<Authorities>,
+    /// Maximum time of a connection attempt, within the timeout of the request.
+    pub(crate) connect_timeout: Option<Duration>,
 }
 
 impl Default for Limits {
@@ -69,15 +79,16 @@ impl fmt::Debug for Endpoint {
 }
 
 impl Endpoint {
-    pub(crate) fn new(
-        url: Url,
-        limits: Limits,
-        resolver: Arc<dyn Resolver>,
-        demand: Arc<ConnectionPolicy>,
-    ) -> Result<Self, EgressError> {
-        let client = Client::builder()
-            .tls_backend_preconfigured(trust::tls_config()?)
-            .dns_resolver(Arc::new(CheckedResolver { resolver, policy: demand }))
+    pub(crate) fn new(url: Url, limits: Limits, options: ClientOptions) -> Result<Self, EgressError> {
+        let ClientOptions { resolver, policy, authorities, connect_timeout } = options;
+        let tls = authorities.map_or_else(trust::tls_config, |authorities| Ok(authorities.into_tls_config()))?;
+        let mut builder = Client::builder();
+        if let Some(timeout) = connect_timeout {
+            builder = builder.connect_timeout(timeout);
+        }
+        let client = builder
+            .tls_backend_preconfigured(tls)
+            .dns_resolver(Arc::new(CheckedResolver { resolver, policy }))
             // A proxy from the environment would bypass the guard.
             .no_proxy()
             .redirect(redirect::Policy::none())

@@ -2,12 +2,13 @@
 
 use crate::{
     address::is_public,
-    endpoint::{Endpoint, Limits},
+    endpoint::{ClientOptions, Endpoint, Limits},
     refusal::{EgressError, EgressRefusal},
     resolver::{Resolver, SystemResolver},
+    trust::Authorities,
 };
 use ipnet::IpNet;
-use std::{fmt, net::IpAddr, sync::Arc};
+use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 use url::{Host, Url};
 
 /// Ports that are allowed without an allowance.
@@ -164,6 +165,8 @@ pub struct Guard {
     /// Origins from the server's settings, which are allowed exactly.
     configured_origins: Vec<Origin>,
     resolver: Arc<dyn Resolver>,
+    authorities: Option<Authorities>,
+    connect_timeout: Option<Duration>,
 }
 
 impl fmt::Debug for Guard {
@@ -176,7 +179,26 @@ impl Guard {
     /// A guard that allows the public internet and the given targets.
     #[must_use]
     pub fn new(mode: ServerMode, allowances: Vec<Allowance>) -> Self {
-        Self { mode, allowances, configured_origins: Vec::new(), resolver: Arc::new(SystemResolver) }
+        Self {
+            mode,
+            allowances,
+            configured_origins: Vec::new(),
+            resolver: Arc::new(SystemResolver),
+            authorities: None,
+            connect_timeout: None,
+        }
+    }
+
+    /// The same guard, whose endpoints trust these certificate authorities and no others.
+    #[must_use]
+    pub fn with_authorities(self, authorities: Authorities) -> Self {
+        Self { authorities: Some(authorities), ..self }
+    }
+
+    /// The same guard, whose endpoints limit the time of a connection attempt, in addition to [`Limits::timeout`].
+    #[must_use]
+    pub fn with_connect_timeout(self, timeout: Duration) -> Self {
+        Self { connect_timeout: Some(timeout), ..self }
     }
 
     /// The same guard with another resolver.
@@ -200,7 +222,13 @@ impl Guard {
     pub fn endpoint(&self, address: &str, limits: Limits) -> Result<Endpoint, EgressError> {
         let url = Url::parse(address).map_err(|_| EgressRefusal::InvalidAddress)?;
         let demand = self.connection_policy(&url)?;
-        Endpoint::new(url, limits, Arc::clone(&self.resolver), Arc::new(demand))
+        let options = ClientOptions {
+            resolver: Arc::clone(&self.resolver),
+            policy: Arc::new(demand),
+            authorities: self.authorities.clone(),
+            connect_timeout: self.connect_timeout,
+        };
+        Endpoint::new(url, limits, options)
     }
 
     fn connection_policy(&self, url: &Url) -> Result<ConnectionPolicy, EgressRefusal> {

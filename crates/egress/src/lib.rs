@@ -20,4 +20,5 @@ pub use refusal::{EgressError, EgressRefusal};
 pub use reqwest::{Method, StatusCode, header};
 pub use resolver::{Resolver, SystemResolver};
 pub use response::{Body, EgressResponse};
+pub use trust::{Authorities, AuthoritiesRefusal};
 pub use url::Url;

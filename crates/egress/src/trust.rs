@@ -1,8 +1,15 @@
 //! Trusted certificate authorities.
 
 use crate::refusal::EgressError;
-use rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
-use std::sync::{Arc, OnceLock};
+use rustls::{
+    ClientConfig, RootCertStore,
+    crypto::aws_lc_rs,
+    pki_types::{CertificateDer, pem::PemObject as _},
+};
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
 
 /// Loaded once per process: it takes some milliseconds, and all endpoints share it.
 static TLS_CONFIG: OnceLock<Option<ClientConfig>> = OnceLock::new();
@@ -20,6 +27,10 @@ fn load() -> Option<ClientConfig> {
         tracing::debug!(errors = own.errors.len(), "failed to read some system certificates; continuing without them");
     }
     roots.add_parsable_certificates(own.certs);
+    config(roots)
+}
+
+fn config(roots: RootCertStore) -> Option<ClientConfig> {
     let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
     match builder.with_safe_default_protocol_versions() {
         Ok(builder) => Some(builder.with_root_certificates(roots).with_no_client_auth()),
@@ -27,5 +38,50 @@ fn load() -> Option<ClientConfig> {
             tracing::error!(%error, "failed to set up TLS; outgoing calls fail until a restart");
             None
         }
+    }
+}
+
+/// Certificate authorities that an operator names for a destination, instead of the default ones.
+#[derive(Clone)]
+pub struct Authorities(ClientConfig);
+
+impl fmt::Debug for Authorities {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Authorities")
+    }
+}
+
+/// The text has no certificate, or one that cannot be parsed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the file must contain certificates in PEM form")]
+pub struct AuthoritiesRefusal;
+
+impl AuthoritiesRefusal {
+    /// The stable code of the refusal.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        "egress_authorities"
+    }
+}
+
+impl Authorities {
+    /// The authorities of certificates in PEM form.
+    ///
+    /// # Errors
+    /// When the text has no certificate, or one that cannot be parsed.
+    pub fn from_pem(pem: &[u8]) -> Result<Self, AuthoritiesRefusal> {
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(pem) {
+            let certificate = certificate.map_err(|_| AuthoritiesRefusal)?;
+            roots.add(certificate).map_err(|_| AuthoritiesRefusal)?;
+        }
+        if roots.is_empty() {
+            return Err(AuthoritiesRefusal);
+        }
+        config(roots).map(Self).ok_or(AuthoritiesRefusal)
+    }
+
+    pub(crate) fn into_tls_config(self) -> ClientConfig {
+        self.0
     }
 }

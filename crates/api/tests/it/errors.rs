@@ -184,7 +184,9 @@ fn error_defining_sources() -> Vec<String> {
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut texts = Vec::new();
-    for folder in ["crates/api/src", "crates/domain/src", "crates/operations/src", "crates/egress/src"] {
+    for folder in
+        ["crates/api/src", "crates/domain/src", "crates/operations/src", "crates/egress/src", "adapters/oidc/src"]
+    {
         collect_sources(&root.join(folder), &mut texts);
     }
     texts

@@ -2,7 +2,7 @@
 
 use crate::listener::{CountingListener, Reply, get};
 use fairway_egress::{EgressError, EgressRequest, Endpoint, Guard, Limits, Method, ServerMode, Url};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn endpoint(canary: &CountingListener, limits: Limits) -> Endpoint {
     let address = format!("http://{}/", canary.address);
@@ -57,6 +57,21 @@ async fn slow_responses_time_out() {
         let canary = CountingListener::start(Reply::Slow(head.to_owned())).await;
         assert_eq!(read_len(&endpoint(&canary, limits)).await, Err(EgressError::TimedOut), "{head}");
     }
+}
+
+/// The listener's connections wait in the backlog, so that the TLS handshake gets no answer.
+#[tokio::test]
+async fn connection_attempts_have_a_shorter_limit_than_requests() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("https://{}/", listener.local_addr().unwrap());
+    let endpoint = Guard::new(ServerMode::Local, Vec::new())
+        .with_allowed_origin(&Url::parse(&address).unwrap())
+        .with_connect_timeout(Duration::from_millis(100))
+        .endpoint(&address, Limits { timeout: Duration::from_secs(120), ..Limits::default() })
+        .unwrap();
+    let begin = Instant::now();
+    assert_eq!(read_len(&endpoint).await, Err(EgressError::TimedOut));
+    assert!(begin.elapsed() < Duration::from_secs(60));
 }
 
 /// The client accepts no content coding and decodes none.

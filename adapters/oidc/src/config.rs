@@ -1,0 +1,186 @@
+//! Configuration of issuers.
+
+use fairway_domain::{access::identity::ClaimRules, slug::Slug};
+use fairway_egress::Url;
+use std::{net::IpAddr, path::PathBuf};
+
+/// An issuer whose access tokens are accepted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct IssuerConfig {
+    /// The issuer identifier, exactly as in its tokens: an `https` address, or `http` on loopback.
+    pub issuer: String,
+    /// The audience that a token must contain.
+    pub audience: String,
+    /// The claim with the name of a person, such as `preferred_username`.
+    pub user_claim: String,
+    /// The claim with the groups, such as `groups`.
+    pub groups_claim: String,
+    /// The claim with the tenant.
+    pub tenant_claim: Option<String>,
+    /// The only tenant that the issuer's subjects may work in.
+    pub bound_tenant: Option<Slug>,
+    /// The client of the portal at this issuer.
+    pub portal_client_id: Option<String>,
+    /// A file with the certificate authorities of the issuer, in PEM form. They replace the default ones.
+    pub ca_file: Option<PathBuf>,
+}
+
+/// Reason why the configuration of an issuer is invalid.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum IssuerConfigError {
+    /// There is no issuer.
+    #[error("an issuer is required")]
+    NoIssuer,
+    /// Two configurations have the same issuer.
+    #[error("an issuer is configured twice")]
+    DuplicateIssuer,
+    /// The issuer is not an address without query, fragment and credentials.
+    #[error("the issuer must be an https address without query, fragment and credentials")]
+    Issuer,
+    /// The issuer uses `http` on another machine.
+    #[error("an issuer with http is allowed on loopback only")]
+    PlainHttp,
+    /// The audience is empty.
+    #[error("the audience is required")]
+    Audience,
+    /// The audience is the portal's client, so that tokens of the portal would count as access tokens.
+    #[error("the audience must differ from the client of the portal")]
+    AudienceIsPortalClient,
+    /// The name of a claim is empty, or a claim with a fixed meaning.
+    #[error("a configured claim has no name, or the name of a claim with another meaning")]
+    Claim,
+    /// The file of certificate authorities cannot be read.
+    #[error("the file of certificate authorities cannot be read")]
+    CaFile,
+    /// The file of certificate authorities has no valid certificate.
+    #[error("the file of certificate authorities must contain certificates in PEM form")]
+    CaCertificates,
+}
+
+impl IssuerConfigError {
+    /// The stable code of the refusal.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::NoIssuer => "oidc_no_issuer",
+            Self::DuplicateIssuer => "oidc_duplicate_issuer",
+            Self::Issuer => "oidc_issuer",
+            Self::PlainHttp => "oidc_plain_http",
+            Self::Audience => "oidc_audience",
+            Self::AudienceIsPortalClient => "oidc_audience_is_portal_client",
+            Self::Claim => "oidc_claim",
+            Self::CaFile => "oidc_ca_file",
+            Self::CaCertificates => "oidc_ca_certificates",
+        }
+    }
+}
+
+/// Claims that have a meaning of their own and hold neither groups nor tenants. `sub` may be the name of a person.
+const RESERVED_CLAIMS: [&str; 7] = ["iss", "aud", "exp", "nbf", "iat", "jti", "email_verified"];
+
+impl IssuerConfig {
+    /// The rules for this issuer's tokens.
+    pub(crate) fn rules(&self) -> Result<ClaimRules, IssuerConfigError> {
+        self.address()?;
+        if self.audience.is_empty() {
+            return Err(IssuerConfigError::Audience);
+        }
+        if self.portal_client_id.as_ref() == Some(&self.audience) {
+            return Err(IssuerConfigError::AudienceIsPortalClient);
+        }
+        let mut claims = [Some(&self.user_claim), Some(&self.groups_claim), self.tenant_claim.as_ref()].into_iter();
+        if claims.any(|name| name.is_some_and(|name| name.is_empty() || RESERVED_CLAIMS.contains(&name.as_str()))) {
+            return Err(IssuerConfigError::Claim);
+        }
+        Ok(ClaimRules {
+            issuer: self.issuer.clone(),
+            audience: self.audience.clone(),
+            user_claim: self.user_claim.clone(),
+            groups_claim: self.groups_claim.clone(),
+            tenant_claim: self.tenant_claim.clone(),
+            bound_tenant: self.bound_tenant.clone(),
+            portal_client_id: self.portal_client_id.clone(),
+        })
+    }
+
+    /// The address of the issuer (OpenID Connect Discovery, 3).
+    pub(crate) fn address(&self) -> Result<Url, IssuerConfigError> {
+        let url = Url::parse(&self.issuer).map_err(|_| IssuerConfigError::Issuer)?;
+        let has_credentials = !url.username().is_empty() || url.password().is_some();
+        if has_credentials || url.query().is_some() || url.fragment().is_some() || self.issuer.trim() != self.issuer {
+            return Err(IssuerConfigError::Issuer);
+        }
+        match url.scheme() {
+            "https" => Ok(url),
+            "http" if is_loopback(&url) => Ok(url),
+            "http" => Err(IssuerConfigError::PlainHttp),
+            _ => Err(IssuerConfigError::Issuer),
+        }
+    }
+}
+
+/// Whether the host of an address is this machine: `localhost` (RFC 6761) or a loopback address.
+pub(crate) fn is_loopback(url: &Url) -> bool {
+    let Some(host) = url.host_str() else { return false };
+    let address = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
+    host == "localhost" || address.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(issuer: &str) -> IssuerConfig {
+        IssuerConfig {
+            issuer: issuer.into(),
+            audience: "fairway".into(),
+            user_claim: "preferred_username".into(),
+            groups_claim: "groups".into(),
+            tenant_claim: None,
+            bound_tenant: None,
+            portal_client_id: Some("portal".into()),
+            ca_file: None,
+        }
+    }
+
+    #[test]
+    fn plain_http_is_for_loopback_only() {
+        for good in
+            ["https://idp.example", "https://idp.example/realms/a/", "http://127.0.0.1:8080", "http://[::1]:8080/realm"]
+        {
+            assert_eq!(config(good).rules().unwrap().issuer, good);
+        }
+        assert_eq!(config("http://localhost:8080").rules().err(), None);
+        for plain in ["http://idp.example", "http://10.0.0.1", "http://localhost.example", "http://127.0.0.1.example"] {
+            assert_eq!(config(plain).rules().err(), Some(IssuerConfigError::PlainHttp), "{plain}");
+        }
+        for wrong in [
+            "",
+            "idp.example",
+            "ftp://idp.example",
+            "https://idp.example?a",
+            "https://idp.example/#a",
+            "https://user@idp.example",
+            "https://:secret@idp.example",
+            " https://idp.example",
+            "https://idp.example\n",
+        ] {
+            assert_eq!(config(wrong).rules().err(), Some(IssuerConfigError::Issuer), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn refuses_ambiguous_audiences_and_claims() {
+        let with = |change: fn(&mut IssuerConfig)| {
+            let mut config = config("https://idp.example");
+            change(&mut config);
+            config.rules().err()
+        };
+        assert_eq!(with(|config| config.audience.clear()), Some(IssuerConfigError::Audience));
+        assert_eq!(with(|config| config.audience = "portal".into()), Some(IssuerConfigError::AudienceIsPortalClient));
+        assert_eq!(with(|config| config.user_claim.clear()), Some(IssuerConfigError::Claim));
+        assert_eq!(with(|config| config.groups_claim = "aud".into()), Some(IssuerConfigError::Claim));
+        assert_eq!(with(|config| config.tenant_claim = Some("iss".into())), Some(IssuerConfigError::Claim));
+        assert_eq!(with(|config| config.user_claim = "sub".into()), None);
+    }
+}

@@ -1,0 +1,108 @@
+//! Verification of access tokens of OpenID Connect issuers, against their published keys.
+//!
+//! A token selects its issuer by `iss`, and only then a key of that issuer by `kid`. The rules for header and claims
+//! are in `fairway_domain::access::identity`; they run before the key is looked up, so that a token that breaks them
+//! causes no fetch.
+
+mod cache;
+mod config;
+mod fetch;
+mod key;
+mod key_store;
+
+pub use config::{IssuerConfig, IssuerConfigError};
+pub use key::KeySetError;
+
+use async_trait::async_trait;
+use cache::TokenCache;
+use fairway_domain::{
+    access::identity::{
+        ClaimRules, IdentityProvider, InvalidToken, MAX_TOKEN_BYTES, TokenRefusal, UnverifiedToken, VerifiedIdentity,
+    },
+    time::Clock,
+};
+use fairway_egress::Guard;
+use fetch::KeySource;
+use key_store::KeyStore;
+use std::{fmt, sync::Arc};
+
+/// Verifies the access tokens of the configured issuers.
+pub struct TokenVerifier {
+    issuers: Vec<Arc<Issuer>>,
+    cache: TokenCache,
+    clock: Arc<dyn Clock>,
+}
+
+impl fmt::Debug for TokenVerifier {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let issuers: Vec<&str> = self.issuers.iter().map(|issuer| issuer.rules.issuer.as_str()).collect();
+        out.debug_struct("TokenVerifier").field("issuers", &issuers).finish_non_exhaustive()
+    }
+}
+
+/// A configured issuer with its keys.
+struct Issuer {
+    rules: ClaimRules,
+    keys: Arc<KeyStore>,
+}
+
+impl TokenVerifier {
+    /// A verifier for these issuers. It reads their certificate files, and fetches their keys when the first token
+    /// arrives.
+    ///
+    /// # Errors
+    /// When the configuration of an issuer is invalid.
+    pub fn new(guard: &Guard, clock: Arc<dyn Clock>, issuers: Vec<IssuerConfig>) -> Result<Self, IssuerConfigError> {
+        let mut known: Vec<Arc<Issuer>> = Vec::new();
+        for config in issuers {
+            let rules = config.rules()?;
+            if known.iter().any(|issuer| issuer.rules.issuer == rules.issuer) {
+                return Err(IssuerConfigError::DuplicateIssuer);
+            }
+            let source = KeySource::new(guard, &config)?;
+            known.push(Arc::new(Issuer { rules, keys: KeyStore::new(source, Arc::clone(&clock)) }));
+        }
+        if known.is_empty() {
+            return Err(IssuerConfigError::NoIssuer);
+        }
+        Ok(Self { issuers: known, cache: TokenCache::new(), clock })
+    }
+
+    /// The issuer with exactly this identifier.
+    fn issuer(&self, claimed: Option<&str>) -> Result<&Arc<Issuer>, InvalidToken> {
+        let found = self.issuers.iter().find(|issuer| Some(issuer.rules.issuer.as_str()) == claimed);
+        found.ok_or(InvalidToken::Issuer)
+    }
+
+    /// The identity of a token that was verified within the last minute with a key that the issuer still publishes.
+    async fn cached(&self, key: &blake3::Hash) -> Option<Arc<VerifiedIdentity>> {
+        let entry = self.cache.get(key, self.clock.now())?;
+        let issuer = self.issuer(Some(&entry.identity.issuer)).ok()?;
+        let keys = issuer.keys.current().await?;
+        Arc::ptr_eq(&keys, &entry.keys).then_some(entry.identity)
+    }
+}
+
+#[async_trait]
+impl IdentityProvider for TokenVerifier {
+    async fn verify(&self, token: &str) -> Result<Arc<VerifiedIdentity>, TokenRefusal> {
+        if token.len() > MAX_TOKEN_BYTES {
+            return Err(InvalidToken::TooLong.into());
+        }
+        let cache_key = blake3::hash(token.as_bytes());
+        if let Some(identity) = self.cached(&cache_key).await {
+            return Ok(identity);
+        }
+        let token = UnverifiedToken::parse(token)?;
+        let issuer = self.issuer(token.issuer())?;
+        // Before the key is looked up: an expired or foreign token must not cause a fetch.
+        let _ = issuer.rules.check(&token, self.clock.now())?;
+        let keys = issuer.keys.with_key(token.key_id()).await?;
+        keys.verify(&token)?;
+        // Again, because the fetch of keys takes time.
+        let now = self.clock.now();
+        let identity = Arc::new(issuer.rules.check(&token, now)?.into_verified());
+        self.cache.insert(cache_key, Arc::clone(&identity), keys, now);
+        Ok(identity)
+    }
+}

@@ -1,0 +1,464 @@
+//! Forged tokens: those of RFC 8725 and of published attacks on JOSE libraries. Each is refused without a fetch; only an
+//! unknown key identifier may cause one.
+
+use crate::{
+    issuer::{IssuerServer, START, Scene, config, key_set},
+    signing::{Scheme, TestKey, hmac_token, signed_part, with_signature},
+};
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use fairway_domain::access::identity::InvalidToken;
+use serde_json::{Value, json};
+
+/// The order of P-256, big-endian.
+const P256_ORDER: [u8; 32] = [
+    0xff, 0xff, 0xff, 0xff, 0x00, 0x00, 0x00, 0x00, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xbc, 0xe6, 0xfa,
+    0xad, 0xa7, 0x17, 0x9e, 0x84, 0xf3, 0xb9, 0xca, 0xc2, 0xfc, 0x63, 0x25, 0x51,
+];
+
+/// A forged token, and the reason why it is invalid.
+struct Forgery {
+    name: String,
+    token: String,
+    reason: InvalidToken,
+}
+
+fn forgery(name: impl Into<String>, token: String, reason: InvalidToken) -> Forgery {
+    Forgery { name: name.into(), token, reason }
+}
+
+/// Two issuers, their keys and an attacker's.
+struct Stage {
+    scene: Scene,
+    rsa: TestKey,
+    rsa_only_rs256: TestKey,
+    ec: TestKey,
+    ed: TestKey,
+    /// Keys of the second issuer; `shared` has an identifier of the first one.
+    other: TestKey,
+    shared: TestKey,
+    attacker: TestKey,
+}
+
+impl Stage {
+    async fn new() -> Self {
+        let (rsa, ec, ed) = (TestKey::rsa("rsa"), TestKey::ec("ec"), TestKey::ed("ed"));
+        let (rsa_only_rs256, attacker) = (TestKey::rsa("rs256"), TestKey::rsa("rsa"));
+        let (other, shared) = (TestKey::ec("other"), TestKey::ec("ec"));
+        let server = IssuerServer::start().await;
+        server.publish("a", &[&rsa, &ec, &ed]);
+        server.publish("b", &[&other, &shared]);
+        let mut pinned = rsa_only_rs256.jwk();
+        pinned["alg"] = json!("RS256");
+        let keys = json!({"keys": [rsa.jwk(), ec.jwk(), ed.jwk(), pinned, TestKey::p384("p384").jwk()]});
+        server.set("/a/keys", crate::issuer::Reply::Json(keys.to_string()));
+        server.set("/attacker", crate::issuer::Reply::Json(key_set(&[&attacker])));
+        let issuers = vec![config(&server.issuer("a")), config(&server.issuer("b"))];
+        let scene = Scene::new(server, issuers);
+        Self { scene, rsa, rsa_only_rs256, ec, ed, other, shared, attacker }
+    }
+
+    /// The valid claims of issuer `a` with one changed or, by `null`, removed.
+    fn with(&self, name: &str, value: Value) -> Value {
+        let mut claims = self.scene.claims();
+        claims[name] = value;
+        claims.as_object_mut().unwrap().retain(|_, value| !value.is_null());
+        claims
+    }
+
+    /// A token with an additional or changed header member, signed by the genuine key.
+    fn header(&self, name: &str, value: Value) -> String {
+        let mut header = self.rsa.header();
+        header[name] = value;
+        self.rsa.token_with(&header, &self.scene.claims())
+    }
+
+    /// A token of these texts, signed by the genuine key.
+    fn raw(&self, header: &str, claims: &str) -> String {
+        self.rsa.token_of(Scheme::Own, header, claims)
+    }
+}
+
+/// Verifies each forgery; between them the clock allows a fetch, and none may happen.
+async fn refuse_all(stage: &Stage, forgeries: Vec<Forgery>) {
+    let genuine = stage.rsa.token(&stage.scene.claims());
+    assert_eq!(stage.scene.refusal(&genuine).await, None, "the genuine token");
+    let mut of_other = stage.scene.claims();
+    of_other["iss"] = json!(stage.scene.server.issuer("b"));
+    assert_eq!(stage.scene.refusal(&stage.other.token(&of_other)).await, None, "the other issuer's token");
+    stage.scene.clock.advance(31);
+    let requests = stage.scene.server.total();
+    for Forgery { name, token, reason } in forgeries {
+        assert_eq!(stage.scene.refusal(&token).await, Some(reason), "{name}");
+        assert_eq!(stage.scene.server.total(), requests, "{name} causes a fetch");
+    }
+    assert_eq!(stage.scene.refusal(&genuine).await, None, "the genuine token afterwards");
+}
+
+#[tokio::test]
+async fn refuses_other_algorithms_than_the_keys() {
+    let stage = Stage::new().await;
+    let claims = stage.scene.claims();
+    let mut all = Vec::new();
+    for name in ["none", "None", "NONE", "nOnE"] {
+        let signed = signed_part(&json!({"alg": name, "kid": "rsa"}).to_string(), &claims.to_string());
+        all.push(forgery(format!("{name} without signature"), format!("{signed}."), InvalidToken::Algorithm));
+        let signature = stage.rsa.sign(Scheme::Own, signed.as_bytes());
+        all.push(forgery(
+            format!("{name} with signature"),
+            with_signature(&signed, &signature),
+            InvalidToken::Algorithm,
+        ));
+    }
+    for key in [&stage.rsa, &stage.ec, &stage.ed] {
+        for (encoding, secret) in key.public_encodings() {
+            for algorithm in ["HS256", "HS384", "HS512"] {
+                let token = hmac_token(algorithm, key.id, &secret, &claims);
+                all.push(forgery(format!("{algorithm} with {encoding}"), token, InvalidToken::Algorithm));
+            }
+        }
+    }
+    all.push(forgery("HS256 with no key", hmac_token("HS256", "rsa", b"", &claims), InvalidToken::Algorithm));
+    for name in ["RS384", "RS512", "PS512", "ES384", "ES256K", "rs256", "RS256 ", "", "dir", "RSA-OAEP", "Ed25519"] {
+        all.push(forgery(format!("alg `{name}`"), stage.header("alg", json!(name)), InvalidToken::Algorithm));
+    }
+    for value in [json!(null), json!(7), json!(["RS256"]), json!({"RS256": true})] {
+        all.push(forgery(format!("alg {value}"), stage.header("alg", value), InvalidToken::Algorithm));
+    }
+    all.push(forgery("no alg", stage.raw(r#"{"kid":"rsa"}"#, &claims.to_string()), InvalidToken::Algorithm));
+    // The header names an algorithm of another key type.
+    for (name, id) in [("EdDSA", "rsa"), ("ES256", "rsa"), ("RS256", "ec"), ("PS256", "ed"), ("EdDSA", "ec")] {
+        let header = json!({"alg": name, "kid": id}).to_string();
+        all.push(forgery(
+            format!("{name} with {id}"),
+            stage.raw(&header, &claims.to_string()),
+            InvalidToken::KeyAlgorithm,
+        ));
+    }
+    refuse_all(&stage, all).await;
+}
+
+#[tokio::test]
+async fn refuses_keys_that_the_sender_chooses() {
+    let stage = Stage::new().await;
+    let claims = stage.scene.claims();
+    let attacker = |name: &str, value: Value| {
+        let mut header = stage.attacker.header();
+        header[name] = value;
+        stage.attacker.token_with(&header, &claims)
+    };
+    let address = format!("http://{}/attacker", stage.scene.server.address);
+    let certificate = json!(["MIIB"]);
+    let mut all = Vec::new();
+    for (name, value) in [
+        ("jwk", stage.attacker.jwk()),
+        ("jwk", stage.rsa.jwk()),
+        ("jwk", json!(null)),
+        ("jku", json!(address)),
+        ("jku", json!(format!("{}/keys", stage.scene.server.issuer("a")))),
+        ("jku", json!(format!("{}@{address}", stage.scene.server.issuer("a")))),
+        ("x5u", json!(address)),
+        ("x5c", certificate),
+        ("crit", json!(["exp"])),
+        ("crit", json!([])),
+        ("b64", json!(false)),
+        ("enc", json!("A128GCM")),
+        ("zip", json!("DEF")),
+        ("epk", stage.ec.jwk()),
+        ("p2c", json!(2_147_483_647)),
+    ] {
+        let title = format!("{name} {value}");
+        all.push(forgery(title.clone(), attacker(name, value.clone()), InvalidToken::ForbiddenHeader));
+        all.push(forgery(format!("{title}, genuine"), stage.header(name, value), InvalidToken::ForbiddenHeader));
+    }
+    all.push(forgery("attacker's key", stage.attacker.token(&claims), InvalidToken::Signature));
+    all.push(forgery("x5t ignored", attacker("x5t", json!("AQAB")), InvalidToken::Signature));
+    for value in [json!(null), json!(""), json!(7), json!(["rsa"]), json!({"id": "rsa"}), json!("k".repeat(256))] {
+        all.push(forgery(format!("kid {value}"), stage.header("kid", value), InvalidToken::KeyId));
+    }
+    let without = stage.raw(r#"{"alg":"RS256"}"#, &claims.to_string());
+    all.push(forgery("no kid", without, InvalidToken::KeyId));
+    let nul = stage.raw(r#"{"alg":"RS256","kid":"rsa\u0000"}"#, &claims.to_string());
+    all.push(forgery("kid with NUL", nul, InvalidToken::Malformed));
+    let before = stage.scene.server.count("/attacker");
+    refuse_all(&stage, all).await;
+    assert_eq!(stage.scene.server.count("/attacker"), before, "the sender's address is never contacted");
+}
+
+#[tokio::test]
+async fn unknown_key_identifiers_share_one_fetch() {
+    let stage = Stage::new().await;
+    assert_eq!(stage.scene.refusal(&stage.rsa.token(&stage.scene.claims())).await, None);
+    stage.scene.clock.advance(31);
+    let before = stage.scene.fetches();
+    for kid in [
+        "../../../../../../dev/null",
+        "/dev/null",
+        "/proc/sys/kernel/randomize_va_space",
+        "' OR '1'='1",
+        "x' UNION SELECT 'secret' -- ",
+        "rsa; sleep 10",
+        "|cat /etc/passwd",
+        "http://127.0.0.1/attacker",
+        "RSA",
+        "rsa ",
+        " rsa",
+        "rsa\n",
+        "rs",
+        "rsa%00",
+        "*",
+        "%",
+        "p384",
+        "other",
+    ] {
+        assert_eq!(
+            stage.scene.refusal(&stage.header("kid", json!(kid))).await,
+            Some(InvalidToken::UnknownKey),
+            "{kid}"
+        );
+    }
+    assert_eq!(stage.scene.fetches(), before + 1);
+    assert_eq!(stage.scene.server.count("/attacker"), 0);
+}
+
+#[tokio::test]
+async fn refuses_other_serializations_and_ambiguous_json() {
+    let stage = Stage::new().await;
+    let claims = stage.scene.claims();
+    let good = stage.rsa.token(&claims);
+    let [header, payload, signature] = good.split('.').collect::<Vec<_>>()[..] else { panic!("three parts") };
+    let genuine = claims.to_string();
+    let members = genuine.trim_start_matches('{');
+    let mut all = Vec::new();
+    for (name, token) in [
+        ("empty", String::new()),
+        ("no signature part", format!("{header}.{payload}")),
+        ("empty signature", format!("{header}.{payload}.")),
+        ("no payload", format!("{header}..{signature}")),
+        ("no header", format!(".{payload}.{signature}")),
+        ("four parts", format!("{good}.{signature}")),
+        ("five parts", format!("{good}.{signature}.{signature}")),
+        ("detached payload and two tokens", format!("{good}{good}")),
+        ("padded signature", format!("{good}==")),
+        ("padded header", format!("{header}=.{payload}.{signature}")),
+        ("leading space", format!(" {good}")),
+        ("trailing line end", format!("{good}\n")),
+        ("inner line end", format!("{header}.\n{payload}.{signature}")),
+        ("scheme", format!("Bearer {good}")),
+        ("standard alphabet", format!("{header}.{payload}.{}+/", &signature[2..])),
+        ("JSON serialization", json!({"protected": header, "payload": payload, "signature": signature}).to_string()),
+    ] {
+        all.push(forgery(name, token, InvalidToken::Malformed));
+    }
+    let encrypted = URL_SAFE_NO_PAD.encode(r#"{"alg":"RSA-OAEP","enc":"A128GCM","kid":"rsa"}"#);
+    all.push(forgery("JWE", format!("{encrypted}.a2V5.aXY.dGV4dA.dGFn"), InvalidToken::ForbiddenHeader));
+    all.push(forgery("too long", stage.rsa.token(&stage.with("pad", json!("x".repeat(8_192)))), InvalidToken::TooLong));
+    for header in [
+        r#"{"alg":"none","alg":"RS256","kid":"rsa"}"#,
+        r#"{"alg":"RS256","alg":"none","kid":"rsa"}"#,
+        r#"{"alg":"RS256","\u0061lg":"HS256","kid":"rsa"}"#,
+        r#"{"alg":"RS256","kid":"rsa","kid":"ec"}"#,
+        r#"{"alg":"RS256","kid":"rsa","typ":"at+jwt","typ":"JWT"}"#,
+        r#"{"alg":"RS256","kid":"rsa"}{}"#,
+        r#"["RS256"]"#,
+    ] {
+        all.push(forgery(header, stage.raw(header, &genuine), InvalidToken::Malformed));
+    }
+    let header = r#"{"alg":"RS256","kid":"rsa"}"#;
+    for duplicate in ["\"exp\":9999999999,", "\"iss\":\"x\",", "\"\\u0061ud\":\"x\",", "\"sub\":\"admin\","] {
+        let token = stage.raw(header, &format!("{{{duplicate}{members}"));
+        all.push(forgery(format!("duplicate {duplicate}"), token, InvalidToken::Malformed));
+    }
+    for text in ["", "null", "[]", "\"text\"", "{", "\u{feff}{}"] {
+        all.push(forgery(format!("claims {text}"), stage.raw(header, text), InvalidToken::Malformed));
+    }
+    refuse_all(&stage, all).await;
+}
+
+#[tokio::test]
+async fn refuses_wrong_signatures() {
+    let stage = Stage::new().await;
+    let claims = stage.scene.claims();
+    let text = claims.to_string();
+    let rsa_with = |algorithm: &str, scheme| {
+        stage.rsa.token_of(scheme, &json!({"alg": algorithm, "kid": "rsa"}).to_string(), &text)
+    };
+    let signed = signed_part(&stage.ec.header().to_string(), &text);
+    let ec_with = |signature: &[u8]| with_signature(&signed, signature);
+    let good = stage.ec.sign(Scheme::Own, signed.as_bytes());
+    let (r, s) = good.split_at(32);
+    let zero = [0_u8; 32];
+    let mut all = vec![
+        forgery("PKCS1 as PS256", rsa_with("PS256", Scheme::Pkcs1), InvalidToken::Signature),
+        forgery("PSS as RS256", rsa_with("RS256", Scheme::Pss), InvalidToken::Signature),
+        forgery("SHA-512 as RS256", rsa_with("RS256", Scheme::Pkcs1Sha512), InvalidToken::Signature),
+    ];
+    let pinned = stage.rsa_only_rs256.token_of(Scheme::Pss, r#"{"alg":"PS256","kid":"rs256"}"#, &text);
+    all.push(forgery("PS256 with a key for RS256", pinned, InvalidToken::KeyAlgorithm));
+    let mut bad: Vec<(&str, Vec<u8>)> = vec![
+        ("r = s = 0", [zero, zero].concat()),
+        ("r = 0", [&zero, s].concat()),
+        ("s = 0", [r, &zero].concat()),
+        ("r = s = n", [P256_ORDER, P256_ORDER].concat()),
+        ("r = n", [&P256_ORDER, s].concat()),
+        ("s = n", [r, &P256_ORDER].concat()),
+        ("r and s swapped", [s, r].concat()),
+        ("64 bytes ff", vec![0xff; 64]),
+        ("one byte short", good[..63].to_vec()),
+        ("one byte long", [&good[..], &[0]].concat()),
+        ("leading zero", [&[0], &good[..]].concat()),
+        ("r alone", r.to_vec()),
+        ("one zero byte", vec![0]),
+    ];
+    bad.push(("DER", TestKey::ec_der("ec").sign(Scheme::Own, signed.as_bytes())));
+    bad.push(("P-384", TestKey::p384("ec").sign(Scheme::Own, signed.as_bytes())));
+    bad.push(("another key", TestKey::ec("ec").sign(Scheme::Own, signed.as_bytes())));
+    all.extend(
+        bad.into_iter()
+            .map(|(name, bytes)| forgery(format!("ES256: {name}"), ec_with(&bytes), InvalidToken::Signature)),
+    );
+    for (name, length, fill) in [("zeros", 256, 0), ("ff", 256, 0xff), ("short", 255, 1), ("long", 257, 1)] {
+        let token = with_signature(&signed_part(&stage.rsa.header().to_string(), &text), &vec![fill; length]);
+        all.push(forgery(format!("RSA: {name}"), token, InvalidToken::Signature));
+    }
+    for length in [1, 63, 64, 65] {
+        let token = with_signature(&signed_part(&stage.ed.header().to_string(), &text), &vec![0; length]);
+        all.push(forgery(format!("EdDSA: {length} zeros"), token, InvalidToken::Signature));
+    }
+    // A genuine signature under changed bytes.
+    for key in [&stage.rsa, &stage.ec, &stage.ed] {
+        let token = key.token(&claims);
+        let signature = token.rsplit_once('.').unwrap().1;
+        for (name, header, claims) in [
+            ("subject", key.header(), stage.with("sub", json!("admin"))),
+            ("header", json!({"alg": key.algorithm(), "kid": key.id}), claims.clone()),
+        ] {
+            let token = format!("{}.{signature}", signed_part(&header.to_string(), &claims.to_string()));
+            all.push(forgery(format!("changed {name} of {}", key.id), token, InvalidToken::Signature));
+        }
+    }
+    refuse_all(&stage, all).await;
+}
+
+#[tokio::test]
+async fn refuses_wrong_types_audiences_and_issuers() {
+    let stage = Stage::new().await;
+    let issuer = stage.scene.server.issuer("a");
+    let mut all = Vec::new();
+    for typ in ["logout+jwt", "dpop+jwt", "secevent+jwt", "oauth-authz-req+jwt", "id_token", "JOSE", ""] {
+        all.push(forgery(format!("typ `{typ}`"), stage.header("typ", json!(typ)), InvalidToken::Type));
+    }
+    for value in [json!(null), json!(7), json!(["at+jwt"])] {
+        all.push(forgery(format!("typ {value}"), stage.header("typ", value), InvalidToken::Type));
+    }
+    let mut claim = |name: &str, value: Value, reason: InvalidToken| {
+        let token = stage.rsa.token(&stage.with(name, value.clone()));
+        all.push(forgery(format!("{name} {value}"), token, reason));
+    };
+    for name in ["nonce", "at_hash", "c_hash"] {
+        claim(name, json!("AQAB"), InvalidToken::OtherPurpose);
+    }
+    let logout = json!({"http://schemas.openid.net/event/backchannel-logout": {}});
+    claim("events", logout, InvalidToken::OtherPurpose);
+    for audience in [
+        json!("https://fairway.example/"),
+        json!("https://fairway.example.attacker.example"),
+        json!("https://fairway"),
+        json!("fairway.example"),
+        json!("HTTPS://FAIRWAY.EXAMPLE"),
+        json!("https://fairway.example other"),
+        json!(["https://fairway.example/"]),
+        json!([]),
+        json!(null),
+    ] {
+        claim("aud", audience, InvalidToken::Audience);
+    }
+    for audience in [json!([["https://fairway.example"]]), json!(["https://fairway.example", 7]), json!({}), json!(7)] {
+        claim("aud", audience, InvalidToken::ClaimType);
+    }
+    claim("aud", json!("portal"), InvalidToken::PortalOnly);
+    claim("aud", json!(["portal"]), InvalidToken::PortalOnly);
+    for other in [
+        json!(format!("{issuer}/")),
+        json!(issuer.replace("http:", "https:")),
+        json!(issuer.to_uppercase()),
+        json!(format!("{issuer}?x")),
+        json!(format!("{issuer}/../a")),
+        json!(issuer.replace("127.0.0.1", "127.1")),
+        json!(format!("{issuer}{issuer}")),
+        json!("https://attacker.example"),
+        json!(""),
+        json!(null),
+        json!([issuer]),
+        json!(7),
+    ] {
+        claim("iss", other, InvalidToken::Issuer);
+    }
+    refuse_all(&stage, all).await;
+}
+
+#[tokio::test]
+async fn refuses_wrong_times_and_subjects() {
+    let stage = Stage::new().await;
+    let mut all = Vec::new();
+    let mut claim = |name: &str, value: Value, reason: InvalidToken| {
+        let token = stage.rsa.token(&stage.with(name, value.clone()));
+        all.push(forgery(format!("{name} {value}"), token, reason));
+    };
+    claim("exp", json!(null), InvalidToken::Time);
+    for name in ["exp", "nbf", "iat"] {
+        for value in [
+            json!(format!("{}", START + 3_600)),
+            json!("2099-01-01T00:00:00Z"),
+            json!(-1),
+            json!(-1.5),
+            json!(1e300),
+            json!(u64::MAX),
+            json!(253_402_300_800_u64),
+            json!(true),
+            json!([START + 3_600]),
+        ] {
+            claim(name, value, InvalidToken::Time);
+        }
+    }
+    // The clock advances by 31 seconds before these are verified.
+    claim("exp", json!(START + 31 - 60), InvalidToken::Expired);
+    claim("exp", json!(0), InvalidToken::Expired);
+    claim("nbf", json!(START + 31 + 61), InvalidToken::NotYetValid);
+    claim("nbf", json!(253_402_300_799_u64), InvalidToken::NotYetValid);
+    claim("sub", json!(null), InvalidToken::Subject);
+    claim("sub", json!(""), InvalidToken::Subject);
+    claim("sub", json!("s".repeat(256)), InvalidToken::Subject);
+    claim("sub", json!("ad\nmin"), InvalidToken::Subject);
+    claim("sub", json!(248), InvalidToken::ClaimType);
+    claim("sub", json!(["248"]), InvalidToken::ClaimType);
+    claim("groups", json!({"admin": true}), InvalidToken::ClaimType);
+    claim("preferred_username", json!(["admin"]), InvalidToken::ClaimType);
+    for (name, number) in [("infinite", "1e400"), ("not a number", "NaN"), ("too wide", "99999999999999999999999")] {
+        let claims = stage
+            .scene
+            .claims()
+            .to_string()
+            .replace(&format!("\"exp\":{}", START + 3_600), &format!("\"exp\":{number}"));
+        let token = stage.raw(r#"{"alg":"RS256","kid":"rsa"}"#, &claims);
+        all.push(forgery(format!("exp {name}"), token, InvalidToken::Malformed));
+    }
+    refuse_all(&stage, all).await;
+}
+
+/// Issuer mix-up: the keys of one issuer never verify a token of another.
+#[tokio::test]
+async fn keys_belong_to_their_issuer() {
+    let stage = Stage::new().await;
+    let mut of_b = stage.scene.claims();
+    of_b["iss"] = json!(stage.scene.server.issuer("b"));
+    let all = vec![
+        // Both issuers have a key with the identifier `ec`.
+        forgery("a's key for b", stage.ec.token(&of_b), InvalidToken::Signature),
+        forgery("b's key for a", stage.shared.token(&stage.scene.claims()), InvalidToken::Signature),
+    ];
+    refuse_all(&stage, all).await;
+    assert_eq!(stage.scene.refusal(&stage.shared.token(&of_b)).await, None);
+    for (name, token) in [("a's", stage.rsa.token(&of_b)), ("b's", stage.other.token(&stage.scene.claims()))] {
+        assert_eq!(stage.scene.refusal(&token).await, Some(InvalidToken::UnknownKey), "{name} key identifier");
+    }
+}

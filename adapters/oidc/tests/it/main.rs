@@ -1,0 +1,10 @@
+//! Access tokens against issuers on loopback, valid, forged, and with hostile key sets.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails at the first error, its servers included")]
+
+mod forged;
+mod issuer;
+mod key_sets;
+mod signing;
+mod trust;
+mod valid;

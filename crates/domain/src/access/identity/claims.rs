@@ -1,0 +1,209 @@
+//! The rules for the claims of a token.
+
+use super::{GroupsClaim, IdentityKind, InvalidToken, TenantClaim, UnverifiedToken, VerifiedIdentity};
+use crate::{slug::Slug, time::Timestamp};
+use serde_json::{Map, Number, Value};
+use std::time::Duration;
+use time::OffsetDateTime;
+
+/// Tolerated difference between the clocks of the issuer and of this server.
+const LEEWAY: Duration = Duration::from_secs(60);
+/// The last second of the year 9999.
+const MAX_SECONDS: u64 = 253_402_300_799;
+/// Maximum length of `sub` (OpenID Connect Core, 2) and of client identifiers, in bytes.
+const MAX_SUBJECT_BYTES: usize = 255;
+/// Claims of ID tokens (OpenID Connect Core, 2 and 3.3.2.11), and of logout tokens and security events (RFC 8417).
+const FOREIGN_CLAIMS: [&str; 4] = ["nonce", "at_hash", "c_hash", "events"];
+/// Claims that name the client that a token was issued to.
+const CLIENT_CLAIMS: [&str; 4] = ["client_id", "azp", "appid", "cid"];
+
+/// What a configured issuer's tokens must claim, and which claims hold the identity.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ClaimRules {
+    /// The issuer, compared byte by byte.
+    pub issuer: String,
+    /// The audience that a token must contain.
+    pub audience: String,
+    /// The claim with the name of a person.
+    pub user_claim: String,
+    /// The claim with the groups.
+    pub groups_claim: String,
+    /// The claim with the tenant.
+    pub tenant_claim: Option<String>,
+    /// The only tenant of this issuer's subjects.
+    pub bound_tenant: Option<Slug>,
+    /// The client of the portal, whose own tokens are not access tokens for this server.
+    pub portal_client_id: Option<String>,
+}
+
+/// An identity that a token claims. Nothing in it is proven before the signature was verified.
+#[must_use]
+pub struct ClaimedIdentity(VerifiedIdentity);
+
+impl std::fmt::Debug for ClaimedIdentity {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("ClaimedIdentity")
+    }
+}
+
+impl ClaimedIdentity {
+    /// The identity, after the signature was verified with a key of [`ClaimRules::issuer`].
+    #[must_use]
+    pub fn into_verified(self) -> VerifiedIdentity {
+        self.0
+    }
+}
+
+impl ClaimRules {
+    /// Checks the claims of a token at a time.
+    ///
+    /// # Errors
+    /// The first rule that the token breaks.
+    pub fn check(&self, token: &UnverifiedToken<'_>, now: Timestamp) -> Result<ClaimedIdentity, InvalidToken> {
+        if token.issuer() != Some(self.issuer.as_str()) {
+            return Err(InvalidToken::Issuer);
+        }
+        if FOREIGN_CLAIMS.iter().any(|name| token.claim(name).is_some()) {
+            return Err(InvalidToken::OtherPurpose);
+        }
+        self.check_audience(token)?;
+        let expires_at = check_times(token, now)?;
+        let subject = text(token, "sub")?.filter(|sub| is_identifier(sub)).ok_or(InvalidToken::Subject)?;
+        Ok(ClaimedIdentity(VerifiedIdentity {
+            issuer: self.issuer.clone(),
+            subject: subject.to_owned(),
+            kind: kind(token, subject),
+            name: text(token, &self.user_claim)?.filter(|name| !name.is_empty()).map(str::to_owned),
+            groups: groups(token, &self.groups_claim)?,
+            tenant: self.tenant(token),
+            email: verified_email(token),
+            expires_at,
+            bound_tenant: self.bound_tenant.clone(),
+        }))
+    }
+
+    fn check_audience(&self, token: &UnverifiedToken<'_>) -> Result<(), InvalidToken> {
+        let audiences = match token.claim("aud") {
+            Some(Value::String(one)) => vec![one.as_str()],
+            Some(Value::Array(items)) => {
+                let texts: Option<Vec<&str>> = items.iter().map(Value::as_str).collect();
+                texts.ok_or(InvalidToken::ClaimType)?
+            }
+            None => return Err(InvalidToken::Audience),
+            Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_)) => {
+                return Err(InvalidToken::ClaimType);
+            }
+        };
+        let is_portal = |audience: &&str| self.portal_client_id.as_deref() == Some(*audience);
+        if !audiences.is_empty() && audiences.iter().all(is_portal) {
+            return Err(InvalidToken::PortalOnly);
+        }
+        if audiences.contains(&self.audience.as_str()) { Ok(()) } else { Err(InvalidToken::Audience) }
+    }
+
+    fn tenant(&self, token: &UnverifiedToken<'_>) -> TenantClaim {
+        let Some(claim) = &self.tenant_claim else { return TenantClaim::NotConfigured };
+        match token.claim(claim).and_then(Value::as_str).filter(|tenant| !tenant.is_empty()) {
+            Some(tenant) => TenantClaim::Named { claim: claim.clone(), tenant: tenant.to_owned() },
+            None => TenantClaim::Missing { claim: claim.clone() },
+        }
+    }
+}
+
+/// Checks `exp`, `nbf` and `iat`, and returns the expiry.
+fn check_times(token: &UnverifiedToken<'_>, now: Timestamp) -> Result<Timestamp, InvalidToken> {
+    let expires_at = time_of(token, "exp")?.ok_or(InvalidToken::Time)?;
+    let not_before = time_of(token, "nbf")?;
+    // The time of issue decides nothing, but a wrong type shows a forged or broken token.
+    time_of(token, "iat")?;
+    if now >= expires_at.plus(LEEWAY) {
+        return Err(InvalidToken::Expired);
+    }
+    if not_before.is_some_and(|start| start > now.plus(LEEWAY)) {
+        return Err(InvalidToken::NotYetValid);
+    }
+    Ok(expires_at)
+}
+
+fn time_of(token: &UnverifiedToken<'_>, name: &str) -> Result<Option<Timestamp>, InvalidToken> {
+    match token.claim(name) {
+        None => Ok(None),
+        Some(Value::Number(number)) => timestamp(number).map(Some).ok_or(InvalidToken::Time),
+        Some(Value::Null | Value::Bool(_) | Value::String(_) | Value::Array(_) | Value::Object(_)) => {
+            Err(InvalidToken::Time)
+        }
+    }
+}
+
+/// The time of a `NumericDate` (RFC 7519, 2): seconds since 1970, with or without a fraction.
+fn timestamp(number: &Number) -> Option<Timestamp> {
+    let nanos = match number.as_u64() {
+        Some(seconds) if seconds <= MAX_SECONDS => i128::from(seconds).checked_mul(1_000_000_000)?,
+        Some(_) => return None,
+        None => {
+            let seconds = number.as_f64().filter(|seconds| (0.0..=MAX_SECONDS as f64).contains(seconds))?;
+            (seconds * 1e9) as i128
+        }
+    };
+    OffsetDateTime::from_unix_timestamp_nanos(nanos).ok().map(Timestamp::new)
+}
+
+/// A claim that must be a text if it is present; `null` counts as absent.
+fn text<'a>(token: &'a UnverifiedToken<'_>, name: &str) -> Result<Option<&'a str>, InvalidToken> {
+    match token.claim(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text)),
+        Some(Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => Err(InvalidToken::ClaimType),
+    }
+}
+
+fn is_identifier(text: &str) -> bool {
+    (1..=MAX_SUBJECT_BYTES).contains(&text.len()) && !text.chars().any(char::is_control)
+}
+
+/// A service is its own subject (RFC 9068, 5), or the issuer states that the token is an application's (`idtyp`).
+/// Every other token is a person's, so that no claim that a person influences makes a service.
+fn kind(token: &UnverifiedToken<'_>, subject: &str) -> IdentityKind {
+    let is_application = token.claim("idtyp").and_then(Value::as_str) == Some("app");
+    let mut clients =
+        CLIENT_CLAIMS.iter().filter_map(|name| token.claim(name)?.as_str()).filter(|id| is_identifier(id));
+    match clients.find(|id| is_application || *id == subject) {
+        Some(id) => IdentityKind::Service { client_id: id.to_owned() },
+        None => IdentityKind::Person,
+    }
+}
+
+fn groups(token: &UnverifiedToken<'_>, name: &str) -> Result<GroupsClaim, InvalidToken> {
+    // A token with both forms may list some groups only, so the overage has precedence.
+    if let Some(overage) = overage(token, name) {
+        return Ok(overage);
+    }
+    match token.claim(name) {
+        None | Some(Value::Null) => Ok(GroupsClaim::Absent),
+        Some(Value::String(one)) => Ok(GroupsClaim::Listed(vec![one.clone()])),
+        Some(Value::Array(items)) => {
+            let groups: Option<Vec<String>> = items.iter().map(|item| item.as_str().map(str::to_owned)).collect();
+            groups.map(GroupsClaim::Listed).ok_or(InvalidToken::ClaimType)
+        }
+        Some(Value::Bool(_) | Value::Number(_) | Value::Object(_)) => Err(InvalidToken::ClaimType),
+    }
+}
+
+/// The overage of a groups claim that is distributed (OpenID Connect Core 5.6.2) or announced by `hasgroups`.
+fn overage(token: &UnverifiedToken<'_>, name: &str) -> Option<GroupsClaim> {
+    let member = |claim: &str, key: &str| token.claim(claim).and_then(|value| value.get(key));
+    if let Some(source) = member("_claim_names", name) {
+        let source = source.as_str().and_then(|source| member("_claim_sources", source));
+        let endpoint = source.and_then(Value::as_object).and_then(|source: &Map<_, _>| source.get("endpoint"));
+        return Some(GroupsClaim::Overage { endpoint: endpoint.and_then(Value::as_str).map(str::to_owned) });
+    }
+    (token.claim("hasgroups") == Some(&Value::Bool(true))).then_some(GroupsClaim::Overage { endpoint: None })
+}
+
+fn verified_email(token: &UnverifiedToken<'_>) -> Option<String> {
+    let is_verified = token.claim("email_verified") == Some(&Value::Bool(true));
+    token.claim("email").and_then(Value::as_str).filter(|_| is_verified).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+//! Tokens in JWS compact serialization (RFC 7515), before their signature is checked.
+
+use super::InvalidToken;
+use crate::json;
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use serde_json::{Map, Value};
+use std::fmt;
+
+/// Maximum length of a token, in bytes.
+pub const MAX_TOKEN_BYTES: usize = 8 * 1024;
+/// Maximum length of a key identifier, in bytes.
+pub const MAX_KEY_ID_BYTES: usize = 255;
+
+/// Header members that embed or locate a key, demand extensions, or belong to encryption. A verifier that obeys one
+/// of them lets the sender choose the key (RFC 8725, 3.10).
+const FORBIDDEN_HEADERS: [&str; 13] =
+    ["jwk", "jku", "x5u", "x5c", "crit", "b64", "enc", "zip", "epk", "apu", "apv", "p2s", "p2c"];
+
+/// The algorithms of signatures (RFC 7518, RFC 8037). Without HMAC, because its key would be public; without `none`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SignatureAlgorithm {
+    /// RSASSA-PKCS1-v1_5 with SHA-256.
+    Rs256,
+    /// RSASSA-PSS with SHA-256.
+    Ps256,
+    /// ECDSA on P-256 with SHA-256.
+    Es256,
+    /// Ed25519.
+    EdDsa,
+}
+
+impl SignatureAlgorithm {
+    /// The algorithm of an exact `alg` value.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "RS256" => Some(Self::Rs256),
+            "PS256" => Some(Self::Ps256),
+            "ES256" => Some(Self::Es256),
+            "EdDSA" => Some(Self::EdDsa),
+            _ => None,
+        }
+    }
+}
+
+/// A well-formed token whose header is allowed. Nothing in it is proven. `Debug` output omits every value.
+pub struct UnverifiedToken<'t> {
+    algorithm: SignatureAlgorithm,
+    key_id: String,
+    claims: Map<String, Value>,
+    signed: &'t [u8],
+    signature: Vec<u8>,
+}
+
+impl fmt::Debug for UnverifiedToken<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("UnverifiedToken").field("algorithm", &self.algorithm).finish_non_exhaustive()
+    }
+}
+
+impl<'t> UnverifiedToken<'t> {
+    /// Decodes a token and checks its header.
+    ///
+    /// # Errors
+    /// When the token is too long or malformed, or its header is not allowed.
+    pub fn parse(token: &'t str) -> Result<Self, InvalidToken> {
+        if token.len() > MAX_TOKEN_BYTES {
+            return Err(InvalidToken::TooLong);
+        }
+        let (signed, signature) = token.rsplit_once('.').ok_or(InvalidToken::Malformed)?;
+        let (header, claims) = signed.split_once('.').ok_or(InvalidToken::Malformed)?;
+        let header = decode_object(header)?;
+        if FORBIDDEN_HEADERS.iter().any(|name| header.contains_key(*name)) {
+            return Err(InvalidToken::ForbiddenHeader);
+        }
+        let algorithm = header.get("alg").and_then(Value::as_str).and_then(SignatureAlgorithm::parse);
+        let algorithm = algorithm.ok_or(InvalidToken::Algorithm)?;
+        if !header.get("typ").is_none_or(is_access_token_type) {
+            return Err(InvalidToken::Type);
+        }
+        let key_id = header.get("kid").and_then(Value::as_str);
+        let key_id = key_id.filter(|id| (1..=MAX_KEY_ID_BYTES).contains(&id.len())).ok_or(InvalidToken::KeyId)?;
+        let signature = decode(signature).filter(|bytes| !bytes.is_empty()).ok_or(InvalidToken::Malformed)?;
+        Ok(Self {
+            algorithm,
+            key_id: key_id.to_owned(),
+            claims: decode_object(claims)?,
+            signed: signed.as_bytes(),
+            signature,
+        })
+    }
+
+    /// The algorithm of the signature.
+    #[must_use]
+    pub const fn algorithm(&self) -> SignatureAlgorithm {
+        self.algorithm
+    }
+
+    /// The identifier of the key, unique within the issuer's key set only.
+    #[must_use]
+    pub fn key_id(&self) -> &str {
+        &self.key_id
+    }
+
+    /// The issuer that the token claims. It selects the key set.
+    #[must_use]
+    pub fn issuer(&self) -> Option<&str> {
+        self.claims.get("iss").and_then(Value::as_str)
+    }
+
+    /// The bytes that the signature covers.
+    #[must_use]
+    pub const fn signed_bytes(&self) -> &[u8] {
+        self.signed
+    }
+
+    /// The signature.
+    #[must_use]
+    pub fn signature(&self) -> &[u8] {
+        &self.signature
+    }
+
+    pub(super) fn claim(&self, name: &str) -> Option<&Value> {
+        self.claims.get(name)
+    }
+}
+
+/// Whether a `typ` value is that of an access token. Media types are compared without case, and `application/` may be
+/// omitted (RFC 7515, 4.1.9).
+fn is_access_token_type(value: &Value) -> bool {
+    let is_allowed =
+        |text: &str| ["at+jwt", "application/at+jwt", "jwt"].iter().any(|it| text.eq_ignore_ascii_case(it));
+    value.as_str().is_some_and(is_allowed)
+}
+
+/// Decodes base64url without padding, and only in its one canonical form.
+fn decode(part: &str) -> Option<Vec<u8>> {
+    URL_SAFE_NO_PAD.decode(part).ok()
+}
+
+fn decode_object(part: &str) -> Result<Map<String, Value>, InvalidToken> {
+    let bytes = decode(part).ok_or(InvalidToken::Malformed)?;
+    // The strict parser refuses duplicate members, of which two parsers may choose different ones.
+    match json::read(&bytes) {
+        Ok(Value::Object(object)) => Ok(object),
+        Ok(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) | Err(_) => {
+            Err(InvalidToken::Malformed)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
