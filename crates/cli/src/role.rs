@@ -74,7 +74,11 @@ pub(crate) struct NewBinding {
 pub(crate) fn run_roles(command: &RoleCommand, session: &Session) -> Result<(), Failure> {
     let (output, server) = session.open()?;
     let RoleCommand::List = command;
-    output.list(&server.list(&["roles"], &[])?, &ROLE_COLUMNS)
+    // The list has no pages.
+    match server.get(&["roles"], &[])? {
+        Value::Array(roles) => output.list(&roles, &ROLE_COLUMNS),
+        other => output.value(&other),
+    }
 }
 
 pub(crate) fn run_bindings(command: &BindingCommand, session: &Session) -> Result<(), Failure> {

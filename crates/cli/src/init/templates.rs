@@ -109,7 +109,7 @@ steps:
       answer: "{{steps.ask.output}}"
 "#;
 
-const FLOW_OWNER: &str = "owner_ref: {owner}\n";
+const FLOW_OWNER: &str = "# The owner of the flow.\nowner_ref: {owner}\n";
 
 const WORKLOAD: &str = r"slug: {name}
 owner_ref: {owner}

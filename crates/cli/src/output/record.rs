@@ -104,7 +104,7 @@ mod tests {
             assert!(squeezed.iter().any(|line| line == expected), "{expected}: {text}");
         }
         let table = squeezed.iter().position(|line| line == "bindings:").unwrap();
-        assert_eq!(squeezed[table + 1..], ["LABEL ROLE", "- policy_bundle", "v1 skill"].map(str::to_owned), "{text}");
+        assert_eq!(squeezed[table + 1..], ["ROLE LABEL", "policy_bundle -", "skill v1"].map(str::to_owned), "{text}");
         assert!(!text.contains(['{', '[', '"']), "{text}");
     }
 }

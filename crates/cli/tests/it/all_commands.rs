@@ -85,7 +85,7 @@ async fn runs_every_command_against_a_server() {
     directories(&ada);
     administration(&ada);
     knowledge(&ada);
-    reviews(&ada);
+    reviews(&ada, &grace);
 
     let missed: Vec<String> = known.difference(&walked.borrow()).cloned().collect();
     assert!(missed.is_empty(), "no scenario runs {missed:?}");
@@ -285,7 +285,7 @@ fn administration(ada: &CommandRecorder<'_>) {
 /// Documents are uploaded once, and again when their text has changed.
 fn knowledge(ada: &CommandRecorder<'_>) {
     let base = json!({ "source_type": "inline", "chunk_strategy": "sentence", "retrieval": { "strategy": "lexical", "top_k": 3 },
-        "access_contract": { "contract_id": "handbook", "version": "1", "default_decision": "allow", "allowed_principals": [],
+        "access_contract": { "contract_id": "handbook", "version": "1", "default_decision": "deny", "allowed_principals": ["user:ada"],
             "allowed_groups": [], "allowed_workspaces": [], "allowed_access_modes": ["retrieve"], "citation_required": false,
             "revoked": false, "revoked_at": null } });
     let files = make_directory(&[
@@ -323,7 +323,7 @@ fn knowledge(ada: &CommandRecorder<'_>) {
 }
 
 /// A policy with `human_review` holds the result back until a reviewer answers.
-fn reviews(ada: &CommandRecorder<'_>) {
+fn reviews(ada: &CommandRecorder<'_>, grace: &CommandRecorder<'_>) {
     let policy = "rules: [{id: all, condition: always, outcome: allow_with_obligations, obligations: [human_review], \
                   reason_code: reviewed}]\n";
     let files = make_directory(&[("policy.yaml", policy)]);
@@ -334,19 +334,19 @@ fn reviews(ada: &CommandRecorder<'_>) {
     let changes = ada.run_json(&["releases", "diff", "sorter@dev"]);
     assert_eq!(changes["changes"][0]["change"], "changed", "{changes}");
     for verb in ["submit", "approve", "activate"] {
-        ada.run_ok(&["releases", verb, "sorter@dev"]);
+        grace.run_ok(&["releases", verb, "sorter@dev"]);
     }
     let run = |text: &str| {
         let held = ada.run_refused(&["run", "sorter", "--env", "dev", "--input", text], 5);
         held.err.lines().next().unwrap().split(' ').nth(1).unwrap().to_owned()
     };
     let first = run("text=Thanks!");
-    assert!(ada.run_ok(&["reviews", "list"]).contains(&first));
-    assert!(ada.run_json(&["reviews", "show", "latest"])["output"].to_string().contains("praise"));
-    assert_eq!(ada.run_json(&["reviews", "answer", &first, "--approve", "--note", "Fine."])["status"], "completed");
+    assert!(grace.run_ok(&["reviews", "list"]).contains(&first));
+    assert!(grace.run_json(&["reviews", "show", "latest"])["output"].to_string().contains("praise"));
+    assert_eq!(grace.run_json(&["reviews", "answer", &first, "--approve", "--note", "Fine."])["status"], "completed");
     let second = run("text=It is broken.");
-    assert_eq!(ada.run_json(&["reviews", "answer", "latest", "--reject"])["status"], "denied");
-    let over = ada.run_refused(&["reviews", "answer", second.get(..13).unwrap(), "--approve"], 1);
+    assert_eq!(grace.run_json(&["reviews", "answer", "latest", "--reject"])["status"], "denied");
+    let over = grace.run_refused(&["reviews", "answer", second.get(..13).unwrap(), "--approve"], 1);
     assert!(over.err.contains("`fairway reviews list` lists all"), "{}", over.err);
-    ada.run_refused(&["reviews", "answer", "latest"], 2);
+    grace.run_refused(&["reviews", "answer", "latest"], 2);
 }

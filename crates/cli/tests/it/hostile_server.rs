@@ -224,7 +224,7 @@ async fn output_contains_no_terminal_controls() {
         (vec!["evidence", "graph", "x", "--format", "graph"], vec![Script::json(&graph)]),
         (vec!["evidence", "graph", "x"], vec![Script::json(&json!({ TERMINAL_CONTROLS: [item.clone()], "b": item }))]),
         (
-            vec!["releases", "watch", "x"],
+            vec!["releases", "watch", RUN],
             vec![Script::json(&json!({ "state": "retired", "updated_at": TERMINAL_CONTROLS }))],
         ),
         (vec!["run", "w", "--env", "dev", "--no-wait"], vec![Script::json(&item)]),
