@@ -1,6 +1,7 @@
 //! Routes of roles and role bindings.
 
 pub(crate) mod principal_binding;
+pub(crate) mod session;
 
 use crate::{
     caller::IdentifiedCaller,

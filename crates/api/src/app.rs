@@ -74,6 +74,7 @@ fn operator_routes(config: &mut impl RouteConfig) {
         .service(tenant::list_workspaces)
         .service(tenant::create_workspace)
         .service(tenant::read_workspace)
+        .service(access::session::read_session)
         .service(access::list_roles)
         .service(access::list_role_bindings)
         .service(access::create_role_binding)

@@ -3,17 +3,19 @@
 mod check;
 mod create;
 
-pub(crate) use check::{OfflineCommand, check, content_problems};
+pub(crate) use check::content_problems;
 
 use crate::{
-    failure::Failure,
+    failure::{Candidate, Failure},
     file::Source,
     output::{Column, Output, print},
+    reference::{similar_names, unknown_name},
     server::{Server, required_string, string_or_empty},
     session::Session,
-    text::sanitize_lines,
+    text::{sanitize, sanitize_lines, shorten},
 };
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, builder::PossibleValuesParser};
+use fairway_domain::asset::{Lifecycle, kind::AssetKind};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -33,17 +35,20 @@ const VERSION_COLUMNS: [Column; 5] = [
     ("NOTE", "/change_note"),
 ];
 
+/// Maximum number of labels that a message lists.
+const MAX_LABELS_SHOWN: usize = 5;
+
 /// Asset commands.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// List the assets visible from the workspace
     #[command(after_help = "Example:\n  fairway assets list --kind policy_bundle")]
     List {
-        /// Only assets of this kind, such as `prompt_template`
-        #[arg(long)]
+        /// Only assets of this kind
+        #[arg(long, value_parser = PossibleValuesParser::new(AssetKind::ALL.map(AssetKind::as_str)))]
         kind: Option<String>,
-        /// Only assets in this state, such as active
-        #[arg(long)]
+        /// Only assets in this state
+        #[arg(long, value_parser = PossibleValuesParser::new(Lifecycle::ALL.map(Lifecycle::as_str)))]
         state: Option<String>,
     },
     /// Show one asset
@@ -72,7 +77,7 @@ pub(crate) enum Command {
         /// The asset's slug
         slug: String,
         /// The asset's kind
-        #[arg(long)]
+        #[arg(long, value_parser = PossibleValuesParser::new(AssetKind::ALL.map(AssetKind::as_str)))]
         kind: String,
         /// The owner, such as team:risk
         #[arg(long)]
@@ -122,6 +127,8 @@ pub(crate) enum Command {
         /// The asset's slug
         slug: String,
     },
+    /// Check content of any kind without a server
+    Check(check::Arguments),
     /// Archive an asset permanently
     #[command(after_help = "Example:\n  fairway assets archive ticket-policy")]
     Archive {
@@ -142,8 +149,12 @@ pub(crate) struct VersionOptions {
 }
 
 pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
+    if let Command::Check(arguments) = command {
+        return check::check(arguments, session);
+    }
     let (output, server) = session.open()?;
     match command {
+        Command::Check(_) => Ok(()),
         Command::List { kind, state } => {
             let mut query = vec![("workspace_id", server.workspace_id()?)];
             query.extend(kind.as_deref().map(|kind| ("asset_kind", kind)));
@@ -203,20 +214,25 @@ fn add_version(
         "change_note": options.note,
         "workspace_id": server.workspace_id()?,
     });
-    output.one(&server.post(&["assets", required_string(asset, "asset_id")?, "versions"], &body)?)
+    let made = server.post(&["assets", required_string(asset, "asset_id")?, "versions"], &body)?;
+    let name = format!("{}@{}", string_or_empty(asset, "slug"), string_or_empty(&made, "version_label"));
+    output.changed(&made, &format!("fairway releases create WORKLOAD --env ENVIRONMENT --bind {name}"))
 }
 
 fn change_lifecycle(server: &Server, output: Output, slug: &str, verb: &str) -> Result<(), Failure> {
     let asset = find_asset(server, slug)?;
     let body = json!({ "workspace_id": server.workspace_id()? });
-    output.one(&server.post(&["assets", required_string(&asset, "asset_id")?, verb], &body)?)
+    let changed = server.post(&["assets", required_string(&asset, "asset_id")?, verb], &body)?;
+    output.changed(&changed, &format!("fairway assets impact {slug}"))
 }
 
 /// Finds the asset with a slug in the workspace.
 pub(crate) fn find_asset(server: &Server, slug: &str) -> Result<Value, Failure> {
     let listed = server.list(&["assets"], &[("workspace_id", server.workspace_id()?)])?;
-    let found = listed.into_iter().find(|asset| string_or_empty(asset, "slug") == slug);
-    found.ok_or_else(|| Failure::Failed("this workspace has no such visible asset".to_owned()))
+    match listed.iter().position(|asset| string_or_empty(asset, "slug") == slug) {
+        Some(place) => Ok(listed.into_iter().nth(place).unwrap_or_default()),
+        None => Err(unknown_name("asset", slug, listed.iter().map(|asset| string_or_empty(asset, "slug")))),
+    }
 }
 
 /// Lists the versions of an asset, newest first.
@@ -236,6 +252,14 @@ pub(crate) fn resolve_version(server: &Server, name: &str) -> Result<(Value, Val
 /// Selects the version with a label, or the newest without one.
 fn select_version<'v>(versions: &'v [Value], label: Option<&str>) -> Result<&'v Value, Failure> {
     let fits = |version: &&Value| label.is_none_or(|label| string_or_empty(version, "version_label") == label);
-    let found = versions.iter().find(fits);
-    found.ok_or_else(|| Failure::Failed("the asset has no such version".to_owned()))
+    versions.iter().find(fits).ok_or_else(|| {
+        let labels = versions.iter().map(|version| string_or_empty(version, "version_label"));
+        let similar = similar_names(label.unwrap_or_default(), labels.clone());
+        let shown = if similar.is_empty() { labels.take(MAX_LABELS_SHOWN).collect() } else { similar };
+        let message = match label {
+            Some(label) => format!("the asset has no version `{}`", shorten(&sanitize(label))),
+            None => "the asset has no version; `fairway assets add-version` adds one".to_owned(),
+        };
+        Failure::Unknown { message, candidates: shown.into_iter().map(Candidate::named).collect() }
+    })
 }

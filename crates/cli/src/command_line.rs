@@ -1,10 +1,15 @@
 //! Definition of the command line.
 
 use crate::{
-    asset, audit, completions_and_manpages, evidence, execution, failure::Failure, flow, login, output::Format, policy,
-    prompt, release, run, session::Session, sync, usage, workload,
+    asset, audit, completions_and_manpages, document, environment, evidence, execution,
+    failure::Failure,
+    flow, init, login,
+    output::{self, Format},
+    policy, prompt, release, review, role, run,
+    session::Session,
+    share_link, sync, usage, whoami, workload,
 };
-use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum as _};
 use std::env;
 
 /// Operates a Fairway server from a shell: runs workloads, shows evidence, and synchronizes a directory of manifests
@@ -53,46 +58,62 @@ pub(crate) struct Global {
 enum Command {
     /// Store a server's address and a token in a profile
     Login(login::Arguments),
-    /// List, show, suspend and resume workloads
-    #[command(subcommand)]
+    /// Show who the server takes you for, with your roles and permissions
+    Whoami(whoami::Arguments),
+    /// Write the files of a new workload to a directory
+    Init(init::Arguments),
+    /// Create, list, show, change, suspend and resume workloads
+    #[command(subcommand, alias = "workload")]
     Workloads(workload::Command),
     /// Run a workload and wait for its answer
     Run(run::Arguments),
-    /// Manage assets and their versions
-    #[command(subcommand)]
+    /// Manage assets and their versions, and check content without a server
+    #[command(subcommand, alias = "asset")]
     Assets(asset::Command),
-    /// Manage flows, the steps of runs
-    #[command(subcommand)]
+    /// Manage flows, the steps of runs, and check them without a server
+    #[command(subcommand, alias = "flow")]
     Flows(flow::Command),
-    /// Manage releases, the versions that a workload runs with
-    #[command(subcommand)]
-    Releases(release::Command),
+    /// Manage releases, the versions that a workload runs with, or release a directory
+    #[command(alias = "release")]
+    Releases(release::Arguments),
     /// List, show, explain, await and cancel executions
-    #[command(subcommand)]
+    #[command(subcommand, alias = "execution")]
     Executions(execution::Command),
     /// Show totals of ended runs: failures, tokens, cost and durations
     Usage(usage::Arguments),
+    /// List and answer the runs that await a human review
+    #[command(subcommand, alias = "review")]
+    Reviews(review::Command),
     /// Show the evidence for an answer
     #[command(subcommand)]
     Evidence(evidence::Command),
+    /// List and upload the documents of knowledge bases
+    #[command(subcommand, alias = "document")]
+    Documents(document::Command),
+    /// Create, list and revoke share links
+    #[command(subcommand, alias = "share-link")]
+    ShareLinks(share_link::Command),
+    /// Show and change the settings of environments
+    #[command(subcommand, alias = "environment", alias = "envs", alias = "env")]
+    Environments(environment::Command),
+    /// List the built-in roles
+    #[command(subcommand, alias = "role")]
+    Roles(role::RoleCommand),
+    /// List, create and delete role bindings
+    #[command(subcommand, alias = "role-binding")]
+    RoleBindings(role::BindingCommand),
     /// Read the audit log
     #[command(subcommand)]
     Audit(audit::Command),
     /// Synchronize a server with a directory of manifests
     #[command(subcommand)]
     Sync(sync::Command),
-    /// Check and test policies without a server
-    #[command(subcommand)]
+    /// Test and try policies without a server
+    #[command(subcommand, alias = "policies")]
     Policy(policy::Command),
-    /// Check a flow without a server
-    #[command(subcommand)]
-    Flow(flow::OfflineCommand),
     /// Render a prompt without a server
-    #[command(subcommand)]
+    #[command(subcommand, alias = "prompts")]
     Prompt(prompt::Command),
-    /// Check content of any kind without a server
-    #[command(subcommand)]
-    Asset(asset::OfflineCommand),
     /// Print shell completions
     Completions(completions_and_manpages::CompletionArguments),
     /// Write manual pages to a directory
@@ -115,25 +136,58 @@ impl CommandLine {
     }
 }
 
+/// Reports invalid arguments: text for people with clap's exit code, JSON if the arguments ask for it.
+pub(crate) fn report_misuse(misread: clap::Error) -> Result<(), Failure> {
+    let words: Vec<String> = env::args().collect();
+    let format = requested_format(&words);
+    if format == Format::Table {
+        misread.exit();
+    }
+    output::set_message_format(format);
+    Err(Failure::Usage(misread.render().to_string().trim().trim_start_matches("error: ").to_owned()))
+}
+
+/// The format that arguments ask for, whether they are valid or not.
+fn requested_format(words: &[String]) -> Format {
+    let mut asked = None;
+    for (place, word) in words.iter().enumerate() {
+        let next = || words.get(place + 1).map(String::as_str);
+        let value = match word.as_str() {
+            "--" => break,
+            "-o" | "--output" => next(),
+            word => word.strip_prefix("--output=").or_else(|| word.strip_prefix("-o")),
+        };
+        asked = value.and_then(|value| Format::from_str(value, false).ok()).or(asked);
+    }
+    asked.unwrap_or(Format::Table)
+}
+
 /// Runs the parsed command.
 pub(crate) fn run(line: CommandLine) -> Result<(), Failure> {
+    output::set_message_format(line.global.output.unwrap_or(Format::Table));
     let session = Session::of(line.global);
     match line.command {
         Command::Login(arguments) => login::run(&arguments, &session),
+        Command::Whoami(_) => whoami::run(&session),
+        Command::Init(arguments) => init::run(&arguments, &session),
         Command::Workloads(command) => workload::run(&command, &session),
         Command::Run(arguments) => run::run(&arguments, &session),
         Command::Assets(command) => asset::run(&command, &session),
         Command::Flows(command) => flow::run(&command, &session),
-        Command::Releases(command) => release::run(&command, &session),
+        Command::Releases(arguments) => release::run(&arguments, &session),
         Command::Executions(command) => execution::run(&command, &session),
         Command::Usage(arguments) => usage::run(&arguments, &session),
+        Command::Reviews(command) => review::run(&command, &session),
         Command::Evidence(command) => evidence::run(&command, &session),
+        Command::Documents(command) => document::run(&command, &session),
+        Command::ShareLinks(command) => share_link::run(&command, &session),
+        Command::Environments(command) => environment::run(&command, &session),
+        Command::Roles(command) => role::run_roles(&command, &session),
+        Command::RoleBindings(command) => role::run_bindings(&command, &session),
         Command::Audit(command) => audit::run(&command, &session),
         Command::Sync(command) => sync::run(&command, &session),
         Command::Policy(command) => policy::run(&command, &session),
-        Command::Flow(command) => flow::check(&command, &session),
         Command::Prompt(command) => prompt::run(&command),
-        Command::Asset(command) => asset::check(&command, &session),
         Command::Completions(arguments) => completions_and_manpages::print_completions(&arguments),
         Command::Man(arguments) => completions_and_manpages::write_manual_pages(&arguments),
     }

@@ -1,5 +1,6 @@
 //! The evidence for an answer as sections, a graph, a diagram or an HTML page.
 
+mod documents;
 mod html_page;
 mod mermaid;
 
@@ -26,6 +27,12 @@ pub(crate) enum Command {
         #[arg(long, value_enum, default_value_t = GraphFormat::Flat)]
         format: GraphFormat,
     },
+    /// List the documents that a run retrieved from knowledge bases
+    #[command(after_help = "Example:\n  fairway evidence documents 019a...")]
+    Documents {
+        /// The id of the execution
+        id: String,
+    },
     /// Show the sources of each part of an answer
     #[command(after_help = "Example:\n  fairway evidence lineage 019a... --output json")]
     Lineage {
@@ -50,6 +57,7 @@ pub(crate) enum GraphFormat {
 pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
     let (output, server) = session.open()?;
     match command {
+        Command::Documents { id } => documents::show(&server, output, id),
         Command::Lineage { id } => output
             .one(&server.get(&["executions", id, "context-lineage"], &[("workspace_id", server.workspace_id()?)])?),
         Command::Graph { id, format } => {

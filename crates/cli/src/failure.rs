@@ -4,7 +4,7 @@ use crate::{
     server::StatusCode,
     text::{sanitize, shorten},
 };
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 use std::{fmt, io, path::PathBuf, process::ExitCode};
 
 /// The reason why a command failed.
@@ -32,6 +32,14 @@ pub(crate) enum Failure {
     /// The command line is invalid.
     #[error("{0}")]
     Usage(String),
+    /// No resource has the name that the caller gave.
+    #[error("{message}{}", candidate_hint(.candidates))]
+    Unknown {
+        /// The message, which may repeat that name.
+        message: String,
+        /// Similar or matching resources.
+        candidates: Vec<Candidate>,
+    },
     /// Files contain errors.
     #[error("{}", join_lines(.0))]
     Files(Vec<Finding>),
@@ -66,12 +74,51 @@ pub(crate) enum Failure {
 impl Failure {
     /// The exit code: 1 refused or failed, 2 usage, 3 unreachable, 5 still running (contract: command line).
     pub(crate) fn exit_code(&self) -> ExitCode {
-        ExitCode::from(match self {
-            Self::Refused(_) | Self::Files(_) | Self::Failed(_) | Self::Io { .. } => 1,
+        ExitCode::from(self.exit_status())
+    }
+
+    const fn exit_status(&self) -> u8 {
+        match self {
+            Self::Refused(_) | Self::Unknown { .. } | Self::Files(_) | Self::Failed(_) | Self::Io { .. } => 1,
             Self::Usage(_) | Self::OutOfSync => 2,
             Self::Unreachable { .. } | Self::NotFairway { .. } => 3,
             Self::StillRunning { .. } | Self::WatchTimedOut | Self::OutputClosed => 5,
-        })
+        }
+    }
+
+    /// The failure for programs, in the form of the server's error responses, with the exit code.
+    pub(crate) fn to_json(&self) -> Value {
+        let mut detail = match self {
+            Self::Refused(refusal) => refusal.detail.as_object().cloned().unwrap_or_default(),
+            Self::Files(findings) => Map::from_iter([("findings".to_owned(), json!(findings))]),
+            Self::Unknown { candidates, .. } => Map::from_iter([("candidates".to_owned(), json!(candidates))]),
+            Self::StillRunning { execution_id } => Map::from_iter([("execution_id".to_owned(), json!(execution_id))]),
+            Self::NotFairway { status, .. } => Map::from_iter([("status".to_owned(), json!(status.as_u16()))]),
+            Self::Unreachable { .. }
+            | Self::Usage(_)
+            | Self::Failed(_)
+            | Self::WatchTimedOut
+            | Self::OutOfSync
+            | Self::Io { .. }
+            | Self::OutputClosed => Map::new(),
+        };
+        let (code, message) = match self {
+            Self::Refused(refusal) => (refusal.code.as_str(), refusal.message.clone()),
+            Self::Unknown { message, .. } => ("not_found", message.clone()),
+            Self::Files(_) => ("invalid_files", self.to_string()),
+            Self::Unreachable { .. } | Self::NotFairway { .. } => ("unreachable", self.to_string()),
+            Self::Usage(_) => ("usage", self.to_string()),
+            Self::Failed(_) => ("failed", self.to_string()),
+            Self::StillRunning { .. } => ("still_running", self.to_string()),
+            Self::WatchTimedOut => ("timeout", self.to_string()),
+            Self::OutOfSync => ("out_of_sync", self.to_string()),
+            Self::Io { .. } => ("io_error", self.to_string()),
+            Self::OutputClosed => ("output_closed", self.to_string()),
+        };
+        detail.insert("error".to_owned(), json!(code));
+        detail.insert("message".to_owned(), json!(message));
+        let request_id = if let Self::Refused(refusal) = self { refusal.request_id.clone() } else { None };
+        json!({ "detail": detail, "request_id": request_id, "exit_code": self.exit_status() })
     }
 
     /// Whether the server refused the request with this code.
@@ -96,6 +143,7 @@ impl Failure {
             }
             settled @ (Self::Refused(_)
             | Self::Usage(_)
+            | Self::Unknown { .. }
             | Self::Files(_)
             | Self::Failed(_)
             | Self::StillRunning { .. }
@@ -117,9 +165,43 @@ pub(crate) const fn is_transient_status(status: u16) -> bool {
     status == 429 || status >= 500
 }
 
+/// The candidates as the end of a message.
+pub(crate) fn candidate_hint(candidates: &[Candidate]) -> String {
+    match candidates {
+        [] => String::new(),
+        [one] => format!("; did you mean {}?", one.describe()),
+        several => {
+            let lines: Vec<String> = several.iter().map(|one| format!("\n  {}", one.describe())).collect();
+            format!("; did you mean one of these?{}", lines.concat())
+        }
+    }
+}
+
 fn join_lines(findings: &[Finding]) -> String {
     let lines: Vec<String> = findings.iter().map(ToString::to_string).collect();
     lines.join("\n")
+}
+
+/// A resource that the caller may have meant.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+pub(crate) struct Candidate {
+    /// The name to use instead.
+    pub(crate) name: String,
+    /// What distinguishes it from the others, for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) note: Option<String>,
+}
+
+impl Candidate {
+    /// A candidate that its name describes.
+    pub(crate) fn named(name: impl Into<String>) -> Self {
+        Self { name: name.into(), note: None }
+    }
+
+    fn describe(&self) -> String {
+        let note = self.note.as_deref().map(|note| format!(" ({})", sanitize(note))).unwrap_or_default();
+        format!("`{}`{note}", sanitize(&self.name))
+    }
 }
 
 /// A refusal as the server reported it.

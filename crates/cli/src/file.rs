@@ -138,6 +138,18 @@ pub(crate) const MAX_DIRECTORY_BYTES: u64 = 64 << 20;
 /// # Errors
 /// When it is not a directory, exceeds the limits, or contains a link that leads out of it.
 pub(crate) fn manifest_files(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
+    files_below(directory, MAX_DIRECTORY_BYTES, is_manifest_file)
+}
+
+/// The wanted files below a directory, sorted by path. Skips hidden files.
+///
+/// # Errors
+/// When it is not a directory, exceeds the limits, or contains a link that leads out of it.
+pub(crate) fn files_below(
+    directory: &Path,
+    max_bytes: u64,
+    is_wanted: impl Fn(&Path) -> bool,
+) -> Result<Vec<PathBuf>, Failure> {
     let wrong = |path: &Path, code: &str, message: &str| {
         Failure::file(Finding::whole(path.display().to_string(), code, message))
     };
@@ -168,14 +180,11 @@ pub(crate) fn manifest_files(directory: &Path) -> Result<Vec<PathBuf>, Failure> 
             }
             if found.is_dir() {
                 folders.push(path);
-            } else if is_manifest_file(&path) {
+            } else if is_wanted(&path) {
                 bytes = bytes.saturating_add(fs::metadata(&path).map_or(0, |found| found.len()));
-                if bytes > MAX_DIRECTORY_BYTES {
-                    return Err(wrong(
-                        directory,
-                        "directory_too_large",
-                        "the files of the directory hold more than 64 MiB",
-                    ));
+                if bytes > max_bytes {
+                    let message = format!("the files of the directory hold more than {} MiB", max_bytes >> 20);
+                    return Err(wrong(directory, "directory_too_large", &message));
                 }
                 files.push(path);
             }

@@ -42,6 +42,12 @@ pub(crate) enum Command {
         #[command(flatten)]
         version: asset::VersionOptions,
     },
+    /// Report every error in a flow by the server's rules, without a server
+    #[command(after_help = "Example:\n  fairway flows validate demo/flows/ticket-flow.yaml")]
+    Validate {
+        /// The flow as YAML
+        file: PathBuf,
+    },
     /// Add a version to a flow
     #[command(after_help = "Example:\n  fairway flows add-version ticket-flow ticket-flow.yaml")]
     AddVersion {
@@ -54,20 +60,13 @@ pub(crate) enum Command {
     },
 }
 
-/// Offline flow commands.
-#[derive(Subcommand)]
-pub(crate) enum OfflineCommand {
-    /// Report every error in a flow by the server's rules
-    #[command(after_help = "Example:\n  fairway flow validate demo/flows/ticket-flow.yaml")]
-    Validate {
-        /// The flow as YAML
-        file: PathBuf,
-    },
-}
-
 pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
+    if let Command::Validate { file } = command {
+        return check(file, session);
+    }
     let (output, server) = session.open()?;
     match command {
+        Command::Validate { .. } => Ok(()),
         Command::List => output.list(&server.list(&["flows"], &[("workspace_id", server.workspace_id()?)])?, &COLUMNS),
         Command::Show { slug } => {
             let found = asset::find_asset(&server, slug)?;
@@ -88,7 +87,8 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
                 "change_note": version.note,
                 "workspace_id": server.workspace_id()?,
             });
-            output.one(&server.post(&["flows"], &body)?)
+            let made = server.post(&["flows"], &body)?;
+            output.changed(&made, &format!("fairway releases create WORKLOAD --env ENVIRONMENT --bind {slug}"))
         }
         Command::AddVersion { slug, file, version } => {
             let body = json!({
@@ -98,7 +98,8 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
                 "workspace_id": server.workspace_id()?,
             });
             let found = asset::find_asset(&server, slug)?;
-            output.one(&server.post(&["flows", required_string(&found, "asset_id")?, "versions"], &body)?)
+            let made = server.post(&["flows", required_string(&found, "asset_id")?, "versions"], &body)?;
+            output.changed(&made, &format!("fairway releases create WORKLOAD --env ENVIRONMENT --bind {slug}"))
         }
     }
 }
@@ -112,8 +113,7 @@ fn read_valid(file: &std::path::Path) -> Result<String, Failure> {
     }
 }
 
-pub(crate) fn check(command: &OfflineCommand, session: &Session) -> Result<(), Failure> {
-    let OfflineCommand::Validate { file } = command;
+fn check(file: &std::path::Path, session: &Session) -> Result<(), Failure> {
     let found = match Source::try_open(file, MAX_FILE_BYTES) {
         Ok(source) => problems(&source),
         Err(finding) => vec![finding],

@@ -16,15 +16,20 @@ const MAX_TOKEN_BYTES: u64 = 16 << 10;
 
 /// The values to store come from the options of every command.
 #[derive(Args)]
-#[command(after_help = "The profile stores the values of --server, --actor, --tenant, --workspace and --output. It \
+#[command(
+    after_help = "The profile stores the values of --server, --actor, --tenant, --workspace, --env and --output. It \
     becomes the default profile of later commands. Without --profile, the profile is `default` when --server is given; \
     otherwise the command updates the current default profile. Only the file's owner can read it.\n\nExamples:\n  \
     print-my-token | fairway login --server https://fairway.example.org --token-stdin\n  \
-    fairway login --profile local --server http://127.0.0.1:8080 --actor user:ada")]
+    fairway login --profile local --server http://127.0.0.1:8080 --actor user:ada"
+)]
 pub(crate) struct Arguments {
     /// Read the token from standard input
     #[arg(long, conflicts_with = "token")]
     token_stdin: bool,
+    /// The environment of later commands without --env
+    #[arg(long, short, value_name = "ENVIRONMENT")]
+    env: Option<String>,
     /// Store the profile without a request to the server
     #[arg(long)]
     unchecked: bool,
@@ -46,6 +51,7 @@ pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failur
     profile.actor = given.actor.clone().or(profile.actor);
     profile.tenant = given.tenant.clone().or(profile.tenant);
     profile.workspace = given.workspace.clone().or(profile.workspace);
+    profile.environment = arguments.env.clone().or(profile.environment);
     profile.output = given.output.or(profile.output);
     profile.server = Some(address.clone());
     let identity =

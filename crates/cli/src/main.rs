@@ -4,28 +4,35 @@ mod asset;
 mod audit;
 mod command_line;
 mod completions_and_manpages;
+mod document;
+mod environment;
 mod evidence;
 mod execution;
 mod failure;
 mod file;
 mod flow;
+mod init;
 mod login;
 mod measure;
 mod output;
 mod policy;
 mod profile;
 mod prompt;
+mod reference;
 mod release;
+mod review;
+mod role;
 mod run;
 mod server;
 mod session;
+mod share_link;
 mod sync;
 mod text;
 mod usage;
+mod whoami;
 mod workload;
 
 use command_line::CommandLine;
-use failure::Failure;
 use std::{
     io::{self, Write as _},
     process::ExitCode,
@@ -35,26 +42,13 @@ fn main() -> ExitCode {
     let ended = match CommandLine::from_process() {
         Ok(line) => command_line::run(line),
         // Usage errors go to standard error, with clap's exit code.
-        Err(misread) if misread.use_stderr() => misread.exit(),
+        Err(misread) if misread.use_stderr() => command_line::report_misuse(misread),
         Err(help) => output::ignore_closed_pipe(help.print().and_then(|()| io::stdout().flush())),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            output::eprint(&match &failure {
-                // These lines begin with the file, so that editors can jump to it.
-                Failure::Files(_) => failure.to_string(),
-                Failure::Refused(_)
-                | Failure::Unreachable { .. }
-                | Failure::NotFairway { .. }
-                | Failure::Usage(_)
-                | Failure::Failed(_)
-                | Failure::StillRunning { .. }
-                | Failure::WatchTimedOut
-                | Failure::OutOfSync
-                | Failure::Io { .. }
-                | Failure::OutputClosed => format!("fairway: {failure}"),
-            });
+            output::eprint_failure(&failure);
             failure.exit_code()
         }
     }

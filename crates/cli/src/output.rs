@@ -1,12 +1,16 @@
 //! Command output: a table for people, JSON or YAML for programs.
 
+mod record;
+mod relative_time;
+mod table;
+
 use crate::{
     failure::Failure,
-    text::{escape_json, is_printable, sanitize, sanitize_lines},
+    text::{escape_json, is_printable, sanitize_lines},
 };
-use comfy_table::{ContentArrangement, Table};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{
+    env,
     io::{self, ErrorKind, IsTerminal as _, Write as _},
     sync::atomic::{AtomicBool, Ordering},
 };
@@ -32,8 +36,18 @@ pub(crate) struct Output {
     format: Format,
 }
 
+/// Whether messages on standard error are JSON.
+static HAS_JSON_MESSAGES: AtomicBool = AtomicBool::new(false);
+
+/// Makes each message on standard error one line of JSON, unless the format is for people.
+pub(crate) fn set_message_format(format: Format) {
+    HAS_JSON_MESSAGES.store(format != Format::Table, Ordering::Relaxed);
+}
+
 impl Output {
-    pub(crate) const fn new(format: Format) -> Self {
+    /// Sets the format of all output of this process.
+    pub(crate) fn new(format: Format) -> Self {
+        set_message_format(format);
         Self { format }
     }
 
@@ -49,25 +63,30 @@ impl Output {
         if items.is_empty() {
             return print("no items");
         }
-        let mut table = table();
-        table.set_header(columns.iter().map(|(head, _)| *head));
-        for item in items {
-            table.add_row(columns.iter().map(|(_, pointer)| cell(item.pointer(pointer))));
-        }
-        write_table(&table)
+        write_lines(&table::render(items, columns))
     }
 
-    /// Prints an object, one row for each member.
+    /// Prints an object: one row for each scalar, and one table for each list of objects.
     pub(crate) fn one(self, item: &Value) -> Result<(), Failure> {
         let Value::Object(members) = item else { return self.value(item) };
         if !self.is_for_people() {
             return self.value(item);
         }
-        let mut table = table();
-        for (name, value) in members {
-            table.add_row([sanitize(name), cell(Some(value))]);
+        write_lines(&record::render(members))
+    }
+
+    /// Prints the result of a change, and on standard error the command that usually follows.
+    pub(crate) fn changed(self, item: &Value, next: &str) -> Result<(), Failure> {
+        self.one(item)?;
+        self.hint(next);
+        Ok(())
+    }
+
+    /// Prints the next command on standard error. Programs need no hints.
+    pub(crate) fn hint(self, next: &str) {
+        if self.is_for_people() {
+            eprint(&format!("next: {next}"));
         }
-        write_table(&table)
     }
 
     /// Prints a value. The table format prints a string without quotes.
@@ -90,26 +109,20 @@ fn to_terminal_json(value: &Value) -> Result<String, Failure> {
     Ok(escape_json(&text))
 }
 
-fn table() -> Table {
-    let mut table = Table::new();
-    table.load_style(comfy_table::presets::NOTHING);
-    table.set_content_arrangement(ContentArrangement::Disabled);
-    table
+/// Writes rendered lines, which are sanitized and may contain this program's own styles.
+fn write_lines(lines: &[String]) -> Result<(), Failure> {
+    write(&format!("{}\n", lines.join("\n")))
 }
 
-fn write_table(table: &Table) -> Result<(), Failure> {
-    let lines: Vec<String> = table.lines().map(|line| line.trim().to_owned()).collect();
-    print(&lines.join("\n"))
+/// Whether standard output is a terminal.
+pub(crate) fn is_stdout_terminal() -> bool {
+    io::stdout().is_terminal()
 }
 
-fn cell(value: Option<&Value>) -> String {
-    match value {
-        None | Some(Value::Null) => "-".to_owned(),
-        Some(Value::String(text)) => sanitize(text),
-        Some(value @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_))) => {
-            sanitize(&value.to_string())
-        }
-    }
+/// Whether standard output shows colours: a terminal that can, without NO_COLOR (<https://no-color.org>).
+fn has_colors() -> bool {
+    let is_set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
+    is_stdout_terminal() && !is_set("NO_COLOR") && env::var_os("TERM").is_none_or(|kind| kind != "dumb")
 }
 
 /// Whether the reader closed standard output.
@@ -152,9 +165,62 @@ pub(crate) fn is_stdout_open() -> bool {
     !STDOUT_CLOSED.load(Ordering::Relaxed)
 }
 
-/// Prints progress on standard error. Ignores write errors.
+/// Prints progress on standard error, for programs as `{"message": …}`. Ignores write errors.
 pub(crate) fn eprint(text: &str) {
-    let _ = writeln!(io::stderr(), "{}", sanitize_lines(text));
+    end_stderr_line();
+    if HAS_JSON_MESSAGES.load(Ordering::Relaxed) {
+        eprint_json(&json!({ "message": sanitize_lines(text) }));
+    } else {
+        let _ = writeln!(io::stderr(), "{}", sanitize_lines(text));
+    }
+}
+
+/// Whether the last text on standard error ended within a line.
+static IS_STDERR_WITHIN_LINE: AtomicBool = AtomicBool::new(false);
+
+/// Ends an unfinished line of standard error.
+pub(crate) fn end_stderr_line() {
+    if IS_STDERR_WITHIN_LINE.swap(false, Ordering::Relaxed) {
+        let _ = writeln!(io::stderr());
+    }
+}
+
+/// Writes text to standard error unchanged, also parts of lines. Ignores write errors.
+pub(crate) fn ewrite(text: &str) {
+    IS_STDERR_WITHIN_LINE.store(!text.ends_with('\n'), Ordering::Relaxed);
+    let mut out = io::stderr().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// Prints the failure of the command on standard error: text for people, one line of JSON for programs.
+pub(crate) fn eprint_failure(failure: &Failure) {
+    end_stderr_line();
+    if HAS_JSON_MESSAGES.load(Ordering::Relaxed) {
+        return eprint_json(&failure.to_json());
+    }
+    let _ = writeln!(
+        io::stderr(),
+        "{}",
+        sanitize_lines(&match failure {
+            // These lines begin with the file, so that editors can jump to it.
+            Failure::Files(_) => failure.to_string(),
+            Failure::Refused(_)
+            | Failure::Unreachable { .. }
+            | Failure::NotFairway { .. }
+            | Failure::Usage(_)
+            | Failure::Unknown { .. }
+            | Failure::Failed(_)
+            | Failure::StillRunning { .. }
+            | Failure::WatchTimedOut
+            | Failure::OutOfSync
+            | Failure::Io { .. }
+            | Failure::OutputClosed => format!("fairway: {failure}"),
+        })
+    );
+}
+
+fn eprint_json(value: &Value) {
+    let _ = writeln!(io::stderr(), "{}", escape_json(&value.to_string()));
 }
 
 /// Whether standard error is a terminal.

@@ -1,5 +1,6 @@
 //! Tests policies offline: bundles with their own tests, and scenario files.
 
+mod attempt;
 mod junit;
 mod suite;
 
@@ -32,6 +33,8 @@ pub(crate) enum Command {
         #[arg(long)]
         require_coverage: bool,
     },
+    /// Decide for one input, and show rule by rule what held and why not
+    Try(attempt::Arguments),
 }
 
 /// The result of one test.
@@ -98,7 +101,10 @@ struct Report {
 }
 
 pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
-    let Command::Test { directory, junit, require_coverage } = command;
+    let (directory, junit, require_coverage) = match command {
+        Command::Test { directory, junit, require_coverage } => (directory, junit, require_coverage),
+        Command::Try(arguments) => return attempt::run(arguments, session),
+    };
     let report = suite::test_directory(directory)?;
     if let Some(path) = junit {
         junit::write(

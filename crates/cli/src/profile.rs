@@ -1,6 +1,11 @@
 //! Profiles: named servers with tokens, in a file that only its owner can read.
 
-use crate::{failure::Failure, output::Format, text::sanitize};
+use crate::{
+    failure::{Candidate, Failure, candidate_hint},
+    output::Format,
+    reference::similar_names,
+    text::sanitize,
+};
 use etcetera::{BaseStrategy as _, choose_base_strategy};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, env, fs, io, io::Write as _, path::PathBuf};
@@ -35,6 +40,8 @@ pub(crate) struct Profile {
     pub(crate) tenant: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) workspace: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) environment: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) output: Option<Format>,
 }
@@ -85,8 +92,12 @@ impl Configuration {
         match (self.profiles.get(named.unwrap_or(DEFAULT_PROFILE)), named) {
             (Some(profile), _) => Ok(profile.clone()),
             (None, None) => Ok(Profile::default()),
-            (None, Some(_)) => {
-                Err(Failure::Usage("the profile does not exist; `fairway login --profile NAME` creates it".to_owned()))
+            (None, Some(name)) => {
+                let known = self.profiles.keys().map(String::as_str);
+                let candidates = similar_names(name, known).into_iter().map(Candidate::named);
+                let hint = candidate_hint(&candidates.collect::<Vec<_>>());
+                let message = "the profile does not exist; `fairway login --profile NAME` creates it";
+                Err(Failure::Usage(format!("{message}{hint}")))
             }
         }
     }

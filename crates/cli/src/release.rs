@@ -1,30 +1,32 @@
 //! Commands for releases: the versions that a workload runs with in an environment.
 
+mod advice;
+mod changes;
+mod diff;
 mod lane_table;
+mod publish;
 mod watch;
 
 use crate::{
-    asset,
     failure::Failure,
     output::{Column, Output},
-    server::{Server, required_string, string_or_empty},
+    reference::find_release,
+    server::{Server, required_string},
     session::Session,
     workload,
 };
+pub(crate) use changes::{bind_version, transition};
 use clap::{Args, Subcommand, builder::PossibleValuesParser};
-use fairway_domain::{
-    asset::kind::AssetKind,
-    release::{
-        StateName,
-        lane::{Lane, TargetLane},
-        review,
-    },
+use fairway_domain::release::{
+    StateName,
+    lane::{Lane, TargetLane},
+    review,
 };
 use serde_json::{Value, json};
 
 const COLUMNS: [Column; 5] = [
     ("RELEASE", "/release_id"),
-    ("ENVIRONMENT", "/environment"),
+    ("ENV", "/environment"),
     ("STATE", "/state"),
     ("BY", "/created_by"),
     ("UPDATED", "/updated_at"),
@@ -39,6 +41,22 @@ const GATE_COLUMNS: [Column; 6] = [
     ("MESSAGE", "/message"),
 ];
 
+/// A release command, or the directory to release.
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
+#[command(
+    after_help = "A RELEASE is WORKLOAD@ENVIRONMENT (the newest release that is neither superseded nor retired), an \
+    id, the unique beginning of an id, or `latest` (the newest of the workspace).\n\n`fairway release DIRECTORY` shows \
+    what `sync apply` changes, applies it, submits the drafts of the environment for review, and says who can \
+    approve them.\n\nExample:\n  fairway release demo --env dev"
+)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    publish: publish::Arguments,
+}
+
 /// Release commands.
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -52,15 +70,20 @@ pub(crate) enum Command {
         #[arg(long, value_name = "ENVIRONMENT")]
         env: Option<String>,
         /// Only releases in this state
-        #[arg(long)]
+        #[arg(long, value_parser = PossibleValuesParser::new(StateName::ALL.map(StateName::as_str)))]
         state: Option<String>,
         /// The maximum number of releases
         #[arg(long, default_value_t = 50)]
         limit: usize,
     },
-    /// Show one release with its bindings
-    #[command(after_help = "Example:\n  fairway releases show 019a...")]
+    /// Show one release with its bindings, and whether a rollback is advised
+    #[command(after_help = "Examples:\n  fairway releases show ticket-classifier@dev\n  fairway releases show 019a...")]
     Show(ReleaseArgument),
+    /// Compare the bindings of a release with those of the active release
+    #[command(after_help = "Without --with, the comparison is with the release that serves the lane in the same \
+        environment.\n\nExamples:\n  fairway releases diff ticket-classifier@dev\n  \
+        fairway releases diff 019a... --with 019b...")]
+    Diff(diff::Arguments),
     /// Draft a release
     #[command(
         after_help = "Example:\n  fairway releases create ticket-classifier --env dev --policy ticket-policy --bind \
@@ -69,9 +92,9 @@ pub(crate) enum Command {
     Create {
         /// The workload's slug
         workload: String,
-        /// The environment
+        /// The environment; else the profile's
         #[arg(long, short, value_name = "ENVIRONMENT")]
-        env: String,
+        env: Option<String>,
         /// The target lane
         #[arg(long, default_value = TargetLane::All.as_str(), value_parser = PossibleValuesParser::new(TargetLane::ALL.map(TargetLane::as_str)))]
         target_lane: String,
@@ -92,7 +115,7 @@ pub(crate) enum Command {
         versions: Vec<String>,
     },
     /// Submit a draft for review; its bindings are then frozen
-    #[command(after_help = "Example:\n  fairway releases submit 019a...")]
+    #[command(after_help = "Example:\n  fairway releases submit ticket-classifier@dev")]
     Submit(ReleaseArgument),
     /// Return a release to draft
     #[command(after_help = "Example:\n  fairway releases withdraw 019a...")]
@@ -108,7 +131,7 @@ pub(crate) enum Command {
     RequestChanges(ReviewArguments),
     /// Activate an approved release
     #[command(
-        after_help = "Examples:\n  fairway releases activate 019a...\n  fairway releases activate 019a... --rollout \
+        after_help = "Examples:\n  fairway releases activate ticket-classifier@dev\n  fairway releases activate 019a... --rollout \
         restricted,guided,standard --soak 60 --auto-advance"
     )]
     Activate {
@@ -155,18 +178,25 @@ pub(crate) enum Command {
     Lanes {
         /// The workload's slug
         workload: String,
-        /// The environment
+        /// The environment; else the profile's
         #[arg(long, short, value_name = "ENVIRONMENT")]
-        env: String,
+        env: Option<String>,
     },
 }
 
 /// A release argument.
 #[derive(Args)]
 pub(crate) struct ReleaseArgument {
-    /// The release's id
+    /// WORKLOAD@ENVIRONMENT, an id or its unique beginning, or `latest`
     #[arg(value_name = "RELEASE")]
-    id: String,
+    reference: String,
+}
+
+impl ReleaseArgument {
+    /// The release's id.
+    fn find(&self, server: &Server) -> Result<String, Failure> {
+        find_release(server, &self.reference)
+    }
 }
 
 /// Options of a review.
@@ -179,7 +209,14 @@ pub(crate) struct ReviewArguments {
     note: Option<String>,
 }
 
-pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failure> {
+    match &arguments.command {
+        Some(command) => run_command(command, session),
+        None => publish::publish(&arguments.publish, session),
+    }
+}
+
+fn run_command(command: &Command, session: &Session) -> Result<(), Failure> {
     let (output, server) = session.open()?;
     let (output, server) = (output, &server);
     match command {
@@ -194,123 +231,101 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
             query.extend(state.as_deref().map(|state| ("state", state)));
             output.list(&server.list_first(&["releases"], &query, *limit)?, &COLUMNS)
         }
-        Command::Show(release) => output.one(&server.get(&["releases", &release.id], &[])?),
+        Command::Show(release) => advice::show(server, output, &release.find(server)?),
+        Command::Diff(arguments) => diff::show(server, output, arguments),
         Command::Create { workload, env, target_lane, policy, bind } => {
-            let release = create(server, workload, env, target_lane, policy.as_deref(), bind)?;
-            output.one(&release)
+            let environment = session.environment(env.as_deref())?;
+            let release = changes::create(server, workload, &environment, target_lane, policy.as_deref(), bind)?;
+            let id = required_string(&release, "release_id")?;
+            output.changed(&release, &format!("fairway releases submit {id}"))
         }
         Command::Bind { release, versions } => {
-            for version in versions {
-                let (asset, version) = asset::resolve_version(server, version)?;
-                bind_version(
-                    server,
-                    &release.id,
-                    required_string(&asset, "asset_kind")?,
-                    required_string(&version, "asset_version_id")?,
-                )?;
-            }
-            output.one(&server.get(&["releases", &release.id], &[])?)
+            let id = release.find(server)?;
+            let bound = changes::bind(server, &id, versions)?;
+            output.changed(&bound, &format!("fairway releases submit {id}"))
         }
-        Command::Submit(release) => output.one(&transition(server, &release.id, StateName::ReviewReady)?),
-        Command::Withdraw(release) => output.one(&transition(server, &release.id, StateName::Draft)?),
-        Command::Retire(release) => output.one(&transition(server, &release.id, StateName::Retired)?),
+        Command::Gates(release) => show_gates(server, output, &release.find(server)?),
+        Command::Watch(arguments) => watch::watch(server, output, arguments),
+        Command::Lanes { workload, env } => {
+            lane_table::show(server, output, workload, &session.environment(env.as_deref())?)
+        }
+        Command::Submit(_)
+        | Command::Withdraw(_)
+        | Command::Retire(_)
+        | Command::Approve(_)
+        | Command::Reject(_)
+        | Command::RequestChanges(_)
+        | Command::Activate { .. }
+        | Command::Advance(_)
+        | Command::Rollback { .. } => change_state(server, output, command),
+    }
+}
+
+/// Runs a command that moves a release to another state, and says what usually follows.
+fn change_state(server: &Server, output: Output, command: &Command) -> Result<(), Failure> {
+    let done = |changed: Value, next: String| output.changed(&changed, &next);
+    match command {
+        Command::Submit(release) => {
+            let id = release.find(server)?;
+            let next = format!("another person runs `fairway releases approve {id}`");
+            done(transition(server, &id, StateName::ReviewReady)?, next)
+        }
+        Command::Withdraw(release) => {
+            let id = release.find(server)?;
+            done(transition(server, &id, StateName::Draft)?, format!("fairway releases bind {id} VERSION"))
+        }
+        Command::Retire(release) => output.one(&transition(server, &release.find(server)?, StateName::Retired)?),
         Command::Approve(verdict) => verdict.submit(server, output, review::Verdict::Approved),
         Command::Reject(verdict) => verdict.submit(server, output, review::Verdict::Rejected),
         Command::RequestChanges(verdict) => verdict.submit(server, output, review::Verdict::ChangesRequested),
         Command::Activate { release, lane, rollout, soak, auto_advance } => {
+            let id = release.find(server)?;
             let plan = (!rollout.is_empty()).then(
                 || json!({ "lane_sequence": rollout, "soak_duration_minutes": soak, "auto_advance": auto_advance }),
             );
-            output.one(&activate(server, &release.id, lane.as_deref(), plan)?)
+            let next = if plan.is_some() { "watch" } else { "show" };
+            done(changes::activate(server, &id, lane.as_deref(), plan)?, format!("fairway releases {next} {id}"))
         }
         Command::Advance(release) => {
-            output.one(&server.post(&["releases", &release.id, "rollout", "advance"], &json!({}))?)
+            let id = release.find(server)?;
+            let advanced = server.post(&["releases", &id, "rollout", "advance"], &json!({}))?;
+            done(advanced, format!("fairway releases watch {id}"))
         }
         Command::Rollback { release, reason, lane } => {
+            let id = release.find(server)?;
             let body = json!({ "reason": reason, "lane": lane });
-            output.one(&server.post(&["releases", &release.id, "rollback"], &body)?)
+            let returned = server.post(&["releases", &id, "rollback"], &body)?;
+            done(returned, format!("fairway releases retire {id}"))
         }
-        Command::Gates(release) => match server.get(&["releases", &release.id, "gates"], &[])? {
-            Value::Array(gates) => output.list(&gates, &GATE_COLUMNS),
-            other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => {
-                output.one(&other)
-            }
-        },
-        Command::Watch(arguments) => watch::watch(server, output, arguments),
-        Command::Lanes { workload, env } => lane_table::show(server, output, workload, env),
+        Command::List { .. }
+        | Command::Show(_)
+        | Command::Diff(_)
+        | Command::Create { .. }
+        | Command::Bind { .. }
+        | Command::Gates(_)
+        | Command::Watch(_)
+        | Command::Lanes { .. } => Ok(()),
     }
 }
 
-fn create(
-    server: &Server,
-    workload: &str,
-    environment: &str,
-    target_lane: &str,
-    policy: Option<&str>,
-    bind: &[String],
-) -> Result<Value, Failure> {
-    // All lookups precede the first write.
-    let workload = workload::find_workload(server, workload)?;
-    let bound = bind.iter().map(|version| asset::resolve_version(server, version)).collect::<Result<Vec<_>, _>>()?;
-    let is_bundle = |asset: &&Value| string_or_empty(asset, "asset_kind") == AssetKind::PolicyBundle.as_str();
-    let policy = match policy {
-        Some(slug) => Some(asset::find_asset(server, slug)?),
-        None => bound.iter().map(|(asset, _)| asset).find(is_bundle).cloned(),
-    };
-    let policy = policy.as_ref().map(|policy| required_string(policy, "asset_id")).transpose()?;
-    let body = json!({
-        "workload_id": required_string(&workload, "workload_id")?,
-        "environment": environment,
-        "target_lane": target_lane,
-        "policy_bundle_id": policy,
-    });
-    let release = server.post(&["releases"], &body)?;
-    let id = required_string(&release, "release_id")?;
-    for (asset, version) in &bound {
-        bind_version(server, id, required_string(asset, "asset_kind")?, required_string(version, "asset_version_id")?)?;
+fn show_gates(server: &Server, output: Output, release: &str) -> Result<(), Failure> {
+    match server.get(&["releases", release, "gates"], &[])? {
+        Value::Array(gates) => output.list(&gates, &GATE_COLUMNS),
+        other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => {
+            output.one(&other)
+        }
     }
-    server.get(&["releases", id], &[])
-}
-
-/// Binds a version to a draft, in the role of its kind.
-pub(crate) fn bind_version(server: &Server, release: &str, role: &str, version: &str) -> Result<(), Failure> {
-    let body = json!({ "asset_version_id": version, "role": role });
-    server.post(&["releases", release, "bindings"], &body).map(drop)
-}
-
-/// Requests a state transition.
-pub(crate) fn transition(server: &Server, release: &str, to: StateName) -> Result<Value, Failure> {
-    server.post(&["releases", release, "transition"], &json!({ "to_state": to.as_str() }))
-}
-
-/// Activates a release. Moves a release in review to `approved` first.
-pub(crate) fn activate(
-    server: &Server,
-    release: &str,
-    lane: Option<&str>,
-    plan: Option<Value>,
-) -> Result<Value, Failure> {
-    let found = server.get(&["releases", release], &[])?;
-    if required_string(&found, "state")? == StateName::ReviewReady.as_str() {
-        transition(server, release, StateName::Approved)?;
-    }
-    let body = json!({ "to_state": StateName::Active.as_str(), "lane": lane, "rollout_plan": plan });
-    server.post(&["releases", release, "transition"], &body)
-}
-
-/// Submits a review outcome for a release.
-fn submit_review(
-    server: &Server,
-    release: &str,
-    outcome: review::Verdict,
-    note: Option<&str>,
-) -> Result<Value, Failure> {
-    let body = json!({ "outcome": outcome.as_str(), "subject_kind": "release", "subject_ref": release, "note": note });
-    server.post(&["releases", release, "approvals"], &body)
 }
 
 impl ReviewArguments {
     fn submit(&self, server: &Server, output: Output, outcome: review::Verdict) -> Result<(), Failure> {
-        output.one(&submit_review(server, &self.release.id, outcome, self.note.as_deref())?)
+        let id = self.release.find(server)?;
+        let submitted = changes::submit_review(server, &id, outcome, self.note.as_deref())?;
+        let next = match outcome {
+            review::Verdict::Approved => format!("fairway releases activate {id}"),
+            review::Verdict::Rejected => format!("fairway releases withdraw {id}"),
+            review::Verdict::ChangesRequested => format!("fairway releases bind {id} VERSION"),
+        };
+        output.changed(&submitted, &next)
     }
 }

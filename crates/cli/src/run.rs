@@ -30,9 +30,9 @@ use wait::{RunWait, SubmittedRun};
 pub(crate) struct Arguments {
     /// The workload's slug
     slug: String,
-    /// The environment to run in
+    /// The environment to run in; else the profile's
     #[arg(long, short, value_name = "ENVIRONMENT")]
-    env: String,
+    env: Option<String>,
     /// One input: NAME=TEXT, NAME=@FILE or NAME:=JSON
     #[arg(long, short, value_name = "NAME=VALUE")]
     input: Vec<String>,
@@ -65,10 +65,11 @@ pub(crate) struct WaitOptions {
 }
 
 pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failure> {
+    let environment = session.environment(arguments.env.as_deref())?;
     let (output, server) = session.open()?;
     let given = RawInputs::parse(&arguments.input, arguments.inputs.as_deref())?;
     let inputs = given.resolve_types(|| server.workload_form(&arguments.slug))?;
-    let mut body = json!({ "environment": arguments.env, "inputs": inputs });
+    let mut body = json!({ "environment": environment, "inputs": inputs });
     if let (Some(lane), Some(members)) = (&arguments.lane, body.as_object_mut()) {
         members.insert("lane".to_owned(), json!(lane));
     }

@@ -4,7 +4,10 @@ pub(crate) mod events;
 
 pub(crate) use ureq::http::{Method, StatusCode};
 
-use crate::failure::{Failure, Refusal, is_transient_status};
+use crate::{
+    failure::{Candidate, Failure, Refusal, candidate_hint, is_transient_status},
+    reference::similar_names,
+};
 use rustls::crypto::aws_lc_rs;
 use serde_json::Value;
 use std::{
@@ -29,6 +32,8 @@ const PAGE_SIZE: usize = 200;
 const MAX_RESPONSE_BYTES: u64 = 1 << 30;
 /// Maximum number of pages of a list: a million items.
 const MAX_PAGES: usize = 5_000;
+/// Maximum number of workspaces that a message lists.
+const MAX_WORKSPACES_SHOWN: usize = 5;
 
 /// The caller's identity at a server.
 #[derive(Clone, Default)]
@@ -112,8 +117,15 @@ impl Server {
             (several, _) => several.iter().find(named),
         };
         let Some(found) = found else {
-            let hint = "the workspace is not visible: select one with --workspace SLUG";
-            return Err(Failure::Usage(hint.to_owned()));
+            let known = seen.iter().map(|listed| string_or_empty(listed, "slug"));
+            let known = if self.selected_workspace.is_some() {
+                similar_names(wanted, known)
+            } else {
+                known.take(MAX_WORKSPACES_SHOWN).collect()
+            };
+            let hint = candidate_hint(&known.into_iter().map(Candidate::named).collect::<Vec<_>>());
+            let message = "the workspace is not visible: select one with --workspace SLUG";
+            return Err(Failure::Usage(format!("{message}{hint}")));
         };
         let id = required_string(found, "workspace_id")?;
         Ok(self.workspace_id.get_or_init(|| id.to_owned()))
@@ -125,13 +137,12 @@ impl Server {
         self.read(self.send(&self.request(&Method::GET, &url, &[])?)?)
     }
 
-    /// Reads a resource with its entity tag, for [`Self::update_if_match`].
-    pub(crate) fn get_with_etag(&self, path: &[&str]) -> Result<(String, Value), Failure> {
+    /// Reads a resource with its entity tag, for [`Self::update_if_match`]. Default values have no tag.
+    pub(crate) fn get_with_etag(&self, path: &[&str]) -> Result<(Option<String>, Value), Failure> {
         let url = self.url(path, &[])?;
         let answer = self.send(&self.request(&Method::GET, &url, &[])?)?;
         let tag = answer.headers().get(header::ETAG).and_then(|tag| tag.to_str().ok()).map(str::to_owned);
-        let value = self.read(answer)?;
-        Ok((tag.ok_or_else(|| self.not_fairway())?, value))
+        Ok((tag, self.read(answer)?))
     }
 
     /// Reads a resource; none on 404.
@@ -220,11 +231,38 @@ impl Server {
         self.read(self.send(&request)?)
     }
 
-    /// Patches a resource if its entity tag still matches.
-    pub(crate) fn update_if_match(&self, tag: &str, path: &[&str], body: &Value) -> Result<Value, Failure> {
+    /// Deletes a resource.
+    pub(crate) fn delete(&self, path: &[&str]) -> Result<(), Failure> {
+        let request = self.request(&Method::DELETE, &self.url(path, &[])?, &[])?;
+        self.read(self.send(&request)?).map(drop)
+    }
+
+    /// Patches or replaces a resource, with a tag only if it still matches.
+    pub(crate) fn update_if_match(
+        &self,
+        method: &Method,
+        tag: Option<&str>,
+        path: &[&str],
+        body: &Value,
+    ) -> Result<Value, Failure> {
         let url = self.url(path, &[])?;
-        let request = self.request(&Method::PATCH, &url, &[(header::IF_MATCH.as_str(), tag)])?;
+        let headers: Vec<(&str, &str)> = tag.iter().map(|tag| (header::IF_MATCH.as_str(), *tag)).collect();
+        let request = self.request(method, &url, &headers)?;
         self.read(self.send(&request.map(|()| body.to_string()))?)
+    }
+
+    /// The address of a page for people.
+    ///
+    /// # Errors
+    /// When the server's address has no path.
+    pub(crate) fn page_address(&self, path: &[&str], query: Query<'_>) -> Result<String, Failure> {
+        let mut url = self.base.clone();
+        match url.path_segments_mut() {
+            Ok(mut segments) => segments.pop_if_empty().extend(path),
+            Err(()) => return Err(self.not_fairway()),
+        };
+        url.query_pairs_mut().extend_pairs(query);
+        Ok(url.into())
     }
 
     fn url(&self, path: &[&str], query: Query<'_>) -> Result<Url, Failure> {
@@ -242,7 +280,7 @@ impl Server {
     /// Builds a request without its body.
     fn request(&self, method: &Method, url: &Url, headers: &[(&str, &str)]) -> Result<Request<()>, Failure> {
         let mut request = Request::builder().method(method).uri(url.as_str());
-        if *method != Method::GET {
+        if *method != Method::GET && *method != Method::DELETE {
             request = request.header(header::CONTENT_TYPE, "application/json");
         }
         let bearer = self.identity.token.as_ref().map(|token| format!("Bearer {token}"));

@@ -7,9 +7,12 @@ use crate::{
     profile::{Configuration, Profile},
     server::{Identity, Server},
 };
+use std::env;
 
 /// The default address of a server.
 pub(crate) const DEFAULT_SERVER: &str = "http://127.0.0.1:8080";
+/// Selects the environment of commands without `--env`.
+const ENVIRONMENT_VARIABLE: &str = "FAIRWAY_CLI_ENVIRONMENT";
 
 /// The options of one command line.
 pub(crate) struct Session {
@@ -37,7 +40,7 @@ impl Session {
     /// When the configuration cannot be read, or the address is invalid.
     pub(crate) fn open(&self) -> Result<(Output, Server), Failure> {
         let profile = Configuration::read()?.profile(self.global.profile.as_deref())?;
-        let Profile { server, token, actor, tenant, workspace, output } = profile;
+        let Profile { server, token, actor, tenant, workspace, environment: _, output } = profile;
         let given = &self.global;
         // A token belongs to its profile's server. Another address does not receive it.
         let elsewhere = given.server.is_some() && given.server != server;
@@ -51,5 +54,24 @@ impl Session {
         let workspace = given.workspace.clone().or(workspace);
         let server = Server::new(address.as_deref().unwrap_or(DEFAULT_SERVER), identity, workspace.as_deref())?;
         Ok((Output::new(given.output.or(output).unwrap_or(Format::Table)), server))
+    }
+
+    /// The environment of a command: the given one, else FAIRWAY_CLI_ENVIRONMENT, else the profile's.
+    ///
+    /// # Errors
+    /// When none is set, or the configuration cannot be read.
+    pub(crate) fn environment(&self, given: Option<&str>) -> Result<String, Failure> {
+        if let Some(given) = given {
+            return Ok(given.to_owned());
+        }
+        if let Some(variable) = env::var(ENVIRONMENT_VARIABLE).ok().filter(|value| !value.is_empty()) {
+            return Ok(variable);
+        }
+        let profile = Configuration::read()?.profile(self.global.profile.as_deref())?;
+        profile.environment.ok_or_else(|| {
+            let message = "no environment is selected: pass --env ENVIRONMENT, or store one with `fairway login --env \
+                           ENVIRONMENT`";
+            Failure::Usage(message.to_owned())
+        })
     }
 }

@@ -12,17 +12,23 @@ mod remote_state;
 mod render_plan;
 
 use crate::{
-    failure::Failure,
+    failure::{Candidate, Failure},
     file::Source,
     output::{Output, print},
     server::Server,
     session::Session,
+    text::{sanitize, shorten},
 };
 use clap::Subcommand;
 use directory::Directory;
 use plan::Plan;
 use remote_state::RemoteState;
-use std::{fs, path::PathBuf};
+use serde_json::Value;
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
 
 /// Maximum size of a plan file in bytes; a plan contains the diff of every changed content.
 const MAX_PLAN_BYTES: u64 = 256 << 20;
@@ -97,7 +103,12 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
                 plan.refuse_if_different(&agreed)?;
             }
             plan.refuse_if_blocked()?;
-            apply::apply(&server, output, &desired, &remote_state, &plan)
+            let applied = apply::apply(&server, &desired, &remote_state, &plan)?;
+            applied.print(output)?;
+            if let Some(draft) = applied.drafts().next() {
+                output.hint(&format!("fairway releases submit {draft}"));
+            }
+            Ok(())
         }
         Command::Pull { directory } => pull::pull(&server, output, directory),
         Command::Status { directory } => {
@@ -105,6 +116,35 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
             print_status(output, &plan)
         }
     }
+}
+
+/// Plans and applies a directory with its releases of one environment only, and returns these.
+///
+/// # Errors
+/// When the directory has no release of the environment, and those of `sync plan` and `sync apply`.
+pub(crate) fn apply_environment(
+    server: &Server,
+    output: Output,
+    directory: &Path,
+    environment: &str,
+) -> Result<Vec<Value>, Failure> {
+    let mut desired = Directory::read(directory)?;
+    let environments: BTreeSet<String> =
+        desired.releases.iter().map(|(manifest, _)| manifest.environment.clone()).collect();
+    if !environments.contains(environment) {
+        let message = format!("the directory has no release for environment `{}`", shorten(&sanitize(environment)));
+        let candidates = environments.into_iter().map(Candidate::named).collect();
+        return Err(Failure::Unknown { message, candidates });
+    }
+    desired.releases.retain(|(manifest, _)| manifest.environment == environment);
+    let remote_state = RemoteState::read(server, &desired)?;
+    let plan =
+        plan::build_plan(server, &desired, &remote_state, UnmanagedPolicy::Keep)?.with_diffs(&desired, &remote_state);
+    if output.is_for_people() {
+        render_plan::print_plan(output, &plan)?;
+    }
+    plan.refuse_if_blocked()?;
+    Ok(apply::apply(server, &desired, &remote_state, &plan)?.releases)
 }
 
 fn print_status(output: Output, plan: &Plan) -> Result<(), Failure> {

@@ -2,13 +2,16 @@
 
 use crate::{
     failure::Failure,
-    output::Column,
+    file::Source,
+    output::{Column, Output},
+    reference::unknown_name,
     server::{Method, Server, required_string, string_or_empty},
     session::Session,
 };
-use clap::{Subcommand, builder::PossibleValuesParser};
-use fairway_domain::workload::Status;
-use serde_json::Value;
+use clap::{Args, Subcommand, builder::PossibleValuesParser};
+use fairway_domain::workload::{InvocationMode, Status};
+use serde_json::{Map, Value, json};
+use std::path::{Path, PathBuf};
 
 const COLUMNS: [Column; 5] = [
     ("SLUG", "/slug"),
@@ -34,6 +37,25 @@ pub(crate) enum Command {
         /// The workload's slug or id
         slug: String,
     },
+    /// Create a workload
+    #[command(after_help = "Example:\n  fairway workloads create ticket-classifier --owner team:support --mode form \
+        --interface form.yaml")]
+    Create {
+        /// The workload's slug
+        slug: String,
+        /// The owner, such as team:support
+        #[arg(long)]
+        owner: String,
+        /// How callers use it
+        #[arg(long, default_value = InvocationMode::Form.as_str(), value_parser = PossibleValuesParser::new(InvocationMode::ALL.map(InvocationMode::as_str)))]
+        mode: String,
+        #[command(flatten)]
+        description: Description,
+    },
+    /// Change fields of a workload; the others stay
+    #[command(after_help = "Examples:\n  fairway workloads edit ticket-classifier --name 'Ticket classifier'\n  \
+        fairway workloads edit ticket-classifier --interface form.yaml")]
+    Edit(Edit),
     /// Suspend a workload: refuses new runs and cancels active ones
     #[command(after_help = "Example:\n  fairway workloads suspend ticket-classifier")]
     Suspend {
@@ -48,6 +70,38 @@ pub(crate) enum Command {
     },
 }
 
+/// The texts and the interface of a workload.
+#[derive(Args)]
+pub(crate) struct Description {
+    /// The name for people
+    #[arg(long)]
+    name: Option<String>,
+    /// What it does
+    #[arg(long)]
+    description: Option<String>,
+    /// A JSON or YAML file with its runtime interface (`interface_config`)
+    #[arg(long, value_name = "FILE")]
+    interface: Option<PathBuf>,
+}
+
+/// Changes of a workload.
+#[derive(Args)]
+pub(crate) struct Edit {
+    /// The workload's slug or id
+    slug: String,
+    /// The new owner, such as team:support
+    #[arg(long)]
+    owner: Option<String>,
+    /// How callers use it
+    #[arg(long, value_parser = PossibleValuesParser::new(InvocationMode::ALL.map(InvocationMode::as_str)))]
+    mode: Option<String>,
+    #[command(flatten)]
+    description: Description,
+    /// Remove its runtime interface
+    #[arg(long, conflicts_with = "interface")]
+    no_interface: bool,
+}
+
 pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
     let (output, server) = session.open()?;
     match command {
@@ -57,28 +111,105 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
             output.list(&server.list(&["workloads"], &query)?, &COLUMNS)
         }
         Command::Show { slug } => output.one(&find_workload(&server, slug)?),
-        Command::Suspend { slug } => output.one(&set_status(&server, slug, Status::Suspended)?),
-        Command::Resume { slug } => output.one(&set_status(&server, slug, Status::Registered)?),
+        Command::Create { slug, owner, mode, description } => create(&server, output, slug, owner, mode, description),
+        Command::Edit(edit) => {
+            let changed = edit.apply(&server)?;
+            output.changed(&changed, &format!("fairway workloads show {}", edit.slug))
+        }
+        Command::Suspend { slug } => {
+            let changed = set_status(&server, slug, Status::Suspended)?;
+            output.changed(&changed, &format!("fairway workloads resume {slug}"))
+        }
+        Command::Resume { slug } => {
+            let changed = set_status(&server, slug, Status::Registered)?;
+            output.changed(&changed, &format!("fairway run {slug} --env ENVIRONMENT"))
+        }
+    }
+}
+
+fn create(
+    server: &Server,
+    output: Output,
+    slug: &str,
+    owner: &str,
+    mode: &str,
+    description: &Description,
+) -> Result<(), Failure> {
+    // The file is read before the first request.
+    let interface = description.interface()?;
+    let mut body = description.fields();
+    body.insert("slug".to_owned(), json!(slug));
+    body.insert("owner_ref".to_owned(), json!(owner));
+    body.insert("invocation_mode".to_owned(), json!(mode));
+    body.insert("workspace_id".to_owned(), json!(server.workspace_id()?));
+    let mut made = server.post(&["workloads"], &Value::Object(body))?;
+    if let Some(interface) = interface {
+        let path = ["workloads", required_string(&made, "workload_id")?];
+        let changed = server.update(&Method::PATCH, &path, &json!({ "interface_config": interface }));
+        made = changed.inspect_err(|_| {
+            let next = format!("`fairway workloads edit {slug} --interface FILE` adds it");
+            crate::output::eprint(&format!("the workload was created without its interface; {next}"));
+        })?;
+    }
+    output.changed(&made, &format!("fairway releases create {slug} --env ENVIRONMENT --bind VERSION"))
+}
+
+impl Description {
+    /// The given texts.
+    fn fields(&self) -> Map<String, Value> {
+        let texts = [("name", &self.name), ("description", &self.description)];
+        texts.into_iter().filter_map(|(name, text)| Some((name.to_owned(), json!(text.as_ref()?)))).collect()
+    }
+
+    fn interface(&self) -> Result<Option<Value>, Failure> {
+        self.interface.as_deref().map(read_interface).transpose()
+    }
+}
+
+/// Reads an interface: plain, or a manifest with `interface_config`.
+fn read_interface(file: &Path) -> Result<Value, Failure> {
+    let mut value = Source::open(file)?.value()?.value;
+    Ok(value.get_mut("interface_config").map(Value::take).unwrap_or(value))
+}
+
+impl Edit {
+    fn apply(&self, server: &Server) -> Result<Value, Failure> {
+        let mut body = self.description.fields();
+        let fields = [("owner_ref", &self.owner), ("invocation_mode", &self.mode)];
+        body.extend(fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), json!(value.as_ref()?)))));
+        if let Some(interface) = self.description.interface()? {
+            body.insert("interface_config".to_owned(), interface);
+        } else if self.no_interface {
+            body.insert("interface_config".to_owned(), Value::Null);
+        }
+        if body.is_empty() {
+            let message =
+                "nothing to change: pass --name, --description, --owner, --mode, --interface or --no-interface";
+            return Err(Failure::Usage(message.to_owned()));
+        }
+        let workload = find_workload(server, &self.slug)?;
+        server.update(&Method::PATCH, &["workloads", required_string(&workload, "workload_id")?], &Value::Object(body))
     }
 }
 
 fn set_status(server: &Server, slug: &str, status: Status) -> Result<Value, Failure> {
     let workload = find_workload(server, slug)?;
     let path = ["workloads", required_string(&workload, "workload_id")?];
-    server.update(&Method::PATCH, &path, &serde_json::json!({ "status": status.as_str() }))
+    server.update(&Method::PATCH, &path, &json!({ "status": status.as_str() }))
 }
 
 /// Finds a workload by its slug or id.
+///
+/// # Errors
+/// When the workspace has no visible workload with that name; the failure suggests similar names.
 pub(crate) fn find_workload(server: &Server, slug: &str) -> Result<Value, Failure> {
-    let found = match uuid::Uuid::parse_str(slug) {
-        Ok(_) => server.find(&["workloads", slug], &[])?,
-        Err(_) => find_by_slug(server, slug)?,
-    };
-    found.ok_or_else(|| Failure::Failed("this workspace has no such visible workload".to_owned()))
-}
-
-/// Finds a workload by its slug in the workspace.
-pub(crate) fn find_by_slug(server: &Server, slug: &str) -> Result<Option<Value>, Failure> {
-    let listed = server.list(&["workloads"], &[("workspace_id", server.workspace_id()?)])?;
-    Ok(listed.into_iter().find(|workload| string_or_empty(workload, "slug") == slug))
+    if uuid::Uuid::parse_str(slug).is_ok() {
+        let found = server.find(&["workloads", slug], &[])?;
+        return found.ok_or_else(|| unknown_name("workload", slug, std::iter::empty()));
+    }
+    let mut listed = server.list(&["workloads"], &[("workspace_id", server.workspace_id()?)])?;
+    match listed.iter().position(|workload| string_or_empty(workload, "slug") == slug) {
+        Some(place) => Ok(listed.swap_remove(place)),
+        None => Err(unknown_name("workload", slug, listed.iter().map(|workload| string_or_empty(workload, "slug")))),
+    }
 }

@@ -6,6 +6,7 @@
 mod bundle;
 mod condition;
 mod cost;
+mod explanation;
 mod fast_path;
 mod pattern;
 mod scenario;
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
+pub use explanation::{ClauseExplanation, DecisionExplanation, ExplanationRefusal, Holds, RuleExplanation};
 pub use scenario::{DecisionPart, Difference, Scenario};
 pub use unreachable::Unreachable;
 pub use variables::MAX_STEPS;

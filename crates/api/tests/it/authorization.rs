@@ -41,6 +41,7 @@ const EXPECTED_ACCESS: &[(&str, &str)] = &[
     ("read_workspace", "+ + + + + + + + + f + ."),
     ("read_environment_settings", "f f f f f f + + + . f ."),
     ("change_environment_settings", "f f f f f f + + + . f ."),
+    ("read_session", "+ + + + + + + + + + + +"),
     ("list_roles", "+ + + + + + + + + f + +"),
     ("list_role_bindings", "f f f f f f + + + . f ."),
     ("create_role_binding", "f f f f f f + + + . f ."),

@@ -234,6 +234,7 @@ impl<'a> WorkspaceFixture<'a> {
                 let path = self.fill_path("/v1/workspaces/{workspace_id}/environments/{environment}/settings");
                 return app.put(path, self.successful_body(operation));
             }
+            "read_session" => "/v1/session".to_owned(),
             "list_roles" => "/v1/roles".to_owned(),
             "list_role_bindings" => format!("/v1/role-bindings?{from}"),
             "list_assets" => format!("/v1/assets?{from}"),

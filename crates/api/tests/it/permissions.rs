@@ -81,6 +81,7 @@ const TENANCY: &[(&str, RequiredPermissions)] = &[
     ("read_workspace", Membership),
     ("read_environment_settings", Permission("workspace.manage")),
     ("change_environment_settings", Permission("workspace.manage")),
+    ("read_session", Nothing),
     ("list_roles", Membership),
     ("list_role_bindings", Permission("workspace.manage")),
     ("delete_role_binding", Visibility("workspace.manage")),

@@ -6,7 +6,7 @@ use crate::{
     output::{eprint, print},
     session::Session,
 };
-use clap::Subcommand;
+use clap::{Args, builder::PossibleValuesParser};
 use fairway_domain::{
     asset::{
         canonical::Canonical,
@@ -18,26 +18,23 @@ use fairway_domain::{
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
-/// Offline content commands.
-#[derive(Subcommand)]
-pub(crate) enum OfflineCommand {
-    /// Check content by the server's rules
-    #[command(after_help = "A file holds either plain content, whose kind comes from --kind or the file name, or a \
-        manifest with `kind` and `content`, whose `texts` are read from files in the same folder.\n\nExamples:\n  fairway asset check --kind policy_bundle rules.yaml\n  \
-        fairway asset check demo/assets/ticket-policy.yaml")]
-    Check {
-        /// The kind of content, such as `policy_bundle`; a manifest of another kind is an error
-        #[arg(long)]
-        kind: Option<String>,
-        /// The files; `-` means standard input
-        #[arg(required = true)]
-        files: Vec<PathBuf>,
-    },
+/// Arguments of `assets check`.
+#[derive(Args)]
+#[command(after_help = "A file holds either plain content, whose kind comes from --kind or the file name, or a \
+    manifest with `kind` and `content`, whose `texts` are read from files in the same folder.\n\nExamples:\n  fairway assets check --kind policy_bundle rules.yaml\n  \
+    fairway assets check demo/assets/ticket-policy.yaml")]
+pub(crate) struct Arguments {
+    /// The kind of content; a manifest of another kind is an error
+    #[arg(long, value_parser = PossibleValuesParser::new(AssetKind::ALL.map(AssetKind::as_str)))]
+    kind: Option<String>,
+    /// The files; `-` means standard input
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
 }
 
-pub(crate) fn check(command: &OfflineCommand, session: &Session) -> Result<(), Failure> {
-    let OfflineCommand::Check { kind, files } = command;
-    let kind = kind.as_deref().map(|kind| AssetKind::parse(kind).ok_or_else(unknown_kind)).transpose()?;
+pub(crate) fn check(arguments: &Arguments, session: &Session) -> Result<(), Failure> {
+    let Arguments { kind, files } = arguments;
+    let kind = kind.as_deref().and_then(AssetKind::parse);
     let mut findings = Vec::new();
     for path in files {
         findings.extend(check_file(path, kind));
@@ -50,10 +47,6 @@ pub(crate) fn check(command: &OfflineCommand, session: &Session) -> Result<(), F
         return if output.is_for_people() { print("valid") } else { Ok(()) };
     }
     Err(Failure::Files(findings))
-}
-
-fn unknown_kind() -> Failure {
-    Failure::Usage(format!("kind must be one of {}", known_kinds()))
 }
 
 fn known_kinds() -> String {

@@ -24,7 +24,10 @@ pub(super) fn create(
     content: Option<&LocatedValue>,
     options: &VersionOptions,
 ) -> Result<(), Failure> {
-    let Some(content) = content else { return output.one(&post_asset(server, slug, kind, owner)?) };
+    let Some(content) = content else {
+        let made = post_asset(server, slug, kind, owner)?;
+        return output.changed(&made, &format!("fairway assets add-version {slug} FILE"));
+    };
     check_version(kind, content, options)?;
     let asset = match post_asset(server, slug, kind, owner) {
         Err(Failure::Refused(refusal)) if refusal.code == "duplicate_slug" => {
@@ -60,7 +63,7 @@ fn check_version(kind: &str, content: &LocatedValue, options: &VersionOptions) -
 fn find_unversioned(server: &Server, slug: &str, kind: &str, owner: &str) -> Result<Option<Value>, Failure> {
     let asset = match find_asset(server, slug) {
         // The slug belongs to another workspace.
-        Err(Failure::Failed(_)) => return Ok(None),
+        Err(Failure::Unknown { .. }) => return Ok(None),
         asset => asset?,
     };
     let is_the_same = required_string(&asset, "asset_kind")? == kind

@@ -39,11 +39,11 @@ enum PolicyFile {
 }
 
 /// A compiled bundle.
-struct CompiledBundle {
-    slug: String,
-    located: LocatedValue,
+pub(super) struct CompiledBundle {
+    pub(super) slug: String,
+    pub(super) located: LocatedValue,
     /// The JSON pointer to its content.
-    pointer: &'static str,
+    pub(super) pointer: &'static str,
     policy: CompiledPolicy,
     /// The number of matches by rule.
     match_counts: BTreeMap<String, usize>,
@@ -87,10 +87,34 @@ pub(super) fn test_directory(directory: &Path) -> Result<Report, Failure> {
     }
     report.bundles = bundles.into_values().map(CompiledBundle::into_coverage).collect();
     if report.bundles.is_empty() && report.errors.is_empty() {
-        let message = "the directory contains no policy bundle";
-        report.errors.push(Finding::whole(directory.display().to_string(), "no_bundles", message));
+        report.errors.push(no_bundles(directory));
     }
     Ok(report)
+}
+
+/// The valid bundles below a directory.
+///
+/// # Errors
+/// When a file that should be a bundle is invalid, or there is none.
+pub(super) fn bundles(directory: &Path) -> Result<Vec<CompiledBundle>, Failure> {
+    let paths = file::manifest_files(directory)?;
+    let (mut bundles, mut errors) = (Vec::new(), Vec::new());
+    for (_, held) in read_all(&paths, directory) {
+        match held {
+            PolicyFile::Bundle(ready) => bundles.push(*ready),
+            PolicyFile::Broken { findings, .. } => errors.extend(findings),
+            PolicyFile::Scenarios { .. } | PolicyFile::Other => {}
+        }
+    }
+    if bundles.is_empty() && errors.is_empty() {
+        errors.push(no_bundles(directory));
+    }
+    if errors.is_empty() { Ok(bundles) } else { Err(Failure::Files(errors)) }
+}
+
+fn no_bundles(directory: &Path) -> Finding {
+    let message = "the directory contains no policy bundle";
+    Finding::whole(directory.display().to_string(), "no_bundles", message)
 }
 
 /// Reads and compiles the files in parallel, one thread for each processor. The result has the order of the paths.

@@ -36,11 +36,12 @@ pub(crate) struct Arguments {
 
 pub(super) fn watch(server: &Server, output: Output, arguments: &Arguments) -> Result<(), Failure> {
     let until = Instant::now() + arguments.wait;
+    let id = arguments.release.find(server)?;
     let mut before = String::new();
     // The last successful poll. A failed first poll ends the watch.
     let mut reached: Option<Instant> = None;
     loop {
-        match (server.get(&["releases", &arguments.release.id], &[]), reached) {
+        match (server.get(&["releases", &id], &[]), reached) {
             (Ok(release), _) => {
                 reached = Some(Instant::now());
                 let now = status_line(&release);

@@ -4,7 +4,7 @@
 use super::WaitOptions;
 use crate::{
     failure::Failure,
-    output::{self, Output, eprint, is_stderr_terminal, print},
+    output::{self, Output, eprint, is_stderr_terminal, is_stdout_terminal, print},
     server::{
         Server,
         events::{Event, EventResponse, EventStream, Events, StreamItem},
@@ -303,6 +303,8 @@ struct RunProgress {
     last_event_id: Option<String>,
     /// Whether a part of the answer was printed.
     has_output: bool,
+    /// The printed parts.
+    streamed: String,
     /// Whether the final event was received.
     has_final_event: bool,
     /// Whether the queued state was reported.
@@ -319,8 +321,11 @@ impl RunProgress {
         let word = |name: &str| string_or_empty(&event.data, name);
         match event.name.as_str() {
             "output.delta" if self.streams => {
-                output::write(&sanitize_lines(word("delta")))?;
                 self.has_output = true;
+                self.streamed.push_str(word("delta"));
+                let text = sanitize_lines(word("delta"));
+                // A file or a pipe gets the answer only once, and the same one as without streaming.
+                if is_stdout_terminal() { output::write(&text)? } else { output::ewrite(&text) }
             }
             "execution.started" => eprint(&format!("run {} started", sanitize(word("execution_id")))),
             "step.started" if is_stderr_terminal() || self.streams => {
@@ -369,18 +374,27 @@ impl RunProgress {
         self.has_output && !self.has_final_event
     }
 
+    /// Ends the line of the streamed parts, before the answer itself.
+    fn end_streamed_output(&self) -> Result<(), Failure> {
+        if self.has_output {
+            if is_stdout_terminal() { print("")? } else { output::end_stderr_line() }
+        }
+        if self.is_output_incomplete() {
+            eprint("the stream was interrupted and could not be resumed; the complete answer follows");
+        }
+        Ok(())
+    }
+
     fn print_result(&self, output: Output, run: &Value) -> Result<(), Failure> {
         let answer = run.pointer("/queued_result/result").unwrap_or(&Value::Null);
         if !output.is_for_people() {
             output.one(run)?;
-        } else if self.is_output_incomplete() {
-            print("")?;
-            eprint("the stream was interrupted and could not be resumed; the complete answer follows");
-            output.value(answer)?;
-        } else if self.has_output {
-            print("")?;
-        } else if !answer.is_null() {
-            output.value(answer)?;
+        } else {
+            self.end_streamed_output()?;
+            let is_shown = is_stdout_terminal() && answer.as_str() == Some(self.streamed.as_str());
+            if !answer.is_null() && (!is_shown || self.is_output_incomplete()) {
+                output.value(answer)?;
+            }
         }
         if status(run) == Some(Status::Completed) {
             return Ok(());

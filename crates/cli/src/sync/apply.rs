@@ -12,11 +12,11 @@ use super::{
 use crate::{
     failure::Failure,
     output::{Output, eprint},
-    server::{Server, required_string, string_or_empty},
+    server::{Method, Server, required_string, string_or_empty},
 };
 use asset::ensure_version;
 pub(super) use asset::next_label;
-use fairway_domain::asset::Lifecycle;
+use fairway_domain::{asset::Lifecycle, release::StateName};
 use release::ensure_release;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -24,14 +24,38 @@ use std::collections::BTreeMap;
 /// The outcome when the server changed during an attempt.
 const CONFLICT_OUTCOME: &str = "completed steps stay, and `apply` can be repeated";
 
-/// Applies the plan, and prints the resulting versions and releases.
+/// The versions and releases after an apply.
+pub(super) struct Applied {
+    assets: Vec<Value>,
+    pub(super) releases: Vec<Value>,
+}
+
+impl Applied {
+    /// Prints the releases, for programs with the versions.
+    pub(super) fn print(&self, output: Output) -> Result<(), Failure> {
+        if !output.is_for_people() {
+            return output.value(&json!({ "assets": self.assets, "releases": self.releases }));
+        }
+        output.list(
+            &self.releases,
+            &[("WORKLOAD", "/workload"), ("ENV", "/environment"), ("RELEASE", "/release_id"), ("STATE", "/state")],
+        )
+    }
+
+    /// The ids of the drafts among the releases.
+    pub(super) fn drafts(&self) -> impl Iterator<Item = &str> {
+        let is_draft = |release: &&Value| string_or_empty(release, "state") == StateName::Draft.as_str();
+        self.releases.iter().filter(is_draft).map(|release| string_or_empty(release, "release_id"))
+    }
+}
+
+/// Applies the plan, and returns the resulting versions and releases.
 pub(super) fn apply(
     server: &Server,
-    output: Output,
     desired: &Directory,
     remote_state: &RemoteState,
     plan: &Plan,
-) -> Result<(), Failure> {
+) -> Result<Applied, Failure> {
     let mut versions = BTreeMap::new();
     for (asset, step) in desired.assets.iter().zip(&plan.assets) {
         versions.insert(asset.slug.as_str(), ensure_version(server, remote_state, asset, step)?);
@@ -64,14 +88,7 @@ pub(super) fn apply(
             }))
         })
         .collect();
-    let answer = json!({ "assets": assets, "releases": releases });
-    if !output.is_for_people() {
-        return output.value(&answer);
-    }
-    output.list(
-        &releases,
-        &[("WORKLOAD", "/workload"), ("ENVIRONMENT", "/environment"), ("RELEASE", "/release_id"), ("STATE", "/state")],
-    )
+    Ok(Applied { assets, releases })
 }
 
 /// Archives an asset. An asset that is already archived counts as success.
@@ -144,7 +161,7 @@ fn change_workload(
     if live.get("updated_at").and_then(Value::as_str) != step.updated_at.as_deref() {
         return accept_if_equal(desired, step, &live);
     }
-    match server.update_if_match(&tag, &["workloads", id], &Value::Object(fields.clone())) {
+    match server.update_if_match(&Method::PATCH, tag.as_deref(), &["workloads", id], &Value::Object(fields.clone())) {
         Err(refused) if refused.is_refusal("precondition_failed") => {
             accept_if_equal(desired, step, &server.get(&["workloads", id], &[])?)
         }

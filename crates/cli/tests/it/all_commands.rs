@@ -83,18 +83,25 @@ async fn runs_every_command_against_a_server() {
     assert_eq!(held_lanes(&ada, &first).len(), 3);
     assert_eq!(grace.run_json(&["releases", "retire", &second])["state"], "retired");
     directories(&ada);
+    administration(&ada);
+    knowledge(&ada);
+    reviews(&ada, &grace);
 
     let missed: Vec<String> = known.difference(&walked.borrow()).cloned().collect();
     assert!(missed.is_empty(), "no scenario runs {missed:?}");
 }
 
 fn without_a_server(ada: &CommandRecorder<'_>) {
-    assert_eq!(ada.run_ok(&["asset", "check", "demo/assets/ticket-policy.yaml"]), "valid\n");
-    assert_eq!(ada.run_ok(&["flow", "validate", "demo/flows/ticket-flow.yaml"]), "valid\n");
+    assert_eq!(ada.run_ok(&["assets", "check", "demo/assets/ticket-policy.yaml"]), "valid\n");
+    assert_eq!(ada.run_ok(&["flows", "validate", "demo/flows/ticket-flow.yaml"]), "valid\n");
     let rendered =
         ada.run_ok(&["prompt", "render", "demo/assets/ticket-prompt.yaml", "--arg", "ticket=I was charged twice"]);
     assert!(rendered.contains("I was charged twice"), "{rendered}");
     assert!(ada.run_ok(&["policy", "test", "examples/policy"]).contains("0 failed"));
+    let tried = ada.run_ok(&["policy", "try", "demo", "--input", "examples/cli/ticket-input.yaml"]);
+    assert!(tried.contains("allow (dev_ticket)") && tried.contains("- long-tickets: does not hold"), "{tried}");
+    let folder = ada.terminal.home.path().join("fresh");
+    ada.run_ok(&["init", path_text(&folder)]);
     assert!(ada.run_ok(&["completions", "fish"]).contains("request-changes"));
     let pages = ada.terminal.home.path().join("pages");
     ada.run_ok(&["man", path_text(&pages)]);
@@ -175,6 +182,8 @@ fn releases(ada: &CommandRecorder<'_>, grace: &CommandRecorder<'_>) -> (String, 
     }
 
     let second = draft(&["--bind", "sort-prompt", "--bind", "sort-model", "--bind", "sort-policy"]);
+    let same = ada.run_json(&["releases", "diff", &second]);
+    assert_eq!((&same["base_release_id"], &same["changes"]), (&json!(first), &json!([])), "{same}");
     ada.run_ok(&["releases", "submit", &second]);
     grace.run_ok(&["releases", "approve", &second]);
     let active =
@@ -222,4 +231,124 @@ fn directories(ada: &CommandRecorder<'_>) {
     let pulled = tempfile::tempdir().unwrap();
     ada.run_ok(&["sync", "pull", path_text(pulled.path())]);
     assert!(fs::read_dir(pulled.path()).unwrap().count() > 0);
+}
+
+/// Workloads, share links, roles, environments, and the caller itself.
+fn administration(ada: &CommandRecorder<'_>) {
+    let me = ada.run_json(&["whoami"]);
+    assert_eq!(me["actor"], "user:ada");
+    assert!(me["permissions"].as_array().unwrap().contains(&json!("release.approve")), "{me}");
+
+    let files = make_directory(&[(
+        "form.yaml",
+        "interface_config:\n  presentation_mode: form\n  input_fields: [{name: text, type: text}]\n",
+    )]);
+    let form = files.path().join("form.yaml");
+    let made =
+        ada.run_json(&["workloads", "create", "echo", "--owner", "team:sorting", "--interface", path_text(&form)]);
+    assert_eq!(made["interface_config"]["input_fields"][0]["name"], "text", "{made}");
+    let edited = ada.run_json(&["workloads", "edit", "echo", "--name", "Echo", "--no-interface"]);
+    assert_eq!((&edited["name"], &edited["interface_config"]), (&json!("Echo"), &Value::Null));
+    assert_eq!(edited["owner_ref"], "team:sorting", "other fields stay");
+    ada.run_refused(&["workloads", "edit", "echo"], 2);
+
+    let link =
+        ada.run_json(&["share-links", "create", "sorter", "--label", "For Tina", "--hours", "2", "--max-uses", "3"]);
+    let address = ada.terminal.server.clone().unwrap();
+    let whole = format!("{address}/workload-runtime/sorter?token={}", link["token"].as_str().unwrap());
+    assert_eq!((&link["address"], &link["max_uses"]), (&json!(whole), &json!(3)));
+    let printed = ada.run_ok(&["share-links", "create", "sorter"]);
+    assert!(
+        printed.starts_with(&format!("{address}/workload-runtime/sorter?token=fws_")) && printed.lines().count() == 1
+    );
+    let listed = ada.run_ok(&["share-links", "list", "sorter"]);
+    assert!(listed.contains("For Tina") && !listed.contains("fws_"), "{listed}");
+    assert_eq!(ada.run_json(&["share-links", "revoke", "sorter", "For Tina"])["revoked"], true);
+    let unknown = ada.run_refused(&["share-links", "revoke", "sorter", "For Tina"], 1);
+    assert!(unknown.err.contains("has no share link `For Tina`"), "{}", unknown.err);
+
+    assert!(ada.run_ok(&["roles", "list"]).contains("approver"));
+    let bound = ada.run_json(&["role-bindings", "create", "user:bea", "approver", "--workload", "sorter"]);
+    assert_eq!((&bound["scope_kind"], &bound["role"]), (&json!("workload"), &json!("approver")));
+    let id = bound["role_binding_id"].as_str().unwrap();
+    ada.run_ok(&["role-bindings", "create", "user:bea", "viewer"]);
+    let bea = ada.run_json(&["role-bindings", "list", "--principal", "user:bea"]);
+    assert!(bea.as_array().unwrap().iter().any(|one| one["scope_kind"] == "workspace"), "{bea}");
+    ada.run_ok(&["role-bindings", "delete", id]);
+    ada.run_refused(&["role-bindings", "delete", id], 1);
+
+    let set = ada.run_json(&["environments", "set", "staging", "--min-approvals", "2"]);
+    assert_eq!(set["min_approvals"], 2);
+    let set = ada.run_json(&["environments", "set", "staging", "--pin-documents", "true"]);
+    assert_eq!((&set["min_approvals"], &set["pin_documents"]), (&json!(2), &json!(true)), "the others stay");
+    assert_eq!(ada.run_json(&["environments", "show", "staging"])["min_approvals"], 2);
+}
+
+/// Documents are uploaded once, and again when their text has changed.
+fn knowledge(ada: &CommandRecorder<'_>) {
+    let base = json!({ "source_type": "inline", "chunk_strategy": "sentence", "retrieval": { "strategy": "lexical", "top_k": 3 },
+        "access_contract": { "contract_id": "handbook", "version": "1", "default_decision": "deny", "allowed_principals": ["user:ada"],
+            "allowed_groups": [], "allowed_workspaces": [], "allowed_access_modes": ["retrieve"], "citation_required": false,
+            "revoked": false, "revoked_at": null } });
+    let files = make_directory(&[
+        ("base.json", &base.to_string()),
+        ("docs/leave.md", "# Holidays\nThirty days of leave."),
+        ("docs/more/travel.txt", "Take the train."),
+        ("docs/picture.png", "not a text"),
+    ]);
+    let file = files.path().join("base.json");
+    let create =
+        ["assets", "create", "handbook", "--kind", "knowledge_base", "--owner", "team:people", path_text(&file)];
+    ada.terminal.run_ok(&create);
+    let docs = files.path().join("docs");
+    let upload = ["documents", "upload", path_text(&docs), "--to", "handbook"];
+    let done = ada.run_json(&upload);
+    assert_eq!((&done["uploaded"], &done["unchanged"]), (&json!(2), &json!(0)), "{done}");
+    let again = ada.run_json(&upload);
+    assert_eq!((&again["uploaded"], &again["unchanged"]), (&json!(0), &json!(2)), "{again}");
+    fs::write(docs.join("leave.md"), "# Holidays\nThirty-one days.").unwrap();
+    assert_eq!(ada.run_json(&upload)["uploaded"], 1);
+    fs::write(docs.join("leave.md"), "# Holidays\nThirty days of leave.").unwrap();
+    assert_eq!(ada.run_json(&upload)["uploaded"], 1, "an earlier text is a change again");
+    let listed = ada.run_json(&["documents", "list", "handbook"]);
+    let ids: BTreeSet<_> = listed.as_array().unwrap().iter().map(|one| one["document_id"].as_str().unwrap()).collect();
+    assert_eq!(ids, BTreeSet::from(["leave.md", "more/travel.txt"]), "{listed}");
+    assert_eq!(ada.run_json(&["documents", "list", "handbook", "--all"]).as_array().unwrap().len(), 4);
+    fs::write(docs.join("empty.md"), " ").unwrap();
+    let empty = ada.run_refused(&upload, 1);
+    assert!(empty.err.contains("empty.md:1:1: empty_document"), "{}", empty.err);
+    let other = ada.run_refused(&["documents", "upload", path_text(&docs), "--to", "sort-prompt"], 1);
+    assert!(other.err.contains("empty_document"), "files are checked first: {}", other.err);
+    let runs = ada.run_json(&["executions", "list", "--workload", "sorter", "--status", "completed"]);
+    let run = runs[0]["execution_id"].as_str().unwrap();
+    assert_eq!(ada.run_json(&["evidence", "documents", run]), json!([]), "the run retrieved nothing");
+}
+
+/// A policy with `human_review` holds the result back until a reviewer answers.
+fn reviews(ada: &CommandRecorder<'_>, grace: &CommandRecorder<'_>) {
+    let policy = "rules: [{id: all, condition: always, outcome: allow_with_obligations, obligations: [human_review], \
+                  reason_code: reviewed}]\n";
+    let files = make_directory(&[("policy.yaml", policy)]);
+    let policy = files.path().join("policy.yaml");
+    ada.terminal.run_ok(&["assets", "add-version", "sort-policy", path_text(&policy)]);
+    let bound = ["--bind", "sort-prompt", "--bind", "sort-model", "--bind", "sort-policy"];
+    ada.terminal.run_ok(&[&["releases", "create", "sorter", "--env", "dev"], &bound[..]].concat());
+    let changes = ada.run_json(&["releases", "diff", "sorter@dev"]);
+    assert_eq!(changes["changes"][0]["change"], "changed", "{changes}");
+    for verb in ["submit", "approve", "activate"] {
+        grace.run_ok(&["releases", verb, "sorter@dev"]);
+    }
+    let run = |text: &str| {
+        let held = ada.run_refused(&["run", "sorter", "--env", "dev", "--input", text], 5);
+        held.err.lines().next().unwrap().split(' ').nth(1).unwrap().to_owned()
+    };
+    let first = run("text=Thanks!");
+    assert!(grace.run_ok(&["reviews", "list"]).contains(&first));
+    assert!(grace.run_json(&["reviews", "show", "latest"])["output"].to_string().contains("praise"));
+    assert_eq!(grace.run_json(&["reviews", "answer", &first, "--approve", "--note", "Fine."])["status"], "completed");
+    let second = run("text=It is broken.");
+    assert_eq!(grace.run_json(&["reviews", "answer", "latest", "--reject"])["status"], "denied");
+    let over = grace.run_refused(&["reviews", "answer", second.get(..13).unwrap(), "--approve"], 1);
+    assert!(over.err.contains("`fairway reviews list` lists all"), "{}", over.err);
+    grace.run_refused(&["reviews", "answer", "latest"], 2);
 }

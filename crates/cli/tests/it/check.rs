@@ -22,7 +22,7 @@ fn reports_all_files_despite_an_unknown_kind() {
     }
     let output = Terminal::offline().run(&["asset", "check", "--kind", "skil", skill]);
     assert!(
-        output.code == 2 && output.err.contains("kind must be one of"),
+        output.code == 2 && output.err.contains("possible values: prompt_template") && output.err.contains("'skill'"),
         "the argument itself is invalid: {}",
         output.err
     );

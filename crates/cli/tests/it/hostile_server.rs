@@ -235,7 +235,7 @@ async fn output_contains_no_terminal_controls() {
             vec![ScriptedResponse::json(&json!({ TERMINAL_CONTROLS: [item.clone()], "b": item }))],
         ),
         (
-            vec!["releases", "watch", "x"],
+            vec!["releases", "watch", RUN],
             vec![ScriptedResponse::json(&json!({ "state": "retired", "updated_at": TERMINAL_CONTROLS }))],
         ),
         (vec!["run", "w", "--env", "dev", "--no-wait"], vec![ScriptedResponse::json(&item)]),

@@ -11,14 +11,17 @@ mod all_commands;
 mod check;
 mod codes;
 mod commands;
+mod daily;
 mod demo;
 mod guide;
 mod hostile_server;
+mod init;
 mod policy;
 mod server_loss;
 mod server_parity;
 mod submit;
 mod sync;
+mod terminal;
 mod wait;
 
 use fairway_testkit::TestApp;

@@ -20,7 +20,10 @@ fn check_offline(words: &[&str], path: &Path) -> Value {
         serde_json::from_str(&output.out).unwrap_or_else(|_| panic!("{words:?}: {}{}", output.out, output.err));
     assert_eq!(output.code == 0, said["valid"] == true, "{words:?}");
     if output.code != 0 {
+        let failure: Value = serde_json::from_str(output.err.lines().next_back().unwrap()).unwrap();
+        assert_eq!(failure["detail"]["findings"], said["errors"], "{}", output.err);
         // The text output has one line for each error, which an editor can jump to.
+        let output = Terminal::offline().run(&words[..words.len() - 2]);
         let lines: Vec<&str> = output.err.lines().filter(|line| !line.starts_with("warning")).collect();
         assert_eq!(lines.len(), said["errors"].as_array().unwrap().len(), "{}", output.err);
         assert!(lines.iter().all(|line| line.starts_with(path_text(path))), "{}", output.err);

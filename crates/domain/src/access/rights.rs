@@ -96,6 +96,12 @@ impl Rights {
         Self { grants }
     }
 
+    /// The grants.
+    #[must_use]
+    pub fn grants(&self) -> &[Grant] {
+        &self.grants
+    }
+
     /// Whether any grant that covers the scope includes the permission.
     #[must_use]
     pub fn allow(&self, permission: Permission, place: &ResourcePosition) -> bool {

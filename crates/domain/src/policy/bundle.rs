@@ -34,9 +34,9 @@ impl BundleContent {
 }
 
 #[derive(Deserialize)]
-struct RuleContent {
+pub(super) struct RuleContent {
     id: String,
-    condition: String,
+    pub(super) condition: String,
     outcome: Outcome,
     reason_code: String,
     obligations: Option<Vec<String>>,

@@ -250,6 +250,54 @@ fn within_parser_bounds(source: &str) -> Result<(), ConditionRefusal> {
     Err(ConditionRefusal::TooManyNodes)
 }
 
+/// The operator between the parts of a condition.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Joint {
+    /// All parts must hold.
+    And,
+    /// One part must hold.
+    Or,
+}
+
+impl Joint {
+    /// The operator.
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::And => "&&",
+            Self::Or => "||",
+        }
+    }
+}
+
+/// Splits a condition at its outermost `||`, else at its outermost `&&`. Conditionals stay undivided.
+pub(super) fn split_clauses(source: &str) -> (Option<Joint>, Vec<&str>) {
+    let mut lexer = Lexer::new(source);
+    let (mut depth, mut ands, mut ors) = (0_usize, Vec::new(), Vec::new());
+    for _ in 0..MAX_TOKENS {
+        let token = lexer.lex();
+        match token.kind {
+            kind if is_end_token(kind) => break,
+            TokenKind::TokLeftParen | TokenKind::TokLeftBracket | TokenKind::TokLeftBrace => depth += 1,
+            TokenKind::TokRightParen | TokenKind::TokRightBracket | TokenKind::TokRightBrace => {
+                depth = depth.saturating_sub(1);
+            }
+            TokenKind::TokQuestion if depth == 0 => return (None, vec![source.trim()]),
+            TokenKind::TokLogicalAnd if depth == 0 => ands.push(token.start..token.end),
+            TokenKind::TokLogicalOr if depth == 0 => ors.push(token.start..token.end),
+            _ => {}
+        }
+    }
+    let (joint, cuts) = match (ors.is_empty(), ands.is_empty()) {
+        (false, _) => (Some(Joint::Or), ors),
+        (true, false) => (Some(Joint::And), ands),
+        (true, true) => (None, ands),
+    };
+    let starts = std::iter::once(0).chain(cuts.iter().map(|cut| cut.end));
+    let ends = cuts.iter().map(|cut| cut.start).chain(std::iter::once(source.len()));
+    let clauses = starts.zip(ends).map(|(start, end)| source.get(start..end).unwrap_or_default().trim());
+    (joint, clauses.collect())
+}
+
 /// Whether the token stream ends. The parser reports lexical errors with their position.
 fn is_end_token(kind: TokenKind) -> bool {
     kind == TokenKind::TokEnd || kind == TokenKind::TokError

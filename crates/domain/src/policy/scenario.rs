@@ -35,7 +35,7 @@ struct Expectation {
 /// The variables of the input; omitted ones are empty.
 #[derive(Clone, PartialEq, Default, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct ScenarioInput {
+pub(super) struct ScenarioInput {
     actor: Actor,
     workload: Workload,
     release: Release,
@@ -70,6 +70,39 @@ struct Release {
     release_id: String,
     state: String,
     environment: String,
+}
+
+impl ScenarioInput {
+    /// Passes the input of the decision to a function.
+    pub(super) fn with<T>(&self, decide: impl FnOnce(&PolicyInput<'_>) -> T) -> T {
+        let ScenarioInput { actor, workload, release, inputs, environment, lane, now } = self;
+        // `5` and `5.0` are the same input but different CEL types.
+        let mut inputs = inputs.clone();
+        inputs.values_mut().for_each(number::normalize);
+        let input = PolicyInput {
+            actor: PolicyActor {
+                reference: &actor.reference,
+                kind: &actor.kind,
+                groups: &actor.groups,
+                roles: &actor.roles,
+            },
+            workload: PolicyWorkload {
+                slug: &workload.slug,
+                owner_ref: &workload.owner_ref,
+                workload_id: &workload.workload_id,
+            },
+            release: PolicyRelease {
+                release_id: &release.release_id,
+                state: &release.state,
+                environment: &release.environment,
+            },
+            inputs: &inputs,
+            environment,
+            lane,
+            now: now.unwrap_or_else(|| Timestamp::new(OffsetDateTime::UNIX_EPOCH)),
+        };
+        decide(&input)
+    }
 }
 
 /// A part of a decision.
@@ -131,33 +164,7 @@ impl Scenario {
 
     /// Decides within the remaining steps and deducts those used; `left` becomes 0 when the limit is exceeded.
     pub(super) fn decide_within(&self, policy: &CompiledPolicy, left: &mut u64) -> PolicyDecision {
-        let ScenarioInput { actor, workload, release, inputs, environment, lane, now } = &self.input;
-        // `5` and `5.0` are the same input but different CEL types.
-        let mut inputs = inputs.clone();
-        inputs.values_mut().for_each(number::normalize);
-        let input = PolicyInput {
-            actor: PolicyActor {
-                reference: &actor.reference,
-                kind: &actor.kind,
-                groups: &actor.groups,
-                roles: &actor.roles,
-            },
-            workload: PolicyWorkload {
-                slug: &workload.slug,
-                owner_ref: &workload.owner_ref,
-                workload_id: &workload.workload_id,
-            },
-            release: PolicyRelease {
-                release_id: &release.release_id,
-                state: &release.state,
-                environment: &release.environment,
-            },
-            inputs: &inputs,
-            environment,
-            lane,
-            now: now.unwrap_or_else(|| Timestamp::new(OffsetDateTime::UNIX_EPOCH)),
-        };
-        let (decision, remaining) = policy.decide_within(&input, *left);
+        let (decision, remaining) = self.input.with(|input| policy.decide_within(input, *left));
         *left = remaining;
         decision
     }

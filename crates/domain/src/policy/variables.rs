@@ -100,17 +100,35 @@ impl Evaluation {
 
     /// Whether the expression holds; `None` when it fails, is not boolean, or exceeds the remaining steps.
     pub(super) fn evaluate(&mut self, expression: &IdedExpr) -> Option<bool> {
+        self.try_evaluate(expression).ok()
+    }
+
+    /// Like [`Self::evaluate`], with the reason of a failure.
+    ///
+    /// # Errors
+    /// When the expression fails, is not boolean, or exceeds the remaining steps.
+    pub(super) fn try_evaluate(&mut self, expression: &IdedExpr) -> Result<bool, EvaluationError> {
         let Some(left) = self.steps_left.checked_sub(cost::estimate_steps(expression, self.data, &self.patterns))
         else {
             self.is_exhausted = true;
-            return None;
+            return Err(EvaluationError::Other);
         };
         self.steps_left = left;
         match cel::Value::resolve(expression, &self.context) {
-            Ok(cel::Value::Bool(holds)) => Some(holds),
-            Ok(_) | Err(_) => None,
+            Ok(cel::Value::Bool(holds)) => Ok(holds),
+            Err(cel::ExecutionError::NoSuchKey(name)) => Err(EvaluationError::MissingField(name.to_string())),
+            Ok(_) | Err(_) => Err(EvaluationError::Other),
         }
     }
+}
+
+/// The reason an expression has no boolean value.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum EvaluationError {
+    /// The input has no field with this name, which the expression reads.
+    MissingField(String),
+    /// Types do not fit, a function failed, or the steps are exhausted.
+    Other,
 }
 
 fn now_value(input: &PolicyInput<'_>) -> DateTime<FixedOffset> {

@@ -9,7 +9,7 @@ use crate::{
     services::{CommonOperations, SharedState},
 };
 use fairway_domain::{
-    access::{AccessStore, ActorRef, Caller, GrantScope, Permission, ResourcePosition, Role, RoleBinding},
+    access::{AccessStore, ActorRef, Caller, Grant, GrantScope, Permission, ResourcePosition, Role, RoleBinding},
     audit::FactKind,
     id::{RoleBindingId, WorkspaceId},
     idempotency::RequestKey,
@@ -65,6 +65,15 @@ impl RoleBindings {
     /// When the caller has no role in the tenant.
     pub fn list_roles(&self, caller: &Caller) -> Result<[Role; 9], Failure> {
         authorize::authorize(caller, Operation::ListRoles, &ResourcePosition::tenant(caller.tenant)).map(|_| Role::ALL)
+    }
+
+    /// The caller's own grants, in the order in which they were read.
+    ///
+    /// # Errors
+    /// None today: every caller may read its own grants.
+    pub fn list_own_grants<'c>(&self, caller: &'c Caller) -> Result<&'c [Grant], Failure> {
+        authorize::authorize(caller, Operation::ReadSession, &ResourcePosition::tenant(caller.tenant))?;
+        Ok(caller.rights.grants())
     }
 
     /// Grants a role.

@@ -1,0 +1,74 @@
+//! The caller's own session: who the server takes it for, and with which rights.
+
+use crate::{
+    caller::IdentifiedCaller, compose::Api, error::ApiError, openapi::ReadRefusals, response::ResourceResponse,
+};
+use actix_web::{HttpResponse, get, web};
+use fairway_domain::access::{Grant, Permission};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+/// A role of the caller.
+#[derive(Serialize, ToSchema)]
+#[schema(as = SessionRole)]
+pub(crate) struct SessionRoleView {
+    role: &'static str,
+    /// `platform`, `tenant`, `namespace`, `workspace` or `workload`.
+    scope_kind: &'static str,
+    /// The identifier of the scope; null for `platform`.
+    scope_ref: Option<Uuid>,
+}
+
+impl SessionRoleView {
+    fn of(grant: &Grant) -> Self {
+        Self { role: grant.role.as_str(), scope_kind: grant.scope.kind(), scope_ref: grant.scope.reference() }
+    }
+}
+
+/// The caller of the request.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Session)]
+pub(crate) struct SessionView {
+    /// The actor, such as `user:ada`.
+    actor: String,
+    /// The actor's name for people.
+    display_name: String,
+    /// The tenant that the request works in.
+    tenant_id: Uuid,
+    /// The groups that the identity provider names.
+    groups: Vec<String>,
+    /// The roles of the actor and its groups.
+    roles: Vec<SessionRoleView>,
+    /// Every permission that one of the roles includes, in its scope.
+    permissions: BTreeSet<&'static str>,
+    /// The token that state-changing requests of a browser session require; null for callers without one.
+    csrf_token: Option<String>,
+    /// The end of the browser session; null for callers without one.
+    #[schema(format = DateTime)]
+    expires_at: Option<String>,
+}
+
+/// Describes the caller: actor, tenant, roles and permissions.
+#[utoipa::path(
+    operation_id = "read_session",
+    tag = "tenants",
+    responses((status = 200, description = "The caller", body = SessionView), ReadRefusals)
+)]
+#[get("/v1/session")]
+pub(crate) async fn read_session(api: web::Data<Api>, caller: IdentifiedCaller) -> Result<HttpResponse, ApiError> {
+    let grants = api.services.role_bindings.list_own_grants(&caller)?;
+    let actor = caller.actor.to_string();
+    let view = SessionView {
+        display_name: actor.split_once(':').map_or(actor.as_str(), |(_, name)| name).to_owned(),
+        actor,
+        tenant_id: caller.tenant.uuid(),
+        groups: caller.groups.iter().map(ToString::to_string).collect(),
+        roles: grants.iter().map(SessionRoleView::of).collect(),
+        permissions: grants.iter().flat_map(|grant| grant.permissions.iter()).map(Permission::as_str).collect(),
+        csrf_token: None,
+        expires_at: None,
+    };
+    Ok(ResourceResponse::ok(&view).into_response())
+}

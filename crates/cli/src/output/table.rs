@@ -1,0 +1,232 @@
+//! Tables: one line for each item. On a terminal they fit its width, and states have colours.
+
+use super::{Column, has_colors, is_stdout_terminal, relative_time};
+use crate::text::sanitize;
+use clap::builder::styling::{AnsiColor, Style};
+use comfy_table::{Cell, ColumnConstraint, ContentArrangement, Row, Table};
+use rustix::termios::tcgetwinsize;
+use serde_json::Value;
+use std::io;
+use time::OffsetDateTime;
+
+/// The width of a terminal that reports none.
+const DEFAULT_WIDTH: u16 = 80;
+/// The minimum width for which tables are laid out.
+const MIN_WIDTH: u16 = 40;
+/// Maximum width of a first column that is never shortened: an identifier.
+const MAX_KEY_WIDTH: usize = 40;
+
+/// Zero-width markers around a styled cell, so that the layout does not count the style.
+const MARKERS: [(char, Style); 3] = [
+    ('\u{2061}', AnsiColor::Green.on_default()),
+    ('\u{2062}', AnsiColor::Yellow.on_default()),
+    ('\u{2063}', AnsiColor::Red.on_default()),
+];
+/// Ends a styled cell.
+const END_MARKER: char = '\u{2064}';
+
+/// Words of states, verdicts and outcomes by colour.
+const GOOD: [&str; 7] = ["active", "completed", "registered", "pass", "success", "approved", "yes"];
+const PENDING: [&str; 10] = [
+    "draft",
+    "review_ready",
+    "queued",
+    "running",
+    "awaiting_review",
+    "warn",
+    "in_progress",
+    "suspended",
+    "unknown",
+    "pending",
+];
+const BAD: [&str; 9] =
+    ["failed", "denied", "blocked", "rejected", "failure", "timeout", "cancelled", "revoked", "rolled_back"];
+
+/// How a table is displayed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Display {
+    /// The maximum width of a line; none without a terminal.
+    width: Option<u16>,
+    has_colors: bool,
+    now: OffsetDateTime,
+}
+
+impl Display {
+    /// The display of standard output.
+    pub(super) fn of_stdout() -> Self {
+        let columns = || tcgetwinsize(io::stdout()).ok().map(|size| size.ws_col).filter(|columns| *columns > 0);
+        let width = is_stdout_terminal().then(|| columns().unwrap_or(DEFAULT_WIDTH).max(MIN_WIDTH));
+        Self { width, has_colors: has_colors(), now: OffsetDateTime::now_utc() }
+    }
+}
+
+/// Renders the items, one line for each.
+pub(super) fn render(items: &[Value], columns: &[Column]) -> Vec<String> {
+    let columns: Vec<(String, &str)> = columns.iter().map(|(head, pointer)| ((*head).to_owned(), *pointer)).collect();
+    render_for(Display::of_stdout(), items, &columns)
+}
+
+/// Renders the items for a display.
+pub(super) fn render_for(display: Display, items: &[Value], columns: &[(String, &str)]) -> Vec<String> {
+    let rows: Vec<Vec<String>> = items
+        .iter()
+        .map(|item| columns.iter().map(|(_, pointer)| cell(item.pointer(pointer), display.now)).collect())
+        .collect();
+    let head = columns.iter().map(|(head, _)| head.clone()).collect();
+    let mut lines = lay_out(display, Some(head), &rows);
+    if let (true, Some(first)) = (display.has_colors, lines.first_mut()) {
+        let bold = Style::new().bold();
+        *first = format!("{bold}{first}{bold:#}");
+    }
+    lines
+}
+
+/// Lays out rows of cells below an optional heading.
+pub(super) fn lay_out(display: Display, head: Option<Vec<String>>, rows: &[Vec<String>]) -> Vec<String> {
+    let mut table = Table::new();
+    table.load_style(comfy_table::presets::NOTHING);
+    match display.width {
+        None => table.set_content_arrangement(ContentArrangement::Disabled),
+        // The outer padding of two characters is trimmed below.
+        Some(width) => table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width.saturating_add(2)),
+    };
+    table.set_truncation_indicator("…");
+    let key_width = rows.iter().filter_map(|row| row.first()).map(|key| key.chars().count()).max().unwrap_or_default();
+    let is_record = head.is_none();
+    if let Some(head) = head {
+        table.set_header(row(head.into_iter().map(Cell::new), true));
+    }
+    for texts in rows {
+        let text = |text: &String| if display.has_colors { mark(text) } else { text.clone() };
+        // A record wraps its values, because they are not shown elsewhere.
+        table.add_row(row(texts.iter().map(|cell| Cell::new(text(cell))), !is_record));
+    }
+    if let (true, Some(key)) = (key_width <= MAX_KEY_WIDTH, table.column_mut(0)) {
+        key.set_constraint(ColumnConstraint::ContentWidth);
+    }
+    let lines = table.lines().map(|line| line.strip_prefix(' ').unwrap_or(&line).trim_end().to_owned());
+    lines.map(|line| if display.has_colors { paint(&line) } else { line }).collect()
+}
+
+fn row(cells: impl Iterator<Item = Cell>, is_one_line: bool) -> Row {
+    let mut row: Row = cells.collect::<Vec<_>>().into();
+    if is_one_line {
+        row.max_height(1);
+    }
+    row
+}
+
+/// The text of a value in a table. Times are relative; nested values are counted or joined, and never JSON.
+pub(super) fn cell(value: Option<&Value>, now: OffsetDateTime) -> String {
+    match value {
+        None | Some(Value::Null) => "-".to_owned(),
+        Some(Value::Bool(true)) => "yes".to_owned(),
+        Some(Value::Bool(false)) => "no".to_owned(),
+        Some(Value::Number(number)) => number.to_string(),
+        Some(Value::String(text)) => match relative_time::parse(text) {
+            Some(moment) => relative_time::describe(moment, now),
+            None => sanitize(text),
+        },
+        Some(Value::Array(items)) if items.is_empty() => "-".to_owned(),
+        Some(Value::Array(items)) if items.iter().any(|item| item.is_object() || item.is_array()) => {
+            format!("{} items", items.len())
+        }
+        Some(Value::Array(items)) => join(items.iter().map(|item| cell(Some(item), now))),
+        Some(Value::Object(members)) if members.is_empty() => "-".to_owned(),
+        Some(Value::Object(members)) => {
+            join(members.iter().map(|(name, value)| format!("{} {}", sanitize(name), cell(Some(value), now))))
+        }
+    }
+}
+
+fn join(texts: impl Iterator<Item = String>) -> String {
+    texts.collect::<Vec<_>>().join(", ")
+}
+
+/// Marks a cell whose text is a known word. Markers in the text are removed.
+fn mark(text: &str) -> String {
+    let place = [&GOOD[..], &PENDING, &BAD].iter().position(|words| words.contains(&text));
+    let text = text.replace(|letter| letter == END_MARKER || MARKERS.iter().any(|(marker, _)| *marker == letter), "");
+    match place.and_then(|place| MARKERS.get(place)) {
+        Some((marker, _)) => format!("{marker}{text}{END_MARKER}"),
+        None => text,
+    }
+}
+
+/// Replaces markers by styles. A shortened cell may have lost its end, so each line ends without a style.
+fn paint(line: &str) -> String {
+    let plain = Style::new().bold();
+    let mut painted = String::with_capacity(line.len());
+    let mut is_styled = false;
+    for letter in line.chars() {
+        if let Some((_, style)) = MARKERS.iter().find(|(marker, _)| *marker == letter) {
+            painted.push_str(&style.to_string());
+            is_styled = true;
+        } else if letter == END_MARKER {
+            painted.push_str(&format!("{plain:#}"));
+            is_styled = false;
+        } else {
+            painted.push(letter);
+        }
+    }
+    if is_styled {
+        painted.push_str(&format!("{plain:#}"));
+    }
+    painted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn display(width: Option<u16>, has_colors: bool) -> Display {
+        Display { width, has_colors, now: relative_time::parse("2026-03-31T12:00:00Z").unwrap() }
+    }
+
+    fn lines(display: Display) -> Vec<String> {
+        let items = [
+            json!({ "id": "019a0000-0000-7000-8000-000000000001", "state": "active", "at": "2026-03-31T11:00:00Z",
+                    "note": "a very long note of many words that no terminal of eighty columns can show", "tags": ["a", "b"] }),
+            json!({ "id": "019a0000-0000-7000-8000-000000000002", "state": "odd\u{2061}", "at": null,
+                    "note": "short", "tags": [{ "n": 1 }] }),
+        ];
+        let columns = [("ID", "/id"), ("STATE", "/state"), ("AT", "/at"), ("NOTE", "/note"), ("TAGS", "/tags")];
+        let columns: Vec<_> = columns.map(|(head, pointer)| (head.to_owned(), pointer)).to_vec();
+        render_for(display, &items, &columns)
+    }
+
+    #[test]
+    fn fits_the_terminal_and_shortens_with_an_ellipsis() {
+        for width in [60, 80, 100] {
+            let shown = lines(display(Some(width), false));
+            assert_eq!(shown.len(), 3, "{shown:#?}");
+            for line in &shown {
+                let visible = line.chars().filter(|letter| *letter != '\u{2061}').count();
+                assert!(visible <= usize::from(width), "{width}: {line}");
+            }
+            assert!(shown[1].contains("019a0000-0000-7000-8000-000000000001") && shown[1].contains('…'), "{shown:#?}");
+        }
+    }
+
+    #[test]
+    fn is_complete_without_a_terminal() {
+        let shown = lines(display(None, false));
+        assert!(shown[1].contains("columns can show") && !shown.concat().contains('…'), "{shown:#?}");
+        assert!(
+            shown[1].contains("1 h ago") && shown[1].contains("a, b") && shown[2].contains("1 items"),
+            "{shown:#?}"
+        );
+        assert!(!shown.concat().contains('\u{1b}'), "{shown:#?}");
+    }
+
+    #[test]
+    fn colours_known_states_without_changing_the_layout() {
+        let (plain, painted) = (lines(display(Some(100), false)), lines(display(Some(100), true)));
+        assert!(painted[1].contains("\u{1b}[32mactive\u{1b}[0m"), "{painted:#?}");
+        assert!(!painted[2].contains('\u{1b}') && !painted[2].contains('\u{2061}'), "a marker in a text: {painted:#?}");
+        let bare = painted[1].replace("\u{1b}[32m", "").replace("\u{1b}[0m", "");
+        assert_eq!(bare, plain[1]);
+        assert_eq!(paint("\u{2063}fail…"), "\u{1b}[31mfail…\u{1b}[0m");
+    }
+}

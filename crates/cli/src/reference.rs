@@ -1,0 +1,169 @@
+//! Resolves the names that callers type: similar names for unknown ones, and short references to releases.
+
+use crate::{
+    failure::{Candidate, Failure},
+    server::{Server, required_string, string_or_empty},
+    text::{sanitize, shorten},
+    workload,
+};
+use fairway_domain::release::StateName;
+use serde_json::Value;
+
+/// Minimum similarity of a suggested name, of 1.
+const MIN_SIMILARITY: f64 = 0.75;
+/// Maximum number of suggested names.
+const MAX_CANDIDATES: usize = 5;
+/// Minimum length of the beginning of an identifier. Shorter texts are names.
+const MIN_PREFIX: usize = 4;
+/// The forms of a release reference, for messages.
+const RELEASE_FORMS: &str =
+    "a release is given as WORKLOAD@ENVIRONMENT, its id, the unique beginning of its id, or `latest`";
+
+/// The known names that are similar to a name, most similar first.
+pub(crate) fn similar_names<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Vec<&'n str> {
+    let wanted = name.to_lowercase();
+    let similarity = |known: &str| {
+        let contains = wanted.len() >= MIN_PREFIX && known.contains(&wanted);
+        if contains { 1.0 } else { strsim::jaro_winkler(&wanted, &known.to_lowercase()) }
+    };
+    let mut found: Vec<(f64, &str)> = known.map(|known| (similarity(known), known)).collect();
+    found.retain(|(similarity, _)| *similarity >= MIN_SIMILARITY);
+    found.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+    // A clearly best name stands alone.
+    let best = found.first().map_or(0.0, |(similarity, _)| *similarity);
+    found
+        .into_iter()
+        .filter(|(similarity, _)| best - similarity < 0.1)
+        .map(|(_, name)| name)
+        .take(MAX_CANDIDATES)
+        .collect()
+}
+
+/// The failure for a name that no visible resource of the workspace has.
+pub(crate) fn unknown_name<'n>(noun: &str, name: &str, known: impl Iterator<Item = &'n str>) -> Failure {
+    let candidates = similar_names(name, known).into_iter().map(Candidate::named).collect();
+    let name = shorten(&sanitize(name)).into_owned();
+    let message = format!("this workspace has no visible {noun} `{name}`; `fairway {noun}s list` lists all");
+    Failure::Unknown { message, candidates }
+}
+
+/// Resolves a reference to a release: `WORKLOAD@ENVIRONMENT`, an id, the unique beginning of an id, or `latest`.
+///
+/// `WORKLOAD@ENVIRONMENT` is the newest release of the workload in the environment that is neither superseded nor
+/// retired. `latest` is the newest release of the workspace.
+///
+/// # Errors
+/// When no release or more than one fits, with the candidates.
+pub(crate) fn find_release(server: &Server, reference: &str) -> Result<String, Failure> {
+    if uuid::Uuid::parse_str(reference).is_ok() {
+        return Ok(reference.to_owned());
+    }
+    if reference == "latest" {
+        let found = server.list_first(&["releases"], &[("workspace_id", server.workspace_id()?)], 1)?;
+        let newest = found.first().ok_or_else(|| not_found("the workspace has no release".to_owned()))?;
+        return required_string(newest, "release_id").map(str::to_owned);
+    }
+    if let Some((slug, environment)) = reference.split_once('@') {
+        return newest_release(server, slug, environment);
+    }
+    let releases = server.list(&["releases"], &[("workspace_id", server.workspace_id()?)])?;
+    let is_prefix =
+        reference.len() >= MIN_PREFIX && reference.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit());
+    let wanted = reference.to_ascii_lowercase();
+    let matching: Vec<&Value> = releases
+        .iter()
+        .filter(|release| is_prefix && string_or_empty(release, "release_id").starts_with(&wanted))
+        .collect();
+    match matching.as_slice() {
+        [only] => required_string(only, "release_id").map(str::to_owned),
+        [] => Err(unknown_release(server, reference)),
+        several => Err(Failure::Unknown {
+            message: format!("`{}` is the beginning of {} releases", sanitize(reference), several.len()),
+            candidates: several.iter().take(MAX_CANDIDATES).map(|release| candidate(release)).collect(),
+        }),
+    }
+}
+
+/// The newest release of a workload in an environment that is neither superseded nor retired.
+fn newest_release(server: &Server, slug: &str, environment: &str) -> Result<String, Failure> {
+    let workload = workload::find_workload(server, slug)?;
+    let id = required_string(&workload, "workload_id")?;
+    let releases = server.list(&["releases"], &[("workload_id", id)])?;
+    let in_environment = |release: &&Value| string_or_empty(release, "environment") == environment;
+    let is_open = |release: &&Value| {
+        let state = StateName::parse(string_or_empty(release, "state"));
+        !matches!(state, Some(StateName::Superseded | StateName::Retired))
+    };
+    if let Some(found) = releases.iter().filter(in_environment).find(is_open) {
+        return required_string(found, "release_id").map(str::to_owned);
+    }
+    let (slug, environment) = (sanitize(slug), shorten(&sanitize(environment)).into_owned());
+    let message = match releases.iter().filter(in_environment).count() {
+        0 => format!("workload `{slug}` has no release in environment `{environment}`"),
+        count => format!("all {count} releases of workload `{slug}` in `{environment}` are superseded or retired"),
+    };
+    let mut environments: Vec<&str> =
+        releases.iter().filter(is_open).map(|release| string_or_empty(release, "environment")).collect();
+    environments.sort_unstable();
+    environments.dedup();
+    let candidates =
+        environments.into_iter().take(MAX_CANDIDATES).map(|name| Candidate::named(format!("{slug}@{name}")));
+    Err(Failure::Unknown { message, candidates: candidates.collect() })
+}
+
+/// A reference without an environment is often the name of a workload.
+fn unknown_release(server: &Server, reference: &str) -> Failure {
+    let slugs = server
+        .workspace_id()
+        .and_then(|workspace| server.list(&["workloads"], &[("workspace_id", workspace)]))
+        .unwrap_or_default();
+    let similar = similar_names(reference, slugs.iter().map(|workload| string_or_empty(workload, "slug")));
+    let candidates = similar.into_iter().map(|slug| Candidate::named(format!("{slug}@ENVIRONMENT"))).collect();
+    let name = shorten(&sanitize(reference)).into_owned();
+    Failure::Unknown { message: format!("no visible release fits `{name}`: {RELEASE_FORMS}"), candidates }
+}
+
+fn candidate(release: &Value) -> Candidate {
+    let text = |name| string_or_empty(release, name);
+    Candidate {
+        name: text("release_id").to_owned(),
+        note: Some(format!("{}, {}, by {}", text("environment"), text("state"), text("created_by"))),
+    }
+}
+
+fn not_found(message: String) -> Failure {
+    Failure::Unknown { message, candidates: Vec::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suggests_similar_names() {
+        let known = ["ticket-classifier", "ticket-policy", "letters", "knowledge-assistant-default"];
+        for (name, expected) in [
+            ("ticket-clasifier", vec!["ticket-classifier"]),
+            ("Letter", vec!["letters"]),
+            ("knowledge-assistant", vec!["knowledge-assistant-default"]),
+            ("assistant", vec!["knowledge-assistant-default"]),
+            ("ticket-", vec!["ticket-classifier", "ticket-policy"]),
+            ("xyz", vec![]),
+            ("", vec![]),
+        ] {
+            assert_eq!(similar_names(name, known.into_iter()), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn names_candidates_with_their_notes() {
+        let failure = unknown_name("asset", "leters", ["letters"].into_iter());
+        assert_eq!(
+            failure.to_string(),
+            "this workspace has no visible asset `leters`; `fairway assets list` lists all; did you mean `letters`?"
+        );
+        let candidates = ["a", "b"].map(|name| Candidate { name: name.to_owned(), note: Some("dev".to_owned()) });
+        let several = Failure::Unknown { message: "x".to_owned(), candidates: candidates.to_vec() };
+        assert_eq!(several.to_string(), "x; did you mean one of these?\n  `a` (dev)\n  `b` (dev)");
+    }
+}

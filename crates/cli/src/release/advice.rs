@@ -1,0 +1,66 @@
+//! Shows a release with the server's advice on a rollback.
+
+use crate::{
+    failure::Failure,
+    output::{Output, print},
+    server::{Server, string_or_empty},
+};
+use fairway_domain::release::StateName;
+use serde_json::Value;
+
+/// The member that holds the advice in JSON.
+const MEMBER: &str = "rollback_recommendation";
+
+/// Prints a release. Only an active release can be rolled back, so only it has advice.
+pub(super) fn show(server: &Server, output: Output, id: &str) -> Result<(), Failure> {
+    let mut release = server.get(&["releases", id], &[])?;
+    let is_active = string_or_empty(&release, "state") == StateName::Active.as_str();
+    let advice = if is_active { recommendation(server, id)? } else { None };
+    let Some(advice) = advice else { return output.one(&release) };
+    if output.is_for_people() {
+        output.one(&release)?;
+        print("")?;
+        return print(&describe(&advice, id));
+    }
+    if let Some(members) = release.as_object_mut() {
+        members.insert(MEMBER.to_owned(), advice);
+    }
+    output.one(&release)
+}
+
+/// The server's recommendation; none for callers who may not see it.
+fn recommendation(server: &Server, id: &str) -> Result<Option<Value>, Failure> {
+    match server.get(&["releases", id, "rollback-recommendation"], &[]) {
+        Err(Failure::Refused(refusal)) if matches!(refusal.status, 403 | 404) => Ok(None),
+        found => found.map(Some),
+    }
+}
+
+fn describe(advice: &Value, id: &str) -> String {
+    let percent = |name: &str| advice.get(name).and_then(Value::as_f64).unwrap_or_default() * 100.0;
+    let (rate, threshold) = (percent("error_rate"), percent("threshold"));
+    let runs = advice.get("sample_size").and_then(Value::as_u64).unwrap_or_default();
+    let seen = format!("{rate:.1} % of the last {runs} runs failed; the threshold is {threshold:.1} %");
+    if advice.get("recommended").and_then(Value::as_bool).unwrap_or_default() {
+        return format!("advice: roll back, because {seen}\n  fairway releases rollback {id} --reason WHY");
+    }
+    format!("advice: no rollback ({seen})")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn describes_the_advice_with_its_numbers() {
+        let advice = |recommended| json!({ "recommended": recommended, "error_rate": 0.125, "threshold": 0.05, "sample_size": 40 });
+        let text = describe(&advice(true), "019a");
+        assert!(
+            text.contains("roll back, because 12.5 % of the last 40 runs failed; the threshold is 5.0 %"),
+            "{text}"
+        );
+        assert!(text.ends_with("fairway releases rollback 019a --reason WHY"), "{text}");
+        assert!(describe(&advice(false), "019a").starts_with("advice: no rollback ("));
+    }
+}

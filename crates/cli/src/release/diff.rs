@@ -1,0 +1,161 @@
+//! Compares the bindings of two releases: a release and the one that serves, or two releases.
+
+use super::ReleaseArgument;
+use crate::{
+    asset,
+    failure::Failure,
+    output::{Column, Output, print},
+    reference::find_release,
+    server::{Server, required_string, string_or_empty},
+};
+use clap::{Args, builder::PossibleValuesParser};
+use fairway_domain::release::lane::Lane;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+const COLUMNS: [Column; 5] =
+    [("CHANGE", "/change"), ("ROLE", "/role"), ("ASSET", "/asset"), ("FROM", "/from"), ("TO", "/to")];
+
+/// Arguments of `releases diff`.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    release: ReleaseArgument,
+    /// The release to compare with; else the one that serves
+    #[arg(long, value_name = "RELEASE", conflicts_with = "lane")]
+    with: Option<String>,
+    /// The lane whose release to compare with; else the most general one that is served
+    #[arg(long, value_parser = PossibleValuesParser::new(Lane::ALL.map(Lane::as_str)))]
+    lane: Option<String>,
+}
+
+/// A bound version.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct BoundVersion {
+    role: String,
+    asset: String,
+    label: String,
+}
+
+pub(super) fn show(server: &Server, output: Output, arguments: &Arguments) -> Result<(), Failure> {
+    let release = server.get(&["releases", &arguments.release.find(server)?], &[])?;
+    let base = base(server, &release, arguments)?;
+    let versions = name_versions(server, &[&release, &base])?;
+    let changes = compare(&bound(&base, &versions), &bound(&release, &versions));
+    let id = |release: &Value| release.get("release_id").cloned().unwrap_or_default();
+    if !output.is_for_people() {
+        return output.one(&json!({ "release_id": id(&release), "base_release_id": id(&base), "changes": changes }));
+    }
+    let against = if base.is_null() {
+        "no release serves this environment".to_owned()
+    } else {
+        format!("compared with {} ({})", string_or_empty(&base, "release_id"), string_or_empty(&base, "state"))
+    };
+    print(&against)?;
+    if changes.is_empty() {
+        return print("the same versions are bound");
+    }
+    output.list(&changes, &COLUMNS)?;
+    let changed = changes.iter().find(|change| string_or_empty(change, "change") == "changed");
+    if let Some(change) = changed {
+        let text = |name| string_or_empty(change, name);
+        output.hint(&format!("fairway assets diff {} {} {}", text("asset"), text("from"), text("to")));
+    }
+    Ok(())
+}
+
+/// The release to compare with; null when no release serves.
+fn base(server: &Server, release: &Value, arguments: &Arguments) -> Result<Value, Failure> {
+    if let Some(other) = &arguments.with {
+        return server.get(&["releases", &find_release(server, other)?], &[]);
+    }
+    let mut query = vec![("environment", required_string(release, "environment")?)];
+    query.extend(arguments.lane.as_deref().map(|lane| ("lane", lane)));
+    let path = ["workloads", required_string(release, "workload_id")?, "active-release"];
+    Ok(server.find(&path, &query)?.unwrap_or_default())
+}
+
+fn bindings(release: &Value) -> impl Iterator<Item = (&str, &str)> {
+    let all = release.get("bindings").and_then(Value::as_array).into_iter().flatten();
+    all.map(|binding| (string_or_empty(binding, "role"), string_or_empty(binding, "asset_version_id")))
+}
+
+/// The asset and the label of each version that the releases bind. A binding names its version by id only, so the
+/// versions of the assets of its kind are searched.
+fn name_versions(server: &Server, releases: &[&Value]) -> Result<BTreeMap<String, (String, String)>, Failure> {
+    let mut wanted: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (role, version) in releases.iter().flat_map(|release| bindings(release)) {
+        wanted.entry(role).or_default().insert(version);
+    }
+    let mut named = BTreeMap::new();
+    for (kind, mut missing) in wanted {
+        let query = [("workspace_id", server.workspace_id()?), ("asset_kind", kind)];
+        for found in server.list(&["assets"], &query)? {
+            if missing.is_empty() {
+                break;
+            }
+            for version in asset::list_versions(server, &found)? {
+                let id = string_or_empty(&version, "asset_version_id");
+                if missing.remove(id) {
+                    let label = string_or_empty(&version, "version_label").to_owned();
+                    named.insert(id.to_owned(), (string_or_empty(&found, "slug").to_owned(), label));
+                }
+            }
+        }
+    }
+    Ok(named)
+}
+
+/// The bound versions in a stable order. A version that the caller cannot see is named by its id.
+fn bound(release: &Value, versions: &BTreeMap<String, (String, String)>) -> BTreeSet<BoundVersion> {
+    let name = |(role, id): (&str, &str)| {
+        let (asset, label) = versions.get(id).cloned().unwrap_or_else(|| (id.to_owned(), "-".to_owned()));
+        BoundVersion { role: role.to_owned(), asset, label }
+    };
+    bindings(release).map(name).collect()
+}
+
+fn compare(base: &BTreeSet<BoundVersion>, release: &BTreeSet<BoundVersion>) -> Vec<Value> {
+    let (removed, added): (Vec<_>, Vec<_>) = (base.difference(release).collect(), release.difference(base).collect());
+    let partner = |one: &BoundVersion, others: &[&BoundVersion]| {
+        others.iter().find(|other| other.role == one.role && other.asset == one.asset).map(|other| other.label.clone())
+    };
+    let row = |change: &str, one: &BoundVersion, from: Option<String>, to: Option<String>| json!({ "change": change, "role": one.role, "asset": one.asset, "from": from, "to": to });
+    let mut changes = Vec::new();
+    for one in &removed {
+        let to = partner(one, &added);
+        changes.push(row(if to.is_some() { "changed" } else { "removed" }, one, Some(one.label.clone()), to));
+    }
+    for one in added.iter().filter(|one| partner(one, &removed).is_none()) {
+        changes.push(row("added", one, None, Some(one.label.clone())));
+    }
+    changes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn compares_bindings_by_asset() {
+        let set = |all: &[(&str, &str, &str)]| {
+            let one = |(role, asset, label): &(&str, &str, &str)| BoundVersion {
+                role: (*role).to_owned(),
+                asset: (*asset).to_owned(),
+                label: (*label).to_owned(),
+            };
+            all.iter().map(one).collect::<BTreeSet<_>>()
+        };
+        let base = set(&[("prompt_template", "p", "v1"), ("skill", "a", "v1"), ("policy_bundle", "b", "v3")]);
+        let release = set(&[("prompt_template", "p", "v2"), ("skill", "c", "v1"), ("policy_bundle", "b", "v3")]);
+        assert_eq!(
+            compare(&base, &release),
+            [
+                json!({ "change": "changed", "role": "prompt_template", "asset": "p", "from": "v1", "to": "v2" }),
+                json!({ "change": "removed", "role": "skill", "asset": "a", "from": "v1", "to": null }),
+                json!({ "change": "added", "role": "skill", "asset": "c", "from": null, "to": "v1" }),
+            ]
+        );
+        assert_eq!(compare(&base, &base), Vec::<Value>::new());
+    }
+}

@@ -1,0 +1,121 @@
+//! Commands for roles and for role bindings, which give roles to principals.
+
+use crate::{
+    failure::Failure,
+    output::Column,
+    server::{Server, required_string, string_or_empty},
+    session::Session,
+    workload::find_workload,
+};
+use clap::{Args, Subcommand, builder::PossibleValuesParser};
+use fairway_domain::access::{GrantScope, Role};
+use serde_json::{Value, json};
+
+const ROLE_COLUMNS: [Column; 2] = [("ROLE", "/role"), ("PERMISSIONS", "/permissions")];
+
+const BINDING_COLUMNS: [Column; 5] = [
+    ("BINDING", "/role_binding_id"),
+    ("PRINCIPAL", "/principal"),
+    ("ROLE", "/role"),
+    ("SCOPE", "/scope_kind"),
+    ("CREATED", "/created_at"),
+];
+
+/// Role commands.
+#[derive(Subcommand)]
+pub(crate) enum RoleCommand {
+    /// List the built-in roles with their permissions
+    #[command(after_help = "Example:\n  fairway roles list --output json")]
+    List,
+}
+
+/// Role binding commands.
+#[derive(Subcommand)]
+pub(crate) enum BindingCommand {
+    /// List the role bindings of the workspace
+    #[command(after_help = "Example:\n  fairway role-bindings list --principal user:ada")]
+    List {
+        /// Only bindings of this principal, such as user:ada
+        #[arg(long, value_name = "PRINCIPAL")]
+        principal: Option<String>,
+    },
+    /// Give a role to a user, a group or a service
+    #[command(after_help = "Without --scope, the scope is the workspace.\n\nExamples:\n  \
+        fairway role-bindings create user:grace approver\n  \
+        fairway role-bindings create group:desk runtime_user --workload ticket-classifier")]
+    Create(NewBinding),
+    /// Take a role back
+    #[command(after_help = "Example:\n  fairway role-bindings delete 019a...")]
+    Delete {
+        /// The binding's id
+        id: String,
+    },
+}
+
+/// A new role binding.
+#[derive(Args)]
+pub(crate) struct NewBinding {
+    /// user:NAME, group:NAME or service:NAME
+    principal: String,
+    /// The role
+    #[arg(value_parser = PossibleValuesParser::new(Role::ALL.map(Role::as_str)))]
+    role: String,
+    /// The kind of the scope
+    #[arg(long, value_parser = PossibleValuesParser::new(GrantScope::KINDS), conflicts_with = "workload")]
+    scope: Option<String>,
+    /// The id of the scope; of a workspace the default is the selected one
+    #[arg(long, value_name = "ID", requires = "scope")]
+    scope_ref: Option<String>,
+    /// Only for this workload
+    #[arg(long, value_name = "SLUG")]
+    workload: Option<String>,
+}
+
+pub(crate) fn run_roles(command: &RoleCommand, session: &Session) -> Result<(), Failure> {
+    let (output, server) = session.open()?;
+    let RoleCommand::List = command;
+    // The list has no pages.
+    match server.get(&["roles"], &[])? {
+        Value::Array(roles) => output.list(&roles, &ROLE_COLUMNS),
+        other => output.value(&other),
+    }
+}
+
+pub(crate) fn run_bindings(command: &BindingCommand, session: &Session) -> Result<(), Failure> {
+    let (output, server) = session.open()?;
+    match command {
+        BindingCommand::List { principal } => {
+            let mut listed = server.list(&["role-bindings"], &[("workspace_id", server.workspace_id()?)])?;
+            if let Some(principal) = principal {
+                listed.retain(|binding| string_or_empty(binding, "principal") == principal);
+            }
+            output.list(&listed, &BINDING_COLUMNS)
+        }
+        BindingCommand::Create(binding) => {
+            let made = server.post(&["role-bindings"], &binding.body(&server)?)?;
+            let id = required_string(&made, "role_binding_id")?;
+            output.changed(&made, &format!("fairway role-bindings delete {id} takes the role back"))
+        }
+        BindingCommand::Delete { id } => {
+            server.delete(&["role-bindings", id])?;
+            output.changed(&json!({ "role_binding_id": id, "deleted": true }), "fairway role-bindings list")
+        }
+    }
+}
+
+impl NewBinding {
+    fn body(&self, server: &Server) -> Result<Value, Failure> {
+        let (kind, reference) = match (&self.workload, self.scope.as_deref()) {
+            (Some(slug), _) => {
+                let workload = find_workload(server, slug)?;
+                ("workload", Some(required_string(&workload, "workload_id")?.to_owned()))
+            }
+            (None, None | Some("workspace")) => {
+                let chosen = self.scope_ref.clone().map_or_else(|| server.workspace_id().map(str::to_owned), Ok)?;
+                ("workspace", Some(chosen))
+            }
+            (None, Some(kind)) => (kind, self.scope_ref.clone()),
+        };
+        Ok(json!({ "principal": self.principal, "role": self.role, "scope_kind": kind, "scope_ref": reference }))
+    }
+}

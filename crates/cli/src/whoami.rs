@@ -1,0 +1,32 @@
+//! Says who the server takes the caller for.
+
+use crate::{failure::Failure, output::print, session::Session, text::sanitize};
+use clap::Args;
+use serde_json::{Value, json};
+
+/// Arguments of `whoami`.
+#[derive(Args)]
+#[command(after_help = "Example:\n  fairway whoami")]
+pub(crate) struct Arguments {}
+
+pub(crate) fn run(session: &Session) -> Result<(), Failure> {
+    let (output, server) = session.open()?;
+    let mut caller = server.get(&["session"], &[])?;
+    if output.is_for_people() {
+        print(&format!("{} at {}", sanitize(crate::server::required_string(&caller, "actor")?), server.address()))?;
+        if let Some(members) = caller.as_object_mut() {
+            members.remove("display_name");
+            // A caller with a token has no browser session.
+            members.retain(|_, value| !value.is_null());
+        }
+        output.one(&caller)?;
+        if caller.get("roles").and_then(Value::as_array).is_none_or(Vec::is_empty) {
+            output.hint("ask an administrator for a role: `fairway role-bindings create PRINCIPAL ROLE`");
+        }
+        return Ok(());
+    }
+    if let Some(members) = caller.as_object_mut() {
+        members.insert("server".to_owned(), json!(server.address()));
+    }
+    output.one(&caller)
+}

@@ -1,0 +1,165 @@
+//! Names that people type: aliases, references, suggestions, defaults and failures for programs.
+
+use crate::{
+    Terminal,
+    commands::{create_contents, create_workload},
+};
+use fairway_testkit::TestApp;
+use serde_json::{Value, json};
+
+const BOUND: [&str; 6] = ["--bind", "sort-prompt", "--bind", "sort-model", "--bind", "sort-policy"];
+
+fn draft(ada: &Terminal, environment: &str) -> String {
+    let release = ada.run_json(&[&["releases", "create", "sorter", "--env", environment], &BOUND[..]].concat());
+    release["release_id"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn accepts_singular_and_plural_nouns() {
+    let app = TestApp::start().await;
+    create_workload(&app).await;
+    let (ada, _) = create_contents(&app);
+    for (one, many) in [
+        ("asset", "assets"),
+        ("flow", "flows"),
+        ("release", "releases"),
+        ("workload", "workloads"),
+        ("execution", "executions"),
+        ("review", "reviews"),
+        ("role", "roles"),
+        ("role-binding", "role-bindings"),
+    ] {
+        assert_eq!(ada.run_json(&[one, "list"]), ada.run_json(&[many, "list"]), "{one}");
+    }
+    let help = ada.run_ok(&["--help"]);
+    assert!(!help.contains("  asset ") && help.contains("  assets "), "{help}");
+}
+
+#[tokio::test]
+async fn finds_releases_by_short_references() {
+    let app = TestApp::start().await;
+    create_workload(&app).await;
+    let (ada, grace) = create_contents(&app);
+    let shown =
+        |reference: &str| ada.run_json(&["release", "show", reference])["release_id"].as_str().unwrap().to_owned();
+    let none = ada.run(&["releases", "show", "latest"]);
+    assert!(none.code == 1 && none.err.contains("the workspace has no release"), "{}", none.err);
+    let (first, second) = (draft(&ada, "dev"), draft(&ada, "dev"));
+    let other = draft(&ada, "staging");
+    assert_eq!(shown("sorter@dev"), second);
+    assert_eq!(shown("latest"), other);
+    assert_eq!(shown(&first), first);
+    ada.run_ok(&["releases", "retire", &second]);
+    assert_eq!(shown("sorter@dev"), first, "a retired release does not count");
+    // The releases were created within a moment, so a short beginning of their ids is ambiguous.
+    let common = first.bytes().zip(second.bytes()).take_while(|(one, other)| one == other).count();
+    assert!(common >= 4, "{first} {second}");
+    let ambiguous = ada.run(&["releases", "show", &first[..4]]);
+    assert!(ambiguous.code == 1 && ambiguous.err.contains("is the beginning of 3 releases"), "{}", ambiguous.err);
+    assert!(
+        ambiguous.err.contains(&second) && ambiguous.err.contains("dev, retired, by user:ada"),
+        "{}",
+        ambiguous.err
+    );
+    assert_eq!(shown(&first[..35].to_uppercase()), first, "a unique beginning");
+    for (reference, expected) in [
+        ("sorter", "did you mean `sorter@ENVIRONMENT`?"),
+        ("sorter@prod", "workload `sorter` has no release in environment `prod`"),
+        ("sortr@dev", "did you mean `sorter`?"),
+        ("ffffffff", "no visible release fits `ffffffff`"),
+    ] {
+        let output = ada.run(&["releases", "show", reference]);
+        assert!(output.code == 1 && output.err.contains(expected), "{reference}: {}", output.err);
+    }
+    ada.run_ok(&["releases", "retire", "sorter@dev"]);
+    let over = ada.run(&["releases", "show", "sorter@dev"]);
+    assert!(over.err.contains("are superseded or retired") && over.err.contains("`sorter@staging`"), "{}", over.err);
+    // References work in every command, and changes name the next one.
+    let submitted = ada.run(&["releases", "submit", "sorter@staging"]);
+    assert!(
+        submitted.code == 0 && submitted.err.contains(&format!("fairway releases approve {other}")),
+        "{}",
+        submitted.err
+    );
+    grace.run_ok(&["releases", "approve", "sorter@staging"]);
+    grace.run_ok(&["releases", "activate", "latest"]);
+    let active = ada.run(&["releases", "show", "sorter@staging"]);
+    assert!(active.out.contains("advice: no rollback (0.0 % of the last 0 runs failed"), "{}", active.out);
+    let advice = ada.run_json(&["releases", "show", "sorter@staging"]);
+    assert_eq!(advice["rollback_recommendation"]["recommended"], false);
+}
+
+#[tokio::test]
+async fn suggests_names_and_values() {
+    let app = TestApp::start().await;
+    create_workload(&app).await;
+    let (ada, _) = create_contents(&app);
+    for (words, code, expected) in [
+        (vec!["workloads", "show", "sortre"], 1, "did you mean `sorter`?"),
+        (vec!["assets", "show", "sort-promt"], 1, "did you mean `sort-prompt`?"),
+        (vec!["assets", "content", "sort-prompt@v11"], 1, "did you mean `v1`?"),
+        (vec!["assets", "list", "--kind", "prompt"], 2, "prompt_template"),
+        (vec!["releases", "list", "--state", "activ"], 2, "'active'"),
+        (vec!["role-bindings", "create", "user:x", "aprover"], 2, "'approver'"),
+        (vec!["releases", "shw", "x"], 2, "did you mean `fairway releases show`?"),
+        (vec!["releases", "lst"], 2, "did you mean `fairway releases list`?"),
+        (vec!["workloads", "list", "--workspace", "defalt"], 2, "did you mean `default`?"),
+    ] {
+        let output = ada.run(&words);
+        assert!(output.code == code && output.err.contains(expected), "{words:?} {}: {}", output.code, output.err);
+    }
+    // A name may be long, and may contain characters that a terminal would interpret.
+    let long = format!("sorter\u{1b}[31m{}", "x".repeat(10_000));
+    let output = ada.run(&["workloads", "show", &long]);
+    assert!(output.code == 1 && output.err.len() < 2_000 && !output.err.contains('\u{1b}'), "{}", output.err);
+}
+
+#[tokio::test]
+async fn failures_are_json_for_programs() {
+    let app = TestApp::start().await;
+    create_workload(&app).await;
+    let ada = Terminal::connected(&app).acting_as("user:ada");
+    let failure = |words: &[&str]| {
+        let output = ada.run(words);
+        let error: Value = serde_json::from_str(&output.err).unwrap_or_else(|_| panic!("{words:?}: {}", output.err));
+        assert_eq!(error["exit_code"], output.code, "{error}");
+        assert_eq!(output.out, "", "{words:?}");
+        error
+    };
+    let refused = failure(&["executions", "show", "01890000-0000-7000-8000-000000000000", "-o", "json"]);
+    assert_eq!(
+        (&refused["detail"]["error"], refused["request_id"].is_string()),
+        (&json!("not_found"), true),
+        "{refused}"
+    );
+    let unknown = failure(&["workloads", "show", "sortr", "--output", "json"]);
+    assert_eq!(unknown["detail"]["candidates"][0]["name"], "sorter", "{unknown}");
+    let misuse = failure(&["releases", "list", "--state", "x", "--output=json"]);
+    assert_eq!(misuse["detail"]["error"], "usage", "{misuse}");
+    let nowhere = failure(&["workloads", "list", "-ojson", "--server", "http://127.0.0.1:9"]);
+    assert_eq!((&nowhere["detail"]["error"], &nowhere["exit_code"]), (&json!("unreachable"), &json!(3)), "{nowhere}");
+    // The profile's format applies too, and progress is JSON as well.
+    ada.run_ok(&["login", "-o", "json"]);
+    assert_eq!(failure(&["workloads", "show", "sortr"])["detail"]["error"], "not_found");
+    let run = ada.run(&["run", "sorter", "--env", "dev", "--input", "text=x"]);
+    assert!(run.code == 1 && run.err.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{}", run.err);
+}
+
+#[tokio::test]
+async fn profile_selects_environment_and_workspace() {
+    let app = TestApp::start().await;
+    create_workload(&app).await;
+    let (ada, _) = create_contents(&app);
+    let missing = ada.run(&["releases", "lanes", "sorter"]);
+    assert!(missing.code == 2 && missing.err.contains("fairway login --env"), "{}", missing.err);
+    ada.run_ok(&["login", "--env", "dev", "--workspace", "default"]);
+    let stored = std::fs::read_to_string(ada.config()).unwrap();
+    assert!(stored.contains("environment = \"dev\"") && stored.contains("workspace = \"default\""), "{stored}");
+    let release = ada.run_json(&[&["releases", "create", "sorter"], &BOUND[..]].concat());
+    assert_eq!(release["environment"], "dev");
+    let release = ada.run_json(&[&["releases", "create", "sorter", "--env", "staging"], &BOUND[..]].concat());
+    assert_eq!(release["environment"], "staging", "an option takes precedence");
+    assert_eq!(ada.run_json(&["environments", "show"])["environment"], "dev");
+    let refused = ada.run(&["run", "sorter", "--input", "text=x"]);
+    assert!(refused.code == 1 && refused.err.contains("no_active_release"), "{}", refused.err);
+}

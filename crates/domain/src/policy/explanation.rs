@@ -1,0 +1,221 @@
+//! Explains a decision rule by rule: which parts of each condition hold, do not hold, or cannot be evaluated.
+//!
+//! A condition is split at its outermost operators only, so that each part is a complete expression of the source.
+
+use super::{
+    CompiledPolicy, Outcome, PolicyDecision, PolicyInput, Rule,
+    bundle::RuleContent,
+    condition::{Condition, Joint, split_clauses},
+    pattern::Patterns,
+    scenario::ScenarioInput,
+    variables::{Evaluation, EvaluationError, MAX_STEPS},
+};
+use crate::asset::{canonical::Canonical, content::ContentProblem};
+use serde::{Deserialize as _, Serialize};
+use serde_json::Value;
+
+/// Whether a condition or a part of it holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Holds {
+    /// It is true.
+    Yes,
+    /// It is false.
+    No,
+    /// It cannot be evaluated.
+    Failed,
+}
+
+/// A part of a condition.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct ClauseExplanation {
+    /// The part's source.
+    pub source: String,
+    /// Whether the part holds.
+    pub holds: Holds,
+    /// The name of a field that the part reads and the input lacks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub missing_field: Option<String>,
+}
+
+/// A rule with the result of its condition.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct RuleExplanation {
+    /// The rule's id.
+    pub rule: String,
+    /// Whether the condition holds.
+    pub holds: Holds,
+    /// The outcome that the rule asks for when it holds.
+    pub outcome: Outcome,
+    /// The rule's reason.
+    pub reason_code: String,
+    /// The operator between the parts: `&&`, `||`, or none for an undivided condition.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operator: Option<&'static str>,
+    /// The parts of the condition, in order.
+    pub clauses: Vec<ClauseExplanation>,
+}
+
+/// A decision with its explanation.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct DecisionExplanation {
+    /// The decision.
+    pub decision: PolicyDecision,
+    /// Every rule in bundle order.
+    pub rules: Vec<RuleExplanation>,
+}
+
+/// The reason a decision cannot be explained.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ExplanationRefusal {
+    /// The bundle does not compile.
+    Bundle(Vec<ContentProblem>),
+    /// The input has an unknown field or a non-canonical value.
+    Input,
+}
+
+impl CompiledPolicy {
+    /// Decides for an input in the form of a scenario's `input`, and explains the decision.
+    ///
+    /// # Errors
+    /// When the content is not a valid bundle, or the input is invalid.
+    pub fn explain(content: &Value, input: &Value) -> Result<DecisionExplanation, ExplanationRefusal> {
+        let policy = Self::compile(content).map_err(ExplanationRefusal::Bundle)?;
+        let canonical = Canonical::of(input).is_ok();
+        let input = ScenarioInput::deserialize(input).ok().filter(|_| canonical);
+        let input = input.ok_or(ExplanationRefusal::Input)?;
+        let sources = content.get("rules").and_then(Value::as_array).into_iter().flatten();
+        let sources: Vec<String> =
+            sources.filter_map(|rule| Some(RuleContent::deserialize(rule).ok()?.condition)).collect();
+        Ok(input.with(|input| DecisionExplanation {
+            decision: policy.decide(input),
+            rules: policy
+                .rules
+                .iter()
+                .zip(&sources)
+                .map(|(rule, source)| policy.explain_rule(rule, source, input))
+                .collect(),
+        }))
+    }
+
+    fn explain_rule(&self, rule: &Rule, source: &str, input: &PolicyInput<'_>) -> RuleExplanation {
+        let (joint, sources) = split_clauses(source);
+        let clauses = sources.into_iter().map(|source| explain_clause(source, input)).collect();
+        let reads = rule.condition.variables().into_iter().collect();
+        let mut evaluation = Evaluation::new(input, &reads, &self.patterns, MAX_STEPS);
+        let (holds, _) = holds(&rule.condition, &mut evaluation);
+        RuleExplanation {
+            rule: rule.id.clone(),
+            holds,
+            outcome: rule.outcome,
+            reason_code: rule.reason_code.clone(),
+            operator: joint.map(Joint::as_str),
+            clauses,
+        }
+    }
+}
+
+fn explain_clause(source: &str, input: &PolicyInput<'_>) -> ClauseExplanation {
+    let mut patterns = Patterns::default();
+    // A part of a valid condition compiles, because each limit applies to the whole condition.
+    let Ok(condition) = Condition::compile(source, &mut patterns) else {
+        return ClauseExplanation { source: source.to_owned(), holds: Holds::Failed, missing_field: None };
+    };
+    let reads = condition.variables().into_iter().collect();
+    let (holds, missing_field) = holds(&condition, &mut Evaluation::new(input, &reads, &patterns, MAX_STEPS));
+    ClauseExplanation { source: source.to_owned(), holds, missing_field }
+}
+
+fn holds(condition: &Condition, evaluation: &mut Evaluation) -> (Holds, Option<String>) {
+    let expression = match condition {
+        Condition::Always => return (Holds::Yes, None),
+        Condition::Never => return (Holds::No, None),
+        Condition::Expression(expression) => expression,
+    };
+    match evaluation.try_evaluate(expression) {
+        Ok(true) => (Holds::Yes, None),
+        Ok(false) => (Holds::No, None),
+        Err(EvaluationError::MissingField(name)) => (Holds::Failed, Some(name)),
+        Err(EvaluationError::Other) => (Holds::Failed, None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn explain(condition: &str, input: &Value) -> (Holds, Option<&'static str>, Vec<(String, Holds, Option<String>)>) {
+        let bundle =
+            json!({ "rules": [{ "id": "r", "condition": condition, "outcome": "allow", "reason_code": "x" }] });
+        let found = CompiledPolicy::explain(&bundle, input).unwrap();
+        let rule = found.rules.into_iter().next().unwrap();
+        assert_eq!(rule.holds == Holds::Yes, found.decision.matched_rules == ["r"], "{condition}");
+        let clauses = rule.clauses.into_iter().map(|clause| (clause.source, clause.holds, clause.missing_field));
+        (rule.holds, rule.operator, clauses.collect())
+    }
+
+    fn clause(source: &str, holds: Holds, missing: Option<&str>) -> (String, Holds, Option<String>) {
+        (source.to_owned(), holds, missing.map(str::to_owned))
+    }
+
+    #[test]
+    fn explains_each_part_of_a_condition() {
+        let input = json!({ "environment": "dev", "inputs": { "n": 7.0, "a": ["x&&y"] } });
+        for (condition, expected) in [
+            ("always", (Holds::Yes, None, vec![clause("always", Holds::Yes, None)])),
+            ("never", (Holds::No, None, vec![clause("never", Holds::No, None)])),
+            (
+                "environment == \"dev\" && (inputs.n > 9 || inputs.n < 3) && inputs.n > 5",
+                (
+                    Holds::No,
+                    Some("&&"),
+                    vec![
+                        clause("environment == \"dev\"", Holds::Yes, None),
+                        clause("(inputs.n > 9 || inputs.n < 3)", Holds::No, None),
+                        clause("inputs.n > 5", Holds::Yes, None),
+                    ],
+                ),
+            ),
+            (
+                "inputs.n > 9 && inputs.n > 8 || inputs.a[0] == \"x&&y\"",
+                (
+                    Holds::Yes,
+                    Some("||"),
+                    vec![
+                        clause("inputs.n > 9 && inputs.n > 8", Holds::No, None),
+                        clause("inputs.a[0] == \"x&&y\"", Holds::Yes, None),
+                    ],
+                ),
+            ),
+            (
+                "inputs.n > 9 && true ? false : true",
+                (Holds::Yes, None, vec![clause("inputs.n > 9 && true ? false : true", Holds::Yes, None)]),
+            ),
+            (
+                "inputs.n > 5 && inputs.ticket == \"x\"",
+                (
+                    Holds::Failed,
+                    Some("&&"),
+                    vec![
+                        clause("inputs.n > 5", Holds::Yes, None),
+                        clause("inputs.ticket == \"x\"", Holds::Failed, Some("ticket")),
+                    ],
+                ),
+            ),
+        ] {
+            assert_eq!(explain(condition, &input), expected, "{condition}");
+        }
+    }
+
+    #[test]
+    fn refuses_invalid_bundles_and_inputs() {
+        let bundle = json!({ "rules": [{ "id": "r", "condition": "1 +", "outcome": "allow", "reason_code": "x" }] });
+        let refused = CompiledPolicy::explain(&bundle, &json!({}));
+        assert!(matches!(refused, Err(ExplanationRefusal::Bundle(problems)) if problems.len() == 1));
+        let bundle = json!({ "rules": [] });
+        for wrong in [json!({ "input": {} }), json!([]), json!({ "inputs": { "n": 9_007_199_254_740_993_i64 } })] {
+            assert_eq!(CompiledPolicy::explain(&bundle, &wrong), Err(ExplanationRefusal::Input), "{wrong}");
+        }
+    }
+}
