@@ -2,7 +2,7 @@
 
 use crate::{
     Failure, FieldProblem, Stores,
-    access::{Authorizer, Operation},
+    access::{ScopeResolver, Operation},
     clock_and_ids::ClockAndIds,
     services::{CommonOperations, SharedState},
 };
@@ -43,7 +43,7 @@ pub struct UsageQuery {
 pub struct UsageReports {
     context: ClockAndIds,
     usage_store: Arc<dyn UsageStore>,
-    authorizer: Arc<Authorizer>,
+    scope_resolver: Arc<ScopeResolver>,
 }
 
 impl UsageReports {
@@ -51,7 +51,7 @@ impl UsageReports {
         Self {
             context: shared.context.clone(),
             usage_store: Arc::clone(&stores.usage),
-            authorizer: Arc::clone(&common.authorizer),
+            scope_resolver: Arc::clone(&common.scope_resolver),
         }
     }
 
@@ -61,7 +61,7 @@ impl UsageReports {
     /// Forbidden when the caller views no runs; not found for a workspace that it does not see; an invalid field for a
     /// range beyond [`MAX_RANGE`] or more than [`MAX_ROWS`] rows.
     pub async fn read_usage(&self, caller: &Caller, query: UsageQuery) -> Result<UsageReport, Failure> {
-        let authorized = self.authorizer.authorize_list_of(caller, Operation::ReadUsage, query.workspace_id);
+        let authorized = self.scope_resolver.authorize_list_of(caller, Operation::ReadUsage, query.workspace_id);
         let (scope, visible_scopes) = authorized.await?;
         let until = query.until.unwrap_or_else(|| self.context.clock.now());
         let range = TimeRange { since: query.since.unwrap_or_else(|| until.minus(DEFAULT_RANGE)), until };
