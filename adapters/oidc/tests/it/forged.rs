@@ -445,6 +445,22 @@ async fn refuses_wrong_times_and_subjects() {
     refuse_all(&stage, all).await;
 }
 
+/// The claims are checked before the key is looked up, so that only a plausible token causes a fetch.
+#[tokio::test]
+async fn implausible_tokens_with_unknown_keys_cause_no_fetch() {
+    let stage = Stage::new().await;
+    let unknown = TestKey::ec("unknown");
+    let all = [
+        ("expired", "exp", json!(START - 60), InvalidToken::Expired),
+        ("foreign audience", "aud", json!("other"), InvalidToken::Audience),
+        ("foreign issuer", "iss", json!("https://attacker.example"), InvalidToken::Issuer),
+        ("ID token", "nonce", json!("AQAB"), InvalidToken::OtherPurpose),
+        ("no subject", "sub", json!(null), InvalidToken::Subject),
+    ];
+    let all = all.map(|(name, claim, value, reason)| forgery(name, unknown.token(&stage.with(claim, value)), reason));
+    refuse_all(&stage, all.into()).await;
+}
+
 /// Issuer mix-up: the keys of one issuer never verify a token of another.
 #[tokio::test]
 async fn keys_belong_to_their_issuer() {

@@ -1,6 +1,11 @@
 //! Access tokens against issuers on loopback, valid, forged, and with hostile key sets.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails at the first error, its servers included")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails at the first error, its servers included"
+)]
 
 mod forged;
 mod issuer;
