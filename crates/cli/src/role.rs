@@ -77,7 +77,9 @@ pub(crate) fn run_roles(command: &RoleCommand, session: &Session) -> Result<(), 
     // The list has no pages.
     match server.get(&["roles"], &[])? {
         Value::Array(roles) => output.list(&roles, &ROLE_COLUMNS),
-        other => output.value(&other),
+        other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => {
+            output.value(&other)
+        }
     }
 }
 

@@ -49,7 +49,12 @@ impl<'v> Parts<'v> {
                 Value::Array(items) if !items.is_empty() && items.iter().all(Value::is_object) => {
                     self.lists.push((name, items));
                 }
-                _ => self.rows.push(vec![sanitize(&name), self.text(value)]),
+                Value::Null
+                | Value::Bool(_)
+                | Value::Number(_)
+                | Value::String(_)
+                | Value::Array(_)
+                | Value::Object(_) => self.rows.push(vec![sanitize(&name), self.text(value)]),
             }
         }
     }
@@ -61,7 +66,9 @@ impl<'v> Parts<'v> {
                 Some(moment) => format!("{} ({})", sanitize(text), relative_time::describe(moment, self.now)),
                 None => sanitize(sanitize_lines(text).trim_end()),
             },
-            _ => table::cell(Some(value), self.now),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+                table::cell(Some(value), self.now)
+            }
         }
     }
 }

@@ -275,16 +275,20 @@ pub(super) fn split_clauses(source: &str) -> (Option<Joint>, Vec<&str>) {
     let (mut depth, mut ands, mut ors) = (0_usize, Vec::new(), Vec::new());
     for _ in 0..MAX_TOKENS {
         let token = lexer.lex();
-        match token.kind {
-            kind if is_end_token(kind) => break,
-            TokenKind::TokLeftParen | TokenKind::TokLeftBracket | TokenKind::TokLeftBrace => depth += 1,
-            TokenKind::TokRightParen | TokenKind::TokRightBracket | TokenKind::TokRightBrace => {
-                depth = depth.saturating_sub(1);
-            }
-            TokenKind::TokQuestion if depth == 0 => return (None, vec![source.trim()]),
-            TokenKind::TokLogicalAnd if depth == 0 => ands.push(token.start..token.end),
-            TokenKind::TokLogicalOr if depth == 0 => ors.push(token.start..token.end),
-            _ => {}
+        let is_any = |kinds: &[TokenKind]| kinds.contains(&token.kind);
+        if is_end_token(token.kind) {
+            break;
+        }
+        if is_any(&[TokenKind::TokLeftParen, TokenKind::TokLeftBracket, TokenKind::TokLeftBrace]) {
+            depth += 1;
+        } else if is_any(&[TokenKind::TokRightParen, TokenKind::TokRightBracket, TokenKind::TokRightBrace]) {
+            depth = depth.saturating_sub(1);
+        } else if depth == 0 && is_any(&[TokenKind::TokQuestion]) {
+            return (None, vec![source.trim()]);
+        } else if depth == 0 && is_any(&[TokenKind::TokLogicalAnd]) {
+            ands.push(token.start..token.end);
+        } else if depth == 0 && is_any(&[TokenKind::TokLogicalOr]) {
+            ors.push(token.start..token.end);
         }
     }
     let (joint, cuts) = match (ors.is_empty(), ands.is_empty()) {

@@ -81,8 +81,9 @@ impl CompiledPolicy {
     /// When the content is not a valid bundle, or the input is invalid.
     pub fn explain(content: &Value, input: &Value) -> Result<DecisionExplanation, ExplanationRefusal> {
         let policy = Self::compile(content).map_err(ExplanationRefusal::Bundle)?;
-        let canonical = Canonical::of(input).is_ok();
-        let input = ScenarioInput::deserialize(input).ok().filter(|_| canonical);
+        // Serde reads a list as a struct, too.
+        let is_valid = input.is_object() && Canonical::of(input).is_ok();
+        let input = ScenarioInput::deserialize(input).ok().filter(|_| is_valid);
         let input = input.ok_or(ExplanationRefusal::Input)?;
         let sources = content.get("rules").and_then(Value::as_array).into_iter().flatten();
         let sources: Vec<String> =
