@@ -6,7 +6,7 @@ mod watch;
 use crate::{
     asset,
     failure::Failure,
-    output::{Column, Output},
+    output::{Column, Output, eprint},
     server::{Server, required_string, string_or_empty},
     session::Session,
     workload,
@@ -211,7 +211,13 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
             }
             output.one(&server.get(&["releases", &release.id], &[])?)
         }
-        Command::Submit(release) => output.one(&transition(server, &release.id, StateName::ReviewReady)?),
+        Command::Submit(release) => {
+            output.one(&transition(server, &release.id, StateName::ReviewReady)?)?;
+            if output.is_for_people() {
+                print_missing_approvals(server, &release.id);
+            }
+            Ok(())
+        }
         Command::Withdraw(release) => output.one(&transition(server, &release.id, StateName::Draft)?),
         Command::Retire(release) => output.one(&transition(server, &release.id, StateName::Retired)?),
         Command::Approve(verdict) => verdict.submit(server, output, review::Verdict::Approved),
@@ -281,6 +287,19 @@ pub(crate) fn bind_version(server: &Server, release: &str, role: &str, version: 
 /// Requests a state transition.
 pub(crate) fn transition(server: &Server, release: &str, to: StateName) -> Result<Value, Failure> {
     server.post(&["releases", release, "transition"], &json!({ "to_state": to.as_str() }))
+}
+
+/// Tells who must approve a submitted release, in the server's words. The release is submitted in any case, so a
+/// failure to read its gates is not reported.
+fn print_missing_approvals(server: &Server, release: &str) {
+    let Ok(Value::Array(gates)) = server.get(&["releases", release, "gates"], &[]) else { return };
+    let is_missing = |gate: &&Value| {
+        string_or_empty(gate, "gate") == "approvals"
+            && string_or_empty(gate, "to_state") == StateName::Approved.as_str()
+    };
+    for gate in gates.iter().filter(is_missing) {
+        eprint(&format!("approvals: {}", string_or_empty(gate, "message")));
+    }
 }
 
 /// Activates a release. Moves a release in review to `approved` first.

@@ -5,6 +5,8 @@ use fairway_testkit::{FaultyEndpoint, Script, TestApp};
 use serde_json::{Value, json};
 use std::{
     env, fs,
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpListener},
     process::{Command, Output},
 };
 use tempfile::TempDir;
@@ -41,6 +43,20 @@ async fn check(settings: &str, arguments: &[&str], variables: &[(&str, &str)]) -
 
 fn account(slot: &str, kind: &str, base_url: &str, more: &str) -> String {
     format!("[[providers]]\naccount_slot = \"{slot}\"\nkind = \"{kind}\"\nbase_url = \"{base_url}\"\n{more}\n")
+}
+
+/// A server that answers a TLS handshake in plain HTTP.
+fn server_without_tls() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let _ = stream.read(&mut [0; 4096]);
+        let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
+        // The client closes first, so that no reset discards the answer.
+        let _ = stream.read(&mut [0; 4096]);
+    });
+    address
 }
 
 fn chat_response() -> Script {
@@ -82,13 +98,13 @@ async fn says_in_one_sentence_why_an_account_fails() {
 async fn reports_keys_models_and_addresses_before_the_provider_is_asked() {
     let endpoint = FaultyEndpoint::start().await;
     endpoint.respond_with(chat_response());
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let plain = endpoint.url("/v1");
     let settings = [
         account("keyless", "openai", &plain, "secret_ref = \"env:KEY\"\ntest_model = \"small\""),
         account("modelless", "anthropic", &plain, ""),
         account("closed", "openai", &format!("http://{nobody}/v1"), "test_model = \"small\""),
-        account("plain", "openai", &plain.replace("http:", "https:"), "test_model = \"small\""),
+        account("plain", "openai", &format!("https://{}/v1", server_without_tls()), "test_model = \"small\""),
         account("unknown", "openai", "https://models.invalid/v1", "test_model = \"small\""),
         account("good", "openai", &plain, "test_model = \"small\""),
     ]
