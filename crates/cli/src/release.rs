@@ -9,9 +9,9 @@ mod watch;
 
 use crate::{
     failure::Failure,
-    output::{Column, Output},
+    output::{Column, Output, eprint},
     reference::find_release,
-    server::{Server, required_string},
+    server::{Server, required_string, string_or_empty},
     session::Session,
     workload,
 };
@@ -268,7 +268,11 @@ fn change_state(server: &Server, output: Output, command: &Command) -> Result<()
         Command::Submit(release) => {
             let id = release.find(server)?;
             let next = format!("another person runs `fairway releases approve {id}`");
-            done(transition(server, &id, StateName::ReviewReady)?, next)
+            done(transition(server, &id, StateName::ReviewReady)?, next)?;
+            if output.is_for_people() {
+                print_missing_approvals(server, &id);
+            }
+            Ok(())
         }
         Command::Withdraw(release) => {
             let id = release.find(server)?;
@@ -315,6 +319,19 @@ fn show_gates(server: &Server, output: Output, release: &str) -> Result<(), Fail
             output.one(&other)
         }
     }
+/// Tells who must approve a submitted release, in the server's words. The release is submitted in any case, so a
+/// failure to read its gates is not reported.
+fn print_missing_approvals(server: &Server, release: &str) {
+    let Ok(Value::Array(gates)) = server.get(&["releases", release, "gates"], &[]) else { return };
+    let is_missing = |gate: &&Value| {
+        string_or_empty(gate, "gate") == "approvals"
+            && string_or_empty(gate, "to_state") == StateName::Approved.as_str()
+    };
+    for gate in gates.iter().filter(is_missing) {
+        eprint(&format!("approvals: {}", string_or_empty(gate, "message")));
+    }
+}
+
 }
 
 impl ReviewArguments {

@@ -100,11 +100,8 @@ impl EgressError {
             if let Some(egress_error) = error.downcast_ref::<Self>() {
                 return *egress_error;
             }
-            // An I/O error hides the error that it wraps from its sources.
-            let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-            let is_tls = error.is::<rustls::Error>() || wrapped.is_some_and(|wrapped| wrapped.is::<rustls::Error>());
             // A later TLS failure leaves the outcome of the request open.
-            if is_tls && failure.is_connect() {
+            if failure.is_connect() && is_tls_error(error) {
                 return Self::Tls;
             }
             cause = error.source();
@@ -117,4 +114,10 @@ impl EgressError {
             Self::Incomplete
         }
     }
+}
+
+/// Whether an error is one of TLS. An I/O error hides the error that it wraps from its sources, and may wrap another one.
+fn is_tls_error(error: &(dyn Error + 'static)) -> bool {
+    let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+    error.is::<rustls::Error>() || wrapped.is_some_and(|wrapped| is_tls_error(wrapped))
 }

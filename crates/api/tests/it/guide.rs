@@ -1,7 +1,7 @@
 //! Runs the commands of the guide as a reader does.
 
 use fairway_sandbox::EmbeddedGateway;
-use fairway_testkit::{FaultyEndpoint, Script, TestApp};
+use fairway_testkit::{FaultyEndpoint, ScriptedResponse, TestApp};
 use serde_json::json;
 use std::{
     env,
@@ -88,7 +88,7 @@ async fn every_chapter_of_the_guide_runs() {
     let gateway = EmbeddedGateway::with_program(env!("CARGO_BIN_EXE_fairway-server").into());
     let model = FaultyEndpoint::start().await;
     let message = json!({ "content": "A fairway is the mown part of a golf course." });
-    model.respond_with(Script::json(&json!({ "choices": [{ "message": message }] })));
+    model.respond_with(ScriptedResponse::json(&json!({ "choices": [{ "message": message }] })));
     // The account of `connect-your-model.md`, whose key the shell has.
     let account =
         format!("[[providers]]\naccount_slot = \"my-model\"\nkind = \"openai\"\nbase_url = \"{}\"\n", model.url("/v1"));

@@ -1,10 +1,12 @@
 //! `fairway-server providers test`, the default settings file, and the reports about accounts that cannot be called.
 
 use crate::captured_telemetry::CapturedServer;
-use fairway_testkit::{FaultyEndpoint, Script, TestApp};
+use fairway_testkit::{FaultyEndpoint, ScriptedResponse, TestApp};
 use serde_json::{Value, json};
 use std::{
     env, fs,
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpListener},
     process::{Command, Output},
 };
 use tempfile::TempDir;
@@ -43,8 +45,22 @@ fn account(slot: &str, kind: &str, base_url: &str, more: &str) -> String {
     format!("[[providers]]\naccount_slot = \"{slot}\"\nkind = \"{kind}\"\nbase_url = \"{base_url}\"\n{more}\n")
 }
 
+/// A server that answers a TLS handshake in plain HTTP.
+fn server_without_tls() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let _ = stream.read(&mut [0; 4096]);
+        let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
+        // The client closes first, so that no reset discards the answer.
+        let _ = stream.read(&mut [0; 4096]);
+    });
+    address
+}
+
 fn chat_response() -> Script {
-    Script::json(&json!({ "choices": [{ "message": { "content": "ready" } }] }))
+    ScriptedResponse::json(&json!({ "choices": [{ "message": { "content": "ready" } }] }))
 }
 
 #[tokio::test]
@@ -53,19 +69,19 @@ async fn says_in_one_sentence_why_an_account_fails() {
     let settings = account("first", "openai", &endpoint.url("/v1"), "secret_ref = \"env:KEY\"\ntest_model = \"small\"");
     let error = |message: &str| json!({ "error": { "message": message } }).to_string();
     for (script, sentence) in [
-        (Script::status(401, &error(KEY)), "the provider refused the key (HTTP 401): check the value of `env:KEY`"),
+        (ScriptedResponse::status(401, &error(KEY)), "the provider refused the key (HTTP 401): check the value of `env:KEY`"),
         (
-            Script::status(404, &error("the model `small` does not exist")),
+            ScriptedResponse::status(404, &error("the model `small` does not exist")),
             "the provider does not have the model `small` (HTTP 404): check its name, and your access to it",
         ),
-        (Script::status(404, "<html>"), "the address has no API of the kind `openai` (HTTP 404): check `base_url`"),
+        (ScriptedResponse::status(404, "<html>"), "the address has no API of the kind `openai` (HTTP 404): check `base_url`"),
         (
-            Script::status(429, &error("slow down")),
+            ScriptedResponse::status(429, &error("slow down")),
             "the rate limit or the quota of the account is exhausted (HTTP 429): wait, or raise it",
         ),
-        (Script::status(503, "no"), "the provider is not available (HTTP 503): try again later"),
-        (Script::status(200, "<html>"), "the response is not one of the kind `openai`: check `kind` and `base_url`"),
-        (Script::reset(), "the server at `base_url` closed the connection without a response"),
+        (ScriptedResponse::status(503, "no"), "the provider is not available (HTTP 503): try again later"),
+        (ScriptedResponse::status(200, "<html>"), "the response is not one of the kind `openai`: check `kind` and `base_url`"),
+        (ScriptedResponse::reset(), "the server at `base_url` closed the connection without a response"),
     ] {
         endpoint.respond_with(script);
         assert_eq!(check(&settings, &[], &[("KEY", KEY)]).await, (false, format!("first: {sentence}\n")));
@@ -82,13 +98,13 @@ async fn says_in_one_sentence_why_an_account_fails() {
 async fn reports_keys_models_and_addresses_before_the_provider_is_asked() {
     let endpoint = FaultyEndpoint::start().await;
     endpoint.respond_with(chat_response());
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let plain = endpoint.url("/v1");
     let settings = [
         account("keyless", "openai", &plain, "secret_ref = \"env:KEY\"\ntest_model = \"small\""),
         account("modelless", "anthropic", &plain, ""),
         account("closed", "openai", &format!("http://{nobody}/v1"), "test_model = \"small\""),
-        account("plain", "openai", &plain.replace("http:", "https:"), "test_model = \"small\""),
+        account("plain", "openai", &format!("https://{}/v1", server_without_tls()), "test_model = \"small\""),
         account("unknown", "openai", "https://models.invalid/v1", "test_model = \"small\""),
         account("good", "openai", &plain, "test_model = \"small\""),
     ]
@@ -202,7 +218,7 @@ async fn failures_keep_status_account_model_and_run() {
         (429, json!({}), "provider_busy"),
         (503, json!({}), "provider_unavailable"),
     ] {
-        endpoint.respond_with(Script::status(status, &body.to_string()).header("Retry-After", "60"));
+        endpoint.respond_with(ScriptedResponse::status(status, &body.to_string()).header("Retry-After", "60"));
         let answer = run_workload(&server, &workload).await;
         assert_eq!((&answer["status"], &answer["error"]["code"]), (&json!("failed"), &json!(code)));
         let id = answer["execution_id"].as_str().unwrap().to_owned();

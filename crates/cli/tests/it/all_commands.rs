@@ -74,6 +74,7 @@ async fn runs_every_command_against_a_server() {
     assets(&ada);
     flows(&ada);
     let (first, second) = releases(&ada, &grace);
+    self_approval(&ada);
     runs(&ada);
     // Rolling back the second release returns its lanes to the first.
     let back = grace.run_json(&["releases", "rollback", &second, "--reason", "Too curt."]);
@@ -145,6 +146,16 @@ fn held_lanes(ada: &CommandRecorder<'_>, by: &str) -> Vec<String> {
     let lanes = ada.run_json(&["releases", "lanes", "sorter", "--env", "dev"]);
     let lanes = lanes.as_array().unwrap().iter().filter(|lane| lane["holder"] == by);
     lanes.map(|lane| lane["lane"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Submits a release outside `dev`, whose author may not approve it.
+fn self_approval(ada: &CommandRecorder<'_>) {
+    let create = ["releases", "create", "sorter", "--env", "staging", "--bind", "sort-policy"];
+    let release = ada.run_json(&create)["release_id"].as_str().unwrap().to_owned();
+    let submitted = ada.terminal.run(&["releases", "submit", &release]);
+    assert!(submitted.code == 0 && submitted.err.contains("`allow_self_approval`"), "{}", submitted.err);
+    let refused = ada.run_refused(&["releases", "approve", &release], 1);
+    assert!(refused.err.contains("`allow_self_approval`"), "{}", refused.err);
 }
 
 /// Creates two releases that serve one after the other, the second by a rollout.

@@ -100,7 +100,7 @@ async fn tls_verifies_the_host_name() {
     let address = format!("https://moving.example:{}/", canary.address.port());
     let endpoint = guard.endpoint(&address, Limits::default()).unwrap();
     // The listener does not speak TLS, so no response arrives; the client's first message contains the name.
-    assert_eq!(endpoint.send(get()).await.unwrap_err(), EgressError::Unreachable);
+    assert_eq!(endpoint.send(get()).await.unwrap_err(), EgressError::Tls);
     assert_eq!(canary.connection_count(), 1);
     assert!(canary.received_text().contains("moving.example"), "{}", canary.received_text());
 }
