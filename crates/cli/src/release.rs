@@ -319,6 +319,8 @@ fn show_gates(server: &Server, output: Output, release: &str) -> Result<(), Fail
             output.one(&other)
         }
     }
+}
+
 /// Tells who must approve a submitted release, in the server's words. The release is submitted in any case, so a
 /// failure to read its gates is not reported.
 fn print_missing_approvals(server: &Server, release: &str) {
@@ -330,8 +332,6 @@ fn print_missing_approvals(server: &Server, release: &str) {
     for gate in gates.iter().filter(is_missing) {
         eprint(&format!("approvals: {}", string_or_empty(gate, "message")));
     }
-}
-
 }
 
 impl ReviewArguments {

@@ -49,7 +49,7 @@ async fn every_value_beyond_a_documented_bound_is_refused_with_its_path() {
     let mut refused = 0;
     for route in routes().iter().filter(|route| route.takes_body()) {
         let properties = route.body_schema(&document)["properties"].clone();
-        for (field, property) in properties.as_object().unwrap() {
+        for (field, property) in properties.as_object().into_iter().flatten() {
             // The response about a flow lists the problems of the flow.
             for value in values_beyond(property).into_iter().filter(|_| field != "content_yaml") {
                 let mut body = stage.successful_body(route.operation_id());
@@ -77,7 +77,7 @@ async fn lengths_count_characters() {
 #[tokio::test]
 async fn reports_values_of_nested_items_and_rules_between_fields_together() {
     let app = TestApp::start().await;
-    let base = app.fixtures().version("knowledge_base", "handbook", knowledge_content("handbook")).await;
+    let base = app.fixtures().asset_with_version("knowledge_base", "handbook", knowledge_content("handbook")).await;
     let path = format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", base.asset_id);
     let documents = json!([
         { "document_id": "good", "text": "x" },
@@ -86,12 +86,12 @@ async fn reports_values_of_nested_items_and_rules_between_fields_together() {
     ]);
     let answer = app.post(&path, json!({ "documents": documents })).await;
     let expected = [
-        "documents[1].source_ref invalid",
         "documents[1].source_ref source_not_found",
+        "documents[1].source_ref invalid",
         "documents[1].text empty_document",
         "documents[1].title invalid_title",
-        "documents[2].text missing",
         "documents[2].document_id invalid_document_id",
+        "documents[2].text missing",
     ];
     assert_eq!(reported(&answer), expected);
     assert!(!answer.text().contains(SECRET), "{answer}");
@@ -118,7 +118,7 @@ async fn reports_values_of_nested_items_and_rules_between_fields_together() {
 #[tokio::test]
 async fn large_bodies_are_validated_after_authorization() {
     let app = TestApp::start().await;
-    let asset = app.fixtures().asset("prompt_template", "greeting").await;
+    let asset = app.fixtures().asset_without_versions("prompt_template", "greeting").await;
     app.fixtures().bind_role("user:reader", "viewer", "workspace", Some(WORKSPACE)).await;
     let path = format!("/v1/assets/{asset}/versions?workspace_id={WORKSPACE}");
     let send = |app: &Client, actor: &'static str, note: usize| {

@@ -59,7 +59,7 @@ fn server_without_tls() -> SocketAddr {
     address
 }
 
-fn chat_response() -> Script {
+fn chat_response() -> ScriptedResponse {
     ScriptedResponse::json(&json!({ "choices": [{ "message": { "content": "ready" } }] }))
 }
 
@@ -69,18 +69,27 @@ async fn says_in_one_sentence_why_an_account_fails() {
     let settings = account("first", "openai", &endpoint.url("/v1"), "secret_ref = \"env:KEY\"\ntest_model = \"small\"");
     let error = |message: &str| json!({ "error": { "message": message } }).to_string();
     for (script, sentence) in [
-        (ScriptedResponse::status(401, &error(KEY)), "the provider refused the key (HTTP 401): check the value of `env:KEY`"),
+        (
+            ScriptedResponse::status(401, &error(KEY)),
+            "the provider refused the key (HTTP 401): check the value of `env:KEY`",
+        ),
         (
             ScriptedResponse::status(404, &error("the model `small` does not exist")),
             "the provider does not have the model `small` (HTTP 404): check its name, and your access to it",
         ),
-        (ScriptedResponse::status(404, "<html>"), "the address has no API of the kind `openai` (HTTP 404): check `base_url`"),
+        (
+            ScriptedResponse::status(404, "<html>"),
+            "the address has no API of the kind `openai` (HTTP 404): check `base_url`",
+        ),
         (
             ScriptedResponse::status(429, &error("slow down")),
             "the rate limit or the quota of the account is exhausted (HTTP 429): wait, or raise it",
         ),
         (ScriptedResponse::status(503, "no"), "the provider is not available (HTTP 503): try again later"),
-        (ScriptedResponse::status(200, "<html>"), "the response is not one of the kind `openai`: check `kind` and `base_url`"),
+        (
+            ScriptedResponse::status(200, "<html>"),
+            "the response is not one of the kind `openai`: check `kind` and `base_url`",
+        ),
         (ScriptedResponse::reset(), "the server at `base_url` closed the connection without a response"),
     ] {
         endpoint.respond_with(script);
@@ -179,7 +188,7 @@ async fn activation_needs_an_account_of_this_server() {
         ("other", "second", Some("local"), &["warn"], 200),
         ("none", "second", Some("third"), &["blocked", "blocked"], 422),
     ] {
-        let model = given.version("model_policy", name, model_policy(primary, fallback)).await;
+        let model = given.asset_with_version("model_policy", name, model_policy(primary, fallback)).await;
         let release = given.approved_release(&workload, &[policy.clone(), model]).await;
         let gates = app.get(format!("/v1/releases/{release}/gates")).await.expect(200);
         let found: Vec<&Value> =
@@ -206,7 +215,7 @@ async fn failures_keep_status_account_model_and_run() {
         + &account("keyless", "openai", &endpoint.url("/v1"), "secret_ref = \"env:FAIRWAY_TEST_NO_SUCH_KEY\"");
     let server = CapturedServer::start_with("warn", &settings).await;
     let given = server.client.fixtures();
-    let model = given.version("model_policy", "model", model_policy("first", None)).await;
+    let model = given.asset_with_version("model_policy", "model", model_policy("first", None)).await;
     let (prompt, policy) = (given.prompt("prompt").await, given.policy("policy").await);
     let workload = given.active_workload_with("main", vec![model, prompt, policy]).await;
     let mut runs = Vec::new();

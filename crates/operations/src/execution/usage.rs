@@ -2,7 +2,7 @@
 
 use crate::{
     Failure, FieldProblem, Stores,
-    access::{ScopeResolver, Operation},
+    access::{Operation, ScopeResolver},
     clock_and_ids::ClockAndIds,
     services::{CommonOperations, SharedState},
 };

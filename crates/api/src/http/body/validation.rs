@@ -48,31 +48,43 @@ pub(crate) fn to_validation_errors(problems: Vec<FieldProblem>) -> ValidationErr
 }
 
 fn collect(errors: ValidationErrors, within: &str, found: &mut Vec<FieldProblem>) {
-    let mut fields: Vec<_> = errors.into_errors().into_iter().collect();
-    fields.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
-    for (name, kind) in fields {
+    let mut of_fields = errors.into_errors();
+    let between_fields = match of_fields.remove(WHOLE_STRUCT) {
+        Some(ValidationErrorsKind::Field(errors)) => errors,
+        Some(ValidationErrorsKind::Struct(_) | ValidationErrorsKind::List(_)) | None => Vec::new(),
+    };
+    let mut entries: Vec<_> = of_fields.into_iter().map(|(name, kind)| (name.into_owned(), kind)).collect();
+    let between_fields = between_fields.into_iter();
+    entries.extend(between_fields.map(|error| (field_of(&error), ValidationErrorsKind::Field(vec![error]))));
+    // The sort is stable: a field's own problem comes before that of a rule between fields.
+    entries.sort_by(|(one, _), (other, _)| first_member(one).cmp(first_member(other)));
+    for (name, kind) in entries {
+        let path = member_path(within, &name);
         match kind {
-            ValidationErrorsKind::Field(errors) if name == WHOLE_STRUCT => {
-                found.extend(errors.into_iter().map(|error| {
-                    let field = error.params.get(FIELD).and_then(Value::as_str).unwrap_or_default();
-                    to_field_problem(member_path(within, field), &error)
-                }))
-            }
             ValidationErrorsKind::Field(errors) => {
                 // The domain's refusal says more than the bound that the same value exceeds.
                 let error = errors.iter().rfind(|error| error.message.is_some()).or_else(|| errors.first());
-                found.extend(error.map(|error| to_field_problem(member_path(within, &name), error)));
+                found.extend(error.map(|error| to_field_problem(path, error)));
             }
-            ValidationErrorsKind::Struct(errors) => collect(*errors, &member_path(within, &name), found),
+            ValidationErrorsKind::Struct(errors) => collect(*errors, &path, found),
             ValidationErrorsKind::List(items) => {
                 for (index, errors) in items {
-                    let mut path = member_path(within, &name);
+                    let mut path = path.clone();
                     push_index(&mut path, index);
                     collect(*errors, &path, found);
                 }
             }
         }
     }
+}
+
+/// The field of an error of [`to_validation_error`], relative to its struct.
+fn field_of(error: &ValidationError) -> String {
+    error.params.get(FIELD).and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+fn first_member(path: &str) -> &str {
+    path.split(['.', '[']).next().unwrap_or(path)
 }
 
 fn member_path(within: &str, name: &str) -> String {

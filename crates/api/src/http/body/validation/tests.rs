@@ -90,13 +90,13 @@ fn reports_every_broken_rule_with_its_path() {
         until: Some(SECRET.to_owned()),
     };
     let expected = [
-        ("until", "invalid", "an order has either a `count` or an `until`"),
         ("address.city", "invalid_city", "a city has two letters"),
         ("count", "out_of_bounds", "must be 1 to 9"),
         ("name", "unknown_name", "the name is unknown"),
         ("note", "too_long", "the length must be at most 3"),
         ("parts[1].label", "too_long", "the length must be at most 3"),
         ("parts[3].label", "too_long", "the length must be at most 3"),
+        ("until", "invalid", "an order has either a `count` or an `until`"),
     ];
     let expected = expected.map(|(path, code, message)| (path.to_owned(), code, message.to_owned()));
     assert_eq!(problems(&wrong), expected);
