@@ -27,8 +27,11 @@ use validator::{Validate, ValidationErrors, ValidationErrorsKind};
 /// The bounds of the rules that a body breaks, by JSON pointer: minimum and maximum.
 type BrokenBounds = BTreeMap<String, (Option<i64>, Option<i64>)>;
 
+/// Validates a body of one type.
+type Probe = fn(&Value) -> BrokenBounds;
+
 /// The type of each schema of a request body.
-const BODIES: &[(&str, fn(&Value) -> BrokenBounds)] = &[
+const BODIES: &[(&str, Probe)] = &[
     ("AdvanceRequest", broken_bounds::<AdvanceRequest>),
     ("AssetMove", broken_bounds::<AssetMove>),
     ("CallOfTool", broken_bounds::<ToolCallBody>),
@@ -158,9 +161,15 @@ fn body_with(document: &Value, schema: &Value, at: &str, value: Value) -> Value 
     body
 }
 
-/// The documented bounds of a property: the bound, whether it is a maximum, and a value with a given length or amount.
-/// A list repeats the given item.
-fn bounds_of(property: &Value) -> Vec<(i64, bool, fn(&Value, i64) -> Value)> {
+/// A documented bound.
+struct Bound {
+    limit: i64,
+    is_maximum: bool,
+    /// A value of this length or amount. A list repeats the given item.
+    value: fn(&Value, i64) -> Value,
+}
+
+fn bounds_of(property: &Value) -> Vec<Bound> {
     let text: fn(&Value, i64) -> Value = |_, length| json!("a".repeat(usize::try_from(length).unwrap()));
     let list: fn(&Value, i64) -> Value = |item, length| json!(vec![item; usize::try_from(length).unwrap()]);
     let number: fn(&Value, i64) -> Value = |_, number| json!(number);
@@ -172,7 +181,10 @@ fn bounds_of(property: &Value) -> Vec<(i64, bool, fn(&Value, i64) -> Value)> {
         ("minimum", false, number),
         ("maximum", true, number),
     ];
-    bounds.into_iter().filter_map(|(name, is_max, of)| Some((property[name].as_i64()?, is_max, of))).collect()
+    let documented = bounds.into_iter().filter_map(|(name, is_maximum, value)| {
+        property[name].as_i64().map(|limit| Bound { limit, is_maximum, value })
+    });
+    documented.collect()
 }
 
 #[test]
@@ -192,19 +204,19 @@ fn document_states_the_bounds_of_request_bodies() {
             let item = sample(&document, &property["items"]);
             let check = |value: Value| broken(&body_with(&document, schema, &at, value)).get(&at).copied();
             let bounds = bounds_of(property);
-            for (bound, is_max, value) in &bounds {
-                let beyond = if *is_max { bound + 1 } else { bound - 1 };
+            for Bound { limit, is_maximum, value } in &bounds {
+                let beyond = if *is_maximum { limit + 1 } else { limit - 1 };
                 let refused = check(value(&item, beyond)).unwrap_or_else(|| panic!("{place} accepts {beyond}"));
-                assert_eq!(Some(*bound), if *is_max { refused.1 } else { refused.0 }, "{place}");
-                assert_eq!(check(value(&item, *bound)), None, "{place} refuses {bound}");
+                assert_eq!(Some(*limit), if *is_maximum { refused.1 } else { refused.0 }, "{place}");
+                assert_eq!(check(value(&item, *limit)), None, "{place} refuses {limit}");
                 compared += 1;
             }
             // A bound that the document omits.
             let is_text = has_type(property, "string") && property["format"].is_null();
-            if is_text && !bounds.iter().any(|(_, is_max, _)| *is_max) {
+            if is_text && !bounds.iter().any(|bound| bound.is_maximum) {
                 assert_eq!(check(json!("a".repeat(ENDLESS))), None, "{place}: the document has no maximum");
             }
-            if is_text && !bounds.iter().any(|(_, is_max, _)| !is_max) {
+            if is_text && bounds.iter().all(|bound| bound.is_maximum) {
                 assert_eq!(check(json!("")), None, "{place}: the document has no minimum");
             }
         }

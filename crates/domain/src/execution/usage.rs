@@ -240,7 +240,7 @@ impl UsageReport {
         let rows = self.0.len();
         let total = match self.0.entry(count.key) {
             Entry::Vacant(_) if rows >= MAX_ROWS => return Err(TooManyRows),
-            entry => entry.or_default(),
+            entry @ (Entry::Vacant(_) | Entry::Occupied(_)) => entry.or_default(),
         };
         total.runs = total.runs.saturating_add(count.runs);
         total.failures = total.failures.saturating_add(count.failures);

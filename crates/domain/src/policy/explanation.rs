@@ -146,7 +146,10 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn explain(condition: &str, input: &Value) -> (Holds, Option<&'static str>, Vec<(String, Holds, Option<String>)>) {
+    /// A clause's source, whether it holds, and the field that it misses.
+    type Clause = (String, Holds, Option<String>);
+
+    fn explain(condition: &str, input: &Value) -> (Holds, Option<&'static str>, Vec<Clause>) {
         let bundle =
             json!({ "rules": [{ "id": "r", "condition": condition, "outcome": "allow", "reason_code": "x" }] });
         let found = CompiledPolicy::explain(&bundle, input).unwrap();
@@ -156,7 +159,7 @@ mod tests {
         (rule.holds, rule.operator, clauses.collect())
     }
 
-    fn clause(source: &str, holds: Holds, missing: Option<&str>) -> (String, Holds, Option<String>) {
+    fn clause(source: &str, holds: Holds, missing: Option<&str>) -> Clause {
         (source.to_owned(), holds, missing.map(str::to_owned))
     }
 
