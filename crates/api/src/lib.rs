@@ -22,6 +22,7 @@ mod mcp;
 mod memory;
 pub mod metrics;
 mod note;
+mod open_files;
 pub mod openapi;
 mod operator_endpoints;
 pub mod provider_check;

@@ -6,6 +6,7 @@ use crate::{
     config::{Database, LocalModeExposure, Settings},
     http::{connection::GuardedConnection, shutdown::ShutdownSignal},
     local_mode::warn_of_exposure_forever,
+    open_files,
     provider_check::warn_of_unreadable_keys,
     worker_metrics,
 };
@@ -21,7 +22,6 @@ use fairway_operations::{
     rollout::{self, StopReason},
 };
 use fairway_postgres::matches_schema as agrees;
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::{
     net::TcpListener,
     path::Path,
@@ -282,7 +282,7 @@ impl WorkerApis {
 /// # Errors
 /// When the listener, the database or a background task cannot be started.
 pub async fn serve(settings: &Settings, works: RunWorkers) -> anyhow::Result<()> {
-    raise_open_file_limit();
+    open_files::raise_limit();
     fairway_memory_limit::limit_process(settings.memory_limit);
     let listener =
         TcpListener::bind(settings.bind).with_context(|| format!("failed to listen on {}", settings.bind))?;
@@ -290,19 +290,6 @@ pub async fn serve(settings: &Settings, works: RunWorkers) -> anyhow::Result<()>
     let served = serve_with_database(settings, &database, listener, works).await;
     let closed = database.close().await;
     served.and(closed)
-}
-
-/// Raises the soft limit on open files to the hard limit. The usual soft limit of 1024 lets that many idle connections
-/// block all others.
-fn raise_open_file_limit() {
-    let raised = getrlimit(Resource::RLIMIT_NOFILE)
-        .and_then(|(_, limit)| setrlimit(Resource::RLIMIT_NOFILE, limit, limit).map(|()| limit));
-    match raised {
-        Ok(limit) => tracing::info!(limit, "open file limit set"),
-        Err(error) => {
-            tracing::warn!(error = &error as &dyn std::error::Error, "failed to raise the open file limit; keeping it")
-        }
-    }
 }
 
 async fn serve_with_database(

@@ -55,7 +55,7 @@ struct Tally {
     failures: Vec<String>,
 }
 
-/// A client that sends requests until it is told to stop.
+/// A client that sends requests until the upgrade ends.
 struct LoadClient {
     stop: Rc<Cell<bool>>,
     task: JoinHandle<Tally>,

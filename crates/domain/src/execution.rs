@@ -290,8 +290,7 @@ pub enum Admission {
         /// The run's deadline from now, by the database's clock.
         deadline_in: Duration,
     },
-    /// A lease for a script. Workers never resume a script, and its acceptance fact is stored before the script is
-    /// handed to a gateway.
+    /// A lease for a script, which workers never resume. The acceptance fact is stored before the script starts.
     Script {
         /// The fencing token: only its holder may end the run.
         lease: Uuid,

@@ -272,7 +272,7 @@ impl Joint {
 /// Splits a condition at its outermost `||`, else at its outermost `&&`. Conditionals stay undivided.
 pub(super) fn split_clauses(source: &str) -> (Option<Joint>, Vec<&str>) {
     let mut lexer = Lexer::new(source);
-    let (mut depth, mut ands, mut ors) = (0_usize, Vec::new(), Vec::new());
+    let (mut depth, mut conjunctions, mut disjunctions) = (0_usize, Vec::new(), Vec::new());
     for _ in 0..MAX_TOKENS {
         let token = lexer.lex();
         let is_any = |kinds: &[TokenKind]| kinds.contains(&token.kind);
@@ -286,15 +286,15 @@ pub(super) fn split_clauses(source: &str) -> (Option<Joint>, Vec<&str>) {
         } else if depth == 0 && is_any(&[TokenKind::TokQuestion]) {
             return (None, vec![source.trim()]);
         } else if depth == 0 && is_any(&[TokenKind::TokLogicalAnd]) {
-            ands.push(token.start..token.end);
+            conjunctions.push(token.start..token.end);
         } else if depth == 0 && is_any(&[TokenKind::TokLogicalOr]) {
-            ors.push(token.start..token.end);
+            disjunctions.push(token.start..token.end);
         }
     }
-    let (joint, cuts) = match (ors.is_empty(), ands.is_empty()) {
-        (false, _) => (Some(Joint::Or), ors),
-        (true, false) => (Some(Joint::And), ands),
-        (true, true) => (None, ands),
+    let (joint, cuts) = match (disjunctions.is_empty(), conjunctions.is_empty()) {
+        (false, _) => (Some(Joint::Or), disjunctions),
+        (true, false) => (Some(Joint::And), conjunctions),
+        (true, true) => (None, conjunctions),
     };
     let starts = std::iter::once(0).chain(cuts.iter().map(|cut| cut.end));
     let ends = cuts.iter().map(|cut| cut.start).chain(std::iter::once(source.len()));

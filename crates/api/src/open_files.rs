@@ -1,0 +1,16 @@
+//! The limit of open files of the process.
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+/// Raises the soft limit on open files to the hard limit. The usual soft limit of 1024 lets that many idle connections
+/// block all others.
+pub(crate) fn raise_limit() {
+    let raised = getrlimit(Resource::RLIMIT_NOFILE)
+        .and_then(|(_, limit)| setrlimit(Resource::RLIMIT_NOFILE, limit, limit).map(|()| limit));
+    match raised {
+        Ok(limit) => tracing::info!(limit, "open file limit set"),
+        Err(error) => {
+            tracing::warn!(error = &error as &dyn std::error::Error, "failed to raise the open file limit; keeping it")
+        }
+    }
+}
