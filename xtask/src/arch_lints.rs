@@ -2,10 +2,10 @@
 
 mod dependencies;
 mod files;
-mod lists;
+mod joined_list_items;
 pub(crate) mod long_forms;
 mod outgoing;
-mod restricted_calls;
+mod rule_bypasses;
 mod statements;
 mod wording;
 
@@ -26,11 +26,11 @@ pub(crate) fn run(place: &Paths) -> Result<()> {
     found.extend(files::violations(&place.root)?);
     let sources = files::sources(&place.root)?;
     found.extend(outgoing::violations(&place.root, &sources)?);
-    found.extend(restricted_calls::violations(&place.root, &sources)?);
+    found.extend(rule_bypasses::violations(&place.root, &sources)?);
     found.extend(statements::violations(&place.root, &sources)?);
     found.extend(long_forms::violations(&place.root, &sources)?);
     let documents = files::documents(&place.root)?;
-    found.extend(lists::violations(&place.root, &documents)?);
+    found.extend(joined_list_items::violations(&place.root, &documents)?);
     found.extend(wording::violations(&place.root, &sources, &documents)?);
     if !found.is_empty() {
         bail!("{} violations:\n  {}", found.len(), found.join("\n  "));

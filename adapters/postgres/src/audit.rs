@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use diesel::QueryDsl as _;
 use fairway_domain::{
     access::rights::VisibleScopes,
-    audit::{AuditEvent, AuditStore, Fact, FactSequencer, StoredFact},
+    audit::{AuditEvent, AuditStore, Fact, FactSequencer, FoundFact},
     id::{FactId, RequestId, WorkspaceId},
     store::{CommitError, Page, PageRequest, StoreError},
     tenant::TenantScope,
@@ -74,13 +74,13 @@ struct StoredBody {
 
 #[async_trait]
 impl AuditStore for Database {
-    async fn find(&self, scope: TenantScope, id: FactId) -> Result<Option<StoredFact>, StoreError> {
+    async fn find(&self, scope: TenantScope, id: FactId) -> Result<Option<FoundFact>, StoreError> {
         let key = (scope.tenant().uuid(), id.uuid());
         let found: Option<Vec<u8>> = self.first("fact", || fact::table.find(key).select(fact::body)).await?;
         let Some(bytes) = found else { return Ok(None) };
         let body: StoredBody = decode("body", serde_json::from_slice(&bytes).ok())?;
         let StoredBody { kind, subject, occurred_at, detail } = body;
-        Ok(Some(StoredFact { kind, subject_id: subject.id, occurred_at, detail }))
+        Ok(Some(FoundFact { kind, subject_id: subject.id, occurred_at, detail }))
     }
 
     async fn list(

@@ -16,7 +16,7 @@
 //!
 //! The rows that a lane change displaces or returns belong to its deployment, whose lock they need.
 
-mod approval;
+mod approval_reads;
 mod deployment;
 mod load;
 mod recommendation;
@@ -43,7 +43,7 @@ use fairway_domain::{
         ports::{DeploymentStore, ReleaseFilter, ReleaseStore, ReleaseWithDeployment, Revisions, TenantRelease},
         recommendation::EndedRuns,
         review::{Approval, ReviewedRelease},
-        rollback::ReleaseArtifact,
+        rollback::ReleaseEvidenceDocument,
     },
     slug::Slug,
     store::{Change, ChangeRecord, CommitError, Page, PageRequest, StoreError},
@@ -122,7 +122,7 @@ impl ReleaseStore for Database {
         release: ReleaseId,
         page: PageRequest,
     ) -> Result<Page<Approval>, StoreError> {
-        approval::list(self, scope, release, page).await
+        approval_reads::list(self, scope, release, page).await
     }
 
     async fn approval(
@@ -131,7 +131,7 @@ impl ReleaseStore for Database {
         release: ReleaseId,
         id: ApprovalId,
     ) -> Result<Option<Approval>, StoreError> {
-        approval::find(self, scope, release, id).await
+        approval_reads::find(self, scope, release, id).await
     }
 
     async fn commit_draft(
@@ -390,7 +390,7 @@ impl DeploymentStore for Database {
         scope: TenantScope,
         release: ReleaseId,
         artifact: ArtifactId,
-    ) -> Result<Option<ReleaseArtifact>, StoreError> {
+    ) -> Result<Option<ReleaseEvidenceDocument>, StoreError> {
         let key = (scope.tenant().uuid(), release.uuid(), artifact.uuid());
         let find = || schema::release_artifact::table.find(key).select(StoredArtifact::as_select());
         self.first("artifact of a release", find).await?.map(StoredArtifact::into_value).transpose()
@@ -401,7 +401,7 @@ impl DeploymentStore for Database {
         scope: TenantScope,
         release: ReleaseId,
         page: PageRequest,
-    ) -> Result<Page<ReleaseArtifact>, StoreError> {
+    ) -> Result<Page<ReleaseEvidenceDocument>, StoreError> {
         let mut values = Values::of_tenant(scope);
         let conditions =
             vec![format!("tenant_id = {}", values.tenant()), format!("release_id = {}", values.bind(release.uuid()))];

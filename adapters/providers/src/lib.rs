@@ -10,7 +10,7 @@ mod failure;
 mod local;
 mod metadata;
 mod openai;
-mod sanitize;
+mod replace_nul;
 
 pub use account::{Account, ModelPrice};
 pub use accounts::Accounts;

@@ -132,7 +132,7 @@ impl ToolClient {
         if !kind.starts_with("text/") {
             return Err(HttpCallError::Malformed);
         }
-        String::from_utf8(whole.into()).map(sanitize).map(Value::String).map_err(|_| HttpCallError::Malformed)
+        String::from_utf8(whole.into()).map(replace_nul).map(Value::String).map_err(|_| HttpCallError::Malformed)
     }
 }
 
@@ -160,7 +160,7 @@ const fn to_http_method(method: HttpMethod) -> Method {
 }
 
 /// Replaces NUL characters, which PostgreSQL cannot store in a text.
-fn sanitize(text: String) -> String {
+fn replace_nul(text: String) -> String {
     if text.contains('\0') { text.replace('\0', "\u{fffd}") } else { text }
 }
 
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn replaces_nul_in_texts() {
-        assert_eq!(sanitize("a\0b".to_owned()), "a\u{fffd}b");
+        assert_eq!(replace_nul("a\0b".to_owned()), "a\u{fffd}b");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Each call is a session of its own: initialize, compare the tool with its pin, call it. Only connections are kept
 //! between calls, so that no tool changes after its check.
 
-use crate::{ToolClient, call_error, matches_hosts, sanitize};
+use crate::{ToolClient, call_error, matches_hosts, replace_nul};
 use fairway_domain::{
     asset::content::mcp_server::{SessionStart, ToolPin},
     execution::{
@@ -161,7 +161,7 @@ fn result_value(result: CallToolResult, call: &McpCall) -> Result<Value, HttpCal
         Some(value) => value,
         None => {
             let words = result.content.into_iter().map(|block| match block {
-                ContentBlock::Text(text) => Ok(sanitize(text.text)),
+                ContentBlock::Text(text) => Ok(replace_nul(text.text)),
                 ContentBlock::Image(_)
                 | ContentBlock::Audio(_)
                 | ContentBlock::Resource(_)

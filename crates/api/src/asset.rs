@@ -377,13 +377,13 @@ pub(crate) async fn create_asset_version(
     keyed: IdempotencyHeader,
     body: DeferredBody<NewVersion, CONTENT_LIMIT>,
 ) -> Result<HttpResponse, ApiError> {
-    let authorize = api.services.assets.authorize_asset_write(
+    let authorize = api.services.assets.preauthorize_asset_write(
         &caller,
         Operation::CreateAssetVersion,
         *asset,
         query.query_workspace(),
     );
-    let body = body.read_authorized(authorize).await?;
+    let body = body.read_authorizing_large(authorize).await?;
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let (new, content) = body.split_member("content");
     let mut fields = FieldErrors::default();

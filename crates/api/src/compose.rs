@@ -10,7 +10,7 @@ use crate::{
     },
     metrics::Metrics,
     runtime_info::ProviderPlugin,
-    system::{SystemClock, SystemIds},
+    system_clock_and_ids::{SystemClock, SystemIds},
 };
 use anyhow::Context as _;
 use fairway_artifacts::Artifacts;
@@ -377,7 +377,7 @@ impl Process {
         let database = Database::new(&options)?;
         self.metrics.watch_database(database.in_flight().clone());
         Ok(Api {
-            services: self.services.with_stores(stores(&database, self.access_decorator.as_ref())),
+            services: self.services.sharing_caches_over(stores(&database, self.access_decorator.as_ref())),
             mode: self.mode,
             metrics: self.metrics.clone(),
             load_shedder: LoadShedder::new(database.in_flight().clone(), self.max_waiting),
@@ -420,7 +420,7 @@ impl Process {
             };
             let database = Database::new(&options)?;
             self.metrics.watch_database(database.in_flight().clone());
-            let services = self.services.with_stores(stores(&database, self.access_decorator.as_ref()));
+            let services = self.services.sharing_caches_over(stores(&database, self.access_decorator.as_ref()));
             relays.spawn(run_worker(services.run_worker));
         }
         Ok(relays)

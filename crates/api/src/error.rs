@@ -4,7 +4,7 @@
 //! identifiers. Responses repeat only the names of fields and parameters that the caller sent.
 
 mod failure;
-mod fields;
+mod field_errors;
 
 use crate::http::outermost_middleware;
 use actix_web::{
@@ -14,7 +14,7 @@ use actix_web::{
         header::{self, HeaderName, HeaderValue},
     },
 };
-pub(crate) use fields::FieldErrors;
+pub(crate) use field_errors::FieldErrors;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::{borrow::Cow, error::Error, fmt};

@@ -170,7 +170,8 @@ pub(crate) async fn create_flow(
     query: Query<WorkspaceQuery>,
     body: DeferredBody<NewFlowBody, CONTENT_LIMIT>,
 ) -> Result<HttpResponse, ApiError> {
-    let body = body.read_authorized(api.services.flows.authorize_new_flow(&caller, query.query_workspace())).await?;
+    let body =
+        body.read_authorizing_large(api.services.flows.authorize_new_flow(&caller, query.query_workspace())).await?;
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
     let mut fields = FieldErrors::default();
@@ -252,13 +253,13 @@ pub(crate) async fn create_flow_version(
     keyed: IdempotencyHeader,
     body: DeferredBody<NewFlowVersionBody, CONTENT_LIMIT>,
 ) -> Result<HttpResponse, ApiError> {
-    let authorize = api.services.assets.authorize_asset_write(
+    let authorize = api.services.assets.preauthorize_asset_write(
         &caller,
         Operation::CreateFlowVersion,
         *flow,
         query.query_workspace(),
     );
-    let body = body.read_authorized(authorize).await?;
+    let body = body.read_authorizing_large(authorize).await?;
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
     let mut fields = FieldErrors::default();
@@ -292,8 +293,8 @@ pub(crate) async fn validate_flow(
     body: DeferredBody<FlowText, CONTENT_LIMIT>,
 ) -> Result<HttpResponse, ApiError> {
     let from = query.with_body(None)?;
-    let authorize = api.services.assets.authorize_asset_write(&caller, Operation::ValidateFlow, *flow, from);
-    let body = body.read_authorized(authorize).await?;
+    let authorize = api.services.assets.preauthorize_asset_write(&caller, Operation::ValidateFlow, *flow, from);
+    let body = body.read_authorizing_large(authorize).await?;
     let problems = api.services.flows.validate_flow(&caller, *flow, from, body.into_inner().content_yaml).await?;
     let errors: Vec<FlowErrorView> = problems.iter().map(FlowErrorView::of).collect();
     Ok(ResourceResponse::ok(&FlowValidation { valid: errors.is_empty(), errors }).into_response())

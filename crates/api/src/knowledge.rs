@@ -298,8 +298,8 @@ pub(crate) async fn add_documents(
     body: DeferredBody<NewDocuments, CONTENT_LIMIT>,
 ) -> Result<HttpResponse, ApiError> {
     let authorize =
-        api.services.assets.authorize_asset_write(&caller, Operation::AddDocuments, *asset, query.query_workspace());
-    let body = body.read_authorized(authorize).await?;
+        api.services.assets.preauthorize_asset_write(&caller, Operation::AddDocuments, *asset, query.query_workspace());
+    let body = body.read_authorizing_large(authorize).await?;
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let NewDocuments { documents, workspace_id } = body.into_inner();
     let from = query.required(workspace_id)?;

@@ -33,7 +33,7 @@ mod runtime_info;
 pub mod seed;
 pub mod serve;
 mod share_link;
-mod system;
+mod system_clock_and_ids;
 pub mod telemetry;
 mod tenant;
 mod value_rules;

@@ -1,7 +1,7 @@
 //! The OpenAPI document, collected from the handlers.
 
 #[cfg(test)]
-mod body_bounds;
+mod body_bounds_tests;
 mod constraints;
 mod pages;
 mod response_headers;

@@ -12,7 +12,7 @@ use actix_web::{
     },
 };
 use fairway_domain::store::Revision;
-use fairway_operations::Idempotent;
+use fairway_operations::MaybeReplayed;
 use serde::Serialize;
 
 /// Initial buffer capacity that fits most responses, in bytes.
@@ -42,12 +42,12 @@ impl<'a, T: Serialize> ResourceResponse<'a, T> {
     }
 
     /// 201 with a new resource, or the status of the earlier request with the same idempotency key.
-    pub(crate) fn created<D>(done: &Idempotent<D>, view: &'a T, location: String) -> Result<Self, ApiError> {
+    pub(crate) fn created<D>(done: &MaybeReplayed<D>, view: &'a T, location: String) -> Result<Self, ApiError> {
         Ok(Self { location: Some(location), ..Self::idempotent(done, view, StatusCode::CREATED)? })
     }
 
     /// `fresh` with a resource, or the status of the earlier request with the same idempotency key.
-    pub(crate) fn idempotent<D>(done: &Idempotent<D>, view: &'a T, fresh: StatusCode) -> Result<Self, ApiError> {
+    pub(crate) fn idempotent<D>(done: &MaybeReplayed<D>, view: &'a T, fresh: StatusCode) -> Result<Self, ApiError> {
         let status = match done.replayed {
             None => fresh,
             Some(status) => StatusCode::from_u16(status).map_err(|_| ApiError::internal())?,

@@ -116,7 +116,7 @@ async fn caller(services: &Services, settings: &Settings, actor: &str) -> anyhow
         AuthMode::Local => IdentityMode::Local,
     };
     let claims = Claims { actor: ActorRef::parse(actor)?, groups: Vec::new(), tenant: None };
-    let request_id = crate::system::SystemIds.new_id().into();
+    let request_id = crate::system_clock_and_ids::SystemIds.new_id().into();
     services.identities.identify(mode, &claims, request_id).await.with_context(|| format!("failed to identify {actor}"))
 }
 

@@ -303,7 +303,7 @@ pub struct AuditEvent {
 
 /// A stored fact, sequenced or not.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct StoredFact {
+pub struct FoundFact {
     /// The kind of event.
     pub kind: String,
     /// The affected resource.
@@ -318,7 +318,7 @@ pub struct StoredFact {
 #[async_trait]
 pub trait AuditStore: Send + Sync {
     /// Finds a fact by its identifier.
-    async fn find(&self, scope: TenantScope, id: FactId) -> Result<Option<StoredFact>, StoreError>;
+    async fn find(&self, scope: TenantScope, id: FactId) -> Result<Option<FoundFact>, StoreError>;
     /// Lists sequenced events, newest first, optionally of one workspace. `visible_scopes` restricts the list to its scopes.
     async fn list(
         &self,

@@ -13,7 +13,7 @@ pub use artifact_maintenance::{Artifacts, CollectionReport, Discrepancy, Verific
 pub use impact::{BlastRadius, Hop, ImpactedRelease, ImpactedWorkload};
 
 use crate::{
-    Failure, Idempotent, Stores,
+    Failure, MaybeReplayed, Stores,
     access::{Operation, ScopeResolver, authorize},
     clock_and_ids::ClockAndIds,
     idempotency::{KeyedRequests, keyed_outcome},
@@ -128,7 +128,7 @@ impl Assets {
         caller: &Caller,
         draft: AssetDraft,
         key: Option<&RequestKey>,
-    ) -> Result<Idempotent<Asset>, Failure> {
+    ) -> Result<MaybeReplayed<Asset>, Failure> {
         let place = self.scope_resolver.position_for_new(caller, Operation::CreateAsset, draft.workspace_id).await?;
         let scope = authorize::authorize(caller, Operation::CreateAsset, &place)?;
         let (workspace_id, namespace_id) = home_of(&place)?;
@@ -174,7 +174,7 @@ impl Assets {
         from: Option<WorkspaceId>,
         draft: VersionDraft,
         key: Option<&RequestKey>,
-    ) -> Result<(Asset, Idempotent<AssetVersion>), Failure> {
+    ) -> Result<(Asset, MaybeReplayed<AssetVersion>), Failure> {
         let (scope, asset) = self.asset_from_optional(caller, Operation::CreateAssetVersion, asset_id, from).await?;
         let VersionDraft { content, label, change_note } = draft;
         let done = self.keyed_requests.idempotent(

@@ -1,7 +1,7 @@
 //! Flows: assets created from YAML. The store keeps the YAML text together with the content parsed from it.
 
 use crate::{
-    Failure, Idempotent, Stores,
+    Failure, MaybeReplayed, Stores,
     access::{Operation, ScopeResolver, authorize},
     asset::{Artifacts, Assets, check_not_reserved, home_of},
     blocking::{WorkDeadline, run_blocking},
@@ -129,7 +129,7 @@ impl Flows {
         caller: &Caller,
         new_flow: NewFlow,
         key: Option<&RequestKey>,
-    ) -> Result<Idempotent<FlowView>, Failure> {
+    ) -> Result<MaybeReplayed<FlowView>, Failure> {
         let place = self.scope_resolver.position_for_new(caller, Operation::CreateFlow, new_flow.workspace_id).await?;
         let scope = authorize::authorize(caller, Operation::CreateFlow, &place)?;
         let (workspace_id, namespace_id) = home_of(&place)?;
@@ -176,7 +176,7 @@ impl Flows {
         from: Option<WorkspaceId>,
         new_version: NewFlowVersion,
         key: Option<&RequestKey>,
-    ) -> Result<(Asset, Idempotent<FlowVersion>), Failure> {
+    ) -> Result<(Asset, MaybeReplayed<FlowVersion>), Failure> {
         let (scope, asset) = self.flow_from_optional(caller, Operation::CreateFlowVersion, id, from).await?;
         let done = self.keyed_requests.idempotent(
             scope,

@@ -54,26 +54,26 @@ impl Precondition {
 
 /// The result of an operation, and whether an earlier request with the same key committed it.
 #[derive(Clone, Debug)]
-pub struct Idempotent<T> {
+pub struct MaybeReplayed<T> {
     /// The resource as the caller may read it now.
     pub value: T,
     /// The status of the first response, if this one replays it.
     pub replayed: Option<u16>,
 }
 
-impl<T> Idempotent<T> {
+impl<T> MaybeReplayed<T> {
     pub(crate) const fn first(value: T) -> Self {
         Self { value, replayed: None }
     }
 
     /// Splits the resource from the replay status.
-    pub fn into_parts(self) -> (T, Idempotent<()>) {
-        (self.value, Idempotent { value: (), replayed: self.replayed })
+    pub fn into_parts(self) -> (T, MaybeReplayed<()>) {
+        (self.value, MaybeReplayed { value: (), replayed: self.replayed })
     }
 
     /// The same replay status with another value.
-    pub(crate) fn with_value<U>(self, value: U) -> Idempotent<U> {
-        Idempotent { value, replayed: self.replayed }
+    pub(crate) fn with_value<U>(self, value: U) -> MaybeReplayed<U> {
+        MaybeReplayed { value, replayed: self.replayed }
     }
 }
 
@@ -115,20 +115,20 @@ impl KeyedRequests {
         key: Option<&RequestKey>,
         effect: impl AsyncFnOnce() -> Result<T, Failure>,
         replay: impl AsyncFnOnce(Uuid) -> Result<T, Failure>,
-    ) -> Result<Idempotent<T>, Failure> {
+    ) -> Result<MaybeReplayed<T>, Failure> {
         if let Some(outcome) = self.earlier_outcome(scope, key).await? {
-            return Ok(Idempotent { value: replay(outcome.resource).await?, replayed: Some(outcome.status) });
+            return Ok(MaybeReplayed { value: replay(outcome.resource).await?, replayed: Some(outcome.status) });
         }
         match effect().await {
             Err(Failure::KeyTaken) => {
                 // A concurrent request with the same key has committed.
                 let outcome = self.earlier_outcome(scope, key).await?.ok_or(Failure::Contended)?;
-                Ok(Idempotent { value: replay(outcome.resource).await?, replayed: Some(outcome.status) })
+                Ok(MaybeReplayed { value: replay(outcome.resource).await?, replayed: Some(outcome.status) })
             }
             Err(failure) => self.replay_after_failure(scope, key, failure, replay).await,
             Ok(value) => {
                 self.context.notify_facts();
-                Ok(Idempotent::first(value))
+                Ok(MaybeReplayed::first(value))
             }
         }
     }
@@ -141,7 +141,7 @@ impl KeyedRequests {
         key: Option<&RequestKey>,
         failure: Failure,
         replay: impl AsyncFnOnce(Uuid) -> Result<T, Failure>,
-    ) -> Result<Idempotent<T>, Failure> {
+    ) -> Result<MaybeReplayed<T>, Failure> {
         let may_be_replay = matches!(
             failure,
             Failure::Conflict(_)
@@ -158,7 +158,7 @@ impl KeyedRequests {
         }
         match self.earlier_outcome(scope, key).await {
             Ok(Some(outcome)) => {
-                Ok(Idempotent { value: replay(outcome.resource).await?, replayed: Some(outcome.status) })
+                Ok(MaybeReplayed { value: replay(outcome.resource).await?, replayed: Some(outcome.status) })
             }
             // This request released its reservation, and another request reserved the key since.
             Ok(None) | Err(Failure::KeyInProgress) => Err(failure),

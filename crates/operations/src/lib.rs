@@ -33,6 +33,6 @@ mod wakeups;
 pub mod workload;
 
 pub use failure::{Failure, FieldProblem, RunRefusal, ToolRefusal};
-pub use idempotency::{Idempotent, Precondition};
+pub use idempotency::{MaybeReplayed, Precondition};
 pub use sequencer_wakeup::SequencerWakeup;
 pub use services::{Gateways, Services, Settings, Stores};

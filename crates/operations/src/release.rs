@@ -21,7 +21,7 @@ pub(crate) use transition::MAX_CONFLICTS;
 pub use transition::{Transition, TransitionResult};
 
 use crate::{
-    Failure, Idempotent, Precondition, Stores,
+    Failure, MaybeReplayed, Precondition, Stores,
     access::{Identities, Operation, ScopeResolver, authorize},
     asset::{Artifacts, Assets},
     clock_and_ids::ClockAndIds,
@@ -152,7 +152,7 @@ impl Releases {
         caller: &Caller,
         draft: ReleaseDraft,
         key: Option<&RequestKey>,
-    ) -> Result<Idempotent<ReleaseWithDeployment>, Failure> {
+    ) -> Result<MaybeReplayed<ReleaseWithDeployment>, Failure> {
         let (scope, workload) =
             self.workloads.authorize_workload(caller, Operation::CreateRelease, draft.workload_id).await?;
         let place = position_of(caller, &workload);
@@ -256,7 +256,7 @@ impl Releases {
         version: AssetVersionId,
         role: AssetKind,
         key: Option<&RequestKey>,
-    ) -> Result<Idempotent<(Release, Binding)>, Failure> {
+    ) -> Result<MaybeReplayed<(Release, Binding)>, Failure> {
         let (scope, place, _) = self.authorize_release(caller, Operation::BindVersion, id).await?;
         self.keyed_requests
             .idempotent(
@@ -347,7 +347,7 @@ impl Releases {
         note: Option<Note>,
         expected: &Precondition,
         key: Option<&RequestKey>,
-    ) -> Result<Idempotent<(Release, Approval)>, Failure> {
+    ) -> Result<MaybeReplayed<(Release, Approval)>, Failure> {
         let (scope, place, first) = self.authorize_release(caller, Operation::ReviewRelease, id).await?;
         self.keyed_requests
             .idempotent(

@@ -3,7 +3,7 @@
 mod rollout_controller;
 
 use crate::{
-    Failure, Idempotent, Precondition, Stores,
+    Failure, MaybeReplayed, Precondition, Stores,
     access::Operation,
     clock_and_ids::ClockAndIds,
     idempotency::{KeyedRequests, keyed_outcome},
@@ -105,7 +105,7 @@ impl Rollouts {
         id: ReleaseId,
         expected: &Precondition,
         key: Option<&RequestKey>,
-    ) -> Result<Idempotent<AdvanceResult>, Failure> {
+    ) -> Result<MaybeReplayed<AdvanceResult>, Failure> {
         let (scope, _, first) = self.releases.authorize_release(caller, Operation::AdvanceRollout, id).await?;
         self.keyed_requests
             .idempotent(

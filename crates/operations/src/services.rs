@@ -250,7 +250,7 @@ impl Services {
 
     /// Returns the same operations over other connections: caches and wakeups stay shared.
     #[must_use]
-    pub fn with_stores(&self, stores: Stores) -> Self {
+    pub fn sharing_caches_over(&self, stores: Stores) -> Self {
         Self::assemble(stores, self.shared.clone())
     }
 

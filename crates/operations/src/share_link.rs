@@ -1,7 +1,7 @@
 //! Share links: creating, listing, revoking and verifying them.
 
 use crate::{
-    Failure, Idempotent, Settings, Stores,
+    Failure, MaybeReplayed, Settings, Stores,
     access::{Claims, Operation},
     clock_and_ids::ClockAndIds,
     idempotency::{KeyedRequests, MAX_ATTEMPTS, keyed_outcome},
@@ -136,7 +136,7 @@ impl ShareLinks {
         workload: WorkloadId,
         terms: ShareTerms,
         key: Option<&RequestKey>,
-    ) -> Result<Idempotent<CreatedLink>, Failure> {
+    ) -> Result<MaybeReplayed<CreatedLink>, Failure> {
         let (scope, workload) = self.workloads.authorize_workload(caller, Operation::CreateShareLink, workload).await?;
         self.keyed_requests
             .idempotent(

@@ -1,7 +1,7 @@
 //! Tenants and workspaces.
 
 use crate::{
-    Failure, Idempotent, Precondition, Settings, Stores,
+    Failure, MaybeReplayed, Precondition, Settings, Stores,
     access::{
         Operation,
         authorize::{authorize, authorize_tenant, authorize_tenant_view},
@@ -72,7 +72,7 @@ impl Tenants {
         slug: &str,
         name: &str,
         key: Option<&RequestKey>,
-    ) -> Result<Idempotent<Tenant>, Failure> {
+    ) -> Result<MaybeReplayed<Tenant>, Failure> {
         let scope = authorize(caller, Operation::CreateTenant, &ResourcePosition::INSTALLATION)?;
         self.keyed_requests
             .idempotent(
@@ -176,7 +176,7 @@ impl Tenants {
         name: &str,
         namespace: &str,
         key: Option<&RequestKey>,
-    ) -> Result<Idempotent<Workspace>, Failure> {
+    ) -> Result<MaybeReplayed<Workspace>, Failure> {
         let scope = authorize(caller, Operation::CreateWorkspace, &ResourcePosition::tenant(caller.tenant))?;
         self.keyed_requests
             .idempotent(

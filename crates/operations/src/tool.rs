@@ -18,7 +18,7 @@ use std::time::Duration;
 
 /// Settings of a deployment that apply to runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct DeploymentSettings {
+pub struct DeploymentRunSettings {
     /// Where runs execute.
     pub dispatch: DispatchPolicy,
     /// How long a synchronous run may block its caller.
@@ -60,10 +60,10 @@ impl Executions {
         caller: &Caller,
         operation: Operation,
         workspace: WorkspaceId,
-    ) -> Result<DeploymentSettings, Failure> {
+    ) -> Result<DeploymentRunSettings, Failure> {
         self.scope_resolver.authorize_list_of(caller, operation, Some(workspace)).await?;
         let settings = &self.settings;
-        Ok(DeploymentSettings {
+        Ok(DeploymentRunSettings {
             dispatch: settings.dispatch,
             sync_wait: settings.sync_wait,
             execution_deadline: settings.execution_deadline,

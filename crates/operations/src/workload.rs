@@ -1,7 +1,7 @@
 //! Workloads.
 
 use crate::{
-    Failure, Idempotent, Precondition, Stores,
+    Failure, MaybeReplayed, Precondition, Stores,
     access::{Operation, ScopeResolver, authorize},
     clock_and_ids::ClockAndIds,
     execution::run_access,
@@ -131,7 +131,7 @@ impl Workloads {
         caller: &Caller,
         draft: WorkloadDraft,
         key: Option<&RequestKey>,
-    ) -> Result<Idempotent<Workload>, Failure> {
+    ) -> Result<MaybeReplayed<Workload>, Failure> {
         let place = self.scope_resolver.position_for_new(caller, Operation::CreateWorkload, draft.workspace_id).await?;
         let scope = authorize::authorize(caller, Operation::CreateWorkload, &place)?;
         let home = place.workspace.zip(place.namespace);

@@ -15,7 +15,7 @@ use fairway_domain::{
         ports::ReleaseWithDeployment,
         reference::FrozenReference,
         review::{Approval, Verdict},
-        rollback::ReleaseArtifact,
+        rollback::ReleaseEvidenceDocument,
     },
     rollout::{AdvanceMode, HoldReason, Rollout, RolloutPlan, RolloutRecord, RolloutStatus},
     slug::Slug,
@@ -297,7 +297,7 @@ impl<'a> ReferenceRows<'a> {
 pub(super) const ARTIFACT_COLUMNS: &str =
     "release_id, artifact_id, artifact_kind, content, checksum, created_at, created_by";
 
-pub(super) fn artifact(row: &Row) -> Result<ReleaseArtifact, StoreError> {
+pub(super) fn artifact(row: &Row) -> Result<ReleaseEvidenceDocument, StoreError> {
     let stored = StoredArtifact {
         artifact_id: row.column("artifact_id")?,
         release_id: row.column("release_id")?,
@@ -324,8 +324,8 @@ pub(super) struct StoredArtifact {
 }
 
 impl StoredArtifact {
-    pub(super) fn into_value(self) -> Result<ReleaseArtifact, StoreError> {
-        Ok(ReleaseArtifact {
+    pub(super) fn into_value(self) -> Result<ReleaseEvidenceDocument, StoreError> {
+        Ok(ReleaseEvidenceDocument {
             artifact_id: self.artifact_id.into(),
             release_id: self.release_id.into(),
             kind: self.artifact_kind,

@@ -8,7 +8,7 @@ mod release;
 mod resolve_unknown;
 mod review;
 mod share_link;
-mod tenant;
+mod tenant_and_access;
 
 use crate::fixture::{Fixture, acceptance, denied, new_workload, queued, scope, script, slug, stamp};
 use asset::{archive, asset, asset_grant, deletable_workspace, end_of_asset_grant, flow, lifecycle_move, version};
@@ -26,7 +26,7 @@ use fairway_domain::{
 };
 use fairway_postgres::Database;
 use std::{pin::Pin, sync::Arc};
-use tenant::{
+use tenant_and_access::{
     end_of_grant, end_of_principal_binding, first_principal_binding, grant, new_tenant, new_workspace,
     principal_binding, settings,
 };

@@ -2,7 +2,7 @@
 
 use crate::{
     metadata,
-    sanitize::{sanitize, sanitize_call},
+    replace_nul::{replace_nul, replace_nul_in_call},
 };
 use fairway_domain::execution::provider::{Completion, ProviderError, ProviderFailure, ToolCall};
 use serde::Deserialize;
@@ -81,8 +81,8 @@ struct ResponseMetadata {
 impl ResponseMetadata {
     fn completion(self, text: String, tool_calls: Vec<ToolCall>, provider: &str) -> Completion {
         Completion {
-            text: sanitize(text),
-            tool_calls: tool_calls.into_iter().map(sanitize_call).collect(),
+            text: replace_nul(text),
+            tool_calls: tool_calls.into_iter().map(replace_nul_in_call).collect(),
             tokens_in: self.usage.input_total(),
             tokens_out: self.usage.output_tokens.unwrap_or(0),
             metadata: metadata::of(provider, self.model, self.stop_reason),
@@ -209,7 +209,7 @@ impl StreamedResponse {
             | Event::ContentBlockDelta { index: _, delta: Delta::Unknown }
             | Event::Unknown => None,
         };
-        let part = part.filter(|part| !part.is_empty()).map(sanitize);
+        let part = part.filter(|part| !part.is_empty()).map(replace_nul);
         self.text.push_str(part.as_deref().unwrap_or_default());
         Ok(part)
     }

@@ -2,7 +2,7 @@
 
 use crate::{
     failure, metadata,
-    sanitize::{sanitize, sanitize_call},
+    replace_nul::{replace_nul, replace_nul_in_call},
 };
 use fairway_domain::execution::provider::{Completion, Embeddings, ProviderError, ProviderFailure, ToolCall};
 use fairway_egress::StatusCode;
@@ -91,8 +91,8 @@ impl ResponseMetadata {
         }
         let usage = self.usage.unwrap_or_default();
         Ok(Completion {
-            text: sanitize(text),
-            tool_calls: calls.into_iter().map(sanitize_call).collect(),
+            text: replace_nul(text),
+            tool_calls: calls.into_iter().map(replace_nul_in_call).collect(),
             tokens_in: usage.prompt_tokens.unwrap_or_default(),
             tokens_out: usage.completion_tokens.unwrap_or_default(),
             metadata: metadata::of(provider, self.model, self.finish_reason),
@@ -183,7 +183,7 @@ impl StreamedResponse {
                 call.arguments.push_str(&arguments.unwrap_or_default());
             }
         }
-        let part = choice.delta.content.or(choice.delta.refusal).filter(|part| !part.is_empty()).map(sanitize);
+        let part = choice.delta.content.or(choice.delta.refusal).filter(|part| !part.is_empty()).map(replace_nul);
         self.text.push_str(part.as_deref().unwrap_or_default());
         Ok(part)
     }

@@ -15,7 +15,7 @@ use fairway_domain::{
     generator::{Description, MAX_DESCRIPTION},
     id::WorkspaceId,
 };
-use fairway_operations::Idempotent;
+use fairway_operations::MaybeReplayed;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
@@ -95,6 +95,6 @@ pub(crate) async fn generate_asset_draft(
         warnings: draft.warnings.into_iter().map(VersionWarning::of).collect(),
         generation_id: draft.generation_id.uuid(),
     };
-    let done = Idempotent { value: (), replayed: draft.replayed.then_some(StatusCode::OK.as_u16()) };
+    let done = MaybeReplayed { value: (), replayed: draft.replayed.then_some(StatusCode::OK.as_u16()) };
     Ok(ResourceResponse::idempotent(&done, &view, StatusCode::OK)?.into_response())
 }

@@ -11,7 +11,7 @@ use crate::{
 };
 use actix_web::{HttpResponse, http::StatusCode, post, web};
 use fairway_domain::{asset::Asset, id::AssetId};
-use fairway_operations::Idempotent;
+use fairway_operations::MaybeReplayed;
 use serde::Deserialize;
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -25,7 +25,7 @@ pub(crate) struct AssetMove {
     workspace_id: Option<Uuid>,
 }
 
-fn lifecycle_response(done: &Idempotent<Asset>) -> Result<HttpResponse, ApiError> {
+fn lifecycle_response(done: &MaybeReplayed<Asset>) -> Result<HttpResponse, ApiError> {
     let view = AssetView::of(&done.value);
     Ok(ResourceResponse::idempotent(done, &view, StatusCode::OK)?.with_etag(done.value.revision).into_response())
 }

@@ -163,7 +163,7 @@ impl<T: DeserializeOwned + Validate, const LIMIT: usize> DeferredBody<T, LIMIT> 
     ///
     /// # Errors
     /// The error of `authorize`, and those of [`Body`].
-    pub async fn read_authorized(
+    pub async fn read_authorizing_large(
         mut self,
         authorize: impl Future<Output = Result<(), Failure>>,
     ) -> Result<Body<T, LIMIT>, ApiError> {

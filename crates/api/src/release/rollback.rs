@@ -22,7 +22,7 @@ use fairway_domain::{
     note::MAX_NOTE_CHARS,
     release::{
         ReleaseRefusal,
-        rollback::{ReleaseArtifact, ReturnedLane, check_reason},
+        rollback::{ReleaseEvidenceDocument, ReturnedLane, check_reason},
     },
 };
 use fairway_operations::release::RollbackResult;
@@ -121,7 +121,7 @@ pub(crate) struct ArtifactView {
 }
 
 impl ArtifactView {
-    fn of(artifact: &ReleaseArtifact) -> Self {
+    fn of(artifact: &ReleaseEvidenceDocument) -> Self {
         Self {
             artifact_id: artifact.artifact_id.uuid(),
             release_id: artifact.release_id.uuid(),

@@ -15,7 +15,7 @@ mod database_outage;
 mod drain;
 mod faulty_postgres;
 mod fleet;
-mod generator;
+mod generator_provisioning;
 mod hostile_content;
 mod idle_connections;
 mod managed_postgres;

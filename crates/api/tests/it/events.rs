@@ -3,7 +3,7 @@
 use crate::{
     dispatch::{async_run, execution_path},
     execution::{run, wait_until_ended},
-    public::create_public_workload,
+    public_workloads::create_public_workload,
 };
 use fairway_testkit::{
     Behaviour, FaultProxy, ProxyFault, StubProvider, TestApp,

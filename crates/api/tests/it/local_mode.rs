@@ -1,6 +1,6 @@
 //! Local mode trusts requests from this machine, and treats requests that a proxy forwards as anonymous.
 
-use crate::{public::create_public_workload, share_link::create_link};
+use crate::{public_workloads::create_public_workload, share_link::create_link};
 use fairway_testkit::{
     TestApp,
     app::{Builder, Client, Request},

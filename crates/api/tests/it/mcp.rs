@@ -167,7 +167,7 @@ async fn rejects_cursors_that_are_not_strings() {
 #[tokio::test]
 async fn serves_anonymous_callers_in_the_tenant_of_their_host() {
     let app = crate::local_mode::exposed_server().start().await;
-    let here = crate::public::create_public_workload(&app, "main").await;
+    let here = crate::public_workloads::create_public_workload(&app, "main").await;
     let abroad = WorkspaceFixture::in_other_tenant(&app).await;
     let theirs = abroad.fixtures.active_workload("main").await;
     let public = json!({ "interface_config": { "presentation_mode": "form", "access_mode": "public",

@@ -201,7 +201,7 @@ async fn responses_to_identified_callers_have_server_timing() {
 #[tokio::test]
 async fn omits_server_timing_for_refusals_and_guests() {
     let app = TestApp::start().await;
-    let workload = crate::public::create_public_workload(&app, "main").await;
+    let workload = crate::public_workloads::create_public_workload(&app, "main").await;
     let link = crate::share_link::create_link(&app, &workload, json!({})).await;
     let page = "/v1/workloads/by-slug/main";
     assert!(app.get(page).await.header("server-timing").is_some());

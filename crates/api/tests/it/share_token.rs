@@ -7,7 +7,7 @@ use crate::{
         active_echo_workload, create_link, create_shared_workload, links_path, query_number, run_request,
         set_access_mode, use_count,
     },
-    token_scan::{TokenScanner, dump_database, token_spellings},
+    token_scanner::{TokenScanner, dump_database, token_spellings},
 };
 use fairway_testkit::{
     TestApp,

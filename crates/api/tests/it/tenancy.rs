@@ -139,7 +139,7 @@ async fn platform_operators_assign_public_hosts_within_bounds() {
     let abroad = app.fixtures().tenant("abroad").await;
     let stolen = format!("INSERT INTO tenant_public_host (tenant_id, host) VALUES ('{abroad}', '127.0.0.1')");
     owner.execute(&stolen, &[]).await.unwrap();
-    let workload = crate::public::create_public_workload(&app, "main").await;
+    let workload = crate::public_workloads::create_public_workload(&app, "main").await;
     app.get(format!("/v1/workloads/by-slug/{}", workload.slug)).as_actor("anonymous").await.expect(200);
 }
 

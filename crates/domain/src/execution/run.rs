@@ -14,7 +14,7 @@ mod interruption;
 mod lineage;
 mod memory;
 mod model_call;
-mod model_request_payload;
+mod model_request_hook_payload;
 mod obligation;
 mod reservation;
 mod schema_check;

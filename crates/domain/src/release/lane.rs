@@ -1,6 +1,6 @@
 //! Lanes and their holders.
 
-use super::{Release, State, rollback::ReleaseArtifact};
+use super::{Release, State, rollback::ReleaseEvidenceDocument};
 use crate::{
     id::{ReleaseId, WorkloadId},
     slug::Slug,
@@ -321,7 +321,7 @@ pub struct DeploymentChangeRecord {
     /// The reason, for the history.
     pub reason: MoveReason,
     /// The evidence document, if any.
-    pub evidence: Option<ReleaseArtifact>,
+    pub evidence: Option<ReleaseEvidenceDocument>,
     /// The fact of the change.
     pub fact: crate::audit::Fact,
 }

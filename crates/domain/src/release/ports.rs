@@ -5,7 +5,7 @@ use super::{
     lane::{Deployment, DeploymentChange, LaneHistoryEntry},
     recommendation::EndedRuns,
     review::{Approval, ReviewedRelease},
-    rollback::ReleaseArtifact,
+    rollback::ReleaseEvidenceDocument,
 };
 use crate::{
     access::rights::VisibleScopes,
@@ -169,14 +169,14 @@ pub trait DeploymentStore: Send + Sync {
         scope: TenantScope,
         release: ReleaseId,
         artifact: ArtifactId,
-    ) -> Result<Option<ReleaseArtifact>, StoreError>;
+    ) -> Result<Option<ReleaseEvidenceDocument>, StoreError>;
     /// A page of a release's artifacts, newest first.
     async fn list_artifacts(
         &self,
         scope: TenantScope,
         release: ReleaseId,
         page: PageRequest,
-    ) -> Result<Page<ReleaseArtifact>, StoreError>;
+    ) -> Result<Page<ReleaseEvidenceDocument>, StoreError>;
     /// The number of failures among the newest ended runs of a release.
     async fn ended_runs(&self, scope: TenantScope, release: ReleaseId, newest: u32) -> Result<EndedRuns, StoreError>;
     /// A page of releases that hold lanes, across tenants, in stable order after the given one.

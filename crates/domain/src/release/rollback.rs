@@ -24,7 +24,7 @@ use std::{cmp::Reverse, collections::BTreeSet};
 
 /// An evidence document of a release.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ReleaseArtifact {
+pub struct ReleaseEvidenceDocument {
     /// Its identifier.
     pub artifact_id: ArtifactId,
     /// The release.
@@ -41,7 +41,7 @@ pub struct ReleaseArtifact {
     pub created_by: ActorRef,
 }
 
-impl ReleaseArtifact {
+impl ReleaseEvidenceDocument {
     /// Verifies the content against its stored checksum.
     ///
     /// # Errors
@@ -114,7 +114,7 @@ pub fn lanes_by_recency(moves: &[LaneHistoryEntry], deployment: &Deployment, rel
 }
 
 /// A lane and the earlier holder to which it returns.
-pub type LaneRollback<'a> = (Lane, &'a Release);
+pub type LaneRollbackTarget<'a> = (Lane, &'a Release);
 
 impl Release {
     /// Whether a lane can return to this release: it held lanes and is not retired.
@@ -132,7 +132,7 @@ impl Release {
     /// When the release holds no lanes, an earlier holder is not eligible, or the reason is invalid.
     pub fn roll_back(
         &self,
-        rollbacks: &[LaneRollback<'_>],
+        rollbacks: &[LaneRollbackTarget<'_>],
         deployment: &Deployment,
         artifact_id: ArtifactId,
         reason: &str,
@@ -146,7 +146,7 @@ impl Release {
             | State::Superseded { .. }
             | State::Retired { .. } => return Err(self.invalid_transition(deployment)),
         };
-        let possible = |(lane, to): &LaneRollback<'_>| {
+        let possible = |(lane, to): &LaneRollbackTarget<'_>| {
             deployment.holder(*lane) == Some(self.release_id)
                 && to.is_rollback_target()
                 && to.release_id != self.release_id
@@ -212,9 +212,9 @@ impl Release {
         artifact_id: ArtifactId,
         record: &RollbackRecord,
         stamp: &Stamp,
-    ) -> Result<ReleaseArtifact, CanonicalRefusal> {
+    ) -> Result<ReleaseEvidenceDocument, CanonicalRefusal> {
         let content = Canonical::of(&json!(record))?;
-        Ok(ReleaseArtifact {
+        Ok(ReleaseEvidenceDocument {
             artifact_id,
             release_id: self.release_id,
             kind: MoveReason::Rollback.as_str().to_owned(),

@@ -2,7 +2,7 @@
 
 use super::Operation;
 use crate::{
-    Failure, Idempotent, Stores,
+    Failure, MaybeReplayed, Stores,
     clock_and_ids::ClockAndIds,
     idempotency::{KeyedRequests, MAX_ATTEMPTS, keyed_outcome},
     services::{CommonOperations, SharedState},
@@ -83,7 +83,7 @@ impl PrincipalBindings {
         workload: WorkloadId,
         wanted: RequestedBinding,
         key: Option<&RequestKey>,
-    ) -> Result<Idempotent<PrincipalBinding>, Failure> {
+    ) -> Result<MaybeReplayed<PrincipalBinding>, Failure> {
         let (scope, workload) =
             self.workloads.authorize_workload(caller, Operation::SetPrincipalBinding, workload).await?;
         self.keyed_requests

@@ -2,7 +2,7 @@
 
 use super::{Operation, authorize};
 use crate::{
-    Failure, Idempotent, Stores,
+    Failure, MaybeReplayed, Stores,
     access::ScopeResolver,
     clock_and_ids::ClockAndIds,
     idempotency::{KeyedRequests, keyed_outcome},
@@ -85,7 +85,7 @@ impl RoleBindings {
         caller: &Caller,
         new: RoleBindingDraft,
         key: Option<&RequestKey>,
-    ) -> Result<Idempotent<RoleBinding>, Failure> {
+    ) -> Result<MaybeReplayed<RoleBinding>, Failure> {
         let scope = TenantScope::for_caller(caller);
         let place = self.manageable_position(caller, &new.scope).await?;
         self.keyed_requests

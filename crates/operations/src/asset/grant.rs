@@ -1,6 +1,6 @@
 //! Asset grants: granting and revoking access to assets.
 
-use crate::{Failure, Idempotent, access::Operation, asset::Assets, idempotency::keyed_outcome};
+use crate::{Failure, MaybeReplayed, access::Operation, asset::Assets, idempotency::keyed_outcome};
 use fairway_domain::{
     access::{Caller, GrantScope},
     asset::grant::{AssetGrant, Grantee},
@@ -38,7 +38,7 @@ impl Assets {
         from: WorkspaceId,
         grantee: Grantee,
         key: Option<&RequestKey>,
-    ) -> Result<Idempotent<AssetGrant>, Failure> {
+    ) -> Result<MaybeReplayed<AssetGrant>, Failure> {
         let (scope, asset) = self.asset_from(caller, Operation::CreateAssetGrant, id, from).await?;
         self.keyed_requests
             .idempotent(

@@ -1,7 +1,7 @@
 //! The lifecycle of assets: activate, retire, archive.
 
 use crate::{
-    Failure, Idempotent, Precondition,
+    Failure, MaybeReplayed, Precondition,
     access::Operation,
     asset::Assets,
     idempotency::{MAX_ATTEMPTS, keyed_outcome},
@@ -56,7 +56,7 @@ impl Assets {
         from: WorkspaceId,
         expected: &Precondition,
         key: Option<&RequestKey>,
-    ) -> Result<Idempotent<Asset>, Failure> {
+    ) -> Result<MaybeReplayed<Asset>, Failure> {
         self.change_lifecycle(caller, LifecycleCommand::Activate, id, from, expected, key).await
     }
 
@@ -71,7 +71,7 @@ impl Assets {
         from: WorkspaceId,
         expected: &Precondition,
         key: Option<&RequestKey>,
-    ) -> Result<Idempotent<Asset>, Failure> {
+    ) -> Result<MaybeReplayed<Asset>, Failure> {
         self.change_lifecycle(caller, LifecycleCommand::Retire, id, from, expected, key).await
     }
 
@@ -87,7 +87,7 @@ impl Assets {
         from: WorkspaceId,
         expected: &Precondition,
         key: Option<&RequestKey>,
-    ) -> Result<Idempotent<Asset>, Failure> {
+    ) -> Result<MaybeReplayed<Asset>, Failure> {
         self.change_lifecycle(caller, LifecycleCommand::Archive, id, from, expected, key).await
     }
 
@@ -99,7 +99,7 @@ impl Assets {
         from: WorkspaceId,
         expected: &Precondition,
         key: Option<&RequestKey>,
-    ) -> Result<Idempotent<Asset>, Failure> {
+    ) -> Result<MaybeReplayed<Asset>, Failure> {
         let (scope, _) = self.asset_from(caller, command.operation(), id, from).await?;
         self.keyed_requests
             .idempotent(

@@ -117,7 +117,7 @@ impl Assets {
     ///
     /// # Errors
     /// As the operation itself.
-    pub async fn authorize_asset_write(
+    pub async fn preauthorize_asset_write(
         &self,
         caller: &Caller,
         operation: Operation,

@@ -6,7 +6,7 @@ use super::{
     evidence::Ownership,
 };
 use crate::{
-    Failure, Idempotent, RunRefusal, Settings, Stores,
+    Failure, MaybeReplayed, RunRefusal, Settings, Stores,
     access::{Operation, ScopeResolver, authorize},
     clock_and_ids::ClockAndIds,
     execution::{engine::RunEngine, evidence::ExecutionReader, review::Reviews},
@@ -88,7 +88,7 @@ impl Cancellations {
         id: ExecutionId,
         token: Option<&TokenHash>,
         key: Option<&RequestKey>,
-    ) -> Result<Idempotent<ExecutionDetail>, Failure> {
+    ) -> Result<MaybeReplayed<ExecutionDetail>, Failure> {
         let scope = TenantScope::for_caller(caller);
         let (RunState { execution, .. }, own) =
             self.execution_reader.state_as(caller, id, token, Operation::ReadExecution).await?;

@@ -2,7 +2,7 @@
 
 use super::ExecutionDetail;
 use crate::{
-    Failure, Idempotent, Stores,
+    Failure, MaybeReplayed, Stores,
     access::{Operation, authorize},
     clock_and_ids::ClockAndIds,
     execution::evidence::{ExecutionReader, Ownership},
@@ -66,7 +66,7 @@ impl UnknownOutcomes {
         settled: Resolution,
         note: Option<&Note>,
         key: Option<&RequestKey>,
-    ) -> Result<Idempotent<ExecutionDetail>, Failure> {
+    ) -> Result<MaybeReplayed<ExecutionDetail>, Failure> {
         let (RunState { execution, .. }, own) =
             self.execution_reader.state_as(caller, id, None, Operation::ReadExecution).await?;
         let place = self.execution_reader.position_of_run(caller, &execution).await?;

@@ -2,7 +2,7 @@
 
 use super::{ExecutionDetail, evidence::Ownership};
 use crate::{
-    Failure, Idempotent, Stores,
+    Failure, MaybeReplayed, Stores,
     access::{Operation, authorize},
     clock_and_ids::ClockAndIds,
     execution::evidence::ExecutionReader,
@@ -98,7 +98,7 @@ impl Reviews {
         verdict: AnswerVerdict,
         note: Option<&Note>,
         key: Option<&RequestKey>,
-    ) -> Result<Idempotent<ExecutionDetail>, Failure> {
+    ) -> Result<MaybeReplayed<ExecutionDetail>, Failure> {
         let (RunState { execution, .. }, own) =
             self.execution_reader.state_as(caller, id, None, Operation::ReadExecution).await?;
         let scope = self.authorize_review(caller, &execution, own, Operation::ReviewExecution).await?;

@@ -4,7 +4,7 @@
 //! resources are looked up after a conflict; other steps use idempotency keys.
 
 use crate::{
-    Failure, Idempotent, Precondition,
+    Failure, MaybeReplayed, Precondition,
     asset::VersionDraft,
     generator::{Generators, Provisioning},
     release::{ReleaseDraft, Transition},
@@ -198,7 +198,7 @@ impl Generators {
         }
         let draft = VersionDraft { content, label: Some(label.clone()), change_note: None };
         match self.assets.create_asset_version(maker, asset.asset_id, None, draft, None).await {
-            Ok((_, Idempotent { value: version, .. })) => Ok(version.asset_version_id),
+            Ok((_, MaybeReplayed { value: version, .. })) => Ok(version.asset_version_id),
             Err(Failure::Conflict(Conflict::DuplicateVersionLabel)) => {
                 let found = self.asset_store.find_by_slug(scope, &slug, Some(&label)).await?;
                 let version = found.and_then(|(_, version)| version);

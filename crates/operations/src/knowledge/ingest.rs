@@ -3,7 +3,7 @@
 
 use super::invalid_base;
 use crate::{
-    Failure, Idempotent,
+    Failure, MaybeReplayed,
     access::{Operation, authorize},
     blocking::{WorkDeadline, busy, run_blocking},
     idempotency::{keyed_outcome, read_after_commit},
@@ -94,7 +94,7 @@ impl KnowledgeBases {
         from: WorkspaceId,
         drafts: Vec<DocumentDraft>,
         key: Option<&RequestKey>,
-    ) -> Result<Idempotent<IngestReport>, Failure> {
+    ) -> Result<MaybeReplayed<IngestReport>, Failure> {
         let (scope, asset) = self.assets.asset_from(caller, Operation::AddDocuments, id, from).await?;
         let ingest_id: IngestId = self.context.new_id();
         self.keyed_requests

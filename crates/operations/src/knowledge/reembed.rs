@@ -2,7 +2,7 @@
 
 use super::ingest::with_embed_timeout;
 use crate::{
-    Failure, Idempotent,
+    Failure, MaybeReplayed,
     access::Operation,
     idempotency::{MAX_ATTEMPTS, keyed_outcome, read_after_commit},
     knowledge::KnowledgeBases,
@@ -61,7 +61,7 @@ impl KnowledgeBases {
         from: WorkspaceId,
         limit: ChunkLimit,
         key: Option<&RequestKey>,
-    ) -> Result<Idempotent<ReembeddingReport>, Failure> {
+    ) -> Result<MaybeReplayed<ReembeddingReport>, Failure> {
         let (scope, asset) = self.assets.asset_from(caller, Operation::ReembedDocuments, id, from).await?;
         let ingest_id: IngestId = self.context.new_id();
         let replay = async |ingest: Uuid| self.reembedding_report(scope, &asset, ingest.into()).await;
@@ -87,9 +87,9 @@ impl KnowledgeBases {
         // A concurrent request with the same key may have embedded the last chunks. Its outcome is then the
         // response.
         if let Some(earlier) = self.keyed_requests.earlier_outcome(scope, key).await? {
-            return Ok(Idempotent { value: replay(earlier.resource).await?, replayed: Some(earlier.status) });
+            return Ok(MaybeReplayed { value: replay(earlier.resource).await?, replayed: Some(earlier.status) });
         }
-        Ok(Idempotent::first(self.unchanged_report(scope, &asset).await?))
+        Ok(MaybeReplayed::first(self.unchanged_report(scope, &asset).await?))
     }
 
     /// The report of a request that found no stale chunk.

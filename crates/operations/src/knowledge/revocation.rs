@@ -1,7 +1,7 @@
 //! Revocation of access contracts.
 
 use crate::{
-    Failure, Idempotent,
+    Failure, MaybeReplayed,
     access::Operation,
     idempotency::{keyed_outcome, read_after_commit},
     knowledge::KnowledgeBases,
@@ -34,7 +34,7 @@ impl KnowledgeBases {
         contract_id: &str,
         reason: &str,
         key: Option<&RequestKey>,
-    ) -> Result<Idempotent<ContractRevocation>, Failure> {
+    ) -> Result<MaybeReplayed<ContractRevocation>, Failure> {
         let (scope, asset) = self.assets.asset_from(caller, Operation::RevokeContract, id, from).await?;
         match check_accepts_documents(&asset) {
             // Contracts of retired and archived knowledge bases can be revoked too.
@@ -49,7 +49,7 @@ impl KnowledgeBases {
         );
         match done.await {
             // Another request without this key has revoked it.
-            Err(Failure::Contended) => Ok(Idempotent::first(self.find_revocation(scope, id, contract_id).await?)),
+            Err(Failure::Contended) => Ok(MaybeReplayed::first(self.find_revocation(scope, id, contract_id).await?)),
             done => done,
         }
     }

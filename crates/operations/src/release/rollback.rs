@@ -1,7 +1,7 @@
 //! Rollback of releases, the rollback documents, and the recommendation.
 
 use super::transition::MAX_CONFLICTS;
-use crate::{Failure, Idempotent, Precondition, access::Operation, idempotency::keyed_outcome, release::Releases};
+use crate::{Failure, MaybeReplayed, Precondition, access::Operation, idempotency::keyed_outcome, release::Releases};
 use fairway_domain::{
     access::Caller,
     asset::Lifecycle,
@@ -12,7 +12,7 @@ use fairway_domain::{
         lane::{Lane, LaneHistoryEntry},
         ports::ReleaseWithDeployment,
         recommendation::Recommendation,
-        rollback::{ReleaseArtifact, ReturnedLane, RollbackRecord, earlier_holders, lanes_by_recency},
+        rollback::{ReleaseEvidenceDocument, ReturnedLane, RollbackRecord, earlier_holders, lanes_by_recency},
     },
     slug::Slug,
     store::{CommitError, Page, PageRequest},
@@ -48,7 +48,7 @@ impl Releases {
         reason: &str,
         expected: &Precondition,
         key: Option<&RequestKey>,
-    ) -> Result<Idempotent<RollbackResult>, Failure> {
+    ) -> Result<MaybeReplayed<RollbackResult>, Failure> {
         let (scope, _, first) = self.authorize_release(caller, Operation::RollBackRelease, id).await?;
         let workspace = first.release.workspace_id;
         self.keyed_requests
@@ -174,7 +174,7 @@ impl Releases {
         caller: &Caller,
         id: ReleaseId,
         page: PageRequest,
-    ) -> Result<Page<ReleaseArtifact>, Failure> {
+    ) -> Result<Page<ReleaseEvidenceDocument>, Failure> {
         let (scope, _, _) = self.authorize_release(caller, Operation::ListReleaseArtifacts, id).await?;
         Ok(self.deployment_store.list_artifacts(scope, id, page).await?)
     }
@@ -189,7 +189,7 @@ impl Releases {
         caller: &Caller,
         id: ReleaseId,
         artifact: ArtifactId,
-    ) -> Result<ReleaseArtifact, Failure> {
+    ) -> Result<ReleaseEvidenceDocument, Failure> {
         let (scope, _, placed) = self.authorize_release(caller, Operation::ReadReleaseArtifact, id).await?;
         self.verified_document(caller, scope, placed.release.workspace_id, id, artifact).await
     }
@@ -203,7 +203,7 @@ impl Releases {
         workspace: WorkspaceId,
         id: ReleaseId,
         artifact: ArtifactId,
-    ) -> Result<ReleaseArtifact, Failure> {
+    ) -> Result<ReleaseEvidenceDocument, Failure> {
         let stored = self.deployment_store.find_artifact(scope, id, artifact).await?.ok_or(Failure::NotFound)?;
         match stored.verify() {
             Ok(document) => Ok(document),

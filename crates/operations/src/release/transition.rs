@@ -1,7 +1,7 @@
 //! Transitions of releases between states.
 
 use super::activation_checks::CheckScope;
-use crate::{Failure, Idempotent, Precondition, access::Operation, idempotency::keyed_outcome, release::Releases};
+use crate::{Failure, MaybeReplayed, Precondition, access::Operation, idempotency::keyed_outcome, release::Releases};
 use fairway_domain::{
     access::{Caller, ResourcePosition},
     audit::Fact,
@@ -83,7 +83,7 @@ impl Releases {
         transition: Transition,
         expected: &Precondition,
         key: Option<&RequestKey>,
-    ) -> Result<Idempotent<TransitionResult>, Failure> {
+    ) -> Result<MaybeReplayed<TransitionResult>, Failure> {
         let operation = match transition.to {
             StateName::Draft | StateName::ReviewReady => Operation::SubmitRelease,
             StateName::Approved | StateName::Active | StateName::Superseded | StateName::Retired => {

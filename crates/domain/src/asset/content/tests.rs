@@ -1,5 +1,5 @@
 mod bounds;
-mod spelling;
+mod number_spelling;
 
 use super::*;
 use serde_json::json;

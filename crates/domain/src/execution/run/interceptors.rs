@@ -10,7 +10,7 @@ use super::{
     documents::{guardrail_texts, with_texts},
     effects::{AwaitedResponse, PendingStep},
     model_call::PendingRequest,
-    model_request_payload::{apply_hook_payload, to_hook_payload},
+    model_request_hook_payload::{apply_hook_payload, to_hook_payload},
 };
 use crate::{
     execution::{

@@ -12,7 +12,7 @@ use fairway_domain::{
         advance::Advance,
         lane::{Deployment, DeploymentChange, Lane, LaneHistoryEntry, MoveReason},
         review::{ApprovalRule, ReviewedRelease, SelfApproval},
-        rollback::{LaneRollback, earlier_holders, lanes_by_recency},
+        rollback::{LaneRollbackTarget, earlier_holders, lanes_by_recency},
     },
     rollout::{AdvanceMode, Rollout, RolloutPlan, RolloutStatus, SoakStatus},
     store::Change,
@@ -99,12 +99,12 @@ pub(crate) fn decide(
             let requested_lane = lane.map(|lane| Lane::ALL[lane]);
             let own = releases[*release].release_id;
             let held_lanes = lanes_by_recency(moves, deployment, own);
-            let target = |held: Lane| -> Option<LaneRollback<'_>> {
+            let target = |held: Lane| -> Option<LaneRollbackTarget<'_>> {
                 let earlier = earlier_holders(moves, held, own);
                 let find = |id: ReleaseId| releases.iter().find(|release| release.release_id == id);
                 earlier.into_iter().filter_map(find).find(|to| to.is_rollback_target()).map(|to| (held, to))
             };
-            let rollbacks: Vec<LaneRollback<'_>> = held_lanes
+            let rollbacks: Vec<LaneRollbackTarget<'_>> = held_lanes
                 .into_iter()
                 .filter(|held| requested_lane.is_none_or(|lane| lane == *held))
                 .filter_map(target)
