@@ -16,7 +16,6 @@
 //!
 //! The rows that a lane change displaces or returns belong to its deployment, whose lock they need.
 
-mod approval_reads;
 mod deployment;
 mod load;
 mod recommendation;
@@ -37,6 +36,7 @@ use diesel::{QueryDsl as _, SelectableHelper as _};
 use fairway_domain::{
     id::{ApprovalId, ArtifactId, AssetId, BindingId, ReleaseId, WorkloadId, WorkspaceId},
     idempotency::KeyedOutcome,
+    note::MAX_NOTE_CHARS,
     release::{
         Release,
         lane::{Deployment, DeploymentChange, Lane, LaneHistoryEntry, MoveReason},
@@ -122,7 +122,14 @@ impl ReleaseStore for Database {
         release: ReleaseId,
         page: PageRequest,
     ) -> Result<Page<Approval>, StoreError> {
-        approval_reads::list(self, scope, release, page).await
+        let mut values = Values::of_tenant(scope);
+        let conditions =
+            vec![format!("tenant_id = {}", values.tenant()), format!("release_id = {}", values.bind(release.uuid()))];
+        let key = SortKey::Id("approval_id", "approval_id");
+        let row_bytes = RowBytes::Measured { sql: "octet_length(body)", largest: MAX_NOTE_CHARS * 4 };
+        let plain = ListQuery::single(rows::APPROVAL_COLUMNS, key, "FROM approval", row_bytes, conditions, values);
+        let listing = ListQuery { post_join: Some(rows::APPROVAL_NOTE.to_owned()), ..plain };
+        self.fetch_page(listing, page, rows::approval_with_note).await
     }
 
     async fn approval(
@@ -131,7 +138,15 @@ impl ReleaseStore for Database {
         release: ReleaseId,
         id: ApprovalId,
     ) -> Result<Option<Approval>, StoreError> {
-        approval_reads::find(self, scope, release, id).await
+        static FIND: Query = Query::of_parts(&[
+            "SELECT ",
+            rows::APPROVAL_COLUMNS,
+            ", body FROM input JOIN approval USING (tenant_id, approval_id) ",
+            rows::APPROVAL_NOTE,
+            " WHERE approval.release_id IS NOT DISTINCT FROM input.release_id",
+        ]);
+        let input = Input::new(scope).with("approval_id", id.uuid()).with("release_id", release.uuid());
+        self.fetch_one(&FIND, input).await?.as_ref().map(rows::approval_with_note).transpose()
     }
 
     async fn commit_draft(

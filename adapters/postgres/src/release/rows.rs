@@ -139,6 +139,24 @@ fn approval(row: ApprovalRow) -> Result<Approval, StoreError> {
     })
 }
 
+/// An approval without its note, which [`APPROVAL_NOTE`] joins.
+pub(super) const APPROVAL_COLUMNS: &str = "tenant_id, approval_id, outcome, subject_digest, approved_by, approved_at, \
+    floor(greatest(extract(epoch FROM fairway_now() - recorded_at), 0))::bigint AS age";
+
+pub(super) const APPROVAL_NOTE: &str = "LEFT JOIN approval_note USING (tenant_id, approval_id)";
+
+pub(super) fn approval_with_note(row: &Row) -> Result<Approval, StoreError> {
+    Ok(Approval {
+        approval_id: row.id("approval_id")?,
+        verdict: row.parsed("outcome", Verdict::parse)?,
+        by: row.actor("approved_by")?,
+        at: row.timestamp("approved_at")?,
+        note: row.column("body")?,
+        subject_digest: BindingsDigest::from_stored(row.column("subject_digest")?),
+        age_seconds: decode("age", u64::try_from(row.column::<i64>("age")?).ok())?,
+    })
+}
+
 pub(super) fn release(row: &Row) -> Result<Release, StoreError> {
     let name = row.parsed("state", StateName::parse)?;
     let digest = row.column::<Option<String>>("bindings_digest")?.map(BindingsDigest::from_stored);

@@ -249,6 +249,8 @@ async fn governs_a_run_from_an_empty_database_to_its_evidence() {
             "error": null, "reason_code": "short_ticket", "started_at": answer["started_at"],
             "completed_at": answer["completed_at"], "steps": read["steps"],
             "queued_result": { "result": { "category": "billing" }, "result_at": answer["completed_at"] },
+            "workload_slug": "ticket-classifier", "duration_ms": read["duration_ms"], "tokens_in": 17, "tokens_out": 1,
+            "cost_micros": null,
         })
     );
     let steps: Vec<&Value> = read["steps"].as_array().unwrap().iter().map(|step| &step["step_id"]).collect();

@@ -422,7 +422,7 @@ async fn ingest_that_cannot_be_read_back_reports_an_unknown_outcome() {
     let base = calm.fixtures().asset_with_version("knowledge_base", "handbook", knowledge_content("handbook")).await;
     let line = FaultProxy::to_database(calm.database(), 1);
     let shaky = TestApp::builder().sharing_storage_of(&calm).through_proxy(&line).start().await;
-    line.set_fault(ProxyFault::Matching("SELECT revision FROM knowledge_ingest"));
+    line.set_fault(ProxyFault::Matching("SELECT \"knowledge_ingest\".\"revision\""));
     let lost = shaky.post(documents_path(&base), text_document("leave", "Thirty days.")).await.expect(503);
     assert_eq!(lost["detail"]["may_have_happened"], true, "{lost}");
     let keyed = || {

@@ -94,6 +94,7 @@ async fn gates_agree_with_the_transition() {
             "active * policy_bundle blocked policy_bundle_missing",
             "active * flow pass flow",
             "active * model_policy pass model_policy",
+            "active * provider_account pass provider_account",
             "active * obligations pass obligations",
             "active * memory pass memory",
             "active * controls pass controls",

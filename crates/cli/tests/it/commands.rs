@@ -121,7 +121,8 @@ fn runs_for_people(ada: &Terminal, completed: &str) {
 
     // The reported command reads the next page, also with a relative time.
     let first = ada.run(&["executions", "list", "--limit", "2", "--since", "2h", "--output", "json"]);
-    let (_, next) = first.err.split_once("more executions follow: fairway ").unwrap();
+    let note: Value = serde_json::from_str(first.err.trim()).unwrap();
+    let (_, next) = note["message"].as_str().unwrap().split_once("more executions follow: fairway ").unwrap();
     let mut words: Vec<&str> = next.split_whitespace().collect();
     words.extend(["--output", "json"]);
     let second = ada.run(&words);

@@ -41,6 +41,9 @@ fn for_code(code: &str) -> &'static str {
         "provider_refused" => {
             "Check the model name and the credentials of the provider account, and the request's size."
         }
+        "provider_key_refused" => "Replace the account's key; `fairway-server providers test` asks the account again.",
+        "provider_unknown_model" => "Correct the model of the route; `fairway-server providers test` can try a name.",
+        "provider_content_refused" => "Change the inputs or the prompt: the provider's content rules refused them.",
         "provider_malformed_answer" => "Run it again. If it recurs, check that the account's base_url is a model API.",
         "provider_unknown_account" => "Add the account to [[providers]] in fairway.toml, or change the model policy.",
         "provider_unsupported" => "Choose a route whose provider supports the step, such as tools or embeddings.",

@@ -2,8 +2,8 @@ mod bounds;
 mod number_spelling;
 
 use super::*;
+use number_spelling::example_with_numbers;
 use serde_json::json;
-use spelling::example_with_numbers;
 
 /// The problems of a refusal, as pointers and codes.
 fn problems(kind: AssetKind, content: &Value) -> Vec<(String, &'static str)> {
