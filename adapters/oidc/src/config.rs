@@ -1,26 +1,14 @@
 //! Configuration of issuers.
 
-use fairway_domain::{access::identity::ClaimRules, slug::Slug};
+use fairway_domain::access::identity::ClaimRules;
 use fairway_egress::Url;
 use std::{net::IpAddr, path::PathBuf};
 
 /// An issuer whose access tokens are accepted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct IssuerConfig {
-    /// The issuer identifier, exactly as in its tokens: an `https` address, or `http` on loopback.
-    pub issuer: String,
-    /// The audience that a token must contain.
-    pub audience: String,
-    /// The claim with the name of a person, such as `preferred_username`.
-    pub user_claim: String,
-    /// The claim with the groups, such as `groups`.
-    pub groups_claim: String,
-    /// The claim with the tenant.
-    pub tenant_claim: Option<String>,
-    /// The only tenant that the issuer's subjects may work in.
-    pub bound_tenant: Option<Slug>,
-    /// The client of the portal at this issuer.
-    pub portal_client_id: Option<String>,
+    /// The rules for its tokens. The issuer is an `https` address, or `http` on loopback.
+    pub rules: ClaimRules,
     /// A file with the certificate authorities of the issuer, in PEM form. They replace the default ones.
     pub ca_file: Option<PathBuf>,
 }
@@ -79,35 +67,32 @@ impl IssuerConfigError {
 const RESERVED_CLAIMS: [&str; 7] = ["iss", "aud", "exp", "nbf", "iat", "jti", "email_verified"];
 
 impl IssuerConfig {
-    /// The rules for this issuer's tokens.
-    pub(crate) fn rules(&self) -> Result<ClaimRules, IssuerConfigError> {
+    /// Checks the settings that rules alone accept: an ambiguous audience, and claims with another meaning.
+    pub(crate) fn check(&self) -> Result<(), IssuerConfigError> {
         self.address()?;
-        if self.audience.is_empty() {
+        let ClaimRules { audience, portal_client_id, user_claim, groups_claim, tenant_claim, .. } = &self.rules;
+        if audience.is_empty() {
             return Err(IssuerConfigError::Audience);
         }
-        if self.portal_client_id.as_ref() == Some(&self.audience) {
+        if portal_client_id.as_ref() == Some(audience) {
             return Err(IssuerConfigError::AudienceIsPortalClient);
         }
-        let mut claims = [Some(&self.user_claim), Some(&self.groups_claim), self.tenant_claim.as_ref()].into_iter();
+        let mut claims = [Some(user_claim), Some(groups_claim), tenant_claim.as_ref()].into_iter();
         if claims.any(|name| name.is_some_and(|name| name.is_empty() || RESERVED_CLAIMS.contains(&name.as_str()))) {
             return Err(IssuerConfigError::Claim);
         }
-        Ok(ClaimRules {
-            issuer: self.issuer.clone(),
-            audience: self.audience.clone(),
-            user_claim: self.user_claim.clone(),
-            groups_claim: self.groups_claim.clone(),
-            tenant_claim: self.tenant_claim.clone(),
-            bound_tenant: self.bound_tenant.clone(),
-            portal_client_id: self.portal_client_id.clone(),
-        })
+        Ok(())
     }
 
     /// The address of the issuer (OpenID Connect Discovery, 3).
     pub(crate) fn address(&self) -> Result<Url, IssuerConfigError> {
-        let url = Url::parse(&self.issuer).map_err(|_| IssuerConfigError::Issuer)?;
+        let url = Url::parse(&self.rules.issuer).map_err(|_| IssuerConfigError::Issuer)?;
         let has_credentials = !url.username().is_empty() || url.password().is_some();
-        if has_credentials || url.query().is_some() || url.fragment().is_some() || self.issuer.trim() != self.issuer {
+        if has_credentials
+            || url.query().is_some()
+            || url.fragment().is_some()
+            || self.rules.issuer.trim() != self.rules.issuer
+        {
             return Err(IssuerConfigError::Issuer);
         }
         match url.scheme() {
@@ -132,13 +117,15 @@ mod tests {
 
     fn config(issuer: &str) -> IssuerConfig {
         IssuerConfig {
-            issuer: issuer.into(),
-            audience: "fairway".into(),
-            user_claim: "preferred_username".into(),
-            groups_claim: "groups".into(),
-            tenant_claim: None,
-            bound_tenant: None,
-            portal_client_id: Some("portal".into()),
+            rules: ClaimRules {
+                issuer: issuer.into(),
+                audience: "fairway".into(),
+                user_claim: "preferred_username".into(),
+                groups_claim: "groups".into(),
+                tenant_claim: None,
+                bound_tenant: None,
+                portal_client_id: Some("portal".into()),
+            },
             ca_file: None,
         }
     }
@@ -148,11 +135,11 @@ mod tests {
         for good in
             ["https://idp.example", "https://idp.example/realms/a/", "http://127.0.0.1:8080", "http://[::1]:8080/realm"]
         {
-            assert_eq!(config(good).rules().unwrap().issuer, good);
+            assert_eq!(config(good).check().err(), None, "{good}");
         }
-        assert_eq!(config("http://localhost:8080").rules().err(), None);
+        assert_eq!(config("http://localhost:8080").check().err(), None);
         for plain in ["http://idp.example", "http://10.0.0.1", "http://localhost.example", "http://127.0.0.1.example"] {
-            assert_eq!(config(plain).rules().err(), Some(IssuerConfigError::PlainHttp), "{plain}");
+            assert_eq!(config(plain).check().err(), Some(IssuerConfigError::PlainHttp), "{plain}");
         }
         for wrong in [
             "",
@@ -165,7 +152,7 @@ mod tests {
             " https://idp.example",
             "https://idp.example\n",
         ] {
-            assert_eq!(config(wrong).rules().err(), Some(IssuerConfigError::Issuer), "{wrong}");
+            assert_eq!(config(wrong).check().err(), Some(IssuerConfigError::Issuer), "{wrong}");
         }
     }
 
@@ -174,13 +161,16 @@ mod tests {
         let with = |change: fn(&mut IssuerConfig)| {
             let mut config = config("https://idp.example");
             change(&mut config);
-            config.rules().err()
+            config.check().err()
         };
-        assert_eq!(with(|config| config.audience.clear()), Some(IssuerConfigError::Audience));
-        assert_eq!(with(|config| config.audience = "portal".into()), Some(IssuerConfigError::AudienceIsPortalClient));
-        assert_eq!(with(|config| config.user_claim.clear()), Some(IssuerConfigError::Claim));
-        assert_eq!(with(|config| config.groups_claim = "aud".into()), Some(IssuerConfigError::Claim));
-        assert_eq!(with(|config| config.tenant_claim = Some("iss".into())), Some(IssuerConfigError::Claim));
-        assert_eq!(with(|config| config.user_claim = "sub".into()), None);
+        assert_eq!(with(|config| config.rules.audience.clear()), Some(IssuerConfigError::Audience));
+        assert_eq!(
+            with(|config| config.rules.audience = "portal".into()),
+            Some(IssuerConfigError::AudienceIsPortalClient)
+        );
+        assert_eq!(with(|config| config.rules.user_claim.clear()), Some(IssuerConfigError::Claim));
+        assert_eq!(with(|config| config.rules.groups_claim = "aud".into()), Some(IssuerConfigError::Claim));
+        assert_eq!(with(|config| config.rules.tenant_claim = Some("iss".into())), Some(IssuerConfigError::Claim));
+        assert_eq!(with(|config| config.rules.user_claim = "sub".into()), None);
     }
 }

@@ -82,7 +82,7 @@ impl KeySource {
             guard = guard.with_authorities(Authorities::from_pem(&pem).map_err(|_| IssuerConfigError::CaCertificates)?);
         }
         let discovery = guard.endpoint(url.as_str(), limits()).map_err(|_| IssuerConfigError::Issuer)?;
-        Ok(Self { issuer: config.issuer.clone(), url, guard, discovery })
+        Ok(Self { issuer: config.rules.issuer.clone(), url, guard, discovery })
     }
 
     /// The issuer, for logs.

@@ -55,12 +55,12 @@ impl TokenVerifier {
     pub fn new(guard: &Guard, clock: Arc<dyn Clock>, issuers: Vec<IssuerConfig>) -> Result<Self, IssuerConfigError> {
         let mut known: Vec<Arc<Issuer>> = Vec::new();
         for config in issuers {
-            let rules = config.rules()?;
-            if known.iter().any(|issuer| issuer.rules.issuer == rules.issuer) {
+            config.check()?;
+            if known.iter().any(|issuer| issuer.rules.issuer == config.rules.issuer) {
                 return Err(IssuerConfigError::DuplicateIssuer);
             }
             let source = KeySource::new(guard, &config)?;
-            known.push(Arc::new(Issuer { rules, keys: KeyStore::new(source, Arc::clone(&clock)) }));
+            known.push(Arc::new(Issuer { rules: config.rules, keys: KeyStore::new(source, Arc::clone(&clock)) }));
         }
         if known.is_empty() {
             return Err(IssuerConfigError::NoIssuer);

@@ -2,7 +2,7 @@
 
 use crate::signing::TestKey;
 use fairway_domain::{
-    access::identity::{IdentityProvider as _, InvalidToken, TokenRefusal, VerifiedIdentity},
+    access::identity::{ClaimRules, IdentityProvider as _, InvalidToken, TokenRefusal, VerifiedIdentity},
     time::{Clock, Timestamp},
 };
 use fairway_egress::{Guard, ServerMode};
@@ -233,13 +233,15 @@ impl Scene {
 
 pub(crate) fn config(issuer: &str) -> IssuerConfig {
     IssuerConfig {
-        issuer: issuer.to_owned(),
-        audience: AUDIENCE.to_owned(),
-        user_claim: "preferred_username".to_owned(),
-        groups_claim: "groups".to_owned(),
-        tenant_claim: None,
-        bound_tenant: None,
-        portal_client_id: Some("portal".to_owned()),
+        rules: ClaimRules {
+            issuer: issuer.to_owned(),
+            audience: AUDIENCE.to_owned(),
+            user_claim: "preferred_username".to_owned(),
+            groups_claim: "groups".to_owned(),
+            tenant_claim: None,
+            bound_tenant: None,
+            portal_client_id: Some("portal".to_owned()),
+        },
         ca_file: None,
     }
 }

@@ -36,8 +36,8 @@ async fn identity_has_the_claims_of_the_token() {
     let server = IssuerServer::start().await;
     server.publish("a", &[&key]);
     let mut issuer = config(&server.issuer("a"));
-    issuer.tenant_claim = Some("org".to_owned());
-    issuer.bound_tenant = Some(Slug::parse("acme").unwrap());
+    issuer.rules.tenant_claim = Some("org".to_owned());
+    issuer.rules.bound_tenant = Some(Slug::parse("acme").unwrap());
     let scene = Scene::new(server, vec![issuer]);
     let mut claims = scene.claims();
     for (name, value) in [
