@@ -63,12 +63,28 @@ impl IssuerConfigError {
     }
 }
 
+impl IssuerConfigError {
+    /// The key of the setting that is not accepted.
+    #[must_use]
+    pub const fn field(self) -> &'static str {
+        match self {
+            Self::NoIssuer | Self::DuplicateIssuer | Self::Issuer | Self::PlainHttp => "issuer",
+            Self::Audience | Self::AudienceIsPortalClient => "audience",
+            Self::Claim => "user_claim",
+            Self::CaFile | Self::CaCertificates => "ca_file",
+        }
+    }
+}
+
 /// Claims that have a meaning of their own and hold neither groups nor tenants. `sub` may be the name of a person.
 const RESERVED_CLAIMS: [&str; 7] = ["iss", "aud", "exp", "nbf", "iat", "jti", "email_verified"];
 
 impl IssuerConfig {
     /// Checks the settings that rules alone accept: an ambiguous audience, and claims with another meaning.
-    pub(crate) fn check(&self) -> Result<(), IssuerConfigError> {
+    ///
+    /// # Errors
+    /// The first setting that is not accepted.
+    pub fn check(&self) -> Result<(), IssuerConfigError> {
         self.address()?;
         let ClaimRules { audience, portal_client_id, user_claim, groups_claim, tenant_claim, .. } = &self.rules;
         if audience.is_empty() {
@@ -82,6 +98,12 @@ impl IssuerConfig {
             return Err(IssuerConfigError::Claim);
         }
         Ok(())
+    }
+
+    /// The host of the issuer, for people.
+    #[must_use]
+    pub fn host(&self) -> Option<String> {
+        self.address().ok()?.host_str().map(str::to_owned)
     }
 
     /// The address of the issuer (OpenID Connect Discovery, 3).

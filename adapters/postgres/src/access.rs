@@ -1,5 +1,6 @@
 //! Role bindings, and the access data of a principal.
 
+mod identity;
 mod principal_binding;
 
 use crate::{
@@ -15,7 +16,7 @@ use diesel::{
 };
 use fairway_domain::{
     access::{
-        AccessStore, ActorRef, Grant, GrantScope, LaneBinding, PrincipalAccess, ResourcePosition, Role, RoleBinding,
+        AccessStore, ActorRef, Grant, GrantScope, LaneBinding, NameScope, PrincipalAccess, ResourcePosition, Role, RoleBinding,
         RoleBindingRecord,
     },
     audit::Fact,
@@ -92,6 +93,7 @@ impl AccessStore for Database {
         &self,
         tenant: Option<TenantId>,
         principals: &[ActorRef],
+        names: NameScope,
     ) -> Result<Option<PrincipalAccess>, StoreError> {
         // The home tenant: the requested one, else the default tenant if the bindings name it, else the first that
         // they name, else the default tenant.
@@ -100,7 +102,7 @@ impl AccessStore for Database {
                 SELECT coalesce(wanted_tenant, (
                     SELECT tenant_id FROM role_binding WHERE principal = ANY(principals)
                     ORDER BY (tenant_id = default_tenant) DESC, tenant_id LIMIT 1
-                ), default_tenant) AS tenant_id, principals
+                ), default_tenant) AS tenant_id, principals, names_are_global
                 FROM input
             )
             SELECT tenant.tenant_id, tenant.access_revision,
@@ -110,7 +112,7 @@ impl AccessStore for Database {
                         'role', role, 'scope_kind', scope_kind, 'scope_ref', scope_ref)), '[]')::text
                     FROM role_binding
                     WHERE principal = ANY(principals)
-                        AND (role_binding.tenant_id = tenant.tenant_id OR scope_kind = 'platform')
+                        AND (role_binding.tenant_id = tenant.tenant_id OR (names_are_global AND scope_kind = 'platform'))
                 ) AS grants,
                 (
                     SELECT coalesce(json_agg(json_build_object(
@@ -124,6 +126,7 @@ impl AccessStore for Database {
         let input = Input::one()
             .with("wanted_tenant", tenant.map(TenantId::uuid))
             .with("default_tenant", DEFAULT_TENANT)
+            .with("names_are_global", names == NameScope::Installation)
             .with_all("principals", principals.iter().map(ToString::to_string).collect());
         let Some(row) = self.fetch_one(&LOAD, input).await? else { return Ok(None) };
         let grants: Vec<GrantRow> = parse_json(row.column("grants")?)?;

@@ -389,6 +389,20 @@ diesel::table! {
 }
 
 diesel::table! {
+    identity (tenant_id, identity_id) {
+        tenant_id -> Uuid,
+        identity_id -> Uuid,
+        issuer -> Text,
+        subject -> Text,
+        actor -> Text,
+        groups -> Array<Text>,
+        email -> Nullable<Text>,
+        first_seen_at -> Timestamptz,
+        last_seen_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
     installation (one) {
         one -> Bool,
         installation_id -> Uuid,
@@ -650,6 +664,24 @@ diesel::table! {
         scope_ref -> Nullable<Uuid>,
         created_at -> Timestamptz,
         created_by -> Text,
+    }
+}
+
+diesel::table! {
+    session (tenant_id, session_id) {
+        tenant_id -> Uuid,
+        session_id -> Uuid,
+        secret_hash -> Bytea,
+        identity_id -> Uuid,
+        issuer_session -> Nullable<Text>,
+        display_name -> Text,
+        groups -> Array<Text>,
+        groups_read_at -> Timestamptz,
+        sealed_tokens -> Bytea,
+        created_at -> Timestamptz,
+        last_used_at -> Timestamptz,
+        expires_at -> Timestamptz,
+        ended_at -> Nullable<Timestamptz>,
     }
 }
 

@@ -102,6 +102,10 @@ impl Provider for Account {
     fn residency(&self, _account_slot: &str) -> Option<&str> {
         self.residency.as_deref()
     }
+
+    fn is_local(&self, account_slot: &str) -> bool {
+        self.provider.is_local(account_slot)
+    }
 }
 
 #[cfg(test)]

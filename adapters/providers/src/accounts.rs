@@ -70,6 +70,10 @@ impl Provider for Accounts {
     fn has_account(&self, account_slot: &str) -> bool {
         self.by_slot.contains_key(account_slot)
     }
+
+    fn is_local(&self, account_slot: &str) -> bool {
+        self.by_slot.get(account_slot).is_some_and(|provider| provider.is_local(account_slot))
+    }
 }
 
 #[cfg(test)]

@@ -91,6 +91,10 @@ impl Provider for LocalProvider {
     fn residency(&self, _account_slot: &str) -> Option<&str> {
         None
     }
+
+    fn is_local(&self, _account_slot: &str) -> bool {
+        true
+    }
 }
 
 /// The question of a call.

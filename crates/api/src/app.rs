@@ -6,6 +6,7 @@ use crate::{
     embeddable_page, environment, evidence, execution, flow,
     http::{
         HttpBase,
+        authentication::authenticate,
         body_drain::body_drain,
         fallback::{KnownMethods, fallback},
         load_shedding::middleware::shed_load,
@@ -200,10 +201,13 @@ pub fn app(
         .service(web::resource("/docs").guard(guard::Get()).to(redirect_to_docs))
         .service(page)
         .service(mcp::resource())
+        .service(mcp::resource_metadata::server_resource())
+        .service(mcp::resource_metadata::mcp_resource())
         .service(embeddable_page::resource())
         .default_service(web::to(fallback))
         .wrap(from_fn(strict_query))
         .wrap(from_fn(shed_load))
+        .wrap(from_fn(authenticate))
         .wrap(from_fn(site_guard))
         .wrap(from_fn(body_drain))
         .wrap(from_fn(response_memory))

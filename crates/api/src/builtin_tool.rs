@@ -1,7 +1,7 @@
 //! The route that calls a built-in tool.
 
 use crate::{
-    caller::UnverifiedClaims,
+    caller::{UnverifiedClaims, check_actor_header},
     compose::Api,
     error::ApiError,
     evidence,
@@ -242,6 +242,7 @@ pub(crate) async fn call_tool(
     let ToolCallBody { arguments, execution_mode, actor_ref, actor_type, actor_auth_mode } = body.into_inner();
     let delegation = OnBehalfOfFields { execution_mode, actor_ref, actor_type, actor_auth_mode };
     let on_behalf_of = api.services.executions.delegated_subject(api.mode, &claims.actor, &delegation)?;
+    check_actor_header(&request, on_behalf_of.as_ref())?;
     delegation::check_tool(tool, on_behalf_of.as_ref())?;
     let asked = tool::parse_call(tool, arguments.unwrap_or_default())?;
     let (request_id, address) = (request_id(), client_of(&request));

@@ -4,6 +4,7 @@ use crate::{
     compose::Api,
     error::{ApiError, FieldProblem},
     http::{
+        authentication::RequestIdentity,
         client_address::client_of,
         outermost_middleware::request_id,
         path,
@@ -13,7 +14,7 @@ use crate::{
     },
 };
 use actix_web::{
-    FromRequest, HttpRequest,
+    FromRequest, HttpMessage as _, HttpRequest,
     dev::Payload,
     http::{
         StatusCode,
@@ -190,14 +191,43 @@ pub(crate) fn is_guest(request: &HttpRequest) -> bool {
     is_anonymous || has_share_token(request)
 }
 
-/// Whether a request names an actor. The header of a forwarded request does not count.
+/// Whether a request names an actor: it proves an identity, or it sends the header to a local server. The header of a
+/// forwarded request does not count.
 fn names_actor(request: &HttpRequest) -> bool {
-    request.headers().contains_key(&ACTOR) && !is_forwarded(request)
+    match request.extensions().get::<RequestIdentity>() {
+        Some(RequestIdentity::Verified(_)) => true,
+        Some(RequestIdentity::Anonymous { .. }) => false,
+        None => request.headers().contains_key(&ACTOR) && !is_forwarded(request),
+    }
 }
 
-/// The claims of a request. A local server trusts the header; without one, the caller is the local user. A forwarded
-/// request comes from another machine and is always `anonymous`.
+/// Checks the actor header of an internal client: it may only repeat the principal of the body.
+pub(crate) fn check_actor_header(request: &HttpRequest, subject: Option<&ActorRef>) -> Result<(), ApiError> {
+    let is_proved = request.extensions().get::<RequestIdentity>().is_some();
+    if !is_proved || !request.headers().contains_key(&ACTOR) {
+        return Ok(());
+    }
+    let named = single_header(request.headers(), &ACTOR, "X-Actor-Ref")?;
+    if named == subject.map(ToString::to_string).as_deref() {
+        return Ok(());
+    }
+    Err(FieldProblem::new("X-Actor-Ref", "invalid", "the header must equal `actor_ref`").into())
+}
+
+/// The claims of a request: those that it proves, or in local mode those that it makes.
 pub(crate) fn claims(request: &HttpRequest) -> Result<Claims, ApiError> {
+    match request.extensions().get::<RequestIdentity>() {
+        Some(RequestIdentity::Verified(claims)) => Ok(claims.clone()),
+        Some(RequestIdentity::Anonymous { tenant }) => {
+            Ok(Claims { actor: ActorRef::anonymous(), groups: Vec::new(), tenant: *tenant })
+        }
+        None => local_claims(request),
+    }
+}
+
+/// The claims of a request to a local server, which trusts the header; without one, the caller is the local user. A
+/// forwarded request comes from another machine and is always `anonymous`.
+fn local_claims(request: &HttpRequest) -> Result<Claims, ApiError> {
     let headers = request.headers();
     let named = if is_forwarded(request) { Some(ANONYMOUS) } else { single_header(headers, &ACTOR, "X-Actor-Ref")? };
     let actor = match named {
@@ -230,10 +260,7 @@ fn single_header<'a>(headers: &'a HeaderMap, name: &HeaderName, shown: &str) -> 
             Ok(text) => Ok(Some(text)),
             Err(_) => Err(ApiError::invalid_field(FieldProblem::invalid(shown))),
         },
-        (Some(_), Some(_)) => {
-            let problem = FieldProblem::new(shown, "invalid", "this header occurs more than once");
-            Err(ApiError::invalid_field(problem))
-        }
+        (Some(_), Some(_)) => Err(ApiError::repeated_header(shown)),
     }
 }
 

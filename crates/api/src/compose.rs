@@ -5,7 +5,7 @@ use crate::{
     config::{AuthMode, GatewaySettings, ProviderAccount, ProviderEndpoint, ProviderKind, Settings},
     execution::stream_limit::StreamLimiter,
     http::{
-        HttpBase, deprecation::DEPRECATIONS, load_shedding::LoadShedder, memory_budget::MemoryBudgets,
+        HttpBase, authentication::Authentication, deprecation::DEPRECATIONS, load_shedding::LoadShedder, memory_budget::MemoryBudgets,
         paging::CursorKey, shutdown::ShutdownSignal,
     },
     metrics::Metrics,
@@ -17,7 +17,7 @@ use fairway_artifacts::Artifacts;
 use fairway_chunking::TextSplitter;
 use fairway_document_fetcher::GuardedFetcher;
 use fairway_domain::{
-    access::AccessStore,
+    access::{AccessStore, identity::IdentityProvider},
     asset::artifact_store::ArtifactStore,
     execution::{dispatch::DispatchPolicy, http_call::HttpCaller, provider::Provider, script::ScriptGateway},
     id::IdSource,
@@ -26,6 +26,7 @@ use fairway_domain::{
     time::Clock,
 };
 use fairway_egress::{Allowance, Guard, ServerMode};
+use fairway_oidc::TokenVerifier;
 use fairway_operations::{
     Failure, Gateways, Services, Settings as RunSettings, Stores,
     access::IdentityMode,
@@ -51,6 +52,8 @@ const BACKGROUND_CONNECTIONS: usize = 2;
 pub struct Api {
     pub(crate) services: Services,
     pub(crate) mode: IdentityMode,
+    /// How requests are authenticated; `None` in local mode.
+    pub(crate) authentication: Option<Authentication>,
     pub(crate) metrics: Metrics,
     pub(crate) load_shedder: LoadShedder,
     /// The provider accounts, without credentials.
@@ -105,6 +108,7 @@ pub struct Process {
     result_retention: Duration,
     max_waiting: usize,
     mode: IdentityMode,
+    authentication: Option<Authentication>,
     dispatch: DispatchPolicy,
     metrics: Metrics,
     provider_plugins: Arc<[ProviderPlugin]>,
@@ -130,6 +134,8 @@ pub struct Adapters {
     pub http_caller: Arc<dyn HttpCaller>,
     /// Executes scripts.
     pub code_gateway: Arc<dyn ScriptGateway>,
+    /// Verifies access tokens; `None` in local mode.
+    pub identity_provider: Option<Arc<dyn IdentityProvider>>,
     /// The source of the current time.
     pub clock: Arc<dyn Clock>,
     /// The source of identifiers.
@@ -156,7 +162,8 @@ impl Adapters {
             artifacts: Arc::new(Artifacts::open(&settings.artifacts).context("failed to open the artifact store")?),
             provider: Arc::new(Accounts::new(accounts)),
             code_gateway: gateway(settings, &guard)?,
-            http_caller: Arc::new(ToolClient::new(guard, secrets)),
+            http_caller: Arc::new(ToolClient::new(guard.clone(), secrets)),
+            identity_provider: identity_provider(settings, &guard)?,
             clock: Arc::new(SystemClock),
             ids: Arc::new(SystemIds),
         })
@@ -181,6 +188,26 @@ fn gateway(settings: &Settings, guard: &Guard) -> anyhow::Result<Arc<dyn ScriptG
     }
 }
 
+/// The verifier of access tokens, in OIDC mode.
+fn identity_provider(settings: &Settings, guard: &Guard) -> anyhow::Result<Option<Arc<dyn IdentityProvider>>> {
+    match settings.auth_mode {
+        AuthMode::Local => Ok(None),
+        AuthMode::Oidc => {
+            let issuers = settings.issuers.iter().map(|issuer| issuer.config.clone()).collect();
+            let verifier = TokenVerifier::new(guard, Arc::new(SystemClock), issuers);
+            Ok(Some(Arc::new(verifier.context("failed to set up the identity providers")?)))
+        }
+    }
+}
+
+/// The identity mode of the operations.
+pub(crate) const fn identity_mode(settings: &Settings) -> IdentityMode {
+    match settings.auth_mode {
+        AuthMode::Local => IdentityMode::Local,
+        AuthMode::Oidc => IdentityMode::Oidc,
+    }
+}
+
 /// Logs each egress allowance without a port: it also opens databases and consoles on the same host.
 fn warn_of_open_ports(allowances: &[Allowance]) {
     for allowance in allowances.iter().filter(|allowance| allowance.port.is_none()) {
@@ -196,6 +223,7 @@ fn warn_of_open_ports(allowances: &[Allowance]) {
 pub(crate) fn egress_guard(settings: &Settings) -> Guard {
     let mode = match settings.auth_mode {
         AuthMode::Local => ServerMode::Local,
+        AuthMode::Oidc => ServerMode::Remote,
     };
     Guard::new(mode, settings.egress_allow.clone())
 }
@@ -255,6 +283,7 @@ fn stores(database: &Database, access: Option<&AccessStoreDecorator>) -> Stores 
         environments: shared.clone(),
         access: access.map_or_else(|| Arc::clone(&bindings), |layer| layer(Arc::clone(&bindings))),
         principal_bindings: shared.clone(),
+        identities: shared.clone(),
         assets: shared.clone(),
         versions: shared.clone(),
         asset_grants: shared.clone(),
@@ -292,9 +321,7 @@ impl Process {
         let result_retention = settings.result_retention;
         let options = DatabaseOptions { url: url.clone(), connections: BACKGROUND_CONNECTIONS, result_retention };
         let relays = Database::new(&options)?;
-        let mode = match settings.auth_mode {
-            AuthMode::Local => IdentityMode::Local,
-        };
+        let mode = identity_mode(settings);
         let runs = RunSettings {
             sync_wait: settings.sync_wait,
             execution_deadline: settings.execution_deadline,
@@ -305,6 +332,7 @@ impl Process {
             generator: settings.generator,
             identity: mode,
             delegating_clients: settings.internal_clients.clone(),
+            bootstrap_admins: settings.bootstrap_admins.clone(),
             operator_hosts: settings.operator_hosts(),
             public_rate: settings.public_rate,
             redactor: Arc::new(Redactor::new(&settings.national_ids)),
@@ -320,9 +348,17 @@ impl Process {
             provider,
             http_caller: outward,
             code_gateway: gateway,
+            identity_provider,
             clock,
             ids,
         } = parts;
+        let base_url = settings.base_url();
+        let authentication = identity_provider
+            .map(|provider| {
+                let issuers = settings.issuers.iter().map(|issuer| issuer.config.rules.issuer.clone()).collect();
+                Authentication::new(provider, &base_url, issuers)
+            })
+            .transpose()?;
         let metrics = Metrics::new()?;
         let run_observer = Arc::new(metrics.runs().clone());
         let gateways =
@@ -336,6 +372,7 @@ impl Process {
             result_retention,
             max_waiting: settings.waiting_line,
             mode,
+            authentication,
             dispatch: settings.dispatch,
             metrics,
             provider_plugins: provider_plugins(&settings.providers),
@@ -351,7 +388,7 @@ impl Process {
         HttpBase {
             metrics: self.metrics.clone(),
             site_rules: settings.site_rules(),
-            public_scheme: settings.public_scheme,
+            public_scheme: settings.scheme(),
             trusted_proxies: settings.trusted_proxies.clone(),
             embed_policy: settings.embed_policy.clone(),
             memory_budgets: MemoryBudgets::default(),
@@ -379,6 +416,7 @@ impl Process {
         Ok(Api {
             services: self.services.sharing_caches_over(stores(&database, self.access_decorator.as_ref())),
             mode: self.mode,
+            authentication: self.authentication.clone(),
             metrics: self.metrics.clone(),
             load_shedder: LoadShedder::new(database.in_flight().clone(), self.max_waiting),
             provider_plugins: Arc::clone(&self.provider_plugins),

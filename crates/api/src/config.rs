@@ -3,12 +3,15 @@
 //! Loading is a pure function of the file's text and the variables, so tests need neither. An unknown key or variable
 //! is an error that suggests the nearest known one, because an ignored setting would fail silently.
 
+mod issuer;
 mod parsers;
 mod provider;
 mod provider_variable;
 mod raw;
 mod setting;
+mod table;
 
+pub use issuer::{Issuer, PortalClient};
 pub use parsers::{LogFormat, SecretSetting};
 pub use provider::{ProviderAccount, ProviderEndpoint, ProviderKind};
 pub(crate) use raw::nearest;
@@ -50,6 +53,12 @@ pub struct Settings {
     pub artifacts: Location,
     /// Authentication of callers.
     pub auth_mode: AuthMode,
+    /// The identity providers of OIDC mode.
+    pub issuers: Vec<Issuer>,
+    /// Principals of the default tenant that administer the platform without a role binding, in OIDC mode.
+    pub bootstrap_admins: Vec<ActorRef>,
+    /// The address under which browsers and clients reach the server; `None` for the bind address.
+    pub public_url: Option<Url>,
     /// Additional host names in local mode, next to the loopback names.
     pub allowed_hosts: Vec<HostName>,
     /// Whether local mode may be reached through a proxy.
@@ -133,6 +142,8 @@ impl Database {
 pub enum AuthMode {
     /// The server trusts the identity header of every client on its loopback address.
     Local,
+    /// Identity providers sign the claims of every client.
+    Oidc,
 }
 
 /// Whether the operator accepts that a proxy forwards requests of other machines to local mode.
@@ -209,6 +220,9 @@ impl Settings {
                 .unwrap_or_else(|| Location::Directory(data_dir.join("artifacts"))),
             data_dir,
             auth_mode: raw.read(&setting::AUTH_MODE, parsers::auth_mode)?,
+            issuers: raw.issuers()?,
+            bootstrap_admins: raw.read(&setting::BOOTSTRAP_ADMINS, parsers::principals)?,
+            public_url: raw.read_optional(&setting::PUBLIC_URL, parsers::public_url)?,
             allowed_hosts: raw.read(&setting::ALLOWED_HOSTS, parsers::hosts)?,
             local_mode_exposure: raw.read(&setting::LOCAL_MODE_EXPOSED, parsers::exposure)?,
             public_scheme: raw.read(&setting::PUBLIC_SCHEME, parsers::scheme)?,
@@ -267,7 +281,27 @@ impl Settings {
     pub fn site_rules(&self) -> SiteRules {
         match self.auth_mode {
             AuthMode::Local => SiteRules::LoopbackAnd(self.allowed_hosts.clone()),
+            // A request without a token or session of this server has no rights under any host name.
+            AuthMode::Oidc => SiteRules::AnyHost,
         }
+    }
+
+    /// The scheme of the server's pages in browsers.
+    #[must_use]
+    pub fn scheme(&self) -> Scheme {
+        match &self.public_url {
+            Some(url) if url.scheme() == "https" => Scheme::Https,
+            Some(_) => Scheme::Http,
+            None => self.public_scheme,
+        }
+    }
+
+    /// The address that every absolute URL of a response begins with, without a slash at the end. A request's `Host`
+    /// never makes one.
+    #[must_use]
+    pub fn base_url(&self) -> String {
+        let Some(url) = &self.public_url else { return format!("http://{}", self.bind) };
+        url.as_str().trim_end_matches('/').to_owned()
     }
 
     /// The host names of this machine and of all URLs in the settings, in lower case. Tenants may not claim them.
@@ -301,6 +335,11 @@ impl Settings {
             return Err(ConfigError::OwnerWithoutDatabase);
         }
         match self.auth_mode {
+            AuthMode::Oidc => self.check_oidc_conflicts(),
+            AuthMode::Local if !self.issuers.is_empty() => Err(ConfigError::IssuerInLocalMode { key: "oidc.issuer" }),
+            AuthMode::Local if !self.bootstrap_admins.is_empty() => {
+                Err(ConfigError::IssuerInLocalMode { key: setting::BOOTSTRAP_ADMINS.key })
+            }
             // Local mode trusts every caller, so only this machine may reach it.
             AuthMode::Local if !self.bind.ip().is_loopback() => Err(ConfigError::LocalModeExposed),
             AuthMode::Local if self.worker_metrics_bind.is_some_and(|bind| !bind.ip().is_loopback()) => {
@@ -314,6 +353,18 @@ impl Settings {
                 | (None, LocalModeExposure::Refused | LocalModeExposure::Accepted) => Ok(()),
             },
         }
+    }
+
+    fn check_oidc_conflicts(&self) -> Result<(), ConfigError> {
+        if self.issuers.is_empty() {
+            return Err(ConfigError::NoIssuer);
+        }
+        let Some(url) = &self.public_url else {
+            return if self.bind.ip().is_loopback() { Ok(()) } else { Err(ConfigError::NoPublicUrl) };
+        };
+        let is_loopback =
+            url.host_str().and_then(HostName::parse).is_some_and(|host| host.is_loopback());
+        if url.scheme() == "http" && !is_loopback { Err(ConfigError::PlainPublicUrl) } else { Ok(()) }
     }
 
     /// The first configured setting that only a server behind a proxy needs.

@@ -141,6 +141,17 @@ impl ApiError {
         Self::new(StatusCode::CONFLICT, code, message)
     }
 
+    /// 401: the request proves no identity. `challenge` says how to prove one.
+    pub(crate) fn unauthenticated(challenge: HeaderValue) -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "unauthenticated", "sign in, or send a valid access token")
+            .with_header(header::WWW_AUTHENTICATE, challenge)
+    }
+
+    /// 422: a header occurs more than once, so that readers may disagree on its value.
+    pub(crate) fn repeated_header(shown: &str) -> Self {
+        Self::invalid_field(FieldProblem::new(shown, "invalid", "this header occurs more than once"))
+    }
+
     /// 403: the caller lacks a permission.
     pub fn forbidden(permission: &str) -> Self {
         Self::new(StatusCode::FORBIDDEN, "forbidden", "the caller lacks a permission")

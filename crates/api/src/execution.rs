@@ -15,7 +15,7 @@ mod view;
 
 use crate::memory::parse_session;
 use crate::{
-    caller::{RuntimeClient, result_token},
+    caller::{RuntimeClient, check_actor_header, result_token},
     compose::Api,
     error::{ApiError, FieldErrors},
     http::{
@@ -243,6 +243,7 @@ pub(crate) async fn execute_workload(
     } = body.into_inner();
     let delegation = OnBehalfOfFields { execution_mode, actor_ref, actor_type, actor_auth_mode };
     let on_behalf_of = api.services.executions.delegated_subject(api.mode, &claims.actor, &delegation)?;
+    check_actor_header(&request, on_behalf_of.as_ref())?;
     let mut fields = FieldErrors::default();
     let (environment, lane) =
         (fields.check(parse_environment(&environment)), fields.check(parse_lane(chosen.as_deref())));

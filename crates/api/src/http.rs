@@ -2,9 +2,10 @@
 //!
 //! Order of the middlewares, outermost first: [`outermost_middleware::outermost_middleware`],
 //! [`response_memory::response_memory`], [`body_drain::body_drain`], [`site_guard::site_guard`],
-//! [`load_shedding::middleware::shed_load`], [`strict_query::strict_query`]. They read their settings from the app data,
+//! [`authentication::authenticate`], [`load_shedding::middleware::shed_load`], [`strict_query::strict_query`]. They read their settings from the app data,
 //! `web::Data<HttpBase>`; without it every request is a 500.
 
+pub mod authentication;
 pub mod body;
 pub mod body_drain;
 pub mod client_address;

@@ -3,6 +3,7 @@
 //! The endpoint is stateless in every revision. Each request identifies its caller like any other request. There is no
 //! session to hijack, and any process can respond.
 
+pub(crate) mod resource_metadata;
 mod revision;
 mod server;
 
@@ -12,7 +13,7 @@ use crate::{
     caller::UnverifiedClaims,
     compose::Api,
     error::{ApiError, FieldProblem},
-    http::{body::Body, client_address::client_of, outermost_middleware::request_id, query},
+    http::{authentication::challenge, body::Body, client_address::client_of, outermost_middleware::request_id, query},
 };
 use actix_web::{
     HttpRequest, HttpResponse,
@@ -22,7 +23,7 @@ use actix_web::{
     },
     web,
 };
-use fairway_domain::slug::Slug;
+use fairway_domain::{access::ActorKind, slug::Slug};
 use http_body_util::{BodyExt as _, Full};
 use rmcp::{
     model::{ErrorCode, ProtocolVersion},
@@ -81,6 +82,12 @@ async fn handle_message(
     UnverifiedClaims(claims): UnverifiedClaims,
     body: Body<JsonRpcMessage>,
 ) -> Result<HttpResponse, ApiError> {
+    // The protocol starts the authorization of a client with this response.
+    if claims.actor.kind() == ActorKind::Anonymous
+        && let Some(challenge) = challenge()
+    {
+        return Err(ApiError::unauthenticated(challenge));
+    }
     // This server issues no sessions, so the id belongs to another server.
     if request.headers().contains_key(&SESSION_HEADER) {
         return Err(ApiError::not_found());

@@ -96,5 +96,6 @@ pub(crate) async fn metrics(request: HttpRequest, api: web::Data<Api>) -> Result
 }
 
 fn is_external(api: &Api, request: &HttpRequest) -> bool {
-    !api.mode.is_operator_request(is_forwarded(request))
+    let is_loopback_peer = request.peer_addr().is_some_and(|peer| peer.ip().is_loopback());
+    !api.mode.is_operator_request(is_forwarded(request), is_loopback_peer)
 }

@@ -19,7 +19,7 @@ use fairway_domain::{
     store::{Cursor, Page, PageRequest, PageStart},
     tool::{BuiltinTool, SideEffect, ToolDescription, describe_workload},
 };
-use fairway_operations::access::{IdentityMode, Operation};
+use fairway_operations::access::Operation;
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -186,9 +186,7 @@ pub(crate) async fn read_runtime_system_meta(
     let deployed = api.services.executions.deployment_settings(&caller, Operation::ReadSystemMeta, from.id()).await?;
     let view = RuntimeMeta {
         version: env!("CARGO_PKG_VERSION"),
-        auth_mode: match api.mode {
-            IdentityMode::Local => "local",
-        },
+        auth_mode: api.mode.as_str(),
         capabilities: RuntimeCapabilities {
             dispatch: deployed.dispatch.as_str(),
             async_execution: deployed.dispatch.has_workers(),

@@ -2,7 +2,7 @@
 
 use crate::{
     compose::{Adapters, Process},
-    config::{AuthMode, Settings},
+    config::Settings,
     serve::OpenDatabase,
 };
 use anyhow::Context as _;
@@ -97,7 +97,7 @@ async fn seed_database(settings: &Settings, database: &OpenDatabase) -> anyhow::
     fairway_postgres::migrate(&database.owner_url).await.context("failed to migrate the database")?;
     let process = Process::new(settings, database.url.clone(), Adapters::of(settings)?)?;
     let services = process.services();
-    let callers = (caller(services, settings, AUTHOR).await?, caller(services, settings, APPROVER).await?);
+    let callers = (caller(services, AUTHOR).await?, caller(services, APPROVER).await?);
     let (demo, file) = parse_demo()?;
     let (workload, environment) = (&file.workload, &file.environment);
     let seeded = services.demo.seed(&callers.0, &callers.1, &demo).await;
@@ -111,10 +111,9 @@ async fn seed_database(settings: &Settings, database: &OpenDatabase) -> anyhow::
     })
 }
 
-async fn caller(services: &Services, settings: &Settings, actor: &str) -> anyhow::Result<Caller> {
-    let mode = match settings.auth_mode {
-        AuthMode::Local => IdentityMode::Local,
-    };
+async fn caller(services: &Services, actor: &str) -> anyhow::Result<Caller> {
+    // Whoever seeds has the database's credentials, so the demo's people need no identity provider.
+    let mode = IdentityMode::Local;
     let claims = Claims { actor: ActorRef::parse(actor)?, groups: Vec::new(), tenant: None };
     let request_id = crate::system_clock_and_ids::SystemIds.new_id().into();
     services.identities.identify(mode, &claims, request_id).await.with_context(|| format!("failed to identify {actor}"))

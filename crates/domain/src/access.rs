@@ -45,6 +45,15 @@ pub struct Caller {
     pub request_id: RequestId,
 }
 
+/// Where an actor name stands for the same principal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NameScope {
+    /// In every tenant, as in local mode.
+    Installation,
+    /// In one tenant: `user:ada` of another tenant is somebody else, so its bindings do not count.
+    Tenant,
+}
+
 /// A stored grant of a role to a principal.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RoleBinding(pub(crate) RoleBindingRecord);
@@ -180,6 +189,7 @@ pub trait AccessStore: Send + Sync {
         &self,
         tenant: Option<TenantId>,
         principals: &[ActorRef],
+        names: NameScope,
     ) -> Result<Option<PrincipalAccess>, StoreError>;
     /// The tenant's current access revision. While it is unchanged, every result of [`Self::load_principal`] for this
     /// tenant stays valid: each change of a role or a principal binding raises it in all affected tenants.

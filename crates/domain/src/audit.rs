@@ -69,6 +69,12 @@ fact_kinds! {
     RoleBindingCreated = "role_binding.created",
     /// A granted role was revoked.
     RoleBindingDeleted = "role_binding.deleted",
+    /// A subject of an issuer was pinned to an actor name.
+    IdentityPinned = "identity.pinned",
+    /// An identity was refused, because another subject has its actor name.
+    IdentityRefused = "identity.refused",
+    /// An administrator that the configuration names was seen.
+    BootstrapAdminSeen = "identity.bootstrap_admin_seen",
     /// A principal was bound to a workload.
     PrincipalBindingCreated = "principal_binding.created",
     /// The lane of a bound principal changed.

@@ -42,6 +42,8 @@ ids! {
     WorkspaceId,
     /// A grant of a role to a principal.
     RoleBindingId,
+    /// A pinned identity: a subject of an issuer under its name in a tenant.
+    IdentityId,
     /// A principal bound to a workload.
     PrincipalBindingId,
     /// A governed asset.

@@ -272,6 +272,8 @@ pub enum Conflict {
     ContractRevoked,
     /// The share link is revoked, expired or has no runs left.
     ShareLinkClosed,
+    /// Another subject is pinned to the actor name.
+    ActorNameTaken,
 }
 
 impl Conflict {
@@ -290,6 +292,7 @@ impl Conflict {
             Self::ContractNameTaken => "contract_of_another_asset",
             Self::ContractRevoked => "contract_revoked",
             Self::ShareLinkClosed => "share_link_closed",
+            Self::ActorNameTaken => "actor_name_taken",
         }
     }
 }

@@ -70,6 +70,12 @@ impl TenantScope {
         Self(DEFAULT_TENANT.into())
     }
 
+    /// The scope in which a verified identity is pinned: the tenant that its token names.
+    #[must_use]
+    pub const fn for_identity(tenant: TenantId) -> Self {
+        Self(tenant)
+    }
+
     /// The scope of a background task for one tenant's rows.
     #[must_use]
     pub const fn for_background_task(tenant: TenantId) -> Self {

@@ -2,12 +2,15 @@
 
 pub(crate) mod authorize;
 mod identity;
+mod pinned_identities;
 mod principal_binding;
 mod role_bindings;
 mod table;
 
 pub use authorize::{ListScope, ScopeResolver};
 pub use identity::{Claims, Identities, IdentityMode};
+pub(crate) use pinned_identities::PinCache;
+pub use pinned_identities::PinnedIdentities;
 pub use principal_binding::{PrincipalBindings, RequestedBinding};
 pub use role_bindings::{RoleBindingDraft, RoleBindings};
 pub use table::{Operation, Requirement};

@@ -34,9 +34,15 @@ pub(crate) struct MaxBytes {
     pub(crate) public_workloads: u64,
     /// Damaged artifacts whose mismatch was recorded recently.
     pub(crate) mismatches: u64,
+    /// Pinned identities.
+    pub(crate) pinned_identities: u64,
+    /// Subjects about which a fact was recorded recently.
+    pub(crate) recorded_identities: u64,
+    /// Tenants by slug.
+    pub(crate) tenants_by_slug: u64,
 }
 
-/// 73 MiB in total.
+/// 77 MiB in total.
 pub(crate) const MAX_BYTES: MaxBytes = MaxBytes {
     plans: 40 << 20,
     entries: 6 << 20,
@@ -48,6 +54,9 @@ pub(crate) const MAX_BYTES: MaxBytes = MaxBytes {
     refused_clients: 3 << 20,
     public_workloads: 1 << 20,
     mismatches: 1 << 20,
+    pinned_identities: 2 << 20,
+    recorded_identities: 1 << 20,
+    tenants_by_slug: 1 << 20,
 };
 
 /// The largest run plan that the cache holds, in bytes. The cache counts key and entry overhead in addition.

@@ -1,8 +1,8 @@
 //! Environments: the requirements that they place on their releases.
 
 use crate::{
-    Failure, Precondition, Stores,
-    access::{Operation, ScopeResolver, authorize},
+    Failure, Precondition, Settings, Stores,
+    access::{IdentityMode, Operation, ScopeResolver, authorize},
     clock_and_ids::ClockAndIds,
     idempotency::MAX_ATTEMPTS,
     services::{CommonOperations, SharedState},
@@ -17,13 +17,6 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 use std::sync::Arc;
-
-/// The self-approval rule of `dev` on a local server without settings: the author may approve.
-const LOCAL_SELF_APPROVAL: SelfApproval = SelfApproval::Allowed;
-
-fn default_settings(environment: &Slug) -> EnvironmentSettings {
-    EnvironmentSettings::defaults_for(environment, LOCAL_SELF_APPROVAL)
-}
 
 /// The settings of an environment, configured or default.
 #[derive(Clone, Debug)]
@@ -40,6 +33,7 @@ pub struct Environments {
     context: ClockAndIds,
     environment_store: Arc<dyn EnvironmentStore>,
     scope_resolver: Arc<ScopeResolver>,
+    settings: Arc<Settings>,
 }
 
 impl Environments {
@@ -48,7 +42,18 @@ impl Environments {
             context: shared.context.clone(),
             environment_store: Arc::clone(&stores.environments),
             scope_resolver: Arc::clone(&common.scope_resolver),
+            settings: Arc::clone(&shared.settings),
         }
+    }
+
+    /// The requirements of an environment without settings. In `dev` of a local server, which one person uses alone, the
+    /// author may approve.
+    fn default_settings(&self, environment: &Slug) -> EnvironmentSettings {
+        let in_dev = match self.settings.identity {
+            IdentityMode::Local => SelfApproval::Allowed,
+            IdentityMode::Oidc => SelfApproval::Refused,
+        };
+        EnvironmentSettings::defaults_for(environment, in_dev)
     }
 }
 
@@ -67,7 +72,7 @@ impl Environments {
         let scope = authorize::authorize(caller, Operation::ReadEnvironmentSettings, &place)?;
         let stored = self.environment_store.find(scope, workspace, environment).await?;
         Ok(EffectiveSettings {
-            settings: stored.as_ref().map_or_else(|| default_settings(environment), |stored| stored.settings),
+            settings: stored.as_ref().map_or_else(|| self.default_settings(environment), |stored| stored.settings),
             revision: stored.map(|stored| stored.revision),
         })
     }
@@ -124,6 +129,6 @@ impl Environments {
         environment: &Slug,
     ) -> Result<EnvironmentSettings, Failure> {
         let stored = self.environment_store.find(scope, workspace, environment).await?;
-        Ok(stored.map_or_else(|| default_settings(environment), |stored| stored.settings))
+        Ok(stored.map_or_else(|| self.default_settings(environment), |stored| stored.settings))
     }
 }

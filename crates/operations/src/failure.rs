@@ -2,7 +2,7 @@
 
 use crate::generator::GenerateRefusal;
 use fairway_domain::{
-    access::{GrantRefusal, Permission, principal_binding::PrincipalRefusal},
+    access::{GrantRefusal, Permission, identity::IdentityRefusal, principal_binding::PrincipalRefusal},
     asset::{
         AssetRefusal,
         artifact_store::ArtifactError,
@@ -48,6 +48,9 @@ pub enum Failure {
     /// The caller is anonymous, and the operation requires an identity.
     #[error("an identity with the permission {} is required", .0.as_str())]
     Anonymous(Permission),
+    /// A verified identity is not served.
+    #[error(transparent)]
+    Identity(#[from] IdentityRefusal),
     /// A field is invalid.
     #[error("a field is invalid")]
     InvalidField(FieldProblem),

@@ -3,12 +3,15 @@
 
 use crate::{
     Failure, Settings, Stores,
+    access::IdentityMode,
     cache::{MAX_BYTES, weighted_cache},
     services::SharedState,
 };
 use fairway_domain::{
+    access::Caller,
     id::WorkloadId,
     rate_limit::{ClientAddress, Quota, RateLimitDecision, RateLimitKey, RateLimitRefusal, RateLimitStore},
+    share_link::is_guest,
     tenant::TenantScope,
     workload::{Workload, interface::AccessMode},
 };
@@ -122,17 +125,23 @@ impl RateLimits {
         Ok(self.rate_limit_store.delete_idle().await?)
     }
 
-    /// Counts a request to a public workload.
+    /// Counts a request to a public workload. Callers with a verified identity are not counted; in local mode requests
+    /// can invent names, so every request is.
     ///
     /// # Errors
     /// When the client exceeds its rate limit.
     pub(crate) async fn count_workload_request(
         &self,
-        scope: TenantScope,
+        caller: &Caller,
         workload: &Workload,
         address: Option<ClientAddress>,
     ) -> Result<(), Failure> {
+        let is_verified = self.settings.identity == IdentityMode::Oidc && !is_guest(caller.actor.kind());
         let (AccessMode::Public, Some(address)) = (workload.effective_access_mode(), address) else { return Ok(()) };
+        if is_verified {
+            return Ok(());
+        }
+        let scope = TenantScope::for_caller(caller);
         self.count_request(
             scope,
             RateLimitKey::PublicWorkload(workload.workload_id, address),

@@ -21,7 +21,7 @@ pub(crate) use transition::MAX_CONFLICTS;
 pub use transition::{Transition, TransitionResult};
 
 use crate::{
-    Failure, MaybeReplayed, Precondition, Stores,
+    Failure, MaybeReplayed, Precondition, Settings, Stores,
     access::{Identities, Operation, ScopeResolver, authorize},
     asset::{Artifacts, Assets},
     clock_and_ids::ClockAndIds,
@@ -88,6 +88,7 @@ pub struct ReleaseQuery {
 pub struct Releases {
     context: ClockAndIds,
     active_releases: Arc<ActiveReleaseCache>,
+    settings: Arc<Settings>,
     provider: Arc<dyn Provider>,
     summaries: Cache<(TenantId, AssetVersionId), Arc<ContentSummary>>,
     asset_store: Arc<dyn AssetStore>,
@@ -120,6 +121,7 @@ impl Releases {
         Self {
             context: shared.context.clone(),
             active_releases: Arc::clone(&shared.active_releases),
+            settings: Arc::clone(&shared.settings),
             provider: Arc::clone(&shared.provider),
             summaries: shared.summaries.clone(),
             asset_store: Arc::clone(&stores.assets),

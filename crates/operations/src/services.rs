@@ -6,7 +6,7 @@ pub(crate) use shared_state::{CommonOperations, SharedState};
 
 use crate::{
     SequencerWakeup,
-    access::{Identities, IdentityMode, PrincipalBindings, RoleBindings},
+    access::{Identities, IdentityMode, PinnedIdentities, PrincipalBindings, RoleBindings},
     asset::{Artifacts, Assets},
     audit::AuditLog,
     demo::DemoSeeder,
@@ -29,7 +29,7 @@ use crate::{
     workload::Workloads,
 };
 use fairway_domain::{
-    access::{AccessStore, ActorRef, principal_binding::PrincipalBindingStore},
+    access::{AccessStore, ActorRef, identity::IdentityStore, principal_binding::PrincipalBindingStore},
     asset::{
         artifact_index::ArtifactIndex,
         artifact_store::ArtifactStore,
@@ -38,7 +38,7 @@ use fairway_domain::{
         ports::{AssetStore, VersionStore},
     },
     audit::AuditStore,
-    environment::EnvironmentStore,
+    environment::{EnvironmentStore, is_production},
     execution::{
         dispatch::DispatchPolicy,
         http_call::HttpCaller,
@@ -59,6 +59,7 @@ use fairway_domain::{
     release::ports::{DeploymentStore, RecommendationStore, ReleaseStore},
     rollout::ports::RolloutStore,
     share_link::ShareLinkStore,
+    slug::Slug,
     tenant::{TenantStore, WorkspaceStore},
     time::Clock,
     wakeup::WakeupBus,
@@ -97,6 +98,8 @@ pub struct Stores {
     pub chunk_search: Arc<dyn ChunkSearch>,
     /// Revocations of access contracts.
     pub contract_revocations: Arc<dyn ContractRevocationStore>,
+    /// Pinned identities.
+    pub identities: Arc<dyn IdentityStore>,
     /// Conversation turns.
     pub memory: Arc<dyn MemoryStore>,
     /// Workloads.
@@ -154,12 +157,22 @@ pub struct Settings {
     pub identity: IdentityMode,
     /// Services that may act on behalf of other principals.
     pub delegating_clients: Vec<ActorRef>,
+    /// Principals of the default tenant that administer the platform without a role binding, if identities are verified.
+    pub bootstrap_admins: Vec<ActorRef>,
     /// Host names that no tenant may claim: those of the server and of its dependencies.
     pub operator_hosts: Vec<String>,
     /// Masks personal data in the outputs of runs whose policy requires it.
     pub redactor: Arc<Redactor>,
     /// Settings of knowledge bases.
     pub knowledge: KnowledgeSettings,
+}
+
+impl Settings {
+    /// Whether releases of this environment may not use the account that makes answers without a model: where
+    /// identities are verified, `production` serves real users.
+    pub(crate) fn refuses_local_provider(&self, environment: &Slug) -> bool {
+        self.identity == IdentityMode::Oidc && is_production(environment)
+    }
 }
 
 /// The ports of an operation besides its stores.
@@ -218,6 +231,8 @@ pub struct Services {
     pub keyed_requests: Arc<KeyedRequests>,
     /// Callers.
     pub identities: Arc<Identities>,
+    /// Subjects of identity providers under their names.
+    pub pinned_identities: Arc<PinnedIdentities>,
     /// Knowledge bases.
     pub knowledge_bases: Arc<KnowledgeBases>,
     /// The memory of conversations.
@@ -290,6 +305,7 @@ impl Services {
             demo: Arc::new(DemoSeeder::new(&stores, &workloads, &assets, &flows, &releases)),
             memories: Arc::new(Memories::new(&stores, &shared, &common)),
             principal_bindings: Arc::new(PrincipalBindings::new(&stores, &shared, &common, &workloads)),
+            pinned_identities: Arc::new(PinnedIdentities::new(&stores, &shared)),
             role_bindings: Arc::new(RoleBindings::new(&stores, &shared, &common)),
             rollouts: Arc::new(Rollouts::new(&stores, &shared, &common, &workloads, &releases)),
             share_links: Arc::new(ShareLinks::new(&stores, &shared, &common, &workloads)),

@@ -290,11 +290,11 @@ impl Workloads {
         let pass = visit.link.as_ref();
         let found = self.workload_store.find_by_slug(TenantScope::for_caller(caller), slug).await?;
         let workload = found.ok_or_else(|| unknown_slug(pass))?;
-        let scope = run_access::authorize_view(caller, pass, &workload, Operation::ReadRuntimeWorkload)?;
+        run_access::authorize_view(caller, pass, &workload, Operation::ReadRuntimeWorkload)?;
         if workload.interface_config.is_none() {
             return Err(Failure::NotFound);
         }
-        self.rate_limits.count_workload_request(scope, &workload, Some(visit.address)).await?;
+        self.rate_limits.count_workload_request(caller, &workload, Some(visit.address)).await?;
         run_access::check_link(pass, workload.effective_access_mode())?;
         Ok(workload)
     }

@@ -8,7 +8,7 @@ mod fixtures;
 pub use client::{Client, Request, Response};
 pub use fixtures::{ActiveWorkload, Fixtures, Version};
 
-use crate::{FaultProxy, FaultyArtifacts, StubGateway, TestDatabase};
+use crate::{AUDIENCE, FaultProxy, FaultyArtifacts, StubGateway, TestDatabase, TestIssuer};
 use anyhow::Context as _;
 use fairway_api::{
     compose::{AccessStoreDecorator, Adapters, Process, RunWorkers},
@@ -73,6 +73,15 @@ impl Builder {
     pub fn setting(mut self, variable: &'static str, value: impl Into<String>) -> Self {
         self.settings.push((variable, value.into()));
         self
+    }
+
+    /// Accepts the identities of this issuer only. `user:root` is a bootstrap administrator.
+    #[must_use]
+    pub fn oidc(self, issuer: &TestIssuer) -> Self {
+        self.setting("FAIRWAY_AUTH_MODE", "oidc")
+            .setting("FAIRWAY_OIDC_ISSUER", issuer.url())
+            .setting("FAIRWAY_OIDC_AUDIENCE", AUDIENCE)
+            .setting("FAIRWAY_BOOTSTRAP_ADMINS", "user:root")
     }
 
     /// Uses this text as `fairway.toml`.

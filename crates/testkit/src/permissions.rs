@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use fairway_api::compose::AccessStoreDecorator;
 use fairway_domain::{
     access::{
-        AccessStore, ActorRef, GrantScope, Permission, Permissions, PrincipalAccess, ResourcePosition, RoleBinding,
+        AccessStore, ActorRef, GrantScope, NameScope, Permission, Permissions, PrincipalAccess, ResourcePosition, RoleBinding,
     },
     audit::Fact,
     id::{RoleBindingId, TenantId, WorkspaceId},
@@ -66,8 +66,9 @@ impl AccessStore for PermissionsByActorName {
         &self,
         tenant: Option<TenantId>,
         principals: &[ActorRef],
+        names: NameScope,
     ) -> Result<Option<PrincipalAccess>, StoreError> {
-        let mut known = self.inner.load_principal(tenant, principals).await?;
+        let mut known = self.inner.load_principal(tenant, principals, names).await?;
         let named = principals.first().and_then(|actor| permissions_in_name(&actor.to_string()));
         if let (Some(known), Some(permissions)) = (&mut known, named) {
             for grant in &mut known.grants {

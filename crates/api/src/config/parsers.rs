@@ -169,8 +169,8 @@ pub(super) fn artifacts(text: &str) -> Result<Location, String> {
 pub(super) fn auth_mode(text: &str) -> Result<AuthMode, String> {
     match text {
         "local" => Ok(AuthMode::Local),
-        "oidc" => Err("must be `local`: this version has no sign-in".to_owned()),
-        _ => Err("must be `local`".to_owned()),
+        "oidc" => Ok(AuthMode::Oidc),
+        _ => Err("must be `local` or `oidc`".to_owned()),
     }
 }
 
@@ -264,6 +264,24 @@ pub(super) fn services(text: &str) -> Result<Vec<ActorRef>, String> {
         actor.ok_or("must list services as `service:<name>`")
     };
     Ok(list(text).map(service).collect::<Result<_, _>>()?)
+}
+
+pub(super) fn principals(text: &str) -> Result<Vec<ActorRef>, String> {
+    let principal = |name| {
+        let is_principal =
+            |actor: &ActorRef| matches!(actor.kind(), ActorKind::User | ActorKind::Group | ActorKind::Service);
+        let actor = ActorRef::parse(name).ok().filter(is_principal);
+        actor.ok_or("must list principals as `user:<name>`, `group:<name>` or `service:<name>`")
+    };
+    Ok(list(text).map(principal).collect::<Result<_, _>>()?)
+}
+
+/// Parses the address of the server: scheme, host and port without a path, so that addresses below it are unambiguous.
+pub(super) fn public_url(text: &str) -> Result<Url, String> {
+    let rule = "must be an address such as https://fairway.example, without path, query, fragment and credentials";
+    let url = web_address(text).map_err(|_| rule.to_owned())?;
+    let is_origin = url.path() == "/" && url.query().is_none() && url.fragment().is_none();
+    if is_origin { Ok(url) } else { Err(rule.to_owned()) }
 }
 
 pub(super) fn national_ids(text: &str) -> Result<Vec<NationalId>, String> {

@@ -1,9 +1,9 @@
 //! Provider accounts: the `[[providers]]` tables of the file and the variables of the environment.
 
 use super::{
-    parsers,
-    provider_variable::{ProviderVariables, variable_name},
-    raw::{ConfigError, Origin, nearest},
+    provider_variable::ProviderVariables,
+    raw::{ConfigError, Origin},
+    table::{TableContext, invalid, tables},
 };
 use fairway_domain::{asset::content::is_jurisdiction_code, secret::ServerSecretRef};
 use fairway_providers::ModelPrice;
@@ -150,7 +150,7 @@ impl ProviderAccount {
             residency,
             concurrency,
             test_model: place.text("test_model")?,
-            prices: place.prices()?,
+            prices: prices(place)?,
             origin,
         })
     }
@@ -223,89 +223,26 @@ impl ProviderEndpoint {
     }
 }
 
-/// A table with its path in the file.
-struct TableContext<'a> {
-    path: &'a str,
-    table: &'a Table,
-    keys: &'a [&'static str],
-    /// The account's slot, and its keys that variables set.
-    variables: Option<(&'a str, &'a Table)>,
-}
-
-impl<'a> TableContext<'a> {
-    const fn new(path: &'a str, table: &'a Table, keys: &'a [&'static str]) -> Self {
-        Self { path, table, keys, variables: None }
-    }
-
-    fn check_keys(&self) -> Result<(), ConfigError> {
-        let Some(unknown) = self.table.keys().find(|key| !self.keys.contains(&key.as_str())) else { return Ok(()) };
-        let nearest = nearest(unknown, self.keys.iter().copied()).map(|key| format!("{}.{key}", self.path));
-        Err(ConfigError::UnknownKey { key: format!("{}.{unknown}", self.path), nearest })
-    }
-
-    fn text(&self, key: &str) -> Result<Option<String>, ConfigError> {
-        match self.table.get(key) {
-            None => Ok(None),
-            Some(Value::String(text)) if !text.is_empty() => Ok(Some(text.clone())),
-            Some(_) => Err(self.invalid(key, "must be a non-empty text")),
+/// The prices of an account's models.
+fn prices(of: &TableContext<'_>) -> Result<Vec<ModelPrice>, ConfigError> {
+    let Some(value) = of.table.get("prices") else { return Ok(Vec::new()) };
+    let mut prices: Vec<ModelPrice> = Vec::new();
+    for (name, table) in tables(&format!("{}.prices", of.path), value, "[[providers.prices]]")? {
+        let place = TableContext::new(&name, table, &PRICE_KEYS);
+        place.check_keys()?;
+        let amount = |key: &str| {
+            let amount = table.get(key).and_then(Value::as_integer).and_then(|amount| u64::try_from(amount).ok());
+            amount.ok_or_else(|| place.invalid(key, "must be a number of millionths, 0 or more"))
+        };
+        let price = ModelPrice {
+            model: place.required("model")?,
+            input: amount("input_micros_per_million")?,
+            output: amount("output_micros_per_million")?,
+        };
+        if prices.iter().any(|other| other.model == price.model) {
+            return Err(place.invalid("model", "must be unique"));
         }
+        prices.push(price);
     }
-
-    fn required(&self, key: &str) -> Result<String, ConfigError> {
-        self.text(key)?.ok_or_else(|| self.invalid(key, "must be set"))
-    }
-
-    fn duration(&self, text: &str) -> Result<Duration, ConfigError> {
-        parsers::duration(text).map_err(|rule| self.invalid("timeout", &rule))
-    }
-
-    fn prices(&self) -> Result<Vec<ModelPrice>, ConfigError> {
-        let Some(value) = self.table.get("prices") else { return Ok(Vec::new()) };
-        let mut prices: Vec<ModelPrice> = Vec::new();
-        for (name, table) in tables(&format!("{}.prices", self.path), value, "[[providers.prices]]")? {
-            let place = TableContext::new(&name, table, &PRICE_KEYS);
-            place.check_keys()?;
-            let amount = |key: &str| {
-                let amount = table.get(key).and_then(Value::as_integer).and_then(|amount| u64::try_from(amount).ok());
-                amount.ok_or_else(|| place.invalid(key, "must be a number of millionths, 0 or more"))
-            };
-            let price = ModelPrice {
-                model: place.required("model")?,
-                input: amount("input_micros_per_million")?,
-                output: amount("output_micros_per_million")?,
-            };
-            if prices.iter().any(|other| other.model == price.model) {
-                return Err(place.invalid("model", "must be unique"));
-            }
-            prices.push(price);
-        }
-        Ok(prices)
-    }
-
-    /// The error names the variable for a key that a variable sets, and for accounts outside the file.
-    fn invalid(&self, key: &str, rule: &str) -> ConfigError {
-        match self.variables {
-            Some((slot, set)) if self.path.is_empty() || set.contains_key(key) => {
-                invalid(&variable_name(slot, key), rule)
-            }
-            Some(_) | None => invalid(&format!("{}.{key}", self.path), rule),
-        }
-    }
-}
-
-/// The tables of a list, each with its path.
-fn tables<'a>(name: &str, value: &'a Value, written: &str) -> Result<Vec<(String, &'a Table)>, ConfigError> {
-    let list = value.as_array().ok_or_else(|| invalid(name, &format!("must be a list of tables: `{written}`")))?;
-    let table = |(index, item): (usize, &'a Value)| {
-        let place = format!("{name}[{index}]");
-        match item.as_table() {
-            Some(table) => Ok((place, table)),
-            None => Err(invalid(&place, &format!("must be a table: `{written}`"))),
-        }
-    };
-    list.iter().enumerate().map(table).collect()
-}
-
-fn invalid(name: &str, rule: &str) -> ConfigError {
-    ConfigError::Invalid { name: name.to_owned(), rule: rule.to_owned(), value: None }
+    Ok(prices)
 }

@@ -1,6 +1,7 @@
 //! Collects the raw values of settings from file and environment, and refuses unknown names.
 
 use super::{
+    issuer::{ISSUERS_KEY, Issuer},
     provider::ProviderAccount,
     provider_variable::{self, ProviderVariables},
     setting::{IGNORED_PREFIXES, SETTINGS, Setting},
@@ -75,6 +76,21 @@ pub enum ConfigError {
         /// Variable of the setting.
         variable: &'static str,
     },
+    /// OIDC mode has no identity provider.
+    #[error("`auth.mode` is `oidc`: set `oidc.issuer` (`FAIRWAY_OIDC_ISSUER`), or add an `[[issuers]]` table")]
+    NoIssuer,
+    /// Settings of OIDC mode in local mode, which would ignore them.
+    #[error("`{key}` requires `auth.mode` to be `oidc` (`FAIRWAY_AUTH_MODE=oidc`)")]
+    IssuerInLocalMode {
+        /// Key of the setting.
+        key: &'static str,
+    },
+    /// The server is reachable from other machines, and its public address is not set.
+    #[error("`public_url` (`FAIRWAY_PUBLIC_URL`) is required unless the server binds to a loopback address")]
+    NoPublicUrl,
+    /// Sign-in cookies need HTTPS, except on loopback.
+    #[error("`public_url` (`FAIRWAY_PUBLIC_URL`) must use https, except on a loopback address")]
+    PlainPublicUrl,
     /// Only one of vault URL and vault token is set.
     #[error("`vault.addr` and `vault.token` must be set together")]
     IncompleteVault,
@@ -106,6 +122,10 @@ impl ConfigError {
             Self::LocalModeExposed => "config_local_mode_exposed",
             Self::WorkerMetricsExposed => "config_worker_metrics_exposed",
             Self::LocalModeBehindProxy { .. } => "config_local_mode_behind_proxy",
+            Self::NoIssuer => "config_no_issuer",
+            Self::IssuerInLocalMode { .. } => "config_issuer_in_local_mode",
+            Self::NoPublicUrl => "config_no_public_url",
+            Self::PlainPublicUrl => "config_plain_public_url",
             Self::IncompleteVault => "config_half_a_vault",
             Self::TokenWithoutGateway => "config_token_without_gateway",
             Self::OwnerWithoutDatabase => "config_owner_without_database",
@@ -139,6 +159,7 @@ pub(super) struct RawSettings {
     file: BTreeMap<&'static str, String>,
     environment: BTreeMap<&'static str, String>,
     providers: Option<Value>,
+    issuers: Option<Value>,
     provider_variables: ProviderVariables,
     has_collector: bool,
 }
@@ -153,6 +174,7 @@ impl RawSettings {
             file: BTreeMap::new(),
             environment: BTreeMap::new(),
             providers: None,
+            issuers: None,
             provider_variables: ProviderVariables::default(),
             has_collector: false,
         };
@@ -190,6 +212,16 @@ impl RawSettings {
         ProviderAccount::read_all(self.providers.as_ref(), &self.provider_variables)
     }
 
+    /// The identity providers of the settings and the file.
+    pub(super) fn issuers(&self) -> Result<Vec<Issuer>, ConfigError> {
+        Issuer::read_all(self, self.issuers.as_ref())
+    }
+
+    /// Whether the file or the environment sets a value.
+    pub(super) fn is_set(&self, setting: &Setting) -> bool {
+        self.environment.contains_key(setting.key) || self.file.contains_key(setting.key)
+    }
+
     /// Whether the standard OpenTelemetry variable names a collector.
     pub(super) const fn exports_traces(&self) -> bool {
         self.has_collector
@@ -219,11 +251,12 @@ impl RawSettings {
                     self.file.insert(setting.key, text);
                 }
                 (None, accounts) if key == PROVIDERS_KEY => self.providers = Some(accounts),
+                (None, issuers) if key == ISSUERS_KEY => self.issuers = Some(issuers),
                 (None, Value::Table(inner)) if SETTINGS.iter().any(|setting| setting.key.starts_with(&below)) => {
                     self.add_table(&below, inner)?;
                 }
                 (None, _) => {
-                    let keys = SETTINGS.iter().map(|setting| setting.key).chain([PROVIDERS_KEY]);
+                    let keys = SETTINGS.iter().map(|setting| setting.key).chain([PROVIDERS_KEY, ISSUERS_KEY]);
                     return Err(ConfigError::UnknownKey { nearest: nearest(&key, keys), key });
                 }
             }

@@ -35,6 +35,33 @@ pub(super) const MIGRATE_DATABASE_URL: Setting = secret("migrate_database_url", 
 pub(super) const ARTIFACTS_URL: Setting = secret("artifacts_url", "FAIRWAY_ARTIFACTS_URL", "");
 /// Authentication of callers.
 pub(super) const AUTH_MODE: Setting = plain("auth.mode", "FAIRWAY_AUTH_MODE", "local");
+/// The issuer of the tokens that callers present.
+pub(super) const OIDC_ISSUER: Setting = plain("oidc.issuer", "FAIRWAY_OIDC_ISSUER", "");
+/// The audience that access tokens contain.
+pub(super) const OIDC_AUDIENCE: Setting = plain("oidc.audience", "FAIRWAY_OIDC_AUDIENCE", "");
+/// The client of the portal.
+pub(super) const OIDC_CLIENT_ID: Setting = plain("oidc.client_id", "FAIRWAY_OIDC_CLIENT_ID", "");
+/// Reference to the secret of the portal's client.
+pub(super) const OIDC_CLIENT_SECRET_REF: Setting =
+    plain("oidc.client_secret_ref", "FAIRWAY_OIDC_CLIENT_SECRET_REF", "");
+/// The client of the command line.
+pub(super) const OIDC_CLI_CLIENT_ID: Setting = plain("oidc.cli_client_id", "FAIRWAY_OIDC_CLI_CLIENT_ID", "");
+/// The scopes that a sign-in requests.
+pub(super) const OIDC_SCOPES: Setting = plain("oidc.scopes", "FAIRWAY_OIDC_SCOPES", "openid profile email");
+/// The claim with the name of a person.
+pub(super) const OIDC_USER_CLAIM: Setting = plain("oidc.user_claim", "FAIRWAY_OIDC_USER_CLAIM", "preferred_username");
+/// The claim with the groups.
+pub(super) const OIDC_GROUPS_CLAIM: Setting = plain("oidc.groups_claim", "FAIRWAY_OIDC_GROUPS_CLAIM", "groups");
+/// The claim with the tenant; without one, every identity belongs to one tenant.
+pub(super) const OIDC_TENANT_CLAIM: Setting = plain("oidc.tenant_claim", "FAIRWAY_OIDC_TENANT_CLAIM", "");
+/// The only tenant of the issuer's identities.
+pub(super) const OIDC_TENANT: Setting = plain("oidc.tenant", "FAIRWAY_OIDC_TENANT", "");
+/// File with the certificate authorities of the issuer.
+pub(super) const OIDC_CA_FILE: Setting = plain("oidc.ca_file", "FAIRWAY_OIDC_CA_FILE", "");
+/// Principals that administer the platform without a role binding.
+pub(super) const BOOTSTRAP_ADMINS: Setting = plain("bootstrap_admins", "FAIRWAY_BOOTSTRAP_ADMINS", "");
+/// The address under which browsers and clients reach the server.
+pub(super) const PUBLIC_URL: Setting = plain("public_url", "FAIRWAY_PUBLIC_URL", "");
 /// Additional host names next to the loopback names.
 pub(super) const ALLOWED_HOSTS: Setting = plain("allowed_hosts", "FAIRWAY_ALLOWED_HOSTS", "");
 /// `i-understand` permits local mode behind a proxy.
@@ -114,6 +141,19 @@ pub const SETTINGS: &[Setting] = &[
     MIGRATE_DATABASE_URL,
     ARTIFACTS_URL,
     AUTH_MODE,
+    OIDC_ISSUER,
+    OIDC_AUDIENCE,
+    OIDC_CLIENT_ID,
+    OIDC_CLIENT_SECRET_REF,
+    OIDC_CLI_CLIENT_ID,
+    OIDC_SCOPES,
+    OIDC_USER_CLAIM,
+    OIDC_GROUPS_CLAIM,
+    OIDC_TENANT_CLAIM,
+    OIDC_TENANT,
+    OIDC_CA_FILE,
+    BOOTSTRAP_ADMINS,
+    PUBLIC_URL,
     ALLOWED_HOSTS,
     LOCAL_MODE_EXPOSED,
     PUBLIC_SCHEME,

@@ -5,6 +5,7 @@ use crate::{
     builtin_tool::ARGUMENTS,
     flow::FlowErrorView,
     http::{
+        authentication::challenge,
         client_address::{RATE_LIMIT, RATE_LIMIT_REMAINING, RATE_LIMIT_RESET},
         deserialize_error::truncate_path,
     },
@@ -14,7 +15,7 @@ use actix_web::http::{
     header::{HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE},
 };
 use fairway_domain::{
-    access::{GrantRefusal, Role},
+    access::{GrantRefusal, Role, identity::IdentityRefusal},
     asset::{
         AssetRefusal, artifact_store::ArtifactError, canonical::CanonicalRefusal, content::ContentRefusal,
         ports::BlockingRelease,
@@ -37,7 +38,10 @@ impl From<Failure> for ApiError {
             Failure::NotFound => Self::not_found(),
             Failure::Forbidden(permission) => Self::forbidden(permission.as_str()),
             // A local server cannot verify an identity, so it responds 403 without a challenge for credentials.
-            Failure::Anonymous(permission) => Self::forbidden(permission.as_str()),
+            Failure::Anonymous(permission) => {
+                challenge().map_or_else(|| Self::forbidden(permission.as_str()), Self::unauthenticated)
+            }
+            Failure::Identity(refusal) => map_identity_refusal(&refusal),
             Failure::InvalidField(problem) => {
                 Self::invalid_field(FieldProblem::new(problem.path, problem.code, problem.message))
             }
@@ -104,6 +108,25 @@ impl From<Failure> for ApiError {
     }
 }
 
+/// Maps the refusal of a verified identity. The response names the claim that people have to configure, and never its
+/// value.
+fn map_identity_refusal(refusal: &IdentityRefusal) -> ApiError {
+    match (refusal, challenge()) {
+        (IdentityRefusal::NameTaken, Some(challenge)) => ApiError::unauthenticated(challenge),
+        (IdentityRefusal::TenantMissing { claim } | IdentityRefusal::TenantUnknown { claim: Some(claim) }, _) => {
+            ApiError::new(StatusCode::FORBIDDEN, refusal.code(), refusal.to_string())
+                .with_detail("claim", claim.as_str())
+        }
+        (
+            IdentityRefusal::NameTaken
+            | IdentityRefusal::TenantUnknown { claim: None }
+            | IdentityRefusal::GroupsIncomplete
+            | IdentityRefusal::TooManyGroups,
+            _,
+        ) => ApiError::new(StatusCode::FORBIDDEN, refusal.code(), refusal.to_string()),
+    }
+}
+
 fn map_invalid_inputs(findings: Vec<InterfaceProblem>) -> ApiError {
     ApiError::validation(
         findings
@@ -126,7 +149,8 @@ fn map_conflict(conflict: Conflict) -> ApiError {
         | Conflict::DuplicateRoleBinding
         | Conflict::HostTaken
         | Conflict::MissingReference
-        | Conflict::ShareLinkClosed => {
+        | Conflict::ShareLinkClosed
+        | Conflict::ActorNameTaken => {
             return ApiError::new(StatusCode::CONFLICT, conflict.code(), conflict_message(conflict));
         }
     };
@@ -144,6 +168,7 @@ const fn conflict_message(conflict: Conflict) -> &'static str {
         Conflict::HostTaken => "another tenant uses this host",
         Conflict::MissingReference => "a referenced resource no longer exists",
         Conflict::ShareLinkClosed => "the share link no longer starts runs",
+        Conflict::ActorNameTaken => "another identity has this actor name",
         Conflict::ContractNameTaken => "another knowledge base has a contract with this name",
         Conflict::ContractRevoked => "the contract is revoked; a revoked contract cannot be restored",
     }

@@ -95,10 +95,10 @@ pub async fn outermost_middleware<B: MessageBody + 'static>(
     let (inside, waited) = with_wait_time(inside).await;
     CURRENT.sync_scope(id, || match inside {
         Ok(Ok(response)) => Ok(arrival.finish(response.map_into_boxed_body(), waited)),
-        Ok(Err(failure)) => Err(arrival.finish_without_route(with_error_body(failure.error_response()), waited)),
+        Ok(Err(failure)) => Err(arrival.finish_without_route(with_error_body(failure.error_response()))),
         Err(_panic) => {
             arrival.span.in_scope(|| tracing::error!("request handler panicked; responding 500"));
-            Err(arrival.finish_without_route(ApiError::internal().error_response(), waited))
+            Err(arrival.finish_without_route(ApiError::internal().error_response()))
         }
     })
 }
@@ -133,8 +133,6 @@ struct RequestRecord {
     path: String,
     span: Span,
     began: Instant,
-    /// Whether the caller has an identity and may see the server timing.
-    may_see_timing: bool,
     /// Whether the connection must close after the response.
     closes_connection: bool,
     base: Option<web::Data<HttpBase>>,
@@ -148,7 +146,6 @@ impl RequestRecord {
         let span = create_span(request_id, foreign, method);
         let trace_id = telemetry::adopt_parent(&span, request.headers());
         let client_request_id = foreign.map(str::to_owned);
-        let may_see_timing = !is_guest(request.request());
         // A TRACE probes intermediaries (threat T5).
         let closes_connection = request.method() == http::Method::TRACE;
         // Routes handle HEAD as GET; the connection omits the body.
@@ -165,7 +162,6 @@ impl RequestRecord {
             path,
             span,
             began,
-            may_see_timing,
             closes_connection,
             base,
         }
@@ -174,7 +170,9 @@ impl RequestRecord {
     fn finish(&self, response: ServiceResponse<BoxBody>, waited: Duration) -> ServiceResponse<BoxBody> {
         let (request, response) = response.into_parts();
         let route = route_pattern(&request);
-        let mut response = self.complete(with_error_body(response), &route, waited);
+        // Guests do not see it. The identity is known after the inner middlewares have run.
+        let shown_wait = (!is_guest(&request)).then_some(waited);
+        let mut response = self.complete(with_error_body(response), &route, shown_wait);
         let deprecations = self.base.as_ref().map_or(&[][..], |base| base.deprecations);
         if let Some(deprecation) = Deprecation::find(deprecations, request.method(), &route) {
             deprecation.add_headers(response.headers_mut());
@@ -183,12 +181,12 @@ impl RequestRecord {
     }
 
     /// Completes a response that lost its request.
-    fn finish_without_route(&self, response: HttpResponse, waited: Duration) -> Error {
-        let response = self.complete(response, UNMATCHED, waited);
+    fn finish_without_route(&self, response: HttpResponse) -> Error {
+        let response = self.complete(response, UNMATCHED, None);
         InternalError::from_response("response complete", response).into()
     }
 
-    fn complete(&self, mut response: HttpResponse, route: &str, waited: Duration) -> HttpResponse {
+    fn complete(&self, mut response: HttpResponse, route: &str, shown_wait: Option<Duration>) -> HttpResponse {
         let elapsed = self.began.elapsed();
         let status = response.status();
         let is_refusal = status.is_client_error() || status.is_server_error();
@@ -208,7 +206,9 @@ impl RequestRecord {
         if let Ok(id) = HeaderValue::from_str(&self.request_id.to_string()) {
             headers.insert(REQUEST_ID, id);
         }
-        if self.may_see_timing && !is_refusal {
+        if let Some(waited) = shown_wait
+            && !is_refusal
+        {
             let timing = format!("total;dur={:.2}, db;dur={:.2}", milliseconds(elapsed), milliseconds(waited));
             if let Ok(timing) = HeaderValue::from_str(&timing) {
                 headers.insert(SERVER_TIMING, timing);

@@ -1,6 +1,6 @@
 //! References to actors and owners: `user:ada`, `team:support`.
 
-use crate::id::ShareLinkId;
+use crate::{id::ShareLinkId, slug::Slug};
 use serde::{Serialize, Serializer};
 use std::fmt;
 
@@ -109,6 +109,27 @@ impl ActorRef {
         Self { kind: ActorKind::ShareLink, name: id.to_string() }
     }
 
+    /// A subject of an issuer without a usable name. `digest` is lower-case hexadecimal.
+    pub(crate) fn of_subject(kind: ActorKind, digest: &str) -> Self {
+        Self { kind, name: format!("sub-{digest}") }
+    }
+
+    /// This actor of the tenant `home` while it works in another tenant: `user:ada@home`. Names are unique within a
+    /// tenant only, and no identity of the other tenant can have this name. `None` if the name would be too long.
+    #[must_use]
+    pub fn visiting_from(&self, home: &Slug) -> Option<Self> {
+        let name = format!("{}@{home}", self.name);
+        is_name(&name).then_some(Self { kind: self.kind, name })
+    }
+
+    /// The actor and its home tenant, if the name is one of [`Self::visiting_from`].
+    #[must_use]
+    pub fn visitor_home(&self) -> Option<(Self, Slug)> {
+        let (name, home) = self.name.rsplit_once('@')?;
+        let home = Slug::parse(home).ok()?;
+        is_name(name).then(|| (Self { kind: self.kind, name: name.to_owned() }, home))
+    }
+
     /// The kind of the actor.
     #[must_use]
     pub const fn kind(&self) -> ActorKind {
@@ -186,6 +207,12 @@ mod tests {
             assert!(ActorRef::parse(bad).is_err(), "{bad}");
         }
         assert!(OwnerRef::parse("team:support").is_ok());
+        let (ada, home) = (ActorRef::parse("user:ada").unwrap(), Slug::parse("acme").unwrap());
+        let visitor = ada.visiting_from(&home).unwrap();
+        assert_eq!(visitor.to_string(), "user:ada@acme");
+        assert_eq!(visitor.visitor_home(), Some((ada.clone(), home)));
+        assert_eq!(ActorRef::parse("user:ada@corp.example").unwrap().visitor_home(), None);
+        assert_eq!(ada.visitor_home(), None);
         assert!(OwnerRef::parse("group:support").is_err());
     }
 }

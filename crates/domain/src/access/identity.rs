@@ -5,9 +5,13 @@
 //! that breaks them.
 
 mod claims;
+mod pin;
 mod token;
 
 pub use claims::{ClaimRules, ClaimedIdentity};
+pub use pin::{
+    IdentityRefusal, IdentityStore, PinnedIdentity, actor_name, group_actor, group_actors, tenant_slug,
+};
 pub use token::{MAX_KEY_ID_BYTES, MAX_TOKEN_BYTES, SignatureAlgorithm, UnverifiedToken};
 
 use crate::{slug::Slug, time::Timestamp};

@@ -291,4 +291,9 @@ pub trait Provider: Send + Sync {
     fn has_account(&self, _account_slot: &str) -> bool {
         true
     }
+
+    /// Whether a slot's answers are made in this process, without a model.
+    fn is_local(&self, _account_slot: &str) -> bool {
+        false
+    }
 }

@@ -42,6 +42,8 @@ pub enum RouteRefusal {
     Region,
     /// The route's provider is not allowed.
     Provider,
+    /// The account makes answers without a model, and the environment serves real users.
+    LocalAccount,
 }
 
 impl RouteRefusal {
@@ -54,6 +56,7 @@ impl RouteRefusal {
             Self::AccountJurisdiction => "account_jurisdiction_not_allowed",
             Self::Region => "region_not_allowed",
             Self::Provider => "provider_not_allowed",
+            Self::LocalAccount => "local_provider_not_allowed",
         }
     }
 }
@@ -87,6 +90,21 @@ impl Routing {
             }
         }
         routing
+    }
+}
+
+impl Routing {
+    /// Refuses the routes of accounts that make answers without a model. `policy` is that of the routes.
+    #[must_use]
+    pub fn refusing_local_accounts(mut self, policy: &ModelPolicy, is_local: impl Fn(&str) -> bool) -> Self {
+        let is_refused = |target: &RouteTarget| is_local(&target.account_slot);
+        for target in self.allowed.iter().filter(|target| is_refused(target)) {
+            let route = policy.routes().into_iter().find(|route| route.route_id == target.route_id);
+            let refused = route.map(|route| RefusedRoute { route: route.clone(), reasons: vec![RouteRefusal::LocalAccount] });
+            self.refused.extend(refused);
+        }
+        self.allowed.retain(|target| !is_refused(target));
+        self
     }
 }
 

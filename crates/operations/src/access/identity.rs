@@ -1,9 +1,13 @@
 //! Identification: from the identity claims of a request to a caller with rights.
 
-use crate::{Failure, Stores, services::SharedState};
+use crate::{Failure, Settings, Stores, services::SharedState};
 use fairway_domain::{
-    access::{AccessStore, ActorKind, ActorRef, Caller, CallerLanes, Grant, GrantScope, PrincipalAccess, Rights, Role},
+    access::{
+        AccessStore, ActorKind, ActorRef, Caller, CallerLanes, Grant, GrantScope, NameScope, PrincipalAccess, Rights,
+        Role, identity::IdentityStore,
+    },
     id::{RequestId, TenantId},
+    slug::Slug,
     share_link::is_guest,
     tenant::DEFAULT_TENANT,
 };
@@ -15,6 +19,8 @@ use std::sync::Arc;
 pub enum IdentityMode {
     /// The server listens on loopback and trusts every claim.
     Local,
+    /// Identity providers sign the claims.
+    Oidc,
 }
 
 impl IdentityMode {
@@ -23,15 +29,25 @@ impl IdentityMode {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Local => "local",
+            Self::Oidc => "oidc",
         }
     }
 
-    /// Whether a request comes from the operator of the server. In local mode the operator is on this machine; a
-    /// forwarded request comes from another one.
+    /// Whether a request comes from the operator of the server, who is on this machine. A forwarded request comes from
+    /// another one. A server in local mode listens on loopback only.
     #[must_use]
-    pub const fn is_operator_request(self, is_forwarded: bool) -> bool {
+    pub const fn is_operator_request(self, is_forwarded: bool, is_loopback_peer: bool) -> bool {
         match self {
             Self::Local => !is_forwarded,
+            Self::Oidc => !is_forwarded && is_loopback_peer,
+        }
+    }
+
+    /// Where an actor name stands for the same principal. Identities are pinned per tenant.
+    const fn name_scope(self) -> NameScope {
+        match self {
+            Self::Local => NameScope::Installation,
+            Self::Oidc => NameScope::Tenant,
         }
     }
 }
@@ -51,12 +67,19 @@ pub struct Claims {
 #[derive(Clone)]
 pub struct Identities {
     callers: Cache<Claims, Arc<Caller>>,
+    settings: Arc<Settings>,
     access_store: Arc<dyn AccessStore>,
+    identity_store: Arc<dyn IdentityStore>,
 }
 
 impl Identities {
     pub(crate) fn new(stores: &Stores, shared: &SharedState) -> Self {
-        Self { callers: shared.callers.clone(), access_store: Arc::clone(&stores.access) }
+        Self {
+            callers: shared.callers.clone(),
+            settings: Arc::clone(&shared.settings),
+            access_store: Arc::clone(&stores.access),
+            identity_store: Arc::clone(&stores.identities),
+        }
     }
 }
 
@@ -87,11 +110,15 @@ impl Identities {
         Ok(caller)
     }
 
-    /// Caches a caller that has any right: requests can invent names. A share link caller is never cached, because
-    /// every request proves its link.
+    /// Caches a caller that has any right: in local mode requests can invent names. A share link caller is never cached, because
+    /// every request proves its link. Nor is a visitor: the access revision of the tenant does not prove the rights
+    /// that it holds at home.
     fn cache_caller(&self, claims: &Claims, caller: &Caller) {
-        let has_a_say = !caller.rights.is_empty() || claims.actor.kind() == ActorKind::Anonymous;
-        if claims.actor.kind() != ActorKind::ShareLink && has_a_say {
+        let is_verified = self.settings.identity == IdentityMode::Oidc;
+        let has_a_say = is_verified || !caller.rights.is_empty() || claims.actor.kind() == ActorKind::Anonymous;
+        let is_proved_by_tenant =
+            claims.actor.kind() != ActorKind::ShareLink && claims.actor.visitor_home().is_none();
+        if is_proved_by_tenant && has_a_say {
             self.callers.insert(claims.clone(), Arc::new(caller.clone()));
         }
     }
@@ -133,17 +160,24 @@ impl Identities {
     async fn read_caller(&self, mode: IdentityMode, claims: &Claims, request_id: RequestId) -> Result<Caller, Failure> {
         let mut principals = vec![claims.actor.clone()];
         principals.extend(claims.groups.iter().cloned());
-        let known = self.access_store.load_principal(claims.tenant, &principals).await?.ok_or(Failure::NotFound)?;
-        let rights = if claims.actor.kind() == ActorKind::System {
-            system_rights(&claims.actor)
-        } else {
-            match mode {
-                IdentityMode::Local => local_rights(&claims.actor, &known),
-            }
+        let names = mode.name_scope();
+        let known =
+            self.access_store.load_principal(claims.tenant, &principals, names).await?.ok_or(Failure::NotFound)?;
+        let kind = claims.actor.kind();
+        let rights = match mode {
+            _ if kind == ActorKind::System => system_rights(&claims.actor),
+            IdentityMode::Local => local_rights(&claims.actor, &known),
+            IdentityMode::Oidc if is_guest(kind) => Rights::new(Vec::new()),
+            IdentityMode::Oidc => match claims.actor.visitor_home() {
+                Some((_, home)) => self.visitor_rights(claims, &home, &known).await?,
+                None => Rights::new(self.member_grants(known.tenant, &principals, &known)),
+            },
         };
-        // An actor without rights in a tenant is not a member of it. The tenant of a guest comes from its token or
-        // from the host name, never from the guest's own claim.
-        if !is_guest(claims.actor.kind()) && claims.tenant.is_some() && rights.is_empty() {
+        // In local mode an actor without rights in the tenant that it names is not a member of it. A token names the
+        // tenant that its subject belongs to. The tenant of a guest comes from its token or from the host name, never
+        // from the guest's own claim.
+        let names_own_tenant = mode == IdentityMode::Local && claims.tenant.is_some();
+        if !is_guest(kind) && names_own_tenant && rights.is_empty() {
             return Err(Failure::NotFound);
         }
         Ok(Caller {
@@ -155,6 +189,40 @@ impl Identities {
             access_revision: known.access_revision,
             request_id,
         })
+    }
+}
+
+impl Identities {
+    /// The grants of an identity in its own tenant. The configuration names administrators, so that a new installation
+    /// has one; their names are those of the default tenant.
+    fn member_grants(&self, tenant: TenantId, principals: &[ActorRef], known: &PrincipalAccess) -> Vec<Grant> {
+        let mut grants = known.grants.clone();
+        if tenant == TenantId::from(DEFAULT_TENANT)
+            && principals.iter().any(|principal| self.settings.bootstrap_admins.contains(principal))
+        {
+            grants.push(Grant::of_role(Role::PlatformAdmin, GrantScope::Platform));
+        }
+        grants
+    }
+
+    /// The rights of an actor in a tenant that is not its own: those that it holds on the whole platform, and those
+    /// that the tenant grants to its visitor name.
+    ///
+    /// # Errors
+    /// Not found when the actor has no right on the platform.
+    async fn visitor_rights(&self, claims: &Claims, home: &Slug, here: &PrincipalAccess) -> Result<Rights, Failure> {
+        let home = self.identity_store.find_tenant(home).await?.ok_or(Failure::NotFound)?;
+        let at_home = |actor: &ActorRef| actor.visitor_home().map(|(actor, _)| actor);
+        let principals: Vec<ActorRef> = [&claims.actor].into_iter().chain(&claims.groups).filter_map(at_home).collect();
+        let known = self.access_store.load_principal(Some(home), &principals, NameScope::Tenant).await?;
+        let known = known.ok_or(Failure::NotFound)?;
+        let mut grants = self.member_grants(home, &principals, &known);
+        grants.retain(|grant| grant.scope == GrantScope::Platform);
+        if grants.is_empty() {
+            return Err(Failure::NotFound);
+        }
+        grants.extend(here.grants.iter().filter(|grant| grant.scope != GrantScope::Platform).cloned());
+        Ok(Rights::new(grants))
     }
 }
 

@@ -161,6 +161,6 @@ impl ExecutionReader {
         let execution = state.execution;
         self.authorize_run_access(caller, &execution, token, Operation::ReadExecution).await?;
         let Some(workload) = self.workload_store.find(scope, execution.workload_id).await? else { return Ok(()) };
-        self.rate_limits.count_workload_request(scope, &workload, Some(address)).await
+        self.rate_limits.count_workload_request(caller, &workload, Some(address)).await
     }
 }

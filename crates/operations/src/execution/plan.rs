@@ -3,7 +3,7 @@
 mod builder;
 
 use crate::{
-    Failure, Stores,
+    Failure, Settings, Stores,
     asset::Assets,
     cache::{MAX_BYTES, PendingLoads, entry_bytes, weighted_cache},
     clock_and_ids::ClockAndIds,
@@ -106,6 +106,7 @@ impl PlanCache {
 pub struct RunPlans {
     pub(super) context: ClockAndIds,
     plans: Arc<PlanCache>,
+    settings: Arc<Settings>,
     provider: Arc<dyn Provider>,
     run_store: Arc<dyn RunStore>,
     release_store: Arc<dyn ReleaseStore>,
@@ -118,6 +119,7 @@ impl RunPlans {
         Self {
             context: shared.context.clone(),
             plans: Arc::clone(&shared.plans),
+            settings: Arc::clone(&shared.settings),
             provider: Arc::clone(&shared.provider),
             run_store: Arc::clone(&stores.runs),
             release_store: Arc::clone(&stores.releases),

@@ -152,7 +152,7 @@ impl Executions {
             if !counted {
                 match self
                     .rate_limits
-                    .count_workload_request(TenantScope::for_caller(&caller), &entry.workload, request.address)
+                    .count_workload_request(&caller, &entry.workload, request.address)
                     .await
                 {
                     // The cached workload may be outdated and no longer public.

@@ -22,6 +22,7 @@ use fairway_domain::{
         tool::ToolStatus,
         vector_gate::{EmbeddingStatus, VectorIndexStatus},
     },
+    slug::Slug,
     tenant::TenantScope,
     workload::Status,
 };
@@ -119,7 +120,7 @@ impl Releases {
             }
             AssetKind::ModelPolicy => {
                 report.primary_route = Some(self.route_status(scope, binding).await?);
-                report.route_accounts = self.route_accounts(scope, binding).await?;
+                report.route_accounts = self.route_accounts(scope, &release.environment, binding).await?;
             }
             AssetKind::PolicyBundle => {
                 let summary = self.content_summary(scope, binding).await?;
@@ -233,13 +234,20 @@ impl Releases {
     }
 
     /// The approved routes of a model policy with their accounts on this server.
-    async fn route_accounts(&self, scope: TenantScope, binding: &Binding) -> Result<Vec<RouteAccount>, Failure> {
+    async fn route_accounts(
+        &self,
+        scope: TenantScope,
+        environment: &Slug,
+        binding: &Binding,
+    ) -> Result<Vec<RouteAccount>, Failure> {
+        let refuses_local = self.settings.refuses_local_provider(environment);
         let summary = self.content_summary(scope, binding).await?;
         let ContentSummary::Routes { approved, .. } = &*summary else { return Err(ROLE_MISMATCH) };
         let account = |(route_id, account_slot): &(String, String)| RouteAccount {
             route_id: route_id.clone(),
             account_slot: account_slot.clone(),
-            is_configured: self.provider.has_account(account_slot),
+            is_configured: self.provider.has_account(account_slot)
+                && !(refuses_local && self.provider.is_local(account_slot)),
         };
         Ok(approved.iter().map(account).collect())
     }
@@ -266,8 +274,12 @@ impl Releases {
         }
         let residency = |slot: &str| self.provider.residency(slot);
         let has_refused_search_route = searches.iter().any(|search| search.embedding == EmbeddingStatus::RouteRefused);
-        let has_no_allowed_route =
-            policy.is_some_and(|policy| Routing::for_policy(&policy, profile.as_ref(), residency).allowed.is_empty());
+        let refuses_local = self.settings.refuses_local_provider(&release.environment);
+        let has_no_allowed_route = policy.is_some_and(|policy| {
+            let routing = Routing::for_policy(&policy, profile.as_ref(), residency);
+            let is_refused = |slot: &str| refuses_local && self.provider.is_local(slot);
+            routing.refusing_local_accounts(&policy, is_refused).allowed.is_empty()
+        });
         Ok(has_refused_search_route || has_no_allowed_route)
     }
 

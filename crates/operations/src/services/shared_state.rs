@@ -2,7 +2,7 @@
 
 use crate::{
     Gateways, Settings, Stores,
-    access::{Claims, Identities, ScopeResolver},
+    access::{Claims, Identities, PinCache, ScopeResolver},
     asset::{Artifacts, RecordedMismatches},
     cache::{MAX_BYTES, caller_bytes, claims_bytes, weighted_cache},
     clock_and_ids::ClockAndIds,
@@ -43,6 +43,7 @@ pub(crate) struct SharedState {
     pub(crate) summaries: Cache<(TenantId, AssetVersionId), Arc<ContentSummary>>,
     /// Artifact mismatches that this process recorded recently.
     pub(crate) mismatches: RecordedMismatches,
+    pub(crate) pins: PinCache,
     /// Clients that the rate limit refuses at present.
     pub(crate) refusals: RateLimitCache,
     pub(crate) active_runs: Arc<ActiveRuns>,
@@ -73,6 +74,7 @@ impl SharedState {
             namespaces: weighted_cache(MAX_BYTES.namespaces, |_, _| 0).build(),
             summaries: weighted_cache(MAX_BYTES.summaries, |_, summary: &Arc<ContentSummary>| summary.bytes()).build(),
             mismatches: RecordedMismatches::new(),
+            pins: PinCache::new(),
             refusals: RateLimitCache::new(),
             wakeups: WakeupSender::new(Arc::clone(&active_runs)),
             active_runs,

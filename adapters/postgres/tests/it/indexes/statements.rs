@@ -52,8 +52,8 @@ pub(super) async fn touch_every_point(stage: &Fixture, store: &Database) {
     let (workload, placed) = stage.active().await;
     let release = placed.release;
     let caller = [ActorRef::parse("user:7").unwrap()];
-    AccessStore::load_principal(store, None, &caller).await.unwrap().unwrap();
-    AccessStore::load_principal(store, Some(scope().tenant()), &caller).await.unwrap().unwrap();
+    AccessStore::load_principal(store, None, &caller, NameScope::Installation).await.unwrap().unwrap();
+    AccessStore::load_principal(store, Some(scope().tenant()), &caller, NameScope::Tenant).await.unwrap().unwrap();
     PrincipalBindingStore::find(store, scope(), workload.workload_id, &actor()).await.unwrap();
     AccessStore::resolve_scope(store, scope(), &GrantScope::Workload(workload.workload_id)).await.unwrap().unwrap();
     AccessStore::find(store, scope(), fresh()).await.unwrap();

@@ -203,8 +203,13 @@ impl RunPlans {
         let compiled = parts.compiled.saturating_add(parts.guardrails.compiled_bytes());
         let model_policy = parts.model_policy.or(parts.legacy_policy);
         let residency = |slot: &str| self.provider.residency(slot);
-        let routing =
-            model_policy.as_ref().map(|policy| Routing::for_policy(policy, parts.sovereignty.as_ref(), residency));
+        let routing = model_policy.as_ref().map(|policy| {
+            let routing = Routing::for_policy(policy, parts.sovereignty.as_ref(), residency);
+            if self.settings.refuses_local_provider(&release.environment) {
+                return routing.refusing_local_accounts(policy, |slot| self.provider.is_local(slot));
+            }
+            routing
+        });
         Ok(CachedPlan {
             plan: RunPlan {
                 policy: parts.policy.ok_or(Failure::Inconsistent("an active release has no policy"))?,

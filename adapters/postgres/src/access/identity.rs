@@ -1,0 +1,89 @@
+//! Pinned identities: the names of issuers' subjects in a tenant.
+
+use crate::{
+    database::Database,
+    guarded::{Guarded, Input, Query},
+    row::{RowExt as _, decode},
+    schema::tenant,
+};
+use async_trait::async_trait;
+use diesel::{ExpressionMethods as _, QueryDsl as _};
+use fairway_domain::{
+    access::{
+        ActorRef,
+        identity::{IdentityStore, PinnedIdentity},
+    },
+    audit::Fact,
+    id::TenantId,
+    slug::Slug,
+    store::{CommitError, StoreError},
+    tenant::TenantScope,
+};
+use uuid::Uuid;
+
+#[async_trait]
+impl IdentityStore for Database {
+    async fn find_tenant(&self, slug: &Slug) -> Result<Option<TenantId>, StoreError> {
+        let slug = slug.as_str().to_owned();
+        let find = || tenant::table.filter(tenant::slug.eq(slug.clone())).select(tenant::tenant_id);
+        let found: Option<Uuid> = self.first("tenant by slug", find).await?;
+        Ok(found.map(Into::into))
+    }
+
+    async fn find_tenant_slug(&self, id: TenantId) -> Result<Option<Slug>, StoreError> {
+        let find = || tenant::table.find(id.uuid()).select(tenant::slug);
+        let found: Option<String> = self.first("slug of a tenant", find).await?;
+        found.map(|slug| decode("slug", Slug::parse(&slug).ok())).transpose()
+    }
+
+    async fn refresh(
+        &self,
+        scope: TenantScope,
+        presented: &PinnedIdentity,
+    ) -> Result<Option<PinnedIdentity>, StoreError> {
+        static REFRESH: Query = Query::new(
+            "seen AS (
+                UPDATE identity SET groups = presented_groups, email = presented_email, last_seen_at = fairway_now()
+                FROM input
+                WHERE identity.tenant_id = input.tenant_id AND identity.issuer = input.issuer
+                    AND identity.subject = input.subject
+                RETURNING identity_id, actor
+            )
+            SELECT identity_id, actor FROM seen",
+        );
+        let input = input_of(scope, presented);
+        let rows = self.write_idempotent(REFRESH.text(&input)?, &input.params()).await?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        Ok(Some(PinnedIdentity {
+            identity_id: row.id("identity_id")?,
+            actor: row.actor("actor")?,
+            ..presented.clone()
+        }))
+    }
+
+    async fn commit_pin(&self, scope: TenantScope, pin: &PinnedIdentity, fact: Fact) -> Result<(), CommitError> {
+        static PIN: Guarded = Guarded::new(
+            "made AS (
+                INSERT INTO identity (tenant_id, identity_id, issuer, subject, actor, groups, email, first_seen_at,
+                    last_seen_at)
+                SELECT tenant_id, identity_id, issuer, subject, actor, presented_groups, presented_email, fairway_now(),
+                    fairway_now()
+                FROM input
+                ON CONFLICT ON CONSTRAINT identity_subject_key DO NOTHING
+                RETURNING 1
+             )",
+            "(SELECT count(*) = 1 FROM made)",
+        );
+        let input = input_of(scope, pin).with("identity_id", pin.identity_id.uuid()).with("actor", pin.actor.to_string());
+        self.commit_guarded(&PIN, scope, &fact, None, input).await.map(|_| ())
+    }
+}
+
+fn input_of(scope: TenantScope, identity: &PinnedIdentity) -> Input<'_> {
+    let groups: Vec<String> = identity.groups.iter().map(ActorRef::to_string).collect();
+    Input::new(scope)
+        .with("issuer", identity.issuer.as_str())
+        .with("subject", identity.subject.as_str())
+        .with_all("presented_groups", groups)
+        .with("presented_email", identity.email.as_deref())
+}

@@ -1,0 +1,142 @@
+//! Identity providers: the settings of the first one, and the `[[issuers]]` tables of the file for more.
+
+use super::{
+    raw::{ConfigError, RawSettings},
+    setting,
+    table::{TableContext, invalid, tables},
+};
+use fairway_domain::{access::identity::ClaimRules, secret::ServerSecretRef, slug::Slug};
+use fairway_oidc::IssuerConfig;
+use toml::{Table, Value};
+
+/// Key of the tables in the file.
+pub(super) const ISSUERS_KEY: &str = "issuers";
+/// The keys of an issuer.
+const KEYS: [&str; 12] = [
+    "issuer",
+    "name",
+    "audience",
+    "client_id",
+    "client_secret_ref",
+    "cli_client_id",
+    "scopes",
+    "user_claim",
+    "groups_claim",
+    "tenant_claim",
+    "tenant",
+    "ca_file",
+];
+
+/// An identity provider whose identities the server accepts.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Issuer {
+    /// The name on the sign-in page; the host by default.
+    pub name: String,
+    /// The rules for its tokens, and its certificate authorities.
+    pub config: IssuerConfig,
+    /// The client of the portal; without one, browsers cannot sign in with this issuer.
+    pub client: Option<PortalClient>,
+    /// The client of the command line.
+    pub cli_client_id: Option<String>,
+    /// The scopes that a sign-in requests.
+    pub scopes: Vec<String>,
+}
+
+/// The client of the portal at an issuer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PortalClient {
+    /// Its identifier.
+    pub client_id: String,
+    /// Reference to its secret; a public client has none.
+    pub secret_ref: Option<ServerSecretRef>,
+}
+
+impl Issuer {
+    /// Parses all issuers: that of the settings first.
+    pub(super) fn read_all(raw: &RawSettings, file: Option<&Value>) -> Result<Vec<Self>, ConfigError> {
+        let mut issuers = Vec::new();
+        let first = first_table(raw)?;
+        if first.contains_key("issuer") {
+            issuers.push(Self::parse(&TableContext::new("oidc", &first, &KEYS))?);
+        } else if let Some(key) = first.keys().next() {
+            return Err(invalid(&format!("oidc.{key}"), "requires `oidc.issuer` (`FAIRWAY_OIDC_ISSUER`)"));
+        }
+        let listed = file.map_or_else(|| Ok(Vec::new()), |value| tables(ISSUERS_KEY, value, "[[issuers]]"))?;
+        for (place, table) in &listed {
+            let place = TableContext::new(place, table, &KEYS);
+            place.check_keys()?;
+            let issuer = Self::parse(&place)?;
+            if issuers.iter().any(|other: &Self| other.config.rules.issuer == issuer.config.rules.issuer) {
+                return Err(place.invalid("issuer", "must be unique"));
+            }
+            issuers.push(issuer);
+        }
+        Ok(issuers)
+    }
+
+    fn parse(place: &TableContext<'_>) -> Result<Self, ConfigError> {
+        let or_default = |key: &str, default: &str| Ok(place.text(key)?.unwrap_or_else(|| default.to_owned()));
+        let bound_tenant = match place.text("tenant")? {
+            Some(text) => Some(Slug::parse(&text).map_err(|_| place.invalid("tenant", "must be a slug"))?),
+            None => None,
+        };
+        let client = match (place.text("client_id")?, place.text("client_secret_ref")?) {
+            (Some(client_id), reference) => {
+                let parsed = reference.map(|text| ServerSecretRef::parse(&text)).transpose();
+                let rule = "must be `env:NAME`, `file:path` or `vault:path#key`, and never the secret itself";
+                let secret_ref = parsed.map_err(|_| place.invalid("client_secret_ref", rule))?;
+                Some(PortalClient { client_id, secret_ref })
+            }
+            (None, Some(_)) => return Err(place.invalid("client_secret_ref", "requires `client_id`")),
+            (None, None) => None,
+        };
+        let issuer = place.required("issuer")?;
+        let config = IssuerConfig {
+            rules: ClaimRules {
+                audience: place.required("audience")?,
+                user_claim: or_default("user_claim", setting::OIDC_USER_CLAIM.default)?,
+                groups_claim: or_default("groups_claim", setting::OIDC_GROUPS_CLAIM.default)?,
+                tenant_claim: place.text("tenant_claim")?,
+                bound_tenant,
+                portal_client_id: client.as_ref().map(|client| client.client_id.clone()),
+                issuer,
+            },
+            ca_file: place.text("ca_file")?.map(Into::into),
+        };
+        config.check().map_err(|refusal| place.invalid(refusal.field(), &refusal.to_string()))?;
+        let host = || config.host().unwrap_or_default();
+        Ok(Self {
+            name: place.text("name")?.unwrap_or_else(host),
+            client,
+            cli_client_id: place.text("cli_client_id")?,
+            scopes: or_default("scopes", setting::OIDC_SCOPES.default)?.split_whitespace().map(str::to_owned).collect(),
+            config,
+        })
+    }
+}
+
+/// The keys of the first issuer that the file or the environment sets.
+fn first_table(raw: &RawSettings) -> Result<Table, ConfigError> {
+    let keys = [
+        ("issuer", &setting::OIDC_ISSUER),
+        ("audience", &setting::OIDC_AUDIENCE),
+        ("client_id", &setting::OIDC_CLIENT_ID),
+        ("client_secret_ref", &setting::OIDC_CLIENT_SECRET_REF),
+        ("cli_client_id", &setting::OIDC_CLI_CLIENT_ID),
+        ("scopes", &setting::OIDC_SCOPES),
+        ("user_claim", &setting::OIDC_USER_CLAIM),
+        ("groups_claim", &setting::OIDC_GROUPS_CLAIM),
+        ("tenant_claim", &setting::OIDC_TENANT_CLAIM),
+        ("tenant", &setting::OIDC_TENANT),
+        ("ca_file", &setting::OIDC_CA_FILE),
+    ];
+    let mut table = Table::new();
+    for (key, setting) in keys {
+        if raw.is_set(setting)
+            && let Some(text) = raw.read_optional(setting, |text| Ok(text.to_owned()))?
+        {
+            table.insert(key.to_owned(), Value::String(text));
+        }
+    }
+    Ok(table)
+}

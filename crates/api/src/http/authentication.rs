@@ -1,0 +1,213 @@
+//! Authentication of requests on a server with identity providers: by the access token of the request.
+//!
+//! The middleware verifies the token once and stores the identity in the request; everything after it reads the
+//! identity from there. In local mode it does nothing. A credential that is present is always verified, and an invalid
+//! one is never ignored.
+
+use crate::{
+    compose::Api,
+    error::ApiError,
+    http::{outermost_middleware::request_id, path},
+};
+use actix_web::{
+    Error, HttpMessage as _, HttpRequest, ResponseError as _,
+    body::{EitherBody, MessageBody},
+    dev::{ServiceRequest, ServiceResponse},
+    http::{
+        StatusCode,
+        header::{self, HeaderName, HeaderValue},
+    },
+    middleware::Next,
+    web,
+};
+use fairway_domain::{
+    access::identity::{IdentityProvider, TokenRefusal},
+    id::TenantId,
+};
+use fairway_operations::access::{Claims, IdentityMode};
+use std::{fmt, sync::Arc};
+
+const ACTOR: HeaderName = HeaderName::from_static("x-actor-ref");
+const TENANT: HeaderName = HeaderName::from_static("x-tenant-id");
+/// Paths whose responses do not depend on the caller. Probes of load balancers send no credentials.
+const PUBLIC_PATHS: [&str; 6] = ["/healthz", "/readyz", "/metrics", "/openapi.json", "/docs", "/.well-known"];
+/// The scheme of access tokens (RFC 6750).
+const SCHEME: &str = "bearer ";
+
+tokio::task_local! {
+    /// The challenge that a 401 of the current request carries. Unset in local mode, which can verify no identity.
+    static CHALLENGE: HeaderValue;
+}
+
+/// The challenge for a caller without identity; `None` in local mode.
+pub(crate) fn challenge() -> Option<HeaderValue> {
+    CHALLENGE.try_with(Clone::clone).ok()
+}
+
+/// The sender of a request, as identity providers prove it. Absent in local mode.
+#[derive(Clone, Debug)]
+pub(crate) enum RequestIdentity {
+    /// The request has no credentials.
+    Anonymous {
+        /// The tenant that the request chooses, which it may not.
+        tenant: Option<TenantId>,
+    },
+    /// The request proves this identity.
+    Verified(Claims),
+}
+
+/// How a server authenticates requests.
+#[derive(Clone)]
+pub struct Authentication {
+    provider: Arc<dyn IdentityProvider>,
+    /// The challenge for callers without credentials (RFC 6750, RFC 9728).
+    challenge: HeaderValue,
+    /// The challenge for an invalid token.
+    invalid_token: HeaderValue,
+    base_url: Arc<str>,
+    issuers: Arc<[String]>,
+}
+
+impl fmt::Debug for Authentication {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Authentication").finish_non_exhaustive()
+    }
+}
+
+impl Authentication {
+    /// Authentication by the tokens that `provider` verifies. `base_url` is the server's public address.
+    ///
+    /// # Errors
+    /// When the address cannot be part of a header.
+    pub fn new(provider: Arc<dyn IdentityProvider>, base_url: &str, issuers: Vec<String>) -> anyhow::Result<Self> {
+        let metadata = format!("resource_metadata=\"{base_url}/.well-known/oauth-protected-resource\"");
+        Ok(Self {
+            provider,
+            base_url: base_url.into(),
+            issuers: issuers.into(),
+            challenge: HeaderValue::from_str(&format!("Bearer {metadata}"))?,
+            invalid_token: HeaderValue::from_str(&format!("Bearer error=\"invalid_token\", {metadata}"))?,
+        })
+    }
+
+    /// The public address of the server, without a slash at the end.
+    pub(crate) fn base_url(&self) -> &str {
+        &self.base_url
+    }
+
+    /// The issuers whose tokens are accepted.
+    pub(crate) fn issuers(&self) -> &[String] {
+        &self.issuers
+    }
+
+    async fn identify(&self, api: &Api, request: &HttpRequest) -> Result<RequestIdentity, ApiError> {
+        let chosen = chosen_tenant(request)?;
+        let Some(token) = self.bearer_token(request)? else {
+            if request.headers().contains_key(&ACTOR) {
+                return Err(actor_ref_not_allowed());
+            }
+            return Ok(RequestIdentity::Anonymous { tenant: chosen });
+        };
+        let identity = match self.provider.verify(token).await {
+            Ok(identity) => identity,
+            Err(TokenRefusal::Invalid(reason)) => {
+                tracing::info!(reason = reason.code(), "refused an access token");
+                return Err(self.invalid_token());
+            }
+            Err(refusal @ TokenRefusal::Unavailable { retry_after }) => {
+                let seconds = retry_after.as_secs().max(1);
+                return Err(ApiError::unavailable()
+                    .with_header(header::RETRY_AFTER, HeaderValue::from(seconds))
+                    .log_cause(&refusal));
+            }
+        };
+        let claims = api.services.pinned_identities.claims(&identity, chosen, request_id()).await?;
+        let may_name_actor = api.services.executions.is_delegating_client(&claims.actor) && delegates(request.path());
+        if request.headers().contains_key(&ACTOR) && !may_name_actor {
+            return Err(actor_ref_not_allowed());
+        }
+        Ok(RequestIdentity::Verified(claims))
+    }
+
+    /// The token of the `Authorization` header. Repeated headers and other schemes are refused, because a credential
+    /// that is present must never be ignored.
+    fn bearer_token<'r>(&self, request: &'r HttpRequest) -> Result<Option<&'r str>, ApiError> {
+        let mut sent = request.headers().get_all(header::AUTHORIZATION);
+        let only = match (sent.next(), sent.next()) {
+            (None, _) => return Ok(None),
+            (Some(only), None) => only.to_str().ok(),
+            (Some(_), Some(_)) => None,
+        };
+        let token = only.and_then(|text| {
+            let (scheme, token) = text.split_at_checked(SCHEME.len())?;
+            scheme.eq_ignore_ascii_case(SCHEME).then_some(token)
+        });
+        token.map(Some).ok_or_else(|| self.invalid_token())
+    }
+
+    /// 401 without a reason: which rule a forged token breaks is no business of its sender.
+    fn invalid_token(&self) -> ApiError {
+        ApiError::unauthenticated(self.invalid_token.clone())
+    }
+}
+
+fn actor_ref_not_allowed() -> ApiError {
+    let message = "the access token names the caller; `X-Actor-Ref` is for local mode and for internal clients";
+    ApiError::new(StatusCode::FORBIDDEN, "actor_ref_not_allowed", message)
+}
+
+/// Whether a route accepts on-behalf-of fields, with which the header must agree.
+fn delegates(path: &str) -> bool {
+    path.ends_with("/execute") || path.starts_with("/v1/runtime/tools/")
+}
+
+/// The tenant of the `X-Tenant-Id` header.
+fn chosen_tenant(request: &HttpRequest) -> Result<Option<TenantId>, ApiError> {
+    let mut sent = request.headers().get_all(&TENANT);
+    match (sent.next(), sent.next()) {
+        (None, _) => Ok(None),
+        // No tenant has a malformed identifier.
+        (Some(only), None) => {
+            let id = only.to_str().ok().and_then(path::parse_uuid);
+            id.map(|id| Some(id.into())).ok_or_else(ApiError::not_found)
+        }
+        (Some(_), Some(_)) => Err(ApiError::repeated_header("X-Tenant-Id")),
+    }
+}
+
+/// The middleware.
+///
+/// # Errors
+/// The errors of the inner service.
+pub(crate) async fn authenticate<B: MessageBody + 'static>(
+    request: ServiceRequest,
+    next: Next<B>,
+) -> Result<ServiceResponse<EitherBody<B>>, Error> {
+    let api = request.app_data::<web::Data<Api>>().cloned();
+    let Some((api, authentication)) = api.and_then(|api| {
+        let authentication = api.authentication.clone()?;
+        Some((api, authentication))
+    }) else {
+        return Ok(next.call(request).await?.map_into_left_body());
+    };
+    debug_assert_eq!(api.mode, IdentityMode::Oidc, "only OIDC mode authenticates");
+    if PUBLIC_PATHS.iter().any(|public| request.path().strip_prefix(public).is_some_and(is_path_end)) {
+        request.extensions_mut().insert(RequestIdentity::Anonymous { tenant: None });
+        return Ok(next.call(request).await?.map_into_left_body());
+    }
+    let challenge = authentication.challenge.clone();
+    match CHALLENGE.scope(challenge.clone(), authentication.identify(&api, request.request())).await {
+        Ok(identity) => {
+            request.extensions_mut().insert(identity);
+            Ok(CHALLENGE.scope(challenge, next.call(request)).await?.map_into_left_body())
+        }
+        Err(refusal) => {
+            let (request, _) = request.into_parts();
+            Ok(ServiceResponse::new(request, refusal.error_response()).map_into_right_body())
+        }
+    }
+}
+
+fn is_path_end(rest: &str) -> bool {
+    rest.is_empty() || rest.starts_with('/')
+}

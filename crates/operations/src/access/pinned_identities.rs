@@ -1,0 +1,221 @@
+//! Pinned identities: from a verified identity to the claims of a caller.
+
+use super::Claims;
+use crate::{
+    Failure, Settings, Stores,
+    cache::{MAX_BYTES, weighted_cache},
+    clock_and_ids::ClockAndIds,
+    services::SharedState,
+};
+use fairway_domain::{
+    access::{
+        ActorRef,
+        identity::{
+            IdentityRefusal, IdentityStore, PinnedIdentity, TenantClaim, VerifiedIdentity, group_actors, tenant_slug,
+        },
+    },
+    audit::{AuditStore, Fact, Stamp},
+    id::{RequestId, TenantId},
+    slug::Slug,
+    store::{CommitError, Conflict},
+    tenant::{DEFAULT_TENANT, TenantScope},
+};
+use moka::sync::Cache;
+use std::{sync::Arc, time::Duration};
+
+/// How long a process serves a pinned identity without reading it again. The stored groups and e-mail address are at
+/// most this old.
+const PIN_LIFETIME: Duration = Duration::from_secs(600);
+/// How long a process remembers that it recorded a fact about an identity, so that repeated requests add none.
+const FACT_LIFETIME: Duration = Duration::from_secs(3600);
+
+/// The subject of an issuer in a tenant.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct SubjectKey {
+    tenant: TenantId,
+    issuer: String,
+    subject: String,
+}
+
+impl SubjectKey {
+    fn heap_bytes(&self) -> usize {
+        self.issuer.len().saturating_add(self.subject.len())
+    }
+}
+
+/// Identities that this process served recently. All clones share them.
+#[derive(Clone)]
+pub(crate) struct PinCache {
+    pins: Cache<SubjectKey, Arc<PinnedIdentity>>,
+    /// Tenants by slug, which never change.
+    tenants: Cache<Slug, TenantId>,
+    /// Subjects about which a fact was recorded.
+    recorded: Cache<SubjectKey, ()>,
+}
+
+impl PinCache {
+    pub(crate) fn new() -> Self {
+        let bytes = |key: &SubjectKey, _: &()| key.heap_bytes();
+        Self {
+            pins: weighted_cache(MAX_BYTES.pinned_identities, |key: &SubjectKey, pin: &Arc<PinnedIdentity>| {
+                let groups = pin.groups.len().saturating_add(1).saturating_mul(size_of::<ActorRef>().saturating_mul(2));
+                key.heap_bytes().saturating_mul(2).saturating_add(groups)
+            })
+            .time_to_live(PIN_LIFETIME)
+            .build(),
+            tenants: weighted_cache(MAX_BYTES.tenants_by_slug, |slug: &Slug, _| slug.as_str().len()).build(),
+            recorded: weighted_cache(MAX_BYTES.recorded_identities, bytes).time_to_live(FACT_LIFETIME).build(),
+        }
+    }
+}
+
+/// Operations on the identities that identity providers prove.
+#[derive(Clone)]
+pub struct PinnedIdentities {
+    context: ClockAndIds,
+    settings: Arc<Settings>,
+    cache: PinCache,
+    identity_store: Arc<dyn IdentityStore>,
+    audit_store: Arc<dyn AuditStore>,
+}
+
+impl PinnedIdentities {
+    pub(crate) fn new(stores: &Stores, shared: &SharedState) -> Self {
+        Self {
+            context: shared.context.clone(),
+            settings: Arc::clone(&shared.settings),
+            cache: shared.pins.clone(),
+            identity_store: Arc::clone(&stores.identities),
+            audit_store: Arc::clone(&stores.audit),
+        }
+    }
+
+    /// The claims of a verified identity in its tenant, or in the tenant that the request chooses. The first request of
+    /// a subject pins its name.
+    ///
+    /// # Errors
+    /// When another subject has the name, the token names no tenant, or its groups are incomplete; not found when the
+    /// chosen tenant does not exist. Whether the actor may work in a chosen tenant is decided with its rights.
+    pub async fn claims(
+        &self,
+        identity: &VerifiedIdentity,
+        chosen: Option<TenantId>,
+        request_id: RequestId,
+    ) -> Result<Claims, Failure> {
+        let (tenant, pin) = self.pinned(identity, request_id).await?;
+        let own = Claims { actor: pin.actor.clone(), groups: pin.groups.clone(), tenant: Some(tenant) };
+        match chosen {
+            Some(chosen) if chosen != tenant => self.visit(own, tenant, chosen).await,
+            Some(_) | None => Ok(own),
+        }
+    }
+
+    /// The pinned identity of a verified one, with its tenant.
+    ///
+    /// # Errors
+    /// As [`Self::claims`].
+    pub async fn pinned(
+        &self,
+        identity: &VerifiedIdentity,
+        request_id: RequestId,
+    ) -> Result<(TenantId, Arc<PinnedIdentity>), Failure> {
+        let groups = group_actors(&identity.groups)?;
+        let tenant = self.tenant_of(identity).await?;
+        let key = SubjectKey { tenant, issuer: identity.issuer.clone(), subject: identity.subject.clone() };
+        if let Some(pin) = self.cache.pins.get(&key)
+            && pin.groups == groups
+            && pin.email == identity.email
+        {
+            return Ok((tenant, pin));
+        }
+        let presented = PinnedIdentity::first_seen(self.context.new_id(), identity, groups);
+        let pin = self.read_or_pin(&key, &presented, request_id).await?;
+        self.cache.pins.insert(key, Arc::clone(&pin));
+        Ok((tenant, pin))
+    }
+
+    async fn tenant_of(&self, identity: &VerifiedIdentity) -> Result<TenantId, Failure> {
+        let Some(slug) = tenant_slug(identity)? else { return Ok(DEFAULT_TENANT.into()) };
+        let claim = match &identity.tenant {
+            TenantClaim::Named { claim, .. } => Some(claim.clone()),
+            TenantClaim::NotConfigured | TenantClaim::Missing { .. } => None,
+        };
+        if let Some(tenant) = self.cache.tenants.get(&slug) {
+            return Ok(tenant);
+        }
+        let found = self.identity_store.find_tenant(&slug).await?;
+        let tenant = found.ok_or(IdentityRefusal::TenantUnknown { claim })?;
+        self.cache.tenants.insert(slug, tenant);
+        Ok(tenant)
+    }
+
+    async fn read_or_pin(
+        &self,
+        key: &SubjectKey,
+        presented: &PinnedIdentity,
+        request_id: RequestId,
+    ) -> Result<Arc<PinnedIdentity>, Failure> {
+        let scope = TenantScope::for_identity(key.tenant);
+        let pin = match self.identity_store.refresh(scope, presented).await? {
+            Some(known) => known,
+            None => self.pin(scope, key, presented, request_id).await?,
+        };
+        let is_admin = |actor: &ActorRef| self.settings.bootstrap_admins.contains(actor);
+        if key.tenant == TenantId::from(DEFAULT_TENANT)
+            && (is_admin(&pin.actor) || pin.groups.iter().any(is_admin))
+        {
+            let fact = pin.bootstrap_fact(&self.stamp(&pin.actor, request_id));
+            self.record_once(key, scope, fact).await?;
+        }
+        Ok(Arc::new(pin))
+    }
+
+    /// Pins a subject that arrives for the first time.
+    async fn pin(
+        &self,
+        scope: TenantScope,
+        key: &SubjectKey,
+        presented: &PinnedIdentity,
+        request_id: RequestId,
+    ) -> Result<PinnedIdentity, Failure> {
+        let stamp = self.stamp(&presented.actor, request_id);
+        match self.identity_store.commit_pin(scope, presented, presented.pinned_fact(&stamp)).await {
+            Ok(()) => {
+                self.context.notify_facts();
+                Ok(presented.clone())
+            }
+            // Another request has pinned the same subject.
+            Err(CommitError::Stale) => {
+                self.identity_store.refresh(scope, presented).await?.ok_or(Failure::Contended)
+            }
+            Err(CommitError::Conflict(Conflict::ActorNameTaken)) => {
+                let fact = presented.refused_fact(&self.stamp(&ActorRef::anonymous(), request_id));
+                self.record_once(key, scope, fact).await?;
+                Err(IdentityRefusal::NameTaken.into())
+            }
+            Err(other) => Err(other.into()),
+        }
+    }
+
+    /// Records a fact about a subject, at most once an hour in this process.
+    async fn record_once(&self, key: &SubjectKey, scope: TenantScope, fact: Fact) -> Result<(), Failure> {
+        if !self.cache.recorded.contains_key(key) {
+            self.audit_store.commit_fact(scope, fact).await?;
+            self.cache.recorded.insert(key.clone(), ());
+            self.context.notify_facts();
+        }
+        Ok(())
+    }
+
+    /// The claims of an actor that works in another tenant than its own.
+    async fn visit(&self, own: Claims, home: TenantId, chosen: TenantId) -> Result<Claims, Failure> {
+        let slug = self.identity_store.find_tenant_slug(home).await?.ok_or(Failure::NotFound)?;
+        let groups = own.groups.iter().filter_map(|group| group.visiting_from(&slug)).collect();
+        let actor = own.actor.visiting_from(&slug).ok_or(Failure::NotFound)?;
+        Ok(Claims { actor, groups, tenant: Some(chosen) })
+    }
+
+    fn stamp(&self, actor: &ActorRef, request_id: RequestId) -> Stamp {
+        Stamp { fact_id: self.context.new_id(), at: self.context.clock.now(), actor: actor.clone(), request_id }
+    }
+}
