@@ -43,5 +43,4 @@ CREATE TABLE session (
 ) WITH (fillfactor = 70);
 CREATE INDEX session_by_identity ON session (tenant_id, identity_id) WHERE ended_at IS NULL;
 CREATE INDEX session_by_issuer_session ON session (issuer_session, tenant_id) WHERE ended_at IS NULL;
-CREATE INDEX session_by_expiry ON session (tenant_id, expires_at);
 GRANT SELECT, INSERT, UPDATE, DELETE ON session TO fairway_service;

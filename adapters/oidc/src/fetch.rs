@@ -85,6 +85,28 @@ impl KeySource {
         Ok(Self { issuer: config.rules.issuer.clone(), url, guard, discovery })
     }
 
+    /// The guard that allows the issuer's origin.
+    pub(crate) const fn guard(&self) -> &Guard {
+        &self.guard
+    }
+
+    /// The address of the issuer.
+    pub(crate) const fn url(&self) -> &Url {
+        &self.url
+    }
+
+    /// Fetches the discovery document, which names exactly this issuer.
+    pub(crate) async fn fetch_discovery(&self) -> Result<Vec<u8>, FetchError> {
+        let document = tokio::time::timeout(FETCH_TIMEOUT, get(&self.discovery, DISCOVERY_PATH));
+        let document = document.await.map_err(|_| FetchError::TimedOut)??;
+        let named = json::read(&document).map_err(|_| FetchError::Discovery)?;
+        match named.get("issuer").and_then(Value::as_str) {
+            Some(issuer) if issuer == self.issuer => Ok(document),
+            Some(_) => Err(FetchError::OtherIssuer),
+            None => Err(FetchError::Discovery),
+        }
+    }
+
     /// The issuer, for logs.
     pub(crate) fn issuer(&self) -> &str {
         &self.issuer

@@ -1,4 +1,4 @@
-//! Verification of access tokens of OpenID Connect issuers, against their published keys.
+//! OpenID Connect: verification of access tokens against the issuers' published keys, and sign-in of people.
 //!
 //! A token selects its issuer by `iss`, and only then a key of that issuer by `kid`. The rules for header and claims
 //! are in `fairway_domain::access::identity`; they run before the key is looked up, so that a token that breaks them
@@ -9,9 +9,12 @@ mod config;
 mod fetch;
 mod key;
 mod key_store;
+mod sealing;
+mod sign_in;
 
 pub use config::{IssuerConfig, IssuerConfigError};
 pub use key::KeySetError;
+pub use sign_in::{OidcSignIn, SignInConfig};
 
 use async_trait::async_trait;
 use cache::TokenCache;

@@ -2,6 +2,7 @@
 
 mod identity;
 mod principal_binding;
+pub(crate) mod session;
 
 use crate::{
     database::{Database, PageBounds, StoredRow},

@@ -6,6 +6,7 @@ mod typed;
 mod typed_list;
 
 use crate::{
+    access::session::SessionLoader,
     asset::{AssetLoader, ReferenceLoader, RouteStatusLoader, VersionCommitter},
     batch_load::BatchLoads,
     coalesce::Coalescer,
@@ -150,6 +151,7 @@ pub struct Database {
     pub(crate) has_vector_column: Arc<OnceCell<bool>>,
     pub(crate) result_retention: Duration,
     pub(crate) access_revisions: Arc<Coalescer<BatchLoads<AccessRevisionLoader>>>,
+    pub(crate) sessions: Arc<Coalescer<BatchLoads<SessionLoader>>>,
     pub(crate) deployment_revisions: Arc<Coalescer<BatchLoads<DeploymentRevisionLoader>>>,
     pub(crate) assets: Arc<Coalescer<BatchLoads<AssetLoader>>>,
     pub(crate) referring_versions: Arc<Coalescer<BatchLoads<ReferenceLoader>>>,
@@ -189,6 +191,7 @@ impl Database {
         let (waiting, heavy) = (InFlight::default(), LargeCommitPermits::for_connections(options.connections));
         Ok(Self {
             access_revisions: Coalescer::new(BatchLoads(AccessRevisionLoader(points.clone())), &waiting),
+            sessions: Coalescer::new(BatchLoads(SessionLoader(points.clone())), &waiting),
             deployment_revisions: Coalescer::new(BatchLoads(DeploymentRevisionLoader(points.clone())), &waiting),
             assets: Coalescer::new(BatchLoads(AssetLoader(points.clone())), &waiting),
             referring_versions: Coalescer::new(BatchLoads(ReferenceLoader(points.clone())), &waiting),

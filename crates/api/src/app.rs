@@ -17,7 +17,7 @@ use crate::{
     },
     knowledge, mcp, memory,
     openapi::{BaseDocument, document},
-    operator_endpoints, release, rollout, runtime_info, share_link, tenant, workload,
+    operator_endpoints, release, rollout, runtime_info, share_link, sign_in, tenant, workload,
 };
 use actix_web::{
     App, Error, HttpResponse,
@@ -76,6 +76,8 @@ fn operator_routes(config: &mut impl RouteConfig) {
         .service(tenant::create_workspace)
         .service(tenant::read_workspace)
         .service(access::session::read_session)
+        .service(sign_in::read_sign_in_settings)
+        .service(sign_in::end_session)
         .service(access::list_roles)
         .service(access::list_role_bindings)
         .service(access::create_role_binding)
@@ -203,6 +205,10 @@ pub fn app(
         .service(mcp::resource())
         .service(mcp::resource_metadata::server_resource())
         .service(mcp::resource_metadata::mcp_resource())
+        .service(sign_in::sign_in_resource())
+        .service(sign_in::callback_resource())
+        .service(sign_in::sign_out_resource())
+        .service(sign_in::backchannel_resource())
         .service(embeddable_page::resource())
         .default_service(web::to(fallback))
         .wrap(from_fn(strict_query))

@@ -2,10 +2,12 @@
 
 use crate::{
     app::OpenApiData,
-    config::{AuthMode, GatewaySettings, ProviderAccount, ProviderEndpoint, ProviderKind, Settings},
+    config::{AuthMode, GatewaySettings, Issuer, ProviderAccount, ProviderEndpoint, ProviderKind, Settings},
     execution::stream_limit::StreamLimiter,
     http::{
-        HttpBase, authentication::Authentication, deprecation::DEPRECATIONS, load_shedding::LoadShedder, memory_budget::MemoryBudgets,
+        HttpBase,
+        authentication::{Authentication, CliClient},
+        deprecation::DEPRECATIONS, load_shedding::LoadShedder, memory_budget::MemoryBudgets,
         paging::CursorKey, shutdown::ShutdownSignal,
     },
     metrics::Metrics,
@@ -17,7 +19,7 @@ use fairway_artifacts::Artifacts;
 use fairway_chunking::TextSplitter;
 use fairway_document_fetcher::GuardedFetcher;
 use fairway_domain::{
-    access::{AccessStore, identity::IdentityProvider},
+    access::{AccessStore, identity::IdentityProvider, sign_in::SignInProvider},
     asset::artifact_store::ArtifactStore,
     execution::{dispatch::DispatchPolicy, http_call::HttpCaller, provider::Provider, script::ScriptGateway},
     id::IdSource,
@@ -26,7 +28,7 @@ use fairway_domain::{
     time::Clock,
 };
 use fairway_egress::{Allowance, Guard, ServerMode};
-use fairway_oidc::TokenVerifier;
+use fairway_oidc::{OidcSignIn, SignInConfig, TokenVerifier};
 use fairway_operations::{
     Failure, Gateways, Services, Settings as RunSettings, Stores,
     access::IdentityMode,
@@ -46,6 +48,9 @@ use tokio::{sync::OnceCell, task::JoinSet};
 const CONNECTIONS_PER_WORKER: usize = 8;
 /// Database connections of the background tasks.
 const BACKGROUND_CONNECTIONS: usize = 2;
+
+/// Context of the key that seals the state of sign-ins.
+const SIGN_IN_CONTEXT: &str = "fairway 2026-11-27 sign-in state";
 
 /// The state of handlers: the operations over the stores of this worker thread.
 #[derive(Clone)]
@@ -76,6 +81,11 @@ impl Api {
     pub(crate) async fn cursor_key(&self) -> Result<CursorKey, Failure> {
         let read = async || self.database.cursor_key().await.map(CursorKey::new);
         Ok(*self.cursor_key.get_or_try_init(read).await?)
+    }
+
+    /// The key that seals the state of sign-ins. Every process of the installation has the same one.
+    pub(crate) async fn sign_in_key(&self) -> Result<[u8; 32], Failure> {
+        Ok(self.cursor_key().await?.derive(SIGN_IN_CONTEXT))
     }
 
     pub(crate) async fn readiness(&self) -> Readiness {
@@ -136,6 +146,8 @@ pub struct Adapters {
     pub code_gateway: Arc<dyn ScriptGateway>,
     /// Verifies access tokens; `None` in local mode.
     pub identity_provider: Option<Arc<dyn IdentityProvider>>,
+    /// Signs people in with browsers; `None` if no issuer is configured for that.
+    pub sign_in: Option<Arc<dyn SignInProvider>>,
     /// The source of the current time.
     pub clock: Arc<dyn Clock>,
     /// The source of identifiers.
@@ -162,6 +174,7 @@ impl Adapters {
             artifacts: Arc::new(Artifacts::open(&settings.artifacts).context("failed to open the artifact store")?),
             provider: Arc::new(Accounts::new(accounts)),
             code_gateway: gateway(settings, &guard)?,
+            sign_in: sign_in(settings, &guard, &secrets)?,
             http_caller: Arc::new(ToolClient::new(guard.clone(), secrets)),
             identity_provider: identity_provider(settings, &guard)?,
             clock: Arc::new(SystemClock),
@@ -198,6 +211,39 @@ fn identity_provider(settings: &Settings, guard: &Guard) -> anyhow::Result<Optio
             Ok(Some(Arc::new(verifier.context("failed to set up the identity providers")?)))
         }
     }
+}
+
+/// The sign-in of browsers, if an issuer has a client for the portal.
+fn sign_in(
+    settings: &Settings,
+    guard: &Guard,
+    secrets: &Arc<dyn SecretReader>,
+) -> anyhow::Result<Option<Arc<dyn SignInProvider>>> {
+    let of_issuer = |issuer: &Issuer| {
+        let client = issuer.client.clone()?;
+        Some(SignInConfig {
+            issuer: issuer.config.clone(),
+            name: issuer.name.clone(),
+            client_id: client.client_id,
+            secret_ref: client.secret_ref,
+            scopes: issuer.scopes.clone(),
+        })
+    };
+    let configs: Vec<SignInConfig> = settings.issuers.iter().filter_map(of_issuer).collect();
+    if configs.is_empty() {
+        return Ok(None);
+    }
+    let sign_in = OidcSignIn::new(guard, Arc::new(SystemClock), Arc::clone(secrets), configs);
+    Ok(Some(Arc::new(sign_in.context("failed to set up the sign-in")?)))
+}
+
+/// The client of the command line at the first issuer.
+fn cli_client(settings: &Settings) -> Option<CliClient> {
+    settings.issuers.first().map(|issuer| CliClient {
+        issuer: issuer.config.rules.issuer.clone(),
+        client_id: issuer.cli_client_id.clone(),
+        scopes: issuer.scopes.clone(),
+    })
 }
 
 /// The identity mode of the operations.
@@ -284,6 +330,7 @@ fn stores(database: &Database, access: Option<&AccessStoreDecorator>) -> Stores 
         access: access.map_or_else(|| Arc::clone(&bindings), |layer| layer(Arc::clone(&bindings))),
         principal_bindings: shared.clone(),
         identities: shared.clone(),
+        sessions: shared.clone(),
         assets: shared.clone(),
         versions: shared.clone(),
         asset_grants: shared.clone(),
@@ -333,6 +380,7 @@ impl Process {
             identity: mode,
             delegating_clients: settings.internal_clients.clone(),
             bootstrap_admins: settings.bootstrap_admins.clone(),
+            session_lifetime: settings.session_lifetime,
             operator_hosts: settings.operator_hosts(),
             public_rate: settings.public_rate,
             redactor: Arc::new(Redactor::new(&settings.national_ids)),
@@ -349,6 +397,7 @@ impl Process {
             http_caller: outward,
             code_gateway: gateway,
             identity_provider,
+            sign_in,
             clock,
             ids,
         } = parts;
@@ -356,7 +405,8 @@ impl Process {
         let authentication = identity_provider
             .map(|provider| {
                 let issuers = settings.issuers.iter().map(|issuer| issuer.config.rules.issuer.clone()).collect();
-                Authentication::new(provider, &base_url, issuers)
+                let authentication = Authentication::new(provider, &base_url, issuers, settings.session_lifetime)?;
+                anyhow::Ok(authentication.with_sign_in(sign_in, cli_client(settings)))
             })
             .transpose()?;
         let metrics = Metrics::new()?;

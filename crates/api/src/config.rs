@@ -27,7 +27,7 @@ use crate::{
 };
 use fairway_artifacts::Location;
 use fairway_domain::{
-    access::ActorRef, execution::dispatch::DispatchPolicy, knowledge::retrieval::EmbeddingModel, rate_limit::Quota,
+    access::{ActorRef, session::SessionLifetime}, execution::dispatch::DispatchPolicy, knowledge::retrieval::EmbeddingModel, rate_limit::Quota,
     redaction::NationalId,
 };
 use fairway_egress::Allowance;
@@ -55,6 +55,8 @@ pub struct Settings {
     pub auth_mode: AuthMode,
     /// The identity providers of OIDC mode.
     pub issuers: Vec<Issuer>,
+    /// How long browser sessions are valid, in OIDC mode.
+    pub session_lifetime: SessionLifetime,
     /// Principals of the default tenant that administer the platform without a role binding, in OIDC mode.
     pub bootstrap_admins: Vec<ActorRef>,
     /// The address under which browsers and clients reach the server; `None` for the bind address.
@@ -221,6 +223,10 @@ impl Settings {
             data_dir,
             auth_mode: raw.read(&setting::AUTH_MODE, parsers::auth_mode)?,
             issuers: raw.issuers()?,
+            session_lifetime: SessionLifetime {
+                idle: raw.read(&setting::SESSION_IDLE, parsers::duration)?,
+                total: raw.read(&setting::SESSION_LIFETIME, parsers::duration)?,
+            },
             bootstrap_admins: raw.read(&setting::BOOTSTRAP_ADMINS, parsers::principals)?,
             public_url: raw.read_optional(&setting::PUBLIC_URL, parsers::public_url)?,
             allowed_hosts: raw.read(&setting::ALLOWED_HOSTS, parsers::hosts)?,

@@ -147,6 +147,12 @@ impl ApiError {
             .with_header(header::WWW_AUTHENTICATE, challenge)
     }
 
+    /// 403: a change by a browser session lacks the session's token, so another site may have caused it.
+    pub(crate) fn csrf_token_invalid() -> Self {
+        let message = "send the `csrf_token` of `GET /v1/session` as `X-CSRF-Token`";
+        Self::new(StatusCode::FORBIDDEN, "csrf_token_invalid", message)
+    }
+
     /// 422: a header occurs more than once, so that readers may disagree on its value.
     pub(crate) fn repeated_header(shown: &str) -> Self {
         Self::invalid_field(FieldProblem::new(shown, "invalid", "this header occurs more than once"))

@@ -33,6 +33,7 @@ mod runtime_info;
 pub mod seed;
 pub mod serve;
 mod share_link;
+mod sign_in;
 mod system_clock_and_ids;
 pub mod telemetry;
 mod tenant;

@@ -8,6 +8,8 @@ pub mod permission;
 pub mod principal_binding;
 mod resource_position;
 pub mod rights;
+pub mod session;
+pub mod sign_in;
 
 use crate::{
     audit::{Fact, FactKind, Stamp, Subject},

@@ -75,6 +75,10 @@ fact_kinds! {
     IdentityRefused = "identity.refused",
     /// An administrator that the configuration names was seen.
     BootstrapAdminSeen = "identity.bootstrap_admin_seen",
+    /// A person signed in with a browser.
+    SessionStarted = "session.started",
+    /// A browser session ended before its expiry.
+    SessionEnded = "session.ended",
     /// A principal was bound to a workload.
     PrincipalBindingCreated = "principal_binding.created",
     /// The lane of a bound principal changed.

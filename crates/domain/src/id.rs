@@ -44,6 +44,8 @@ ids! {
     RoleBindingId,
     /// A pinned identity: a subject of an issuer under its name in a tenant.
     IdentityId,
+    /// A browser session.
+    SessionId,
     /// A principal bound to a workload.
     PrincipalBindingId,
     /// A governed asset.

@@ -1,7 +1,7 @@
 //! Tenants, namespaces and workspaces: the visibility boundaries.
 
 use crate::{
-    access::{ActorRef, Caller},
+    access::{ActorRef, Caller, session::SessionToken},
     audit::{Fact, FactKind, Stamp, Subject},
     fact_category::FactCategory,
     id::{NamespaceId, TenantId, WorkloadId, WorkspaceId},
@@ -74,6 +74,12 @@ impl TenantScope {
     #[must_use]
     pub const fn for_identity(tenant: TenantId) -> Self {
         Self(tenant)
+    }
+
+    /// The scope of a session, whose token contains the tenant.
+    #[must_use]
+    pub const fn for_session(token: &SessionToken) -> Self {
+        Self(token.tenant())
     }
 
     /// The scope of a background task for one tenant's rows.

@@ -5,6 +5,7 @@ mod identity;
 mod pinned_identities;
 mod principal_binding;
 mod role_bindings;
+mod sessions;
 mod table;
 
 pub use authorize::{ListScope, ScopeResolver};
@@ -13,4 +14,5 @@ pub(crate) use pinned_identities::PinCache;
 pub use pinned_identities::PinnedIdentities;
 pub use principal_binding::{PrincipalBindings, RequestedBinding};
 pub use role_bindings::{RoleBindingDraft, RoleBindings};
+pub use sessions::{ActiveSession, SessionFailure, Sessions};
 pub use table::{Operation, Requirement};

@@ -27,6 +27,15 @@ pub async fn run_retention(services: Services) {
                 );
             }
         }
+        match services.sessions.delete_expired_sessions().await {
+            Ok(sessions) => tracing::info!(sessions, "deleted ended browser sessions"),
+            Err(error) => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "failed to delete ended browser sessions; retrying in 1 h"
+                );
+            }
+        }
         match services.memories.delete_expired_turns().await {
             Ok(turns) => tracing::info!(turns, "deleted expired conversation turns"),
             Err(error) => {

@@ -6,7 +6,7 @@ pub(crate) use shared_state::{CommonOperations, SharedState};
 
 use crate::{
     SequencerWakeup,
-    access::{Identities, IdentityMode, PinnedIdentities, PrincipalBindings, RoleBindings},
+    access::{Identities, IdentityMode, PinnedIdentities, PrincipalBindings, RoleBindings, Sessions},
     asset::{Artifacts, Assets},
     audit::AuditLog,
     demo::DemoSeeder,
@@ -29,7 +29,12 @@ use crate::{
     workload::Workloads,
 };
 use fairway_domain::{
-    access::{AccessStore, ActorRef, identity::IdentityStore, principal_binding::PrincipalBindingStore},
+    access::{
+        AccessStore, ActorRef,
+        identity::IdentityStore,
+        principal_binding::PrincipalBindingStore,
+        session::{SessionLifetime, SessionStore},
+    },
     asset::{
         artifact_index::ArtifactIndex,
         artifact_store::ArtifactStore,
@@ -100,6 +105,8 @@ pub struct Stores {
     pub contract_revocations: Arc<dyn ContractRevocationStore>,
     /// Pinned identities.
     pub identities: Arc<dyn IdentityStore>,
+    /// Browser sessions.
+    pub sessions: Arc<dyn SessionStore>,
     /// Conversation turns.
     pub memory: Arc<dyn MemoryStore>,
     /// Workloads.
@@ -155,6 +162,8 @@ pub struct Settings {
     pub queue_cap: u32,
     /// How identity claims of requests are verified.
     pub identity: IdentityMode,
+    /// How long browser sessions are valid.
+    pub session_lifetime: SessionLifetime,
     /// Services that may act on behalf of other principals.
     pub delegating_clients: Vec<ActorRef>,
     /// Principals of the default tenant that administer the platform without a role binding, if identities are verified.
@@ -233,6 +242,8 @@ pub struct Services {
     pub identities: Arc<Identities>,
     /// Subjects of identity providers under their names.
     pub pinned_identities: Arc<PinnedIdentities>,
+    /// Browser sessions.
+    pub sessions: Arc<Sessions>,
     /// Knowledge bases.
     pub knowledge_bases: Arc<KnowledgeBases>,
     /// The memory of conversations.
@@ -279,6 +290,7 @@ impl Services {
         let releases = Releases::new(&stores, &shared, &common, &environments, &workloads, &assets, &knowledge_bases);
         let releases = Arc::new(releases);
         let execution_reader = Arc::new(ExecutionReader::new(&stores, &shared, &common));
+        let pinned_identities = Arc::new(PinnedIdentities::new(&stores, &shared));
         let run_plans = Arc::new(RunPlans::new(&stores, &shared, &assets, &releases));
         let run_engine = Arc::new(RunEngine::new(&stores, &shared, &knowledge_bases));
         let reviews = Arc::new(Reviews::new(&stores, &shared, &common, &execution_reader));
@@ -305,7 +317,8 @@ impl Services {
             demo: Arc::new(DemoSeeder::new(&stores, &workloads, &assets, &flows, &releases)),
             memories: Arc::new(Memories::new(&stores, &shared, &common)),
             principal_bindings: Arc::new(PrincipalBindings::new(&stores, &shared, &common, &workloads)),
-            pinned_identities: Arc::new(PinnedIdentities::new(&stores, &shared)),
+            sessions: Arc::new(Sessions::new(&stores, &shared, &pinned_identities)),
+            pinned_identities,
             role_bindings: Arc::new(RoleBindings::new(&stores, &shared, &common)),
             rollouts: Arc::new(Rollouts::new(&stores, &shared, &common, &workloads, &releases)),
             share_links: Arc::new(ShareLinks::new(&stores, &shared, &common, &workloads)),

@@ -1,10 +1,15 @@
 //! The caller's own session: who the server takes it for, and with which rights.
 
 use crate::{
-    caller::IdentifiedCaller, compose::Api, error::ApiError, openapi::ReadRefusals, response::ResourceResponse,
+    caller::IdentifiedCaller,
+    compose::Api,
+    error::ApiError,
+    http::authentication::{BrowserSession, challenge},
+    openapi::ReadRefusals,
+    response::ResourceResponse,
 };
-use actix_web::{HttpResponse, get, web};
-use fairway_domain::access::{Grant, Permission};
+use actix_web::{HttpMessage as _, HttpRequest, HttpResponse, get, web};
+use fairway_domain::access::{ActorKind, Grant, Permission};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use utoipa::ToSchema;
@@ -57,18 +62,31 @@ pub(crate) struct SessionView {
     responses((status = 200, description = "The caller", body = SessionView), ReadRefusals)
 )]
 #[get("/v1/session")]
-pub(crate) async fn read_session(api: web::Data<Api>, caller: IdentifiedCaller) -> Result<HttpResponse, ApiError> {
+pub(crate) async fn read_session(
+    request: HttpRequest,
+    api: web::Data<Api>,
+    caller: IdentifiedCaller,
+) -> Result<HttpResponse, ApiError> {
+    if caller.actor.kind() == ActorKind::Anonymous
+        && let Some(challenge) = challenge()
+    {
+        return Err(ApiError::unauthenticated(challenge));
+    }
+    let session = request.extensions().get::<BrowserSession>().cloned();
     let grants = api.services.role_bindings.list_own_grants(&caller)?;
     let actor = caller.actor.to_string();
     let view = SessionView {
-        display_name: actor.split_once(':').map_or(actor.as_str(), |(_, name)| name).to_owned(),
+        display_name: match &session {
+            Some(session) => session.active.snapshot.display_name.clone(),
+            None => actor.split_once(':').map_or(actor.as_str(), |(_, name)| name).to_owned(),
+        },
         actor,
         tenant_id: caller.tenant.uuid(),
         groups: caller.groups.iter().map(ToString::to_string).collect(),
         roles: grants.iter().map(SessionRoleView::of).collect(),
         permissions: grants.iter().flat_map(|grant| grant.permissions.iter()).map(Permission::as_str).collect(),
-        csrf_token: None,
-        expires_at: None,
+        csrf_token: session.as_ref().map(|session| session.token.csrf_token()),
+        expires_at: session.map(|session| session.active.snapshot.expires_at.to_string()),
     };
     Ok(ResourceResponse::ok(&view).into_response())
 }

@@ -58,6 +58,10 @@ pub(super) const OIDC_TENANT_CLAIM: Setting = plain("oidc.tenant_claim", "FAIRWA
 pub(super) const OIDC_TENANT: Setting = plain("oidc.tenant", "FAIRWAY_OIDC_TENANT", "");
 /// File with the certificate authorities of the issuer.
 pub(super) const OIDC_CA_FILE: Setting = plain("oidc.ca_file", "FAIRWAY_OIDC_CA_FILE", "");
+/// Time without requests after which a browser session ends.
+pub(super) const SESSION_IDLE: Setting = plain("session.idle", "FAIRWAY_SESSION_IDLE", "1h");
+/// Total time after which a browser session ends.
+pub(super) const SESSION_LIFETIME: Setting = plain("session.lifetime", "FAIRWAY_SESSION_LIFETIME", "12h");
 /// Principals that administer the platform without a role binding.
 pub(super) const BOOTSTRAP_ADMINS: Setting = plain("bootstrap_admins", "FAIRWAY_BOOTSTRAP_ADMINS", "");
 /// The address under which browsers and clients reach the server.
@@ -152,6 +156,8 @@ pub const SETTINGS: &[Setting] = &[
     OIDC_TENANT_CLAIM,
     OIDC_TENANT,
     OIDC_CA_FILE,
+    SESSION_IDLE,
+    SESSION_LIFETIME,
     BOOTSTRAP_ADMINS,
     PUBLIC_URL,
     ALLOWED_HOSTS,

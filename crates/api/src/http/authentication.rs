@@ -1,6 +1,7 @@
-//! Authentication of requests on a server with identity providers: by the access token of the request.
+//! Authentication of requests on a server with identity providers: by the access token of the request, or by the session
+//! of a browser.
 //!
-//! The middleware verifies the token once and stores the identity in the request; everything after it reads the
+//! The middleware verifies the credential once and stores the identity in the request; everything after it reads the
 //! identity from there. In local mode it does nothing. A credential that is present is always verified, and an invalid
 //! one is never ignored.
 
@@ -8,29 +9,38 @@ use crate::{
     compose::Api,
     error::ApiError,
     http::{outermost_middleware::request_id, path},
+    sign_in::SESSION_COOKIE,
 };
 use actix_web::{
     Error, HttpMessage as _, HttpRequest, ResponseError as _,
     body::{EitherBody, MessageBody},
     dev::{ServiceRequest, ServiceResponse},
     http::{
-        StatusCode,
+        Method, StatusCode,
         header::{self, HeaderName, HeaderValue},
     },
     middleware::Next,
     web,
 };
 use fairway_domain::{
-    access::identity::{IdentityProvider, TokenRefusal},
+    access::{
+        identity::{IdentityProvider, TokenRefusal},
+        session::{SessionLifetime, SessionToken},
+        sign_in::SignInProvider,
+    },
     id::TenantId,
 };
-use fairway_operations::access::{Claims, IdentityMode};
+use fairway_operations::access::{ActiveSession, Claims, IdentityMode, SessionFailure};
 use std::{fmt, sync::Arc};
 
 const ACTOR: HeaderName = HeaderName::from_static("x-actor-ref");
 const TENANT: HeaderName = HeaderName::from_static("x-tenant-id");
+const CSRF: HeaderName = HeaderName::from_static("x-csrf-token");
+/// Path prefix of the API.
+const API_PREFIX: &str = "/v1/";
 /// Paths whose responses do not depend on the caller. Probes of load balancers send no credentials.
-const PUBLIC_PATHS: [&str; 6] = ["/healthz", "/readyz", "/metrics", "/openapi.json", "/docs", "/.well-known"];
+const PUBLIC_PATHS: [&str; 8] =
+    ["/healthz", "/readyz", "/metrics", "/openapi.json", "/docs", "/.well-known", "/sign-in", "/sign-out"];
 /// The scheme of access tokens (RFC 6750).
 const SCHEME: &str = "bearer ";
 
@@ -60,12 +70,33 @@ pub(crate) enum RequestIdentity {
 #[derive(Clone)]
 pub struct Authentication {
     provider: Arc<dyn IdentityProvider>,
+    sign_in: Option<Arc<dyn SignInProvider>>,
+    session_lifetime: SessionLifetime,
+    cli_client: Option<Arc<CliClient>>,
     /// The challenge for callers without credentials (RFC 6750, RFC 9728).
     challenge: HeaderValue,
     /// The challenge for an invalid token.
     invalid_token: HeaderValue,
     base_url: Arc<str>,
     issuers: Arc<[String]>,
+}
+
+/// The client of the command line at the first issuer.
+#[derive(Clone, Debug)]
+pub struct CliClient {
+    /// The issuer.
+    pub issuer: String,
+    /// The client.
+    pub client_id: Option<String>,
+    /// The scopes that a sign-in requests.
+    pub scopes: Vec<String>,
+}
+
+/// The session of a request from a browser.
+#[derive(Clone, Debug)]
+pub(crate) struct BrowserSession {
+    pub(crate) token: SessionToken,
+    pub(crate) active: ActiveSession,
 }
 
 impl fmt::Debug for Authentication {
@@ -79,15 +110,46 @@ impl Authentication {
     ///
     /// # Errors
     /// When the address cannot be part of a header.
-    pub fn new(provider: Arc<dyn IdentityProvider>, base_url: &str, issuers: Vec<String>) -> anyhow::Result<Self> {
+    pub fn new(
+        provider: Arc<dyn IdentityProvider>,
+        base_url: &str,
+        issuers: Vec<String>,
+        session_lifetime: SessionLifetime,
+    ) -> anyhow::Result<Self> {
         let metadata = format!("resource_metadata=\"{base_url}/.well-known/oauth-protected-resource\"");
         Ok(Self {
             provider,
+            sign_in: None,
+            session_lifetime,
+            cli_client: None,
             base_url: base_url.into(),
             issuers: issuers.into(),
             challenge: HeaderValue::from_str(&format!("Bearer {metadata}"))?,
             invalid_token: HeaderValue::from_str(&format!("Bearer error=\"invalid_token\", {metadata}"))?,
         })
+    }
+
+    /// Adds the sign-in of browsers and of the command line.
+    #[must_use]
+    pub fn with_sign_in(mut self, sign_in: Option<Arc<dyn SignInProvider>>, cli_client: Option<CliClient>) -> Self {
+        self.sign_in = sign_in;
+        self.cli_client = cli_client.map(Arc::new);
+        self
+    }
+
+    /// Signs people in; `None` if no issuer is configured for browsers.
+    pub(crate) fn sign_in(&self) -> Option<&dyn SignInProvider> {
+        self.sign_in.as_deref()
+    }
+
+    /// How long sessions are valid.
+    pub(crate) const fn session_lifetime(&self) -> SessionLifetime {
+        self.session_lifetime
+    }
+
+    /// The client of the command line.
+    pub(crate) fn cli_client(&self) -> Option<&CliClient> {
+        self.cli_client.as_deref()
     }
 
     /// The public address of the server, without a slash at the end.
@@ -106,7 +168,7 @@ impl Authentication {
             if request.headers().contains_key(&ACTOR) {
                 return Err(actor_ref_not_allowed());
             }
-            return Ok(RequestIdentity::Anonymous { tenant: chosen });
+            return self.identify_session(api, request, chosen).await;
         };
         let identity = match self.provider.verify(token).await {
             Ok(identity) => identity,
@@ -129,6 +191,30 @@ impl Authentication {
         Ok(RequestIdentity::Verified(claims))
     }
 
+    /// The identity of a browser's session. Only the API has sessions: pages depend on no caller, and framed pages must
+    /// not act for whoever looks at them.
+    async fn identify_session(
+        &self,
+        api: &Api,
+        request: &HttpRequest,
+        chosen: Option<TenantId>,
+    ) -> Result<RequestIdentity, ApiError> {
+        if !request.path().starts_with(API_PREFIX) || request.cookie(SESSION_COOKIE).is_none() {
+            return Ok(RequestIdentity::Anonymous { tenant: chosen });
+        }
+        let Some(session) = session_of(api, self, request).await? else {
+            return Err(ApiError::unauthenticated(self.challenge.clone()));
+        };
+        let changes = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+        if changes && !has_csrf_token(request, &session.token) {
+            return Err(ApiError::csrf_token_invalid());
+        }
+        let own = session.active.claims.clone();
+        let claims = api.services.pinned_identities.claims_in(own, chosen).await?;
+        request.extensions_mut().insert(session);
+        Ok(RequestIdentity::Verified(claims))
+    }
+
     /// The token of the `Authorization` header. Repeated headers and other schemes are refused, because a credential
     /// that is present must never be ignored.
     fn bearer_token<'r>(&self, request: &'r HttpRequest) -> Result<Option<&'r str>, ApiError> {
@@ -148,6 +234,30 @@ impl Authentication {
     /// 401 without a reason: which rule a forged token breaks is no business of its sender.
     fn invalid_token(&self) -> ApiError {
         ApiError::unauthenticated(self.invalid_token.clone())
+    }
+}
+
+/// The session of a request's cookie; `None` if there is none, or it is over.
+pub(crate) async fn session_of(
+    api: &Api,
+    authentication: &Authentication,
+    request: &HttpRequest,
+) -> Result<Option<BrowserSession>, ApiError> {
+    let token = request.cookie(SESSION_COOKIE).and_then(|cookie| SessionToken::parse(cookie.value()));
+    let (Some(token), Some(provider)) = (token, authentication.sign_in()) else { return Ok(None) };
+    match api.services.sessions.find(provider, &token, request_id()).await {
+        Ok(active) => Ok(active.map(|active| BrowserSession { token, active })),
+        Err(SessionFailure::Failure(failure)) => Err(failure.into()),
+        Err(failure @ SessionFailure::Provider(_)) => Err(ApiError::unavailable().log_cause(&failure)),
+    }
+}
+
+/// Whether a request repeats the session's token in its header.
+fn has_csrf_token(request: &HttpRequest, token: &SessionToken) -> bool {
+    let mut sent = request.headers().get_all(CSRF);
+    match (sent.next(), sent.next()) {
+        (Some(only), None) => only.to_str().is_ok_and(|text| token.is_csrf_token(text)),
+        (None, _) | (Some(_), Some(_)) => false,
     }
 }
 

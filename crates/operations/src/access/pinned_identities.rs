@@ -104,9 +104,17 @@ impl PinnedIdentities {
     ) -> Result<Claims, Failure> {
         let (tenant, pin) = self.pinned(identity, request_id).await?;
         let own = Claims { actor: pin.actor.clone(), groups: pin.groups.clone(), tenant: Some(tenant) };
-        match chosen {
-            Some(chosen) if chosen != tenant => self.visit(own, tenant, chosen).await,
-            Some(_) | None => Ok(own),
+        self.claims_in(own, chosen).await
+    }
+
+    /// The claims of an identity in the tenant that its request chooses.
+    ///
+    /// # Errors
+    /// Not found when its own tenant is gone, or its name is too long for a visit.
+    pub async fn claims_in(&self, own: Claims, chosen: Option<TenantId>) -> Result<Claims, Failure> {
+        match (own.tenant, chosen) {
+            (Some(home), Some(chosen)) if chosen != home => self.visit(own, home, chosen).await,
+            _ => Ok(own),
         }
     }
 

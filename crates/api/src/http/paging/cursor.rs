@@ -19,6 +19,11 @@ impl CursorKey {
     pub const fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
+
+    /// A key for another use.
+    pub(crate) fn derive(&self, context: &str) -> [u8; 32] {
+        blake3::derive_key(context, &self.0)
+    }
 }
 
 impl std::fmt::Debug for CursorKey {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use time::OffsetDateTime;
 
 /// Tolerated difference between the clocks of the issuer and of this server.
-const LEEWAY: Duration = Duration::from_secs(60);
+pub(super) const LEEWAY: Duration = Duration::from_secs(60);
 /// The last second of the year 9999.
 const MAX_SECONDS: u64 = 253_402_300_799;
 /// Maximum length of `sub` (OpenID Connect Core, 2) and of client identifiers, in bytes.
@@ -38,7 +38,7 @@ pub struct ClaimRules {
 
 /// An identity that a token claims. Nothing in it is proven before the signature was verified.
 #[must_use]
-pub struct ClaimedIdentity(VerifiedIdentity);
+pub struct ClaimedIdentity(pub(super) VerifiedIdentity);
 
 impl std::fmt::Debug for ClaimedIdentity {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -101,7 +101,7 @@ impl ClaimRules {
         if audiences.contains(&self.audience.as_str()) { Ok(()) } else { Err(InvalidToken::Audience) }
     }
 
-    fn tenant(&self, token: &UnverifiedToken<'_>) -> TenantClaim {
+    pub(super) fn tenant(&self, token: &UnverifiedToken<'_>) -> TenantClaim {
         let Some(claim) = &self.tenant_claim else { return TenantClaim::NotConfigured };
         match token.claim(claim).and_then(Value::as_str).filter(|tenant| !tenant.is_empty()) {
             Some(tenant) => TenantClaim::Named { claim: claim.clone(), tenant: tenant.to_owned() },
@@ -111,7 +111,7 @@ impl ClaimRules {
 }
 
 /// Checks `exp`, `nbf` and `iat`, and returns the expiry.
-fn check_times(token: &UnverifiedToken<'_>, now: Timestamp) -> Result<Timestamp, InvalidToken> {
+pub(super) fn check_times(token: &UnverifiedToken<'_>, now: Timestamp) -> Result<Timestamp, InvalidToken> {
     let expires_at = time_of(token, "exp")?.ok_or(InvalidToken::Time)?;
     let not_before = time_of(token, "nbf")?;
     // The time of issue decides nothing, but a wrong type shows a forged or broken token.
@@ -125,7 +125,7 @@ fn check_times(token: &UnverifiedToken<'_>, now: Timestamp) -> Result<Timestamp,
     Ok(expires_at)
 }
 
-fn time_of(token: &UnverifiedToken<'_>, name: &str) -> Result<Option<Timestamp>, InvalidToken> {
+pub(super) fn time_of(token: &UnverifiedToken<'_>, name: &str) -> Result<Option<Timestamp>, InvalidToken> {
     match token.claim(name) {
         None => Ok(None),
         Some(Value::Number(number)) => timestamp(number).map(Some).ok_or(InvalidToken::Time),
@@ -149,7 +149,7 @@ fn timestamp(number: &Number) -> Option<Timestamp> {
 }
 
 /// A claim that must be a text if it is present; `null` counts as absent.
-fn text<'a>(token: &'a UnverifiedToken<'_>, name: &str) -> Result<Option<&'a str>, InvalidToken> {
+pub(super) fn text<'a>(token: &'a UnverifiedToken<'_>, name: &str) -> Result<Option<&'a str>, InvalidToken> {
     match token.claim(name) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text)),
@@ -157,7 +157,7 @@ fn text<'a>(token: &'a UnverifiedToken<'_>, name: &str) -> Result<Option<&'a str
     }
 }
 
-fn is_identifier(text: &str) -> bool {
+pub(super) fn is_identifier(text: &str) -> bool {
     (1..=MAX_SUBJECT_BYTES).contains(&text.len()) && !text.chars().any(char::is_control)
 }
 
@@ -173,7 +173,7 @@ fn kind(token: &UnverifiedToken<'_>, subject: &str) -> IdentityKind {
     }
 }
 
-fn groups(token: &UnverifiedToken<'_>, name: &str) -> Result<GroupsClaim, InvalidToken> {
+pub(super) fn groups(token: &UnverifiedToken<'_>, name: &str) -> Result<GroupsClaim, InvalidToken> {
     // A token with both forms may list some groups only, so the overage has precedence.
     if let Some(overage) = overage(token, name) {
         return Ok(overage);
@@ -200,7 +200,7 @@ fn overage(token: &UnverifiedToken<'_>, name: &str) -> Option<GroupsClaim> {
     (token.claim("hasgroups") == Some(&Value::Bool(true))).then_some(GroupsClaim::Overage { endpoint: None })
 }
 
-fn verified_email(token: &UnverifiedToken<'_>) -> Option<String> {
+pub(super) fn verified_email(token: &UnverifiedToken<'_>) -> Option<String> {
     let is_verified = token.claim("email_verified") == Some(&Value::Bool(true));
     token.claim("email").and_then(Value::as_str).filter(|_| is_verified).map(str::to_owned)
 }

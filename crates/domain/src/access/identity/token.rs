@@ -58,12 +58,49 @@ impl fmt::Debug for UnverifiedToken<'_> {
     }
 }
 
+/// What a token is for. A token for one use is never accepted for another (RFC 8725, 3.12).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TokenUse {
+    /// An access token for this server (RFC 9068).
+    AccessToken,
+    /// An ID token for the portal (OpenID Connect Core, 2).
+    IdToken,
+    /// A logout token for the portal (OpenID Connect Back-Channel Logout, 2.4).
+    LogoutToken,
+}
+
+impl TokenUse {
+    /// The allowed media types, in lower case. Issuers that predate the types use `JWT`; the claims then tell the uses
+    /// apart.
+    const fn types(self) -> &'static [&'static str] {
+        match self {
+            Self::AccessToken => &["at+jwt", "application/at+jwt", "jwt"],
+            Self::IdToken => &["jwt"],
+            Self::LogoutToken => &["logout+jwt", "application/logout+jwt", "jwt"],
+        }
+    }
+
+    /// Whether a `typ` value is allowed. Media types are compared without case, and `application/` may be omitted
+    /// (RFC 7515, 4.1.9).
+    fn allows(self, value: &Value) -> bool {
+        value.as_str().is_some_and(|text| self.types().iter().any(|allowed| text.eq_ignore_ascii_case(allowed)))
+    }
+}
+
 impl<'t> UnverifiedToken<'t> {
-    /// Decodes a token and checks its header.
+    /// Decodes an access token and checks its header.
     ///
     /// # Errors
     /// When the token is too long or malformed, or its header is not allowed.
     pub fn parse(token: &'t str) -> Result<Self, InvalidToken> {
+        Self::parse_for(token, TokenUse::AccessToken)
+    }
+
+    /// Decodes a token for a use and checks its header.
+    ///
+    /// # Errors
+    /// As [`Self::parse`].
+    pub fn parse_for(token: &'t str, token_use: TokenUse) -> Result<Self, InvalidToken> {
         if token.len() > MAX_TOKEN_BYTES {
             return Err(InvalidToken::TooLong);
         }
@@ -75,7 +112,7 @@ impl<'t> UnverifiedToken<'t> {
         }
         let algorithm = header.get("alg").and_then(Value::as_str).and_then(SignatureAlgorithm::parse);
         let algorithm = algorithm.ok_or(InvalidToken::Algorithm)?;
-        if !header.get("typ").is_none_or(is_access_token_type) {
+        if !header.get("typ").is_none_or(|kind| token_use.allows(kind)) {
             return Err(InvalidToken::Type);
         }
         let key_id = header.get("kid").and_then(Value::as_str);
@@ -120,17 +157,33 @@ impl<'t> UnverifiedToken<'t> {
         &self.signature
     }
 
+    /// All claims. Verify the signature first.
+    #[must_use]
+    pub fn into_claims(self) -> Map<String, Value> {
+        self.claims
+    }
+
+    /// A token of these claims alone, for rules that read claims.
+    pub(super) const fn of_claims(claims: Map<String, Value>) -> UnverifiedToken<'static> {
+        UnverifiedToken {
+            algorithm: SignatureAlgorithm::EdDsa,
+            key_id: String::new(),
+            claims,
+            signed: &[],
+            signature: Vec::new(),
+        }
+    }
+
+    /// The token without the announcement that its list of groups is incomplete.
+    pub(super) fn without_overage(mut self) -> Self {
+        self.claims.remove("hasgroups");
+        self.claims.remove("_claim_names");
+        self
+    }
+
     pub(super) fn claim(&self, name: &str) -> Option<&Value> {
         self.claims.get(name)
     }
-}
-
-/// Whether a `typ` value is that of an access token. Media types are compared without case, and `application/` may be
-/// omitted (RFC 7515, 4.1.9).
-fn is_access_token_type(value: &Value) -> bool {
-    let is_allowed =
-        |text: &str| ["at+jwt", "application/at+jwt", "jwt"].iter().any(|it| text.eq_ignore_ascii_case(it));
-    value.as_str().is_some_and(is_allowed)
 }
 
 /// Decodes base64url without padding, and only in its one canonical form.

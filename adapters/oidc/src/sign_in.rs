@@ -1,0 +1,376 @@
+//! Sign-in of people: the authorization code flow with PKCE (OpenID Connect Core 3.1, RFC 7636), userinfo, and logout.
+
+mod discovery;
+
+use crate::{
+    config::{IssuerConfig, IssuerConfigError},
+    fetch::KeySource,
+    key_store::KeyStore,
+    sealing,
+};
+use async_trait::async_trait;
+use discovery::{Addresses, DiscoveredAddresses};
+use fairway_domain::{
+    access::{
+        identity::{GroupsClaim, InvalidToken, TokenRefusal, TokenUse, UnverifiedToken},
+        session::LogoutTarget,
+        sign_in::{
+            ProviderLogout, ProviderTokens, SignInAttempt, SignInError, SignInIssuer, SignInProvider, SignedInPerson,
+        },
+    },
+    json,
+    secret::{SecretReader, ServerSecretRef},
+    time::Clock,
+};
+use fairway_egress::{
+    EgressRequest, Guard, Method,
+    header::{self, HeaderMap, HeaderValue},
+};
+use futures_util::future::BoxFuture;
+use oauth2::{
+    AsyncHttpClient, AuthUrl, AuthorizationCode, Client, ClientId, ClientSecret, CsrfToken, ExtraTokenFields,
+    HttpRequest, HttpResponse, PkceCodeChallenge, PkceCodeVerifier, RedirectUrl, RefreshToken, RequestTokenError,
+    Scope, StandardRevocableToken, StandardTokenResponse, TokenResponse as _, TokenUrl,
+    basic::{
+        BasicErrorResponse, BasicErrorResponseType, BasicRevocationErrorResponse, BasicTokenIntrospectionResponse,
+        BasicTokenType,
+    },
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::{fmt, sync::Arc};
+use url::Url;
+
+/// An issuer with the client of the portal.
+pub struct SignInConfig {
+    /// The issuer.
+    pub issuer: IssuerConfig,
+    /// Its name for people.
+    pub name: String,
+    /// The client.
+    pub client_id: String,
+    /// Reference to the client's secret; a public client has none.
+    pub secret_ref: Option<ServerSecretRef>,
+    /// The requested scopes.
+    pub scopes: Vec<String>,
+}
+
+/// Signs people in with the configured issuers.
+pub struct OidcSignIn {
+    clients: Vec<PortalClient>,
+    issuers: Vec<SignInIssuer>,
+    secrets: Arc<dyn SecretReader>,
+    clock: Arc<dyn Clock>,
+}
+
+impl fmt::Debug for OidcSignIn {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("OidcSignIn").field("issuers", &self.issuers).finish_non_exhaustive()
+    }
+}
+
+/// The client of the portal at one issuer.
+struct PortalClient {
+    config: SignInConfig,
+    keys: Arc<KeyStore>,
+    addresses: Addresses,
+}
+
+/// The member of token responses that OpenID Connect adds.
+#[derive(Clone, Serialize, Deserialize)]
+struct IdTokenField {
+    id_token: Option<String>,
+}
+
+impl fmt::Debug for IdTokenField {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("IdTokenField(…)")
+    }
+}
+
+impl ExtraTokenFields for IdTokenField {}
+
+type TokenResponse = StandardTokenResponse<IdTokenField, BasicTokenType>;
+type OAuthClient<AuthUrlState, TokenUrlState> = Client<
+    BasicErrorResponse,
+    TokenResponse,
+    BasicTokenIntrospectionResponse,
+    StandardRevocableToken,
+    BasicRevocationErrorResponse,
+    AuthUrlState,
+    oauth2::EndpointNotSet,
+    oauth2::EndpointNotSet,
+    oauth2::EndpointNotSet,
+    TokenUrlState,
+>;
+
+impl OidcSignIn {
+    /// Sign-in with these issuers. Their addresses are read at the first sign-in.
+    ///
+    /// # Errors
+    /// When the configuration of an issuer is invalid.
+    pub fn new(
+        guard: &Guard,
+        clock: Arc<dyn Clock>,
+        secrets: Arc<dyn SecretReader>,
+        configs: Vec<SignInConfig>,
+    ) -> Result<Self, IssuerConfigError> {
+        let issuers = configs
+            .iter()
+            .map(|config| SignInIssuer { issuer: config.issuer.rules.issuer.clone(), name: config.name.clone() })
+            .collect();
+        let client = |config: SignInConfig| {
+            config.issuer.check()?;
+            let keys = KeyStore::new(KeySource::new(guard, &config.issuer)?, Arc::clone(&clock));
+            let addresses = Addresses::new(KeySource::new(guard, &config.issuer)?);
+            Ok(PortalClient { config, keys, addresses })
+        };
+        let clients = configs.into_iter().map(client).collect::<Result<_, _>>()?;
+        Ok(Self { clients, issuers, secrets, clock })
+    }
+
+    fn client(&self, issuer: &str) -> Result<&PortalClient, SignInError> {
+        let found = self.clients.iter().find(|client| client.config.issuer.rules.issuer == issuer);
+        found.ok_or(SignInError::UnknownIssuer)
+    }
+
+    /// The client for token requests, with its secret.
+    async fn token_client(
+        &self,
+        client: &PortalClient,
+        addresses: &DiscoveredAddresses,
+    ) -> Result<OAuthClient<oauth2::EndpointNotSet, oauth2::EndpointSet>, SignInError> {
+        let token_url = TokenUrl::new(addresses.token.to_string()).map_err(|_| SignInError::Malformed)?;
+        let oauth = Client::new(ClientId::new(client.config.client_id.clone())).set_token_uri(token_url);
+        let Some(reference) = &client.config.secret_ref else { return Ok(oauth) };
+        let secret = self.secrets.read_server_secret(reference).await.map_err(|error| {
+            tracing::error!(error = &error as &dyn std::error::Error, "failed to read the secret of the sign-in client");
+            SignInError::ClientSecret
+        })?;
+        Ok(oauth.set_client_secret(ClientSecret::new(secret.expose().to_owned())))
+    }
+
+    /// The person of a token response. A renewed ID token has no nonce (OpenID Connect Core 12.2).
+    async fn person(
+        &self,
+        client: &PortalClient,
+        addresses: &DiscoveredAddresses,
+        response: &TokenResponse,
+        nonce: Option<&str>,
+        earlier: Option<&ProviderTokens>,
+    ) -> Result<SignedInPerson, SignInError> {
+        let id_token = response.extra_fields().id_token.clone();
+        let id_token = id_token.or_else(|| earlier.map(|tokens| tokens.id_token.clone()));
+        let id_token = id_token.ok_or(SignInError::Malformed)?;
+        let is_new = response.extra_fields().id_token.is_some();
+        let token = UnverifiedToken::parse_for(&id_token, TokenUse::IdToken)?;
+        let (rules, now) = (&client.config.issuer.rules, self.clock.now());
+        let check = || match is_new {
+            true => rules.check_id_token(&token, &client.config.client_id, nonce, now),
+            // The provider renewed only the access token; the identity is that of the first ID token.
+            false => rules.check_earlier_id_token(&token, &client.config.client_id),
+        };
+        let _ = check()?;
+        verify_signature(client, &token).await?;
+        let mut identity = check()?.into_verified();
+        let mut claims = token.into_claims();
+        if let Some(userinfo) = userinfo(client, addresses, response, &identity.subject).await? {
+            // Claims of the signed token have precedence over those of the response.
+            for (name, value) in userinfo {
+                claims.entry(name).or_insert(value);
+            }
+            identity = rules.with_claims(identity, &claims)?;
+        } else if !is_new {
+            // Without a new token and without userinfo nothing shows that the session continues.
+            return Err(SignInError::Refused);
+        }
+        let text = |name: &str| claims.get(name).and_then(Value::as_str).map(str::to_owned);
+        let refresh_token = response.refresh_token().map(|token| token.secret().clone());
+        Ok(SignedInPerson {
+            display_name: text("name").filter(|name| !name.trim().is_empty()),
+            issuer_session: text("sid"),
+            tokens: ProviderTokens {
+                refresh_token: refresh_token.or_else(|| earlier.and_then(|tokens| tokens.refresh_token.clone())),
+                id_token,
+            },
+            claims,
+            identity,
+        })
+    }
+}
+
+async fn verify_signature(client: &PortalClient, token: &UnverifiedToken<'_>) -> Result<(), SignInError> {
+    let keys = client.keys.with_key(token.key_id()).await.map_err(|refusal| match refusal {
+        TokenRefusal::Invalid(reason) => SignInError::Token(reason),
+        TokenRefusal::Unavailable { .. } => SignInError::Unavailable,
+    })?;
+    Ok(keys.verify(token)?)
+}
+
+/// The claims of the userinfo response, if the provider offers one. It must belong to the same subject (OpenID Connect
+/// Core 5.3.2).
+async fn userinfo(
+    client: &PortalClient,
+    addresses: &DiscoveredAddresses,
+    response: &TokenResponse,
+    subject: &str,
+) -> Result<Option<Map<String, Value>>, SignInError> {
+    let Some(url) = &addresses.userinfo else { return Ok(None) };
+    let bearer = format!("Bearer {}", response.access_token().secret());
+    let mut authorization = HeaderValue::from_str(&bearer).map_err(|_| SignInError::Malformed)?;
+    authorization.set_sensitive(true);
+    let accept = (header::ACCEPT, HeaderValue::from_static("application/json"));
+    let headers = HeaderMap::from_iter([(header::AUTHORIZATION, authorization), accept]);
+    let request = EgressRequest { method: Method::GET, path: String::new(), headers, body: Default::default() };
+    let (status, body) = client.addresses.send(url, request).await?;
+    match status {
+        200 => {}
+        401 | 403 => return Err(SignInError::Refused),
+        _ => return Err(SignInError::Unavailable),
+    }
+    // A signed response would need rules of its own; providers send plain JSON unless a client demands otherwise.
+    let Ok(Value::Object(claims)) = json::read(&body) else { return Err(SignInError::Malformed) };
+    if claims.get("sub").and_then(Value::as_str) != Some(subject) {
+        return Err(SignInError::Token(InvalidToken::Subject));
+    }
+    Ok(Some(claims))
+}
+
+/// Sends the requests of the OAuth library through the egress guard.
+struct GuardedClient<'a>(&'a Addresses);
+
+impl<'c> AsyncHttpClient<'c> for GuardedClient<'_> {
+    type Error = SignInError;
+    type Future = BoxFuture<'c, Result<HttpResponse, SignInError>>;
+
+    fn call(&'c self, request: HttpRequest) -> Self::Future {
+        Box::pin(async move {
+            let (parts, body) = request.into_parts();
+            let url = Url::parse(&parts.uri.to_string()).map_err(|_| SignInError::Malformed)?;
+            let request =
+                EgressRequest { method: parts.method, path: String::new(), headers: parts.headers, body: body.into() };
+            let (status, body) = self.0.send(&url, request).await?;
+            let mut response = HttpResponse::new(body);
+            *response.status_mut() = http::StatusCode::from_u16(status).map_err(|_| SignInError::Malformed)?;
+            let json = HeaderValue::from_static("application/json");
+            response.headers_mut().insert(header::CONTENT_TYPE, json);
+            Ok(response)
+        })
+    }
+}
+
+fn refusal(error: RequestTokenError<SignInError, BasicErrorResponse>) -> SignInError {
+    match error {
+        RequestTokenError::ServerResponse(response) => match response.error() {
+            BasicErrorResponseType::InvalidClient | BasicErrorResponseType::UnauthorizedClient => {
+                tracing::error!(code = %response.error(), "the identity provider refuses the client of the portal");
+                SignInError::Refused
+            }
+            _ => SignInError::Refused,
+        },
+        RequestTokenError::Request(error) => error,
+        RequestTokenError::Parse(..) | RequestTokenError::Other(_) => SignInError::Malformed,
+    }
+}
+
+#[async_trait]
+impl SignInProvider for OidcSignIn {
+    fn issuers(&self) -> &[SignInIssuer] {
+        &self.issuers
+    }
+
+    fn new_attempt(&self) -> SignInAttempt {
+        let (_, verifier) = PkceCodeChallenge::new_random_sha256();
+        SignInAttempt {
+            state: CsrfToken::new_random_len(32).into_secret(),
+            nonce: CsrfToken::new_random_len(32).into_secret(),
+            pkce_verifier: verifier.into_secret(),
+        }
+    }
+
+    async fn authorization_url(
+        &self,
+        issuer: &str,
+        redirect_uri: &str,
+        attempt: &SignInAttempt,
+    ) -> Result<String, SignInError> {
+        let client = self.client(issuer)?;
+        let addresses = client.addresses.get().await?;
+        let url = |text: String| AuthUrl::new(text).map_err(|_| SignInError::Malformed);
+        let redirect = RedirectUrl::new(redirect_uri.to_owned()).map_err(|_| SignInError::Malformed)?;
+        let oauth: OAuthClient<oauth2::EndpointSet, oauth2::EndpointNotSet> =
+            Client::new(ClientId::new(client.config.client_id.clone()))
+                .set_auth_uri(url(addresses.authorization.to_string())?)
+                .set_redirect_uri(redirect);
+        let verifier = PkceCodeVerifier::new(attempt.pkce_verifier.clone());
+        let state = CsrfToken::new(attempt.state.clone());
+        let (url, _) = oauth
+            .authorize_url(|| state)
+            .add_scopes(client.config.scopes.iter().cloned().map(Scope::new))
+            .add_extra_param("nonce", attempt.nonce.clone())
+            .set_pkce_challenge(PkceCodeChallenge::from_code_verifier_sha256(&verifier))
+            .url();
+        Ok(url.to_string())
+    }
+
+    async fn redeem(
+        &self,
+        issuer: &str,
+        redirect_uri: &str,
+        attempt: &SignInAttempt,
+        code: &str,
+    ) -> Result<SignedInPerson, SignInError> {
+        let client = self.client(issuer)?;
+        let addresses = client.addresses.get().await?;
+        let redirect = RedirectUrl::new(redirect_uri.to_owned()).map_err(|_| SignInError::Malformed)?;
+        let oauth = self.token_client(client, &addresses).await?.set_redirect_uri(redirect);
+        let response = oauth
+            .exchange_code(AuthorizationCode::new(code.to_owned()))
+            .set_pkce_verifier(PkceCodeVerifier::new(attempt.pkce_verifier.clone()))
+            .request_async(&GuardedClient(&client.addresses))
+            .await
+            .map_err(refusal)?;
+        self.person(client, &addresses, &response, Some(&attempt.nonce), None).await
+    }
+
+    async fn renew(&self, issuer: &str, tokens: &ProviderTokens) -> Result<SignedInPerson, SignInError> {
+        let client = self.client(issuer)?;
+        let refresh_token = tokens.refresh_token.clone().ok_or(SignInError::Refused)?;
+        let addresses = client.addresses.get().await?;
+        let oauth = self.token_client(client, &addresses).await?;
+        let response = oauth
+            .exchange_refresh_token(&RefreshToken::new(refresh_token))
+            .request_async(&GuardedClient(&client.addresses))
+            .await
+            .map_err(refusal)?;
+        self.person(client, &addresses, &response, None, Some(tokens)).await
+    }
+
+    async fn end_session_url(&self, issuer: &str, id_token: &str, return_to: &str) -> Option<String> {
+        let client = self.client(issuer).ok()?;
+        let mut url = client.addresses.get().await.ok()?.end_session.clone()?;
+        url.query_pairs_mut()
+            .append_pair("id_token_hint", id_token)
+            .append_pair("client_id", &client.config.client_id)
+            .append_pair("post_logout_redirect_uri", return_to);
+        Some(url.into())
+    }
+
+    async fn verify_logout(&self, token: &str) -> Result<ProviderLogout, SignInError> {
+        let token = UnverifiedToken::parse_for(token, TokenUse::LogoutToken)?;
+        let issuer = token.issuer().ok_or(InvalidToken::Issuer)?;
+        let client = self.client(issuer).map_err(|_| InvalidToken::Issuer)?;
+        let rules = &client.config.issuer.rules;
+        let target = rules.check_logout_token(&token, &client.config.client_id, self.clock.now())?;
+        verify_signature(client, &token).await?;
+        Ok(ProviderLogout { issuer: rules.issuer.clone(), target })
+    }
+
+    fn seal(&self, key: &[u8; 32], purpose: &str, plain: &[u8]) -> Option<Vec<u8>> {
+        sealing::seal(key, purpose, plain)
+    }
+
+    fn open(&self, key: &[u8; 32], purpose: &str, sealed: &[u8]) -> Option<Vec<u8>> {
+        sealing::open(key, purpose, sealed)
+    }
+}

@@ -1,0 +1,118 @@
+//! The addresses of an issuer for sign-in, from its discovery document.
+
+use crate::{
+    config::is_loopback,
+    fetch::{KeySource, MAX_DOCUMENT_BYTES},
+};
+use fairway_domain::{access::sign_in::SignInError, json};
+use fairway_egress::{EgressRequest, Limits};
+use serde_json::Value;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tokio::sync::Mutex;
+use url::Url;
+
+/// How long the addresses are used before they are read again.
+const LIFETIME: Duration = Duration::from_secs(60 * 60);
+/// Maximum time of a request. A person waits for it.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The addresses of an issuer.
+#[derive(Clone, Debug)]
+pub(super) struct DiscoveredAddresses {
+    pub(super) authorization: Url,
+    pub(super) token: Url,
+    pub(super) userinfo: Option<Url>,
+    pub(super) end_session: Option<Url>,
+}
+
+/// Reads the addresses, and sends requests to them.
+pub(super) struct Addresses {
+    source: KeySource,
+    known: Mutex<Option<(Arc<DiscoveredAddresses>, Instant)>>,
+}
+
+impl Addresses {
+    pub(super) fn new(source: KeySource) -> Self {
+        Self { source, known: Mutex::default() }
+    }
+
+    /// The addresses. Concurrent sign-ins share one read.
+    pub(super) async fn get(&self) -> Result<Arc<DiscoveredAddresses>, SignInError> {
+        let mut known = self.known.lock().await;
+        if let Some((addresses, read_at)) = &*known
+            && read_at.elapsed() < LIFETIME
+        {
+            return Ok(Arc::clone(addresses));
+        }
+        let document = self.source.fetch_discovery().await.map_err(|error| {
+            tracing::warn!(issuer = self.source.issuer(), code = error.code(), "failed to read the discovery document");
+            SignInError::Unavailable
+        })?;
+        let addresses = Arc::new(parse(&document, self.source.url())?);
+        *known = Some((Arc::clone(&addresses), Instant::now()));
+        Ok(addresses)
+    }
+
+    /// Sends a request to one of the addresses; returns status and body.
+    pub(super) async fn send(&self, url: &Url, request: EgressRequest) -> Result<(u16, Vec<u8>), SignInError> {
+        let limits = Limits { timeout: TIMEOUT, max_body: MAX_DOCUMENT_BYTES };
+        let endpoint = self.source.guard().endpoint(url.as_str(), limits).map_err(|_| SignInError::Malformed)?;
+        let sent = async {
+            let response = endpoint.send(request).await?;
+            let status = response.status().as_u16();
+            Ok::<_, fairway_egress::EgressError>((status, response.read_all().await?.to_vec()))
+        };
+        sent.await.map_err(|error| {
+            tracing::warn!(issuer = self.source.issuer(), code = error.code(), "a request to the identity provider failed");
+            SignInError::Unavailable
+        })
+    }
+}
+
+fn parse(document: &[u8], issuer: &Url) -> Result<DiscoveredAddresses, SignInError> {
+    let document = json::read(document).map_err(|_| SignInError::Malformed)?;
+    let address = |name: &str| match document.get(name).and_then(Value::as_str) {
+        None => Ok(None),
+        Some(text) => {
+            let url = Url::parse(text).ok().filter(|url| is_protected(url, issuer));
+            url.map(Some).ok_or(SignInError::Malformed)
+        }
+    };
+    Ok(DiscoveredAddresses {
+        authorization: address("authorization_endpoint")?.ok_or(SignInError::Malformed)?,
+        token: address("token_endpoint")?.ok_or(SignInError::Malformed)?,
+        userinfo: address("userinfo_endpoint")?,
+        end_session: address("end_session_endpoint")?,
+    })
+}
+
+/// Whether an address is at least as protected as the issuer's.
+fn is_protected(url: &Url, issuer: &Url) -> bool {
+    match url.scheme() {
+        "https" => true,
+        "http" => issuer.scheme() == "http" && is_loopback(url),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_as_protected_as_the_issuer() {
+        let of = |issuer: &str, token: &str| {
+            let document = serde_json::json!({"authorization_endpoint": format!("{issuer}/auth"), "token_endpoint": token});
+            parse(document.to_string().as_bytes(), &Url::parse(issuer).unwrap()).is_ok()
+        };
+        assert!(of("https://idp.example", "https://other.example/token"));
+        assert!(!of("https://idp.example", "http://idp.example/token"));
+        assert!(!of("https://idp.example", "http://127.0.0.1/token"));
+        assert!(of("http://127.0.0.1:1", "http://127.0.0.1:2/token"));
+        assert!(!of("http://127.0.0.1:1", "javascript:alert(1)"));
+        assert!(!of("http://127.0.0.1:1", "/token"));
+    }
+}

@@ -1,0 +1,286 @@
+//! Sign-in and sign-out of people in browsers: plain pages without scripts, and the routes that clients read.
+
+mod attempt;
+mod logout;
+
+pub(crate) use logout::{backchannel_resource, end_session, sign_out_resource};
+
+use crate::{
+    compose::Api,
+    error::ApiError,
+    http::{
+        authentication::Authentication,
+        html_page::{self, escape},
+        outermost_middleware::request_id,
+        query,
+    },
+    openapi::{ErrorBody, ServiceRefusals},
+    response::ResourceResponse,
+};
+use actix_web::{
+    HttpRequest, HttpResponse,
+    cookie::{Cookie, SameSite, time::Duration as CookieDuration},
+    get, guard,
+    http::{StatusCode, header},
+    web,
+};
+use attempt::PendingSignIn;
+use fairway_domain::access::{
+    session::SessionToken,
+    sign_in::{SignInError, SignInProvider},
+};
+use serde::{Deserialize, Serialize};
+use url::{Url, form_urlencoded};
+use utoipa::ToSchema;
+
+/// The cookie of a session. The prefix makes browsers refuse it without `Secure`, with a domain, or from a subdomain.
+pub(crate) const SESSION_COOKIE: &str = "__Host-fairway-session";
+/// Path of the sign-in page.
+const SIGN_IN_PATH: &str = "/sign-in";
+/// Path that identity providers send browsers back to.
+const CALLBACK_PATH: &str = "/sign-in/callback";
+
+/// How clients sign in on this server.
+#[derive(Serialize, ToSchema)]
+#[schema(as = SignInSettings)]
+pub(crate) struct SignInSettingsView {
+    /// `local`, where no sign-in exists, or `oidc`.
+    mode: &'static str,
+    /// The first issuer; null in local mode.
+    issuer: Option<String>,
+    /// The client of the command line at that issuer; null if none is configured.
+    cli_client_id: Option<String>,
+    /// The scopes that a sign-in requests.
+    scopes: Vec<String>,
+}
+
+/// Reads how clients sign in. It needs no identity.
+#[utoipa::path(
+    operation_id = "read_sign_in_settings",
+    tag = "tenants",
+    responses(
+        (status = 200, description = "The settings of sign-in", body = SignInSettingsView),
+        (status = 400, description = "Malformed request", body = ErrorBody),
+        ServiceRefusals,
+    )
+)]
+#[get("/v1/sign-in")]
+pub(crate) async fn read_sign_in_settings(api: web::Data<Api>) -> HttpResponse {
+    let client = api.authentication.as_ref().and_then(Authentication::cli_client);
+    let view = SignInSettingsView {
+        mode: api.mode.as_str(),
+        issuer: client.map(|client| client.issuer.clone()),
+        cli_client_id: client.and_then(|client| client.client_id.clone()),
+        scopes: client.map(|client| client.scopes.clone()).unwrap_or_default(),
+    };
+    ResourceResponse::ok(&view).into_response()
+}
+
+/// The sign-in page.
+pub(crate) fn sign_in_resource() -> actix_web::Resource {
+    web::resource(SIGN_IN_PATH).guard(guard::Get()).to(sign_in)
+}
+
+/// The callback of identity providers.
+pub(crate) fn callback_resource() -> actix_web::Resource {
+    web::resource(CALLBACK_PATH).guard(guard::Get()).to(finish_sign_in)
+}
+
+#[derive(Deserialize)]
+struct SignInQuery {
+    /// The page to show afterwards.
+    return_to: Option<String>,
+    /// The index of the chosen issuer.
+    issuer: Option<usize>,
+    /// Present after a sign-out, so that the page does not sign in again at once.
+    signed_out: Option<String>,
+}
+
+/// Sends the browser to the identity provider, or lists the providers if there are several.
+async fn sign_in(request: HttpRequest, api: web::Data<Api>) -> Result<HttpResponse, ApiError> {
+    let SignInQuery { return_to, issuer, signed_out } = query::parse_query(request.query_string())?;
+    let return_to = return_to.filter(|path| is_own_path(path)).unwrap_or_else(|| "/".to_owned());
+    let Some(authentication) = &api.authentication else { return Ok(see_other(&return_to)) };
+    let Some(provider) = authentication.sign_in() else {
+        let text = "<p>No identity provider is configured for browsers: set <code>FAIRWAY_OIDC_CLIENT_ID</code>.</p>";
+        return Ok(html_page::page(StatusCode::SERVICE_UNAVAILABLE, "Sign-in is not configured", text));
+    };
+    let issuers = provider.issuers();
+    let chosen = match (issuer, issuers) {
+        (Some(index), issuers) => issuers.get(index),
+        (None, [only]) if signed_out.is_none() => Some(only),
+        (None, _) => None,
+    };
+    let Some(chosen) = chosen else {
+        let title = if signed_out.is_some() { "You are signed out" } else { "Sign in" };
+        return Ok(html_page::page(StatusCode::OK, title, &issuer_list(provider, &return_to)));
+    };
+    let attempt = provider.new_attempt();
+    let redirect = callback_url(authentication);
+    match provider.authorization_url(&chosen.issuer, &redirect, &attempt).await {
+        Ok(url) => {
+            let pending = PendingSignIn::new(attempt, chosen.issuer.clone(), return_to);
+            let key = api.sign_in_key().await?;
+            let cookie = pending.to_cookie(provider, &key).ok_or_else(ApiError::internal)?;
+            let mut response = see_other(&url);
+            response.add_cookie(&cookie).map_err(|_| ApiError::internal())?;
+            Ok(response)
+        }
+        Err(error) => Ok(error_page(authentication, &error)),
+    }
+}
+
+fn issuer_list(provider: &dyn SignInProvider, return_to: &str) -> String {
+    let return_to: String = form_urlencoded::byte_serialize(return_to.as_bytes()).collect();
+    let link = |(index, name): (usize, &str)| {
+        format!("<li><a href=\"{SIGN_IN_PATH}?issuer={index}&amp;return_to={return_to}\">{}</a></li>", escape(name))
+    };
+    let names = provider.issuers().iter().map(|issuer| issuer.name.as_str()).enumerate();
+    format!("<p>Sign in with:</p>\n<ul>{}</ul>", names.map(link).collect::<String>())
+}
+
+#[derive(Deserialize)]
+struct CallbackQuery {
+    code: Option<String>,
+    state: Option<String>,
+    iss: Option<String>,
+    error: Option<String>,
+}
+
+/// Verifies the callback and starts a session.
+async fn finish_sign_in(request: HttpRequest, api: web::Data<Api>) -> Result<HttpResponse, ApiError> {
+    let Some((authentication, provider)) = api.authentication.as_ref().and_then(|authentication| {
+        let provider = authentication.sign_in()?;
+        Some((authentication, provider))
+    }) else {
+        return Err(ApiError::not_found());
+    };
+    let callback: CallbackQuery = match query::parse_query(request.query_string()) {
+        Ok(callback) => callback,
+        Err(_) => return Ok(stale_page()),
+    };
+    let key = api.sign_in_key().await?;
+    let Some(pending) = PendingSignIn::of_request(&request, provider, &key) else { return Ok(stale_page()) };
+    if !pending.is_answered_by(callback.state.as_deref(), callback.iss.as_deref()) {
+        return Ok(stale_page());
+    }
+    let refused = |error: &SignInError| without_attempt(error_page(authentication, error));
+    let code = match (callback.code, callback.error) {
+        (Some(code), None) => code,
+        _ => return refused(&SignInError::Refused),
+    };
+    let redirect = callback_url(authentication);
+    let person = match provider.redeem(&pending.issuer, &redirect, &pending.attempt(), &code).await {
+        Ok(person) => person,
+        Err(error) => {
+            tracing::warn!(issuer = pending.issuer, code = error.code(), "a sign-in failed");
+            return refused(&error);
+        }
+    };
+    match api.services.sessions.start(provider, &person, request_id()).await {
+        Ok(token) => {
+            let mut response = see_other(&pending.return_to);
+            let cookie = session_cookie(&token, authentication.session_lifetime().total);
+            response.add_cookie(&cookie).map_err(|_| ApiError::internal())?;
+            without_attempt(response)
+        }
+        Err(failure) => {
+            let error = ApiError::from(failure);
+            let text = format!("<p>{}</p>\n<p>Error code: <code>{}</code></p>", escape(error.message()), error.code());
+            without_attempt(html_page::page(error.status(), "Sign-in is refused", &text))
+        }
+    }
+}
+
+/// The cookie of a session. Scripts cannot read it, and other sites cannot make a browser send it with a change.
+fn session_cookie(token: &SessionToken, lifetime: std::time::Duration) -> Cookie<'static> {
+    let seconds = i64::try_from(lifetime.as_secs()).unwrap_or(i64::MAX);
+    host_cookie(SESSION_COOKIE, token.reveal().to_owned(), CookieDuration::seconds(seconds))
+}
+
+/// A cookie of this host alone.
+fn host_cookie(name: &'static str, value: String, max_age: CookieDuration) -> Cookie<'static> {
+    Cookie::build(name, value).path("/").secure(true).http_only(true).same_site(SameSite::Lax).max_age(max_age).finish()
+}
+
+/// A cookie that removes the one of this name.
+fn removal(name: &'static str) -> Cookie<'static> {
+    host_cookie(name, String::new(), CookieDuration::ZERO)
+}
+
+fn without_attempt(mut response: HttpResponse) -> Result<HttpResponse, ApiError> {
+    response.add_cookie(&removal(attempt::COOKIE)).map_err(|_| ApiError::internal())?;
+    Ok(response)
+}
+
+fn see_other(location: &str) -> HttpResponse {
+    HttpResponse::SeeOther().insert_header((header::LOCATION, location)).finish()
+}
+
+fn callback_url(authentication: &Authentication) -> String {
+    format!("{}{CALLBACK_PATH}", authentication.base_url())
+}
+
+/// Whether a return target is a path of this server. Browsers read `//host` and `/\host` as other hosts.
+fn is_own_path(path: &str) -> bool {
+    const BASE: &str = "http://fairway.invalid";
+    let resolved = Url::parse(BASE).and_then(|base| base.join(path));
+    let has_own_origin = resolved.is_ok_and(|url| url.origin().ascii_serialization() == BASE);
+    path.starts_with('/') && has_own_origin && path.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+/// The page for a callback that belongs to no sign-in of this browser.
+fn stale_page() -> HttpResponse {
+    let text = format!(
+        "<p>This sign-in has expired, or it was started in another browser.</p>\n\
+         <p><a href=\"{SIGN_IN_PATH}\">Sign in again</a></p>"
+    );
+    html_page::page(StatusCode::BAD_REQUEST, "Sign-in failed", &text)
+}
+
+/// The page for a failed sign-in. It shows what an administrator has to compare with the provider's settings.
+fn error_page(authentication: &Authentication, error: &SignInError) -> HttpResponse {
+    let status = match error {
+        SignInError::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        SignInError::UnknownIssuer => StatusCode::NOT_FOUND,
+        SignInError::Refused | SignInError::Token(_) => StatusCode::FORBIDDEN,
+        SignInError::Malformed | SignInError::ClientSecret => StatusCode::BAD_GATEWAY,
+    };
+    let text = format!(
+        "<p>{}</p>\n<p>Error code: <code>{}</code></p>\n\
+         <p>Administrators: the redirect address of this server is <code>{}</code>.</p>\n\
+         <p><a href=\"{SIGN_IN_PATH}\">Try again</a></p>",
+        escape(&error.to_string()),
+        error.code(),
+        escape(&callback_url(authentication)),
+    );
+    html_page::page(status, "Sign-in failed", &text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn returns_only_to_own_paths() {
+        for good in ["/", "/workload-runtime/x?environment=dev", "/console#a"] {
+            assert!(is_own_path(good), "{good}");
+        }
+        for bad in [
+            "",
+            "x",
+            "//evil.example",
+            "/\\evil.example",
+            "\\\\evil.example",
+            "https://evil.example",
+            "javascript:alert(1)",
+            "/\t/evil.example",
+            "/\n/evil.example",
+            " /",
+            "/a b",
+            "/ä",
+        ] {
+            assert!(!is_own_path(bad), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! The state of a sign-in between two pages: a sealed cookie, so that the server keeps nothing for strangers.
+
+use super::host_cookie;
+use actix_web::{
+    HttpRequest,
+    cookie::{Cookie, time::Duration as CookieDuration},
+};
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use fairway_domain::access::sign_in::{SignInAttempt, SignInProvider};
+use serde::{Deserialize, Serialize};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The cookie.
+pub(super) const COOKIE: &str = "__Host-fairway-sign-in";
+/// Time for a person to sign in at the provider, in seconds.
+const LIFETIME_SECONDS: u64 = 600;
+/// The purpose under which the state is encrypted.
+const PURPOSE: &str = "sign-in state";
+
+/// A sign-in that waits for its callback.
+#[derive(Serialize, Deserialize)]
+pub(super) struct PendingSignIn {
+    state: String,
+    nonce: String,
+    pkce_verifier: String,
+    /// The chosen issuer.
+    pub(super) issuer: String,
+    /// The page to show afterwards.
+    pub(super) return_to: String,
+    expires_at: u64,
+}
+
+impl PendingSignIn {
+    pub(super) fn new(attempt: SignInAttempt, issuer: String, return_to: String) -> Self {
+        let SignInAttempt { state, nonce, pkce_verifier } = attempt;
+        Self { state, nonce, pkce_verifier, issuer, return_to, expires_at: now().saturating_add(LIFETIME_SECONDS) }
+    }
+
+    /// The sealed cookie.
+    pub(super) fn to_cookie(&self, provider: &dyn SignInProvider, key: &[u8; 32]) -> Option<Cookie<'static>> {
+        let sealed = provider.seal(key, PURPOSE, &serde_json::to_vec(self).ok()?)?;
+        let lifetime = CookieDuration::seconds(i64::try_from(LIFETIME_SECONDS).ok()?);
+        Some(host_cookie(COOKIE, URL_SAFE_NO_PAD.encode(sealed), lifetime))
+    }
+
+    /// The sign-in of a browser; `None` if it has none, or an expired one.
+    pub(super) fn of_request(request: &HttpRequest, provider: &dyn SignInProvider, key: &[u8; 32]) -> Option<Self> {
+        let sealed = URL_SAFE_NO_PAD.decode(request.cookie(COOKIE)?.value()).ok()?;
+        let plain = provider.open(key, PURPOSE, &sealed)?;
+        serde_json::from_slice(&plain).ok().filter(|pending: &Self| now() < pending.expires_at)
+    }
+
+    /// Whether a callback repeats the state, and comes from the chosen issuer if it names one (RFC 9207).
+    pub(super) fn is_answered_by(&self, state: Option<&str>, issuer: Option<&str>) -> bool {
+        // Hashes compare in constant time.
+        let is_ours = state.is_some_and(|state| blake3::hash(state.as_bytes()) == blake3::hash(self.state.as_bytes()));
+        is_ours && issuer.is_none_or(|issuer| issuer == self.issuer)
+    }
+
+    /// The values that the code is exchanged with.
+    pub(super) fn attempt(&self) -> SignInAttempt {
+        SignInAttempt {
+            state: self.state.clone(),
+            nonce: self.nonce.clone(),
+            pkce_verifier: self.pkce_verifier.clone(),
+        }
+    }
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}

@@ -1,0 +1,101 @@
+//! Sign-out: by the person, here and at the identity provider, and by the identity provider.
+
+use super::{SESSION_COOKIE, removal, see_other};
+use crate::{
+    compose::Api,
+    error::ApiError,
+    http::{
+        authentication::{BrowserSession, session_of},
+        outermost_middleware::request_id,
+    },
+    openapi::DeleteRefusals,
+};
+use actix_web::{HttpMessage as _, HttpRequest, HttpResponse, guard, http::StatusCode, post, web};
+use fairway_domain::access::session::SessionEnd;
+use serde::Deserialize;
+use serde_json::json;
+
+/// Path after a sign-out. It does not sign in again by itself.
+const SIGNED_OUT_PATH: &str = "/sign-in?signed_out=1";
+
+/// Ends the browser session of the request. Callers without one get 204 too: there is nothing to end.
+#[utoipa::path(
+    operation_id = "end_session",
+    tag = "tenants",
+    responses((status = 204, description = "The session has ended"), DeleteRefusals)
+)]
+#[post("/v1/session/logout")]
+pub(crate) async fn end_session(request: HttpRequest, api: web::Data<Api>) -> Result<HttpResponse, ApiError> {
+    let session = request.extensions().get::<BrowserSession>().cloned();
+    let mut response = HttpResponse::NoContent().finish();
+    if let Some(BrowserSession { token, active }) = session {
+        api.services.sessions.end(&token, &active.snapshot, SessionEnd::SignedOut, request_id()).await?;
+        response.add_cookie(&removal(SESSION_COOKIE)).map_err(|_| ApiError::internal())?;
+    }
+    Ok(response)
+}
+
+#[derive(Deserialize)]
+struct SignOutForm {
+    csrf_token: String,
+}
+
+/// The sign-out of a browser.
+pub(crate) fn sign_out_resource() -> actix_web::Resource {
+    web::resource("/sign-out").guard(guard::Post()).to(sign_out)
+}
+
+/// Ends the session here, and sends the browser to the identity provider, which ends its own (OpenID Connect
+/// RP-Initiated Logout 1.0).
+async fn sign_out(
+    request: HttpRequest,
+    api: web::Data<Api>,
+    form: web::Form<SignOutForm>,
+) -> Result<HttpResponse, ApiError> {
+    let Some(authentication) = &api.authentication else { return Ok(see_other("/")) };
+    let mut location = SIGNED_OUT_PATH.to_owned();
+    if let Some(BrowserSession { token, active }) = session_of(&api, authentication, &request).await? {
+        if !token.is_csrf_token(&form.csrf_token) {
+            return Err(ApiError::csrf_token_invalid());
+        }
+        let sessions = &api.services.sessions;
+        if let Some(provider) = authentication.sign_in()
+            && let Some(id_token) = sessions.id_token(provider, &token, &active.snapshot)
+        {
+            let return_to = format!("{}{SIGNED_OUT_PATH}", authentication.base_url());
+            let url = provider.end_session_url(&active.snapshot.issuer, &id_token, &return_to).await;
+            location = url.unwrap_or(location);
+        }
+        sessions.end(&token, &active.snapshot, SessionEnd::SignedOut, request_id()).await?;
+    }
+    let mut response = see_other(&location);
+    response.add_cookie(&removal(SESSION_COOKIE)).map_err(|_| ApiError::internal())?;
+    Ok(response)
+}
+
+#[derive(Deserialize)]
+struct LogoutForm {
+    logout_token: String,
+}
+
+/// The logout by an identity provider.
+pub(crate) fn backchannel_resource() -> actix_web::Resource {
+    web::resource("/sign-out/backchannel").guard(guard::Post()).to(end_by_provider)
+}
+
+/// Ends the sessions that a logout token names (OpenID Connect Back-Channel Logout 2.5 to 2.8).
+async fn end_by_provider(api: web::Data<Api>, form: web::Form<LogoutForm>) -> Result<HttpResponse, ApiError> {
+    let provider = api.authentication.as_ref().and_then(|authentication| authentication.sign_in());
+    let provider = provider.ok_or_else(ApiError::not_found)?;
+    match provider.verify_logout(&form.logout_token).await {
+        Ok(logout) => {
+            let ended = api.services.sessions.end_by_provider(&logout, request_id()).await?;
+            tracing::info!(issuer = logout.issuer, ended, "the identity provider ended sessions");
+            Ok(HttpResponse::Ok().finish())
+        }
+        Err(error) => {
+            tracing::warn!(code = error.code(), "refused a logout token");
+            Ok(HttpResponse::build(StatusCode::BAD_REQUEST).json(json!({ "error": "invalid_request" })))
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! Callers that an identity provider proves: names, tenants, groups, rights and refusals over HTTP.
+
+use fairway_testkit::{
+    AUDIENCE, Behaviour, StubProvider, TestApp, TestIssuer,
+    app::{Builder, Request},
+};
+use serde_json::{Value, json};
+
+const DEFAULT_TENANT: &str = "00000000-0000-7000-8000-000000000001";
+const WORKSPACE: &str = "00000000-0000-7000-8000-000000000003";
+
+trait WithToken {
+    fn token(self, token: &str) -> Request;
+}
+
+impl WithToken for Request {
+    fn token(self, token: &str) -> Request {
+        self.header("Authorization", format!("Bearer {token}"))
+    }
+}
+
+async fn issuer() -> TestIssuer {
+    TestIssuer::start().await.unwrap()
+}
+
+/// A server in local mode for fixtures, and one in OIDC mode on the same database.
+async fn start_with(issuer: &TestIssuer, change: impl FnOnce(Builder) -> Builder) -> (TestApp, TestApp) {
+    let local = TestApp::builder().start().await;
+    let app = change(TestApp::builder().sharing_storage_of(&local).oidc(issuer)).start().await;
+    (local, app)
+}
+
+async fn start() -> (TestIssuer, TestApp, TestApp) {
+    let issuer = issuer().await;
+    let (local, app) = start_with(&issuer, |builder| builder).await;
+    (issuer, local, app)
+}
+
+async fn facts(app: &TestApp, root: &str, kind: &str) -> Vec<Value> {
+    // The sequencer runs in the background.
+    for _ in 0..400 {
+        let events = app.get("/v1/audit/events?limit=200").token(root).await.expect(200);
+        let of_kind: Vec<Value> =
+            events.as_array().unwrap().iter().filter(|event| event["kind"] == kind).cloned().collect();
+        if !of_kind.is_empty() {
+            return of_kind;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(25)).await;
+    }
+    Vec::new()
+}
+
+#[tokio::test]
+async fn challenges_callers_without_identity() {
+    let (_issuer, _local, app) = start().await;
+    app.get("/healthz").await.expect(200);
+    for path in ["/v1/workloads", "/v1/session", "/v1/tenants", "/v1/audit/events"] {
+        let response = app.get(path).await;
+        let challenge = response.header("www-authenticate").unwrap().to_owned();
+        response.expect_refusal(401, "unauthenticated");
+        assert!(challenge.starts_with("Bearer resource_metadata=\"http://127.0.0.1:"), "{challenge}");
+    }
+    // A local caller's header proves nothing here.
+    app.get("/v1/workloads").as_actor("user:root").await.expect_refusal(403, "actor_ref_not_allowed");
+    app.get("/healthz").as_actor("user:root").await.expect(200);
+}
+
+#[tokio::test]
+async fn names_callers_by_claims_and_grants_only_their_bindings() {
+    let (issuer, local, app) = start().await;
+    let ada = issuer.person("Ada", &["Readers"]);
+    let session = app.get("/v1/session").token(&ada).await.expect(200);
+    assert_eq!((&session["actor"], &session["groups"]), (&json!("user:ada"), &json!(["group:readers"])));
+    assert_eq!((&session["tenant_id"], &session["roles"]), (&json!(DEFAULT_TENANT), &json!([])));
+    // A subject without a role may do nothing, unlike in local mode.
+    app.get("/v1/tenants").token(&ada).await.expect_refusal(403, "forbidden");
+    let listed = app.get("/v1/assets").token(&ada).await;
+    assert!([200, 403, 422].contains(&listed.status), "{}", listed.text());
+    // The next request has the role of a group, and the one after its removal has not.
+    let workspace = format!("/v1/workspaces/{WORKSPACE}");
+    app.get(&workspace).token(&ada).await.expect_refusal(404, "not_found");
+    let binding = local.fixtures().bind_role("group:readers", "viewer", "workspace", Some(WORKSPACE)).await;
+    app.get(&workspace).token(&ada).await.expect(200);
+    local.delete(format!("/v1/role-bindings/{binding}")).await.expect(204);
+    app.get(&workspace).token(&ada).await.expect_refusal(404, "not_found");
+    // A token without the group has no role of it, although an earlier one had.
+    local.fixtures().bind_role("group:readers", "viewer", "workspace", Some(WORKSPACE)).await;
+    app.get(&workspace).token(&issuer.person("ada", &[])).await.expect_refusal(404, "not_found");
+    app.get(&workspace).token(&ada).await.expect(200);
+    let service = app.get("/v1/session").token(&issuer.service("ci")).await.expect(200);
+    assert_eq!(service["actor"], "service:ci");
+}
+
+#[tokio::test]
+async fn bootstrap_administrators_are_recorded() {
+    let (issuer, _local, app) = start().await;
+    let root = issuer.person("root", &[]);
+    let session = app.get("/v1/session").token(&root).await.expect(200);
+    assert_eq!(session["roles"], json!([{"role": "platform_admin", "scope_kind": "platform", "scope_ref": null}]));
+    app.get("/v1/tenants").token(&root).await.expect(200);
+    let seen = facts(&app, &root, "identity.bootstrap_admin_seen").await;
+    assert_eq!(seen.len(), 1);
+    assert_eq!(seen[0]["actor"], "user:root");
+    assert_eq!(facts(&app, &root, "identity.pinned").await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_name_stays_with_its_first_subject() {
+    let (issuer, _local, app) = start().await;
+    let of = |subject: &str, name: &str| issuer.token(json!({"sub": subject, "preferred_username": name}));
+    let actor = async |token: &str| app.get("/v1/session").token(token).await.expect(200)["actor"].clone();
+    assert_eq!(actor(&of("1", "ada")).await, "user:ada");
+    // The subject keeps its name after the provider renames it.
+    assert_eq!(actor(&of("1", "countess")).await, "user:ada");
+    for _ in 0..3 {
+        app.get("/v1/session").token(&of("2", "ADA")).await.expect_refusal(401, "unauthenticated");
+    }
+    assert_eq!(actor(&of("3", "countess")).await, "user:countess");
+    let root = issuer.person("root", &[]);
+    let refused = facts(&app, &root, "identity.refused").await;
+    assert_eq!(refused.len(), 1, "repeated requests record one fact");
+}
+
+#[tokio::test]
+async fn names_belong_to_one_tenant() {
+    let issuer = issuer().await;
+    let (_local, app) = start_with(&issuer, |builder| builder.setting("FAIRWAY_OIDC_TENANT_CLAIM", "org")).await;
+    let of = |org: &str, name: &str| {
+        let subject = format!("{name} of {org}");
+        issuer.token(json!({"sub": subject, "preferred_username": name, "org": org, "groups": ["ops"]}))
+    };
+    let root = of("default", "root");
+    let made = app.post("/v1/tenants", json!({"slug": "acme", "name": "Acme"})).token(&root).await.expect(201);
+    let acme = made["tenant_id"].as_str().unwrap();
+    // The administrator that the configuration names is the one of the default tenant.
+    let session = app.get("/v1/session").token(&of("acme", "root")).await.expect(200);
+    assert_eq!((&session["tenant_id"], &session["roles"]), (&json!(acme), &json!([])));
+    // A role on the platform belongs to the name of the tenant in which it was granted.
+    let role = json!({"principal": "user:ada", "role": "platform_admin", "scope_kind": "platform", "scope_ref": null});
+    app.post("/v1/role-bindings", role).token(&root).await.expect(201);
+    app.get("/v1/tenants").token(&of("default", "ada")).await.expect(200);
+    app.get("/v1/tenants").token(&of("acme", "ada")).await.expect_refusal(403, "forbidden");
+    // Only platform administrators work in another tenant, and under a name that nobody there has.
+    let visit = app.get("/v1/session").token(&of("default", "ada")).in_tenant(acme).await.expect(200);
+    assert_eq!((&visit["actor"], &visit["tenant_id"]), (&json!("user:ada@default"), &json!(acme)));
+    app.get("/v1/session").token(&of("default", "bob")).in_tenant(acme).await.expect_refusal(404, "not_found");
+    app.get("/v1/session").token(&of("acme", "bob")).in_tenant(DEFAULT_TENANT).await.expect_refusal(404, "not_found");
+    app.get("/v1/session").token(&of("acme", "bob")).in_tenant(acme).await.expect(200);
+    let workspace = json!({"slug": "lab", "name": "Lab", "namespace": "lab"});
+    let made = app.post("/v1/workspaces", workspace).token(&of("default", "ada")).in_tenant(acme).await.expect(201);
+    let workspace = format!("/v1/workspaces/{}", made["workspace_id"].as_str().unwrap());
+    app.get(&workspace).token(&of("default", "ada")).await.expect_refusal(404, "not_found");
+    // The loss of the platform role ends the visits at once.
+    let bindings = app.get("/v1/role-bindings").token(&root).await.expect(200);
+    let id = bindings.as_array().unwrap().iter().find(|binding| binding["principal"] == "user:ada").unwrap();
+    app.delete(format!("/v1/role-bindings/{}", id["role_binding_id"].as_str().unwrap())).token(&root).await.expect(204);
+    app.get("/v1/session").token(&of("default", "ada")).in_tenant(acme).await.expect_refusal(404, "not_found");
+    // The claim decides; a wrong one is named and its value is not.
+    for (claims, code) in [
+        (json!({"sub": "x"}), "tenant_claim_missing"),
+        (json!({"sub": "x", "org": "nowhere-at-all"}), "tenant_unknown"),
+        (json!({"sub": "x", "org": "No Slug"}), "tenant_unknown"),
+    ] {
+        let response = app.get("/v1/session").token(&issuer.token(claims)).await;
+        assert!(!response.text().contains("nowhere-at-all") && !response.text().contains("No Slug"));
+        assert_eq!(response.expect_refusal(403, code)["claim"], "org");
+    }
+}
+
+#[tokio::test]
+async fn incomplete_groups_are_an_error() {
+    let (issuer, _local, app) = start().await;
+    let overage = json!({
+        "sub": "1", "_claim_names": {"groups": "src1"},
+        "_claim_sources": {"src1": {"endpoint": "https://directory.example/groups"}},
+    });
+    app.get("/v1/session").token(&issuer.token(overage)).await.expect_refusal(403, "groups_incomplete");
+}
+
+#[tokio::test]
+async fn refuses_forged_and_foreign_tokens_without_a_reason() {
+    let (issuer, _local, app) = start().await;
+    let good = issuer.person("ada", &[]);
+    app.get("/v1/session").token(&good).await.expect(200);
+    let other = TestIssuer::start().await.unwrap();
+    let claims = json!({"iss": issuer.url(), "aud": AUDIENCE, "sub": "1", "exp": TestIssuer::now() + 60});
+    let tampered = {
+        let mut parts: Vec<&str> = good.split('.').collect();
+        let (payload, _) = parts[1].split_at(parts[1].len() - 2);
+        let changed = format!("{payload}AA");
+        parts[1] = &changed;
+        parts.join(".")
+    };
+    for (case, token) in [
+        ("other key", other.sign(&json!({"alg": "EdDSA", "kid": "test-key"}), &claims)),
+        ("other issuer", other.person("ada", &[])),
+        ("other audience", issuer.token(json!({"sub": "1", "aud": "https://other.example"}))),
+        ("expired", issuer.token(json!({"sub": "1", "exp": TestIssuer::now() - 61}))),
+        ("text as expiry", issuer.token(json!({"sub": "1", "exp": "9999999999"}))),
+        ("not yet valid", issuer.token(json!({"sub": "1", "nbf": TestIssuer::now() + 120}))),
+        ("ID token", issuer.token(json!({"sub": "1", "nonce": "n"}))),
+        ("no algorithm", issuer.sign(&json!({"alg": "none", "kid": "test-key"}), &claims)),
+        ("tampered", tampered),
+        ("garbage", "garbage".to_owned()),
+        ("empty", String::new()),
+    ] {
+        let response = app.get("/v1/session").token(&token).await;
+        let challenge = response.header("www-authenticate").unwrap_or_default().to_owned();
+        assert!(challenge.contains("error=\"invalid_token\"") && !challenge.contains("description"), "{case}");
+        let refusal = response.expect_refusal(401, "unauthenticated");
+        assert_eq!(refusal.as_object().unwrap().len(), 2, "{case}: {refusal}");
+    }
+    for header in ["Basic dXNlcjpwYXNz", "bearer", &good] {
+        app.get("/v1/session").header("Authorization", header).await.expect_refusal(401, "unauthenticated");
+    }
+    let twice = app.get("/v1/session").token(&good).token(&good);
+    twice.await.expect_refusal(401, "unauthenticated");
+    // Clock differences of up to a minute are accepted.
+    app.get("/v1/session").token(&issuer.token(json!({"sub": "1", "exp": TestIssuer::now() - 30}))).await.expect(200);
+}
+
+#[tokio::test]
+async fn without_keys_the_server_is_unavailable_and_never_open() {
+    let issuer = issuer().await;
+    let (_local, app) = start_with(&issuer, |builder| builder).await;
+    let token = issuer.person("root", &[]);
+    drop(issuer);
+    let response = app.get("/v1/tenants").token(&token).await;
+    assert!(response.header("retry-after").unwrap().parse::<u64>().unwrap() >= 1);
+    response.expect_refusal(503, "unavailable");
+    app.get("/healthz").await.expect(200);
+}
+
+#[tokio::test]
+async fn internal_clients_act_for_others_within_both_rights() {
+    let issuer = issuer().await;
+    let provider = StubProvider::new(Behaviour::Answers("billing".to_owned()));
+    let local = TestApp::builder().provider(provider.clone()).start().await;
+    let given = local.fixtures();
+    let workload = given.active_workload("main").await;
+    given.bind_role("service:portal", "runtime_user", "workspace", Some(WORKSPACE)).await;
+    given.bind_role("user:mia", "runtime_user", "workspace", Some(WORKSPACE)).await;
+    let bindings = format!("/v1/workloads/{}/principal-bindings", workload.workload_id);
+    local.put(bindings, json!({ "principal": "user:mia" })).await.expect(200);
+    let builder = TestApp::builder().sharing_storage_of(&local).oidc(&issuer).provider(provider);
+    let app = builder.setting("FAIRWAY_INTERNAL_CLIENTS", "service:portal").start().await;
+    let body = |mode: &str, subject: &str| {
+        json!({
+            "environment": "dev", "inputs": { "ticket": "a refund" }, "execution_mode": "on_behalf_of",
+            "actor_ref": subject, "actor_type": "user", "actor_auth_mode": mode,
+        })
+    };
+    let portal = issuer.service("portal");
+    let send = |body: Value| app.post(workload.execute_path(), body).token(&portal);
+    let run = send(body("oidc", "user:mia")).header("X-Actor-Ref", "user:mia").await.expect(200);
+    let id = run["execution_id"].as_str().unwrap();
+    let read = app.get(format!("/v1/executions/{id}")).token(&issuer.person("mia", &[])).await.expect(200);
+    assert_eq!((&read["submitted_by"], &read["delegated_by"]), (&json!("user:mia"), &json!("service:portal")));
+    send(body("local", "user:mia")).await.expect_refusal(422, "validation_error");
+    send(body("oidc", "user:leo")).await.expect_refusal(403, "principal_not_bound");
+    let contradiction = send(body("oidc", "user:mia")).header("X-Actor-Ref", "user:leo").await;
+    contradiction.expect_refusal(422, "validation_error");
+    let other_route = app.get("/v1/workloads").token(&portal).header("X-Actor-Ref", "user:mia").await;
+    other_route.expect_refusal(403, "actor_ref_not_allowed");
+    let stranger = app.post(workload.execute_path(), body("oidc", "user:mia")).token(&issuer.service("other")).await;
+    stranger.expect_refusal(422, "forbidden_field");
+}
+
+#[tokio::test]
+async fn clients_find_the_issuer_of_their_tokens() {
+    let issuer = issuer().await;
+    let (local, app) = start_with(&issuer, |builder| builder.setting("FAIRWAY_PUBLIC_URL", "https://fairway.test")).await;
+    for (path, resource) in [("", "https://fairway.test"), ("/mcp", "https://fairway.test/mcp")] {
+        let path = format!("/.well-known/oauth-protected-resource{path}");
+        let metadata = app.get(&path).header("Host", "evil.example").await.expect(200);
+        assert_eq!(metadata["resource"], resource);
+        assert_eq!(metadata["authorization_servers"], json!([issuer.url()]));
+        local.get(&path).await.expect_refusal(404, "not_found");
+    }
+    let call = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"});
+    let response = app.post("/mcp", call.clone()).await;
+    let challenge = response.header("www-authenticate").unwrap_or_default().to_owned();
+    assert!(challenge.contains("https://fairway.test/.well-known/oauth-protected-resource"), "{challenge}");
+    response.expect_refusal(401, "unauthenticated");
+    app.post("/mcp", call.clone()).token(&issuer.person("ada", &[])).await.expect(200);
+    let foreign = issuer.token(json!({"sub": "1", "aud": "https://other.example"}));
+    app.post("/mcp", call).token(&foreign).await.expect_refusal(401, "unauthenticated");
+}
+
+#[tokio::test]
+async fn production_needs_a_model_that_thinks() {
+    let (issuer, local, app) = start().await;
+    let given = local.fixtures();
+    let versions = [given.prompt("p").await, given.model_policy("m").await, given.policy("b").await];
+    let workload = given.workload("main").await;
+    given.bind_role("user:op", "workspace_admin", "workspace", Some(WORKSPACE)).await;
+    let operator = issuer.person("op", &[]);
+    let blocked = |environment: &'static str| {
+        let (given, versions, workload) = (given.clone(), versions.clone(), workload.clone());
+        let (app, operator) = (&app, &operator);
+        async move {
+            let release = given.draft_in(&workload, environment, &versions).await;
+            let gates = app.get(format!("/v1/releases/{release}/gates")).token(operator).await.expect(200);
+            let blocked = |gate: &&Value| gate["gate"] == "provider_account" && gate["verdict"] == "blocked";
+            gates.as_array().unwrap().iter().any(|gate| blocked(&gate))
+        }
+    };
+    assert!(!blocked("dev").await);
+    assert!(blocked("production").await);
+}

@@ -1,0 +1,169 @@
+//! The rules for the tokens that the portal's client gets: ID tokens (OpenID Connect Core 3.1.3.7, 12.2) and logout
+//! tokens (OpenID Connect Back-Channel Logout 2.6).
+
+use super::{
+    ClaimRules, ClaimedIdentity, GroupsClaim, IdentityKind, InvalidToken, TenantClaim, UnverifiedToken,
+    VerifiedIdentity,
+    claims::{LEEWAY, check_times, groups, is_identifier, text, time_of, verified_email},
+};
+use crate::{access::session::LogoutTarget, time::Timestamp};
+use serde_json::{Map, Value};
+use std::time::Duration;
+
+/// The event of a logout token.
+const LOGOUT_EVENT: &str = "http://schemas.openid.net/event/backchannel-logout";
+/// Maximum age of a logout token. A replayed one ends sessions again, which harms nobody, but not for ever.
+const MAX_LOGOUT_AGE: Duration = Duration::from_secs(5 * 60);
+
+impl ClaimRules {
+    /// Checks a new ID token of the portal's client at a time. `nonce` is that of the sign-in; a renewed token has none.
+    ///
+    /// # Errors
+    /// The first rule that the token breaks.
+    pub fn check_id_token(
+        &self,
+        token: &UnverifiedToken<'_>,
+        client_id: &str,
+        nonce: Option<&str>,
+        now: Timestamp,
+    ) -> Result<ClaimedIdentity, InvalidToken> {
+        let expires_at = check_times(token, now)?;
+        if nonce.is_some() && text(token, "nonce")? != nonce {
+            return Err(InvalidToken::OtherPurpose);
+        }
+        self.id_token_identity(token, client_id, expires_at)
+    }
+
+    /// Checks an ID token whose signature and times were checked when it was new.
+    ///
+    /// # Errors
+    /// As [`Self::check_id_token`].
+    pub fn check_earlier_id_token(
+        &self,
+        token: &UnverifiedToken<'_>,
+        client_id: &str,
+    ) -> Result<ClaimedIdentity, InvalidToken> {
+        let expires_at = time_of(token, "exp")?.ok_or(InvalidToken::Time)?;
+        self.id_token_identity(token, client_id, expires_at)
+    }
+
+    fn id_token_identity(
+        &self,
+        token: &UnverifiedToken<'_>,
+        client_id: &str,
+        expires_at: Timestamp,
+    ) -> Result<ClaimedIdentity, InvalidToken> {
+        self.check_portal_client(token, client_id)?;
+        if token.claim("events").is_some() {
+            return Err(InvalidToken::OtherPurpose);
+        }
+        let subject = text(token, "sub")?.filter(|sub| is_identifier(sub)).ok_or(InvalidToken::Subject)?;
+        Ok(ClaimedIdentity(VerifiedIdentity {
+            issuer: self.issuer.clone(),
+            subject: subject.to_owned(),
+            // Clients without a person get no ID token.
+            kind: IdentityKind::Person,
+            name: text(token, &self.user_claim)?.filter(|name| !name.is_empty()).map(str::to_owned),
+            groups: groups(token, &self.groups_claim)?,
+            tenant: self.tenant(token),
+            email: verified_email(token),
+            expires_at,
+            bound_tenant: self.bound_tenant.clone(),
+        }))
+    }
+
+    /// The identity with what an ID token leaves out and userinfo adds. `claims` are those of both, and belong to the
+    /// identity's subject.
+    ///
+    /// # Errors
+    /// When a claim has a wrong type.
+    pub fn with_claims(
+        &self,
+        identity: VerifiedIdentity,
+        claims: &Map<String, Value>,
+    ) -> Result<VerifiedIdentity, InvalidToken> {
+        let token = UnverifiedToken::of_claims(claims.clone());
+        let name = text(&token, &self.user_claim)?.filter(|name| !name.is_empty()).map(str::to_owned);
+        // Userinfo lists the groups that a token announces without listing them.
+        let from_userinfo = if claims.get(&self.groups_claim).is_some_and(Value::is_array) {
+            groups(&UnverifiedToken::of_claims(claims.clone()).without_overage(), &self.groups_claim)?
+        } else {
+            groups(&token, &self.groups_claim)?
+        };
+        Ok(VerifiedIdentity {
+            name: identity.name.or(name),
+            groups: match identity.groups {
+                GroupsClaim::Absent | GroupsClaim::Overage { .. } => from_userinfo,
+                listed @ GroupsClaim::Listed(_) => listed,
+            },
+            tenant: match identity.tenant {
+                TenantClaim::Missing { .. } => self.tenant(&token),
+                tenant @ (TenantClaim::NotConfigured | TenantClaim::Named { .. }) => tenant,
+            },
+            email: identity.email.or_else(|| verified_email(&token)),
+            ..identity
+        })
+    }
+
+    /// Checks a logout token at a time, and says which sessions it ends.
+    ///
+    /// # Errors
+    /// The first rule that the token breaks.
+    pub fn check_logout_token(
+        &self,
+        token: &UnverifiedToken<'_>,
+        client_id: &str,
+        now: Timestamp,
+    ) -> Result<LogoutTarget, InvalidToken> {
+        self.check_portal_client(token, client_id)?;
+        let issued_at = time_of(token, "iat")?.ok_or(InvalidToken::Time)?;
+        if issued_at > now.plus(LEEWAY) {
+            return Err(InvalidToken::NotYetValid);
+        }
+        if issued_at.plus(MAX_LOGOUT_AGE) < now || time_of(token, "exp")?.is_some_and(|exp| exp.plus(LEEWAY) <= now) {
+            return Err(InvalidToken::Expired);
+        }
+        let event = token.claim("events").and_then(|events| events.get(LOGOUT_EVENT));
+        if !event.is_some_and(Value::is_object) || token.claim("nonce").is_some() {
+            return Err(InvalidToken::OtherPurpose);
+        }
+        if text(token, "jti")?.is_none() {
+            return Err(InvalidToken::OtherPurpose);
+        }
+        let identifier = |name| text(token, name).map(|value| value.filter(|value| is_identifier(value)));
+        match (identifier("sid")?, identifier("sub")?) {
+            (Some(session), _) => Ok(LogoutTarget::IssuerSession(session.to_owned())),
+            (None, Some(subject)) => Ok(LogoutTarget::Subject(subject.to_owned())),
+            (None, None) => Err(InvalidToken::Subject),
+        }
+    }
+
+    /// Checks that the issuer made the token for the portal's client. With several audiences, `azp` must name it.
+    fn check_portal_client(&self, token: &UnverifiedToken<'_>, client_id: &str) -> Result<(), InvalidToken> {
+        if token.issuer() != Some(self.issuer.as_str()) {
+            return Err(InvalidToken::Issuer);
+        }
+        let is_only = match token.claim("aud") {
+            Some(Value::String(one)) => one == client_id,
+            Some(Value::Array(all)) if all.iter().all(Value::is_string) => {
+                if !all.iter().any(|one| one == client_id) {
+                    return Err(InvalidToken::Audience);
+                }
+                all.len() == 1
+            }
+            None => return Err(InvalidToken::Audience),
+            Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+                return Err(InvalidToken::ClaimType);
+            }
+        };
+        let authorized = text(token, "azp")?;
+        match authorized {
+            Some(client) if client == client_id => Ok(()),
+            None if is_only => Ok(()),
+            Some(_) | None => Err(InvalidToken::Audience),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

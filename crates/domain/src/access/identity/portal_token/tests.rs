@@ -1,0 +1,121 @@
+//! Tests of the rules for ID tokens and logout tokens.
+
+use super::*;
+use serde_json::json;
+use time::OffsetDateTime;
+
+const NOW: i64 = 1_800_000_000;
+const CLIENT: &str = "portal";
+
+fn rules() -> ClaimRules {
+    ClaimRules {
+        issuer: "https://idp.example".into(),
+        audience: "fairway".into(),
+        user_claim: "preferred_username".into(),
+        groups_claim: "groups".into(),
+        tenant_claim: None,
+        bound_tenant: None,
+        portal_client_id: Some(CLIENT.into()),
+    }
+}
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::new(OffsetDateTime::from_unix_timestamp(seconds).unwrap())
+}
+
+fn token(base: Value, change: Value) -> UnverifiedToken<'static> {
+    let (Value::Object(mut claims), Value::Object(change)) = (base, change) else { panic!("claims are objects") };
+    for (name, value) in change {
+        // `null` removes a claim.
+        if value.is_null() { claims.remove(&name) } else { claims.insert(name, value) };
+    }
+    UnverifiedToken::of_claims(claims)
+}
+
+fn id_token(change: Value) -> UnverifiedToken<'static> {
+    let base = json!({"iss": "https://idp.example", "aud": CLIENT, "sub": "1", "exp": NOW + 60, "iat": NOW, "nonce": "n"});
+    token(base, change)
+}
+
+fn logout_token(change: Value) -> UnverifiedToken<'static> {
+    let events = json!({LOGOUT_EVENT: {}});
+    let base = json!({
+        "iss": "https://idp.example", "aud": CLIENT, "sub": "1", "sid": "s", "iat": NOW, "jti": "j", "events": events,
+    });
+    token(base, change)
+}
+
+#[test]
+fn accepts_only_id_tokens_of_this_client_and_sign_in() {
+    let check = |change: Value| rules().check_id_token(&id_token(change), CLIENT, Some("n"), at(NOW)).map(drop);
+    assert_eq!(check(json!({})), Ok(()));
+    assert_eq!(check(json!({"aud": [CLIENT]})), Ok(()));
+    assert_eq!(check(json!({"aud": [CLIENT, "api"], "azp": CLIENT})), Ok(()));
+    for (change, reason) in [
+        (json!({"iss": "https://other.example"}), InvalidToken::Issuer),
+        (json!({"aud": "fairway"}), InvalidToken::Audience),
+        (json!({"aud": ["fairway"]}), InvalidToken::Audience),
+        (json!({"aud": [CLIENT, "api"]}), InvalidToken::Audience),
+        (json!({"aud": [CLIENT, "api"], "azp": "api"}), InvalidToken::Audience),
+        (json!({"azp": "api"}), InvalidToken::Audience),
+        (json!({"aud": null}), InvalidToken::Audience),
+        (json!({"aud": {"portal": 1}}), InvalidToken::ClaimType),
+        (json!({"nonce": null}), InvalidToken::OtherPurpose),
+        (json!({"nonce": "m"}), InvalidToken::OtherPurpose),
+        (json!({"events": {}}), InvalidToken::OtherPurpose),
+        (json!({"exp": NOW - 61}), InvalidToken::Expired),
+        (json!({"exp": null}), InvalidToken::Time),
+        (json!({"exp": "9999999999"}), InvalidToken::Time),
+        (json!({"sub": null}), InvalidToken::Subject),
+    ] {
+        assert_eq!(check(change.clone()), Err(reason), "{change}");
+    }
+    // A renewed token has no nonce.
+    let renewed = id_token(json!({"nonce": null}));
+    assert!(rules().check_id_token(&renewed, CLIENT, None, at(NOW)).is_ok());
+}
+
+#[test]
+fn userinfo_adds_what_the_token_leaves_out() {
+    let of = |claims: Value, userinfo: Value| {
+        let identity = rules().check_id_token(&id_token(claims.clone()), CLIENT, Some("n"), at(NOW)).unwrap();
+        let (Value::Object(mut all), Value::Object(claims)) = (userinfo, claims) else { panic!("claims are objects") };
+        all.extend(claims);
+        rules().with_claims(identity.into_verified(), &all).unwrap()
+    };
+    let listed = |names: &[&str]| GroupsClaim::Listed(names.iter().map(|name| (*name).to_owned()).collect());
+    let added = of(json!({}), json!({"groups": ["a"], "preferred_username": "ada", "email": "a@b.example", "email_verified": true}));
+    assert!(added.groups == listed(&["a"]) && added.name.as_deref() == Some("ada"));
+    assert_eq!(added.email.as_deref(), Some("a@b.example"));
+    // The signed token has precedence.
+    let kept = of(json!({"groups": ["a"], "preferred_username": "ada"}), json!({"groups": ["b"], "preferred_username": "bob"}));
+    assert!(kept.groups == listed(&["a"]) && kept.name.as_deref() == Some("ada"));
+    // Userinfo resolves an overage; without it the overage stays an error.
+    let resolved = of(json!({"hasgroups": true}), json!({"groups": ["a", "b"]}));
+    assert!(resolved.groups == listed(&["a", "b"]));
+    let unresolved = of(json!({"hasgroups": true}), json!({}));
+    assert!(unresolved.groups == GroupsClaim::Overage { endpoint: None });
+}
+
+#[test]
+fn logout_tokens_name_a_session_or_a_subject() {
+    let check = |change: Value| rules().check_logout_token(&logout_token(change), CLIENT, at(NOW));
+    assert_eq!(check(json!({})), Ok(LogoutTarget::IssuerSession("s".into())));
+    assert_eq!(check(json!({"sid": null})), Ok(LogoutTarget::Subject("1".into())));
+    for (change, reason) in [
+        (json!({"sid": null, "sub": null}), InvalidToken::Subject),
+        (json!({"iss": "https://other.example"}), InvalidToken::Issuer),
+        (json!({"aud": "fairway"}), InvalidToken::Audience),
+        (json!({"events": null}), InvalidToken::OtherPurpose),
+        (json!({"events": {}}), InvalidToken::OtherPurpose),
+        (json!({"events": {LOGOUT_EVENT: "x"}}), InvalidToken::OtherPurpose),
+        (json!({"nonce": "n"}), InvalidToken::OtherPurpose),
+        (json!({"jti": null}), InvalidToken::OtherPurpose),
+        (json!({"iat": null}), InvalidToken::Time),
+        (json!({"iat": NOW - 301}), InvalidToken::Expired),
+        (json!({"iat": NOW + 61}), InvalidToken::NotYetValid),
+        (json!({"exp": NOW - 60}), InvalidToken::Expired),
+    ] {
+        assert_eq!(check(change.clone()), Err(reason), "{change}");
+    }
+}

@@ -1,0 +1,290 @@
+//! Browser sessions: a cookie with a secret, of which the server keeps a hash.
+
+use crate::{
+    access::ActorRef,
+    audit::{Fact, FactKind, Stamp, Subject},
+    id::{IdentityId, SessionId, TenantId},
+    share_link::TokenHash,
+    store::{CommitError, StoreError},
+    tenant::TenantScope,
+    time::Timestamp,
+};
+use async_trait::async_trait;
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use serde_json::json;
+use sha2::{Digest as _, Sha256};
+use std::{fmt, time::Duration};
+use uuid::Uuid;
+
+/// The length of a tenant identifier, in hex digits.
+const TENANT_HEX_DIGITS: usize = 32;
+/// Contexts of the keys that are derived from a session's secret.
+const CSRF_CONTEXT: &str = "fairway 2026-11-27 session csrf token";
+const SEALING_CONTEXT: &str = "fairway 2026-11-27 session sealed tokens";
+
+/// How long a session is valid.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SessionLifetime {
+    /// Without requests.
+    pub idle: Duration,
+    /// In total.
+    pub total: Duration,
+}
+
+/// How old a session's groups may be before they are read again from the identity provider. Contract: 10 minutes at most.
+pub const MAX_GROUPS_AGE: Duration = Duration::from_secs(9 * 60);
+/// How often the use of a session is recorded.
+pub const USE_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The value of a session cookie: `<tenant in hex>_<43 characters of base64url>`. `Debug` output omits it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SessionToken {
+    tenant: TenantId,
+    text: String,
+}
+
+impl fmt::Debug for SessionToken {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("SessionToken(…)")
+    }
+}
+
+impl SessionToken {
+    /// Creates a token of a tenant from 32 unpredictable bytes.
+    #[must_use]
+    pub fn from_secret(tenant: TenantId, secret: [u8; 32]) -> Self {
+        Self { tenant, text: format!("{}_{}", tenant.uuid().simple(), URL_SAFE_NO_PAD.encode(secret)) }
+    }
+
+    /// Parses a cookie; `None` for invalid or non-canonical text.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (tenant, rest) = text.split_at_checked(TENANT_HEX_DIGITS)?;
+        let tenant = Uuid::try_parse(tenant).ok()?.into();
+        let secret = URL_SAFE_NO_PAD.decode(rest.strip_prefix('_')?).ok()?.try_into().ok()?;
+        Some(Self::from_secret(tenant, secret)).filter(|token| token.text == text)
+    }
+
+    /// The tenant in the token.
+    #[must_use]
+    pub const fn tenant(&self) -> TenantId {
+        self.tenant
+    }
+
+    /// The hash to store.
+    #[must_use]
+    pub fn hash(&self) -> TokenHash {
+        TokenHash::new(Sha256::digest(&self.text).into())
+    }
+
+    /// The plain token, for the cookie.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        &self.text
+    }
+
+    /// The token that requests which change something repeat in a header. Another site can make a browser send the
+    /// cookie, but cannot read this.
+    #[must_use]
+    pub fn csrf_token(&self) -> String {
+        URL_SAFE_NO_PAD.encode(blake3::derive_key(CSRF_CONTEXT, self.text.as_bytes()))
+    }
+
+    /// Whether a request repeats the token of this session; compares in constant time.
+    #[must_use]
+    pub fn is_csrf_token(&self, text: &str) -> bool {
+        blake3::hash(text.as_bytes()) == blake3::hash(self.csrf_token().as_bytes())
+    }
+
+    /// The key for what the server stores encrypted with the session.
+    #[must_use]
+    pub fn sealing_key(&self) -> [u8; 32] {
+        blake3::derive_key(SEALING_CONTEXT, self.text.as_bytes())
+    }
+}
+
+/// A session to create. The store sets its times by its own clock.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NewSession {
+    /// Its identifier.
+    pub session_id: SessionId,
+    /// The pinned identity.
+    pub identity_id: IdentityId,
+    /// The actor.
+    pub actor: ActorRef,
+    /// The name for people.
+    pub display_name: String,
+    /// The groups that the identity provider named.
+    pub groups: Vec<ActorRef>,
+    /// The identity provider's own identifier of the session.
+    pub issuer_session: Option<String>,
+    /// Tokens of the identity provider, encrypted under [`SessionToken::sealing_key`].
+    pub sealed_tokens: Vec<u8>,
+}
+
+impl NewSession {
+    /// The fact of the sign-in.
+    #[must_use]
+    pub fn started_fact(&self, stamp: &Stamp) -> Fact {
+        let stamp = Stamp { actor: self.actor.clone(), ..stamp.clone() };
+        Fact::new(FactKind::SessionStarted, subject(self.session_id), None, &stamp, json!({ "actor": self.actor }))
+    }
+}
+
+/// Why a session ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SessionEnd {
+    /// The person signed out.
+    SignedOut,
+    /// The identity provider ended it.
+    ByProvider,
+    /// The identity provider no longer issues tokens for it.
+    Refused,
+}
+
+impl SessionEnd {
+    /// The stable code.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::SignedOut => "signed_out",
+            Self::ByProvider => "ended_by_provider",
+            Self::Refused => "refused_by_provider",
+        }
+    }
+}
+
+/// A stored session at the time of a read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SessionSnapshot {
+    /// Its identifier.
+    pub session_id: SessionId,
+    /// The actor.
+    pub actor: ActorRef,
+    /// The issuer of the identity.
+    pub issuer: String,
+    /// The subject at the issuer.
+    pub subject: String,
+    /// The name for people.
+    pub display_name: String,
+    /// The groups that the identity provider named.
+    pub groups: Vec<ActorRef>,
+    /// Encrypted tokens of the identity provider.
+    pub sealed_tokens: Vec<u8>,
+    /// The end of its total lifetime.
+    pub expires_at: Timestamp,
+    /// Whether it was ended or has expired.
+    pub is_over: bool,
+    /// The time since its last recorded use.
+    pub unused_for: Duration,
+    /// The age of its groups.
+    pub groups_age: Duration,
+}
+
+impl SessionSnapshot {
+    /// Whether requests of the session are served.
+    #[must_use]
+    pub fn is_live(&self, lifetime: SessionLifetime) -> bool {
+        // Uses are recorded once per interval, so a session may have been used that much later.
+        !self.is_over && self.unused_for < lifetime.idle.saturating_add(USE_INTERVAL)
+    }
+
+    /// The fact of its end. The person ends it, or the identity provider on the person's behalf.
+    #[must_use]
+    pub fn ended_fact(&self, end: SessionEnd, stamp: &Stamp) -> Fact {
+        ended_fact(self.session_id, &self.actor, end, stamp)
+    }
+}
+
+/// The fact of the end of a session.
+#[must_use]
+pub fn ended_fact(session_id: SessionId, actor: &ActorRef, end: SessionEnd, stamp: &Stamp) -> Fact {
+    let stamp = Stamp { actor: actor.clone(), ..stamp.clone() };
+    Fact::new(FactKind::SessionEnded, subject(session_id), None, &stamp, json!({ "reason_code": end.as_str() }))
+}
+
+const fn subject(session_id: SessionId) -> Subject {
+    Subject { kind: "session", id: session_id.uuid() }
+}
+
+/// Which sessions a logout of the identity provider ends.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum LogoutTarget {
+    /// One session of the provider (`sid`).
+    IssuerSession(String),
+    /// Every session of a subject.
+    Subject(String),
+}
+
+/// A session that a logout ends.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LiveSession {
+    /// The tenant.
+    pub tenant: TenantId,
+    /// The session.
+    pub session_id: SessionId,
+    /// The actor.
+    pub actor: ActorRef,
+}
+
+/// Stores sessions.
+#[async_trait]
+pub trait SessionStore: Send + Sync {
+    /// Reads a session by the hash of its cookie.
+    async fn find(&self, scope: TenantScope, hash: &TokenHash) -> Result<Option<SessionSnapshot>, StoreError>;
+    /// Stores a new session.
+    async fn commit_new(
+        &self,
+        scope: TenantScope,
+        session: &NewSession,
+        hash: &TokenHash,
+        lifetime: SessionLifetime,
+        fact: Fact,
+    ) -> Result<(), CommitError>;
+    /// Records that a session is in use.
+    async fn record_use(&self, scope: TenantScope, session: SessionId) -> Result<(), StoreError>;
+    /// Replaces groups and tokens that were read again from the identity provider.
+    async fn renew(
+        &self,
+        scope: TenantScope,
+        session: SessionId,
+        groups: &[ActorRef],
+        sealed_tokens: &[u8],
+    ) -> Result<(), StoreError>;
+    /// Ends a session. Stale when it has ended.
+    async fn commit_end(&self, scope: TenantScope, session: SessionId, fact: Fact) -> Result<(), CommitError>;
+    /// The sessions that a logout ends, of every tenant.
+    async fn list_for_logout(&self, issuer: &str, target: &LogoutTarget) -> Result<Vec<LiveSession>, StoreError>;
+    /// Deletes sessions that ended or expired more than a day ago; returns their number.
+    async fn delete_expired(&self) -> Result<u64, StoreError>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(byte: u8) -> SessionToken {
+        SessionToken::from_secret(Uuid::from_u128(7).into(), [byte; 32])
+    }
+
+    #[test]
+    fn tokens_have_one_canonical_form() {
+        let one = token(1);
+        assert_eq!(SessionToken::parse(one.reveal()), Some(one.clone()));
+        assert!(one.reveal().bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte)));
+        for text in [one.reveal().to_uppercase(), format!("{}=", one.reveal()), one.reveal()[1..].to_owned(), String::new()] {
+            assert_eq!(SessionToken::parse(&text), None, "{text}");
+        }
+        assert_eq!(format!("{one:?}"), "SessionToken(…)");
+    }
+
+    #[test]
+    fn derived_secrets_differ_by_session_and_use() {
+        let (one, other) = (token(1), token(2));
+        assert!(one.is_csrf_token(&one.csrf_token()));
+        assert!(!one.is_csrf_token(&other.csrf_token()) && !one.is_csrf_token("") && !one.is_csrf_token(one.reveal()));
+        assert_ne!(one.sealing_key(), other.sealing_key());
+        assert_ne!(one.csrf_token(), URL_SAFE_NO_PAD.encode(one.sealing_key()));
+        assert!(!one.csrf_token().contains(&one.reveal()[33..]));
+    }
+}

@@ -1,0 +1,152 @@
+//! Sign-in of people in browsers: the port to the identity providers (OpenID Connect Core 1.0, authorization code flow).
+
+use super::identity::{InvalidToken, VerifiedIdentity};
+use crate::access::session::LogoutTarget;
+use async_trait::async_trait;
+use serde_json::{Map, Value};
+use std::fmt;
+
+/// An issuer that browsers can sign in with.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SignInIssuer {
+    /// Its identifier.
+    pub issuer: String,
+    /// Its name for people.
+    pub name: String,
+}
+
+/// The values of one sign-in that its callback must repeat. `Debug` output omits them.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SignInAttempt {
+    /// Ties the callback to the browser.
+    pub state: String,
+    /// Ties the ID token to the sign-in.
+    pub nonce: String,
+    /// Ties the code to the sign-in (PKCE, RFC 7636).
+    pub pkce_verifier: String,
+}
+
+impl fmt::Debug for SignInAttempt {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("SignInAttempt(…)")
+    }
+}
+
+/// Tokens of the identity provider that a session keeps, encrypted. `Debug` output omits them.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct ProviderTokens {
+    /// Renews the identity, if the provider issued one.
+    pub refresh_token: Option<String>,
+    /// Names the session when the person signs out.
+    pub id_token: String,
+}
+
+impl fmt::Debug for ProviderTokens {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("ProviderTokens(…)")
+    }
+}
+
+/// A person whom an identity provider proves.
+#[derive(Clone, Debug)]
+pub struct SignedInPerson {
+    /// The identity.
+    pub identity: VerifiedIdentity,
+    /// The name for people.
+    pub display_name: Option<String>,
+    /// The provider's own identifier of the session.
+    pub issuer_session: Option<String>,
+    /// Tokens of the provider.
+    pub tokens: ProviderTokens,
+    /// All claims of the ID token and of userinfo, for a test sign-in by an administrator.
+    pub claims: Map<String, Value>,
+}
+
+/// A verified logout of an identity provider (OpenID Connect Back-Channel Logout 1.0).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ProviderLogout {
+    /// The issuer.
+    pub issuer: String,
+    /// The sessions to end.
+    pub target: LogoutTarget,
+}
+
+/// Why a sign-in fails. No variant contains a value of a token or of the provider.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SignInError {
+    /// The issuer is not configured for browsers.
+    #[error("this issuer is not configured for sign-in")]
+    UnknownIssuer,
+    /// The provider does not answer, or answers with a server error.
+    #[error("the identity provider does not answer")]
+    Unavailable,
+    /// The provider refuses the code, the refresh token or the client.
+    #[error("the identity provider refused the request")]
+    Refused,
+    /// The discovery document lacks a needed address, or the response of the provider is malformed.
+    #[error("the identity provider sent an unusable response")]
+    Malformed,
+    /// The secret of the client cannot be read.
+    #[error("the secret of the sign-in client cannot be read")]
+    ClientSecret,
+    /// A token of the provider is invalid.
+    #[error("the identity provider issued an invalid token: {0}")]
+    Token(#[from] InvalidToken),
+}
+
+impl SignInError {
+    /// The stable code.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::UnknownIssuer => "sign_in_unknown_issuer",
+            Self::Unavailable => "sign_in_provider_unavailable",
+            Self::Refused => "sign_in_refused_by_provider",
+            Self::Malformed => "sign_in_unusable_response",
+            Self::ClientSecret => "sign_in_client_secret",
+            Self::Token(reason) => reason.code(),
+        }
+    }
+}
+
+/// Signs people in with the configured identity providers.
+#[async_trait]
+pub trait SignInProvider: Send + Sync {
+    /// The issuers that browsers can sign in with, in the order of the configuration.
+    fn issuers(&self) -> &[SignInIssuer];
+
+    /// New values for a sign-in.
+    fn new_attempt(&self) -> SignInAttempt;
+
+    /// The address that the browser is sent to.
+    async fn authorization_url(
+        &self,
+        issuer: &str,
+        redirect_uri: &str,
+        attempt: &SignInAttempt,
+    ) -> Result<String, SignInError>;
+
+    /// Exchanges the code of a callback for the person's identity.
+    async fn redeem(
+        &self,
+        issuer: &str,
+        redirect_uri: &str,
+        attempt: &SignInAttempt,
+        code: &str,
+    ) -> Result<SignedInPerson, SignInError>;
+
+    /// Reads the identity again; refused when the provider ended the session.
+    async fn renew(&self, issuer: &str, tokens: &ProviderTokens) -> Result<SignedInPerson, SignInError>;
+
+    /// The address at which the provider ends its session too; `None` if it offers none.
+    async fn end_session_url(&self, issuer: &str, id_token: &str, return_to: &str) -> Option<String>;
+
+    /// Verifies a logout token.
+    async fn verify_logout(&self, token: &str) -> Result<ProviderLogout, SignInError>;
+
+    /// Encrypts under a key of 32 bytes. `purpose` separates the uses of a key.
+    fn seal(&self, key: &[u8; 32], purpose: &str, plain: &[u8]) -> Option<Vec<u8>>;
+
+    /// Decrypts what [`Self::seal`] encrypted for this purpose.
+    fn open(&self, key: &[u8; 32], purpose: &str, sealed: &[u8]) -> Option<Vec<u8>>;
+}

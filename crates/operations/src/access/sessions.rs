@@ -1,0 +1,238 @@
+//! Browser sessions: sign-in, the claims of a session's requests, and sign-out.
+
+use super::{Claims, PinnedIdentities};
+use crate::{Failure, Settings, Stores, clock_and_ids::ClockAndIds, services::SharedState};
+use fairway_domain::{
+    access::{
+        ActorRef,
+        identity::group_actors,
+        session::{
+            self, MAX_GROUPS_AGE, NewSession, SessionEnd, SessionSnapshot, SessionStore, SessionToken, USE_INTERVAL,
+        },
+        sign_in::{ProviderLogout, ProviderTokens, SignInError, SignInProvider, SignedInPerson},
+    },
+    audit::Stamp,
+    id::RequestId,
+    store::CommitError,
+    tenant::TenantScope,
+};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// The purpose under which a session's tokens are encrypted.
+const TOKENS_PURPOSE: &str = "session tokens";
+
+/// A session that serves a request.
+#[derive(Clone, Debug)]
+pub struct ActiveSession {
+    /// The session.
+    pub snapshot: SessionSnapshot,
+    /// The claims of its requests in its own tenant.
+    pub claims: Claims,
+}
+
+/// Provider tokens as a session stores them, encrypted.
+#[derive(Serialize, Deserialize)]
+struct StoredTokens {
+    refresh_token: Option<String>,
+    id_token: String,
+}
+
+/// Operations on browser sessions.
+#[derive(Clone)]
+pub struct Sessions {
+    context: ClockAndIds,
+    settings: Arc<Settings>,
+    session_store: Arc<dyn SessionStore>,
+    pinned_identities: Arc<PinnedIdentities>,
+}
+
+impl Sessions {
+    pub(crate) fn new(stores: &Stores, shared: &SharedState, pinned_identities: &Arc<PinnedIdentities>) -> Self {
+        Self {
+            context: shared.context.clone(),
+            settings: Arc::clone(&shared.settings),
+            session_store: Arc::clone(&stores.sessions),
+            pinned_identities: Arc::clone(pinned_identities),
+        }
+    }
+
+    /// Starts a session for a person whom an identity provider proved. The token is new at each sign-in, so a cookie
+    /// from before is worth nothing.
+    ///
+    /// # Errors
+    /// When the identity is refused, or the store fails.
+    pub async fn start(
+        &self,
+        provider: &dyn SignInProvider,
+        person: &SignedInPerson,
+        request_id: RequestId,
+    ) -> Result<SessionToken, Failure> {
+        let (tenant, pin) = self.pinned_identities.pinned(&person.identity, request_id).await?;
+        let token = SessionToken::from_secret(tenant, self.context.ids.secret());
+        let name = pin.actor.to_string();
+        let name = name.split_once(':').map_or(name.as_str(), |(_, name)| name);
+        let session = NewSession {
+            session_id: self.context.new_id(),
+            identity_id: pin.identity_id,
+            actor: pin.actor.clone(),
+            display_name: person.display_name.clone().unwrap_or_else(|| name.to_owned()),
+            groups: pin.groups.clone(),
+            issuer_session: person.issuer_session.clone(),
+            sealed_tokens: sealed(provider, &token, &person.tokens)?,
+        };
+        let fact = session.started_fact(&self.stamp(&pin.actor, request_id));
+        let scope = TenantScope::for_session(&token);
+        self.session_store.commit_new(scope, &session, &token.hash(), self.settings.session_lifetime, fact).await?;
+        self.context.notify_facts();
+        Ok(token)
+    }
+
+    /// The session of a cookie; `None` if it is unknown or over. Groups that are too old are read again from the
+    /// identity provider first: a session whose provider refuses that ends.
+    ///
+    /// # Errors
+    /// When the store or the identity provider does not answer.
+    pub async fn find(
+        &self,
+        provider: &dyn SignInProvider,
+        token: &SessionToken,
+        request_id: RequestId,
+    ) -> Result<Option<ActiveSession>, SessionFailure> {
+        let scope = TenantScope::for_session(token);
+        let found = self.session_store.find(scope, &token.hash()).await.map_err(Failure::from)?;
+        let Some(mut snapshot) = found.filter(|session| session.is_live(self.settings.session_lifetime)) else {
+            return Ok(None);
+        };
+        if snapshot.groups_age >= MAX_GROUPS_AGE {
+            match self.renew(provider, token, &snapshot, request_id).await? {
+                Some(groups) => snapshot.groups = groups,
+                None => return Ok(None),
+            }
+        }
+        if snapshot.unused_for >= USE_INTERVAL {
+            self.session_store.record_use(scope, snapshot.session_id).await.map_err(Failure::from)?;
+        }
+        let claims = Claims {
+            actor: snapshot.actor.clone(),
+            groups: snapshot.groups.clone(),
+            tenant: Some(token.tenant()),
+        };
+        Ok(Some(ActiveSession { snapshot, claims }))
+    }
+
+    /// Reads a session's groups again; `None` if the provider ended the session.
+    async fn renew(
+        &self,
+        provider: &dyn SignInProvider,
+        token: &SessionToken,
+        snapshot: &SessionSnapshot,
+        request_id: RequestId,
+    ) -> Result<Option<Vec<ActorRef>>, SessionFailure> {
+        let scope = TenantScope::for_session(token);
+        let renewed = match opened(provider, token, &snapshot.sealed_tokens) {
+            Some(tokens) => provider.renew(&snapshot.issuer, &tokens).await,
+            None => Err(SignInError::Refused),
+        };
+        let person = match renewed {
+            Ok(person) if person.identity.subject == snapshot.subject => person,
+            Ok(_) | Err(SignInError::Refused | SignInError::Token(_) | SignInError::UnknownIssuer) => {
+                self.end(token, snapshot, SessionEnd::Refused, request_id).await?;
+                return Ok(None);
+            }
+            Err(error @ (SignInError::Unavailable | SignInError::Malformed | SignInError::ClientSecret)) => {
+                return Err(SessionFailure::Provider(error));
+            }
+        };
+        let groups = group_actors(&person.identity.groups).map_err(Failure::from)?;
+        let sealed = sealed(provider, token, &person.tokens)?;
+        self.session_store.renew(scope, snapshot.session_id, &groups, &sealed).await.map_err(Failure::from)?;
+        Ok(Some(groups))
+    }
+
+    /// Ends a session. The next request with its cookie has no identity.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn end(
+        &self,
+        token: &SessionToken,
+        snapshot: &SessionSnapshot,
+        end: SessionEnd,
+        request_id: RequestId,
+    ) -> Result<(), Failure> {
+        let fact = snapshot.ended_fact(end, &self.stamp(&snapshot.actor, request_id));
+        match self.session_store.commit_end(TenantScope::for_session(token), snapshot.session_id, fact).await {
+            // A concurrent request has ended it.
+            Ok(()) | Err(CommitError::Stale) => {}
+            Err(error) => return Err(error.into()),
+        }
+        self.context.notify_facts();
+        Ok(())
+    }
+
+    /// The ID token of a session, with which the provider recognizes its own session.
+    #[must_use]
+    pub fn id_token(
+        &self,
+        provider: &dyn SignInProvider,
+        token: &SessionToken,
+        snapshot: &SessionSnapshot,
+    ) -> Option<String> {
+        opened(provider, token, &snapshot.sealed_tokens).map(|tokens| tokens.id_token)
+    }
+
+    /// Ends the sessions that an identity provider ended; returns their number.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn end_by_provider(&self, logout: &ProviderLogout, request_id: RequestId) -> Result<usize, Failure> {
+        let sessions = self.session_store.list_for_logout(&logout.issuer, &logout.target).await?;
+        for ended in &sessions {
+            let stamp = self.stamp(&ended.actor, request_id);
+            let fact = session::ended_fact(ended.session_id, &ended.actor, SessionEnd::ByProvider, &stamp);
+            match self.session_store.commit_end(TenantScope::for_identity(ended.tenant), ended.session_id, fact).await {
+                Ok(()) | Err(CommitError::Stale) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.context.notify_facts();
+        Ok(sessions.len())
+    }
+
+    /// Deletes sessions that ended long ago; returns their number.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn delete_expired_sessions(&self) -> Result<u64, Failure> {
+        Ok(self.session_store.delete_expired().await?)
+    }
+
+    fn stamp(&self, actor: &ActorRef, request_id: RequestId) -> Stamp {
+        Stamp { fact_id: self.context.new_id(), at: self.context.clock.now(), actor: actor.clone(), request_id }
+    }
+}
+
+/// Why a session cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionFailure {
+    /// The operation failed.
+    #[error(transparent)]
+    Failure(#[from] Failure),
+    /// The identity provider does not answer, so nobody knows whether the session still holds.
+    #[error("the groups of the session cannot be read again: {0}")]
+    Provider(SignInError),
+}
+
+fn sealed(provider: &dyn SignInProvider, token: &SessionToken, tokens: &ProviderTokens) -> Result<Vec<u8>, Failure> {
+    let stored = StoredTokens { refresh_token: tokens.refresh_token.clone(), id_token: tokens.id_token.clone() };
+    let plain = serde_json::to_vec(&stored).map_err(|_| Failure::Inconsistent("provider tokens are not JSON"))?;
+    let sealed = provider.seal(&token.sealing_key(), TOKENS_PURPOSE, &plain);
+    sealed.ok_or(Failure::Inconsistent("provider tokens cannot be encrypted"))
+}
+
+fn opened(provider: &dyn SignInProvider, token: &SessionToken, sealed: &[u8]) -> Option<ProviderTokens> {
+    let plain = provider.open(&token.sealing_key(), TOKENS_PURPOSE, sealed)?;
+    let stored: StoredTokens = serde_json::from_slice(&plain).ok()?;
+    Some(ProviderTokens { refresh_token: stored.refresh_token, id_token: stored.id_token })
+}
