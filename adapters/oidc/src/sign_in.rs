@@ -12,8 +12,7 @@ use async_trait::async_trait;
 use discovery::{Addresses, DiscoveredAddresses};
 use fairway_domain::{
     access::{
-        identity::{GroupsClaim, InvalidToken, TokenRefusal, TokenUse, UnverifiedToken},
-        session::LogoutTarget,
+        identity::{InvalidToken, TokenRefusal, TokenUse, UnverifiedToken},
         sign_in::{
             ProviderLogout, ProviderTokens, SignInAttempt, SignInError, SignInIssuer, SignInProvider, SignedInPerson,
         },
@@ -144,7 +143,10 @@ impl OidcSignIn {
         let oauth = Client::new(ClientId::new(client.config.client_id.clone())).set_token_uri(token_url);
         let Some(reference) = &client.config.secret_ref else { return Ok(oauth) };
         let secret = self.secrets.read_server_secret(reference).await.map_err(|error| {
-            tracing::error!(error = &error as &dyn std::error::Error, "failed to read the secret of the sign-in client");
+            tracing::error!(
+                error = &error as &dyn std::error::Error,
+                "failed to read the secret of the sign-in client"
+            );
             SignInError::ClientSecret
         })?;
         Ok(oauth.set_client_secret(ClientSecret::new(secret.expose().to_owned())))

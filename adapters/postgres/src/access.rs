@@ -17,8 +17,8 @@ use diesel::{
 };
 use fairway_domain::{
     access::{
-        AccessStore, ActorRef, Grant, GrantScope, LaneBinding, NameScope, PrincipalAccess, ResourcePosition, Role, RoleBinding,
-        RoleBindingRecord,
+        AccessStore, ActorRef, Grant, GrantScope, LaneBinding, NameScope, PrincipalAccess, ResourcePosition, Role,
+        RoleBinding, RoleBindingRecord,
     },
     audit::Fact,
     id::{RoleBindingId, TenantId, WorkspaceId},

@@ -7,8 +7,11 @@ use crate::{
     http::{
         HttpBase,
         authentication::{Authentication, CliClient},
-        deprecation::DEPRECATIONS, load_shedding::LoadShedder, memory_budget::MemoryBudgets,
-        paging::CursorKey, shutdown::ShutdownSignal,
+        deprecation::DEPRECATIONS,
+        load_shedding::LoadShedder,
+        memory_budget::MemoryBudgets,
+        paging::CursorKey,
+        shutdown::ShutdownSignal,
     },
     metrics::Metrics,
     runtime_info::ProviderPlugin,

@@ -27,7 +27,10 @@ use crate::{
 };
 use fairway_artifacts::Location;
 use fairway_domain::{
-    access::{ActorRef, session::SessionLifetime}, execution::dispatch::DispatchPolicy, knowledge::retrieval::EmbeddingModel, rate_limit::Quota,
+    access::{ActorRef, session::SessionLifetime},
+    execution::dispatch::DispatchPolicy,
+    knowledge::retrieval::EmbeddingModel,
+    rate_limit::Quota,
     redaction::NationalId,
 };
 use fairway_egress::Allowance;
@@ -368,8 +371,7 @@ impl Settings {
         let Some(url) = &self.public_url else {
             return if self.bind.ip().is_loopback() { Ok(()) } else { Err(ConfigError::NoPublicUrl) };
         };
-        let is_loopback =
-            url.host_str().and_then(HostName::parse).is_some_and(|host| host.is_loopback());
+        let is_loopback = url.host_str().and_then(HostName::parse).is_some_and(|host| host.is_loopback());
         if url.scheme() == "http" && !is_loopback { Err(ConfigError::PlainPublicUrl) } else { Ok(()) }
     }
 

@@ -1,10 +1,15 @@
-//! An identity provider on loopback: publishes one key, and signs any claims that a test wants.
+//! An identity provider on loopback: publishes one key, signs any claims that a test wants, and signs people in.
 
-use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
+use aws_lc_rs::{
+    digest,
+    signature::{Ed25519KeyPair, KeyPair as _},
+};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 use std::{
+    collections::HashMap,
     net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{SystemTime, UNIX_EPOCH},
 };
 use tokio::{
@@ -15,6 +20,8 @@ use tokio::{
 
 /// The audience of its access tokens.
 pub const AUDIENCE: &str = "https://fairway.test";
+/// The client of the portal.
+pub const PORTAL: &str = "portal";
 /// The identifier of its key.
 const KEY_ID: &str = "test-key";
 /// Lifetime of its tokens, in seconds.
@@ -23,9 +30,25 @@ const LIFETIME: u64 = 600;
 /// An issuer for one test. It stops when dropped.
 #[derive(Debug)]
 pub struct TestIssuer {
+    state: Arc<IssuerState>,
+    task: JoinHandle<()>,
+}
+
+#[derive(Debug)]
+struct IssuerState {
     address: SocketAddr,
     key: Ed25519KeyPair,
-    task: JoinHandle<()>,
+    /// The claims of the person who signs in, and what the provider does with a refresh token.
+    person: Mutex<Person>,
+    /// Codes that were issued, with the nonce and the PKCE challenge of their sign-in.
+    codes: Mutex<HashMap<String, (String, String)>>,
+}
+
+#[derive(Clone, Debug)]
+struct Person {
+    id_token: Value,
+    userinfo: Value,
+    refuses_refresh: bool,
 }
 
 impl Drop for TestIssuer {
@@ -43,27 +66,25 @@ impl TestIssuer {
         let key = Ed25519KeyPair::generate()?;
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
-        let issuer = format!("http://{address}");
-        let discovery = json!({"issuer": issuer, "jwks_uri": format!("{issuer}/keys")}).to_string();
-        let public = URL_SAFE_NO_PAD.encode(key.public_key().as_ref());
-        let keys = json!({"keys": [{"kty": "OKP", "crv": "Ed25519", "use": "sig", "kid": KEY_ID, "x": public}]});
-        let keys = keys.to_string();
+        let person = Mutex::new(Person { id_token: json!({}), userinfo: json!({}), refuses_refresh: false });
+        let state = Arc::new(IssuerState { address, key, person, codes: Mutex::default() });
+        let served = Arc::clone(&state);
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let documents = (discovery.clone(), keys.clone());
+                let state = Arc::clone(&served);
                 tokio::spawn(async move {
                     // A client that goes away is no failure of the test.
-                    let _ = reply(stream, &documents.0, &documents.1).await;
+                    let _ = reply(stream, &state).await;
                 });
             }
         });
-        Ok(Self { address, key, task })
+        Ok(Self { state, task })
     }
 
     /// The issuer's identifier.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("http://{}", self.address)
+        self.state.url()
     }
 
     /// Seconds since 1970.
@@ -72,14 +93,49 @@ impl TestIssuer {
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
     }
 
+    /// The person who signs in from now on: the claims of the ID token, and those of userinfo.
+    pub fn set_person(&self, id_token: Value, userinfo: Value) {
+        let mut person = self.state.person();
+        person.id_token = id_token;
+        person.userinfo = userinfo;
+    }
+
+    /// Refuses refresh tokens from now on, as after the provider ended its session.
+    pub fn refuse_refresh(&self) {
+        self.state.person().refuses_refresh = true;
+    }
+
+    /// Signs in at the address that a server redirected to: returns path and query of the callback.
+    ///
+    /// # Panics
+    /// When the address lacks a parameter.
+    #[must_use]
+    pub fn authorize(&self, address: &str) -> String {
+        let (_, query) = address.split_once('?').unwrap_or_default();
+        let parameter = |name: &str| {
+            let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+            let value = pairs.into_iter().find_map(|(key, value)| (key == name).then_some(value));
+            value.map_or_else(|| panic!("the sign-in lacks `{name}`"), str::to_owned)
+        };
+        assert_eq!(parameter("code_challenge_method"), "S256");
+        let code = format!("code-{}", self.state.codes().len());
+        self.state.codes().insert(code.clone(), (parameter("nonce"), parameter("code_challenge")));
+        format!("/sign-in/callback?code={code}&state={}", parameter("state"))
+    }
+
+    /// A logout token with these claims.
+    #[must_use]
+    pub fn logout_token(&self, claims: Value) -> String {
+        let events = json!({"http://schemas.openid.net/event/backchannel-logout": {}});
+        let base = json!({"iss": self.url(), "aud": PORTAL, "iat": Self::now(), "jti": "1", "events": events});
+        self.sign(&json!({"alg": "EdDSA", "kid": KEY_ID, "typ": "logout+jwt"}), &with(base, claims))
+    }
+
     /// An access token. `claims` replace the default ones.
     #[must_use]
     pub fn token(&self, claims: Value) -> String {
-        let mut all = json!({"iss": self.url(), "aud": AUDIENCE, "exp": Self::now().saturating_add(LIFETIME)});
-        if let (Value::Object(all), Value::Object(claims)) = (&mut all, claims) {
-            all.extend(claims);
-        }
-        self.sign(&json!({"alg": "EdDSA", "kid": KEY_ID, "typ": "at+jwt"}), &all)
+        let base = json!({"iss": self.url(), "aud": AUDIENCE, "exp": Self::now().saturating_add(LIFETIME)});
+        self.sign(&json!({"alg": "EdDSA", "kid": KEY_ID, "typ": "at+jwt"}), &with(base, claims))
     }
 
     /// A token of a person with this name and these groups.
@@ -97,14 +153,88 @@ impl TestIssuer {
     /// Signs a token with this header.
     #[must_use]
     pub fn sign(&self, header: &Value, claims: &Value) -> String {
+        self.state.sign(header, claims)
+    }
+}
+
+fn with(mut base: Value, change: Value) -> Value {
+    if let (Value::Object(base), Value::Object(change)) = (&mut base, change) {
+        base.extend(change);
+    }
+    base
+}
+
+impl IssuerState {
+    fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    fn person(&self) -> MutexGuard<'_, Person> {
+        self.person.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn codes(&self) -> MutexGuard<'_, HashMap<String, (String, String)>> {
+        self.codes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn sign(&self, header: &Value, claims: &Value) -> String {
         let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
         let signed = format!("{}.{}", part(header), part(claims));
         let signature = self.key.sign(signed.as_bytes());
         format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature.as_ref()))
     }
+
+    fn discovery(&self) -> Value {
+        let url = self.url();
+        json!({
+            "issuer": url, "jwks_uri": format!("{url}/keys"), "authorization_endpoint": format!("{url}/authorize"),
+            "token_endpoint": format!("{url}/token"), "userinfo_endpoint": format!("{url}/userinfo"),
+            "end_session_endpoint": format!("{url}/logout"),
+        })
+    }
+
+    fn keys(&self) -> Value {
+        let public = URL_SAFE_NO_PAD.encode(self.key.public_key().as_ref());
+        json!({"keys": [{"kty": "OKP", "crv": "Ed25519", "use": "sig", "kid": KEY_ID, "x": public}]})
+    }
+
+    /// The response of the token endpoint. A code works once, and only with the verifier of its sign-in.
+    fn tokens(&self, form: &str) -> (&'static str, Value) {
+        let field = |name: &str| {
+            let mut pairs = form.split('&').filter_map(|pair| pair.split_once('='));
+            pairs.find_map(|(key, value)| (key == name).then_some(value.to_owned()))
+        };
+        let refused = ("400 Bad Request", json!({"error": "invalid_grant"}));
+        let nonce = match field("grant_type").as_deref() {
+            Some("authorization_code") => {
+                let Some((nonce, challenge)) = field("code").and_then(|code| self.codes().remove(&code)) else {
+                    return refused;
+                };
+                let verifier = field("code_verifier").unwrap_or_default();
+                let hash = digest::digest(&digest::SHA256, verifier.as_bytes());
+                if URL_SAFE_NO_PAD.encode(hash.as_ref()) != challenge {
+                    return refused;
+                }
+                json!(nonce)
+            }
+            Some("refresh_token") if !self.person().refuses_refresh => Value::Null,
+            _ => return refused,
+        };
+        let base = json!({
+            "iss": self.url(), "aud": PORTAL, "sub": "1", "sid": "session-1", "iat": TestIssuer::now(),
+            "exp": TestIssuer::now().saturating_add(LIFETIME), "nonce": nonce,
+        });
+        let claims = with(base, self.person().id_token.clone());
+        let id_token = self.sign(&json!({"alg": "EdDSA", "kid": KEY_ID, "typ": "JWT"}), &claims);
+        let response = json!({
+            "access_token": "opaque", "token_type": "Bearer", "expires_in": 300, "refresh_token": "refresh",
+            "id_token": id_token,
+        });
+        ("200 OK", response)
+    }
 }
 
-async fn reply(mut stream: TcpStream, discovery: &str, keys: &str) -> std::io::Result<()> {
+async fn reply(mut stream: TcpStream, state: &IssuerState) -> std::io::Result<()> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         match stream.read_u8().await {
@@ -112,13 +242,21 @@ async fn reply(mut stream: TcpStream, discovery: &str, keys: &str) -> std::io::R
             Err(_) => return Ok(()),
         }
     }
-    let head = String::from_utf8_lossy(&head);
+    let head = String::from_utf8_lossy(&head).into_owned();
+    let length = head.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
+    });
+    let mut body = vec![0; length.unwrap_or(0)];
+    stream.read_exact(&mut body).await?;
     let (status, body) = match head.split(' ').nth(1) {
-        Some("/.well-known/openid-configuration") => ("200 OK", discovery),
-        Some("/keys") => ("200 OK", keys),
-        _ => ("404 Not Found", ""),
+        Some("/.well-known/openid-configuration") => ("200 OK", state.discovery()),
+        Some("/keys") => ("200 OK", state.keys()),
+        Some("/token") => state.tokens(&String::from_utf8_lossy(&body)),
+        Some("/userinfo") => ("200 OK", with(json!({"sub": "1"}), state.person().userinfo.clone())),
+        _ => ("404 Not Found", Value::Null),
     };
-    let length = body.len();
+    let (body, length) = (body.to_string(), body.to_string().len());
     let response = format!(
         "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
     );

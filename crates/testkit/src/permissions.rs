@@ -4,7 +4,8 @@ use async_trait::async_trait;
 use fairway_api::compose::AccessStoreDecorator;
 use fairway_domain::{
     access::{
-        AccessStore, ActorRef, GrantScope, NameScope, Permission, Permissions, PrincipalAccess, ResourcePosition, RoleBinding,
+        AccessStore, ActorRef, GrantScope, NameScope, Permission, Permissions, PrincipalAccess, ResourcePosition,
+        RoleBinding,
     },
     audit::Fact,
     id::{RoleBindingId, TenantId, WorkspaceId},

@@ -66,7 +66,11 @@ impl Addresses {
             Ok::<_, fairway_egress::EgressError>((status, response.read_all().await?.to_vec()))
         };
         sent.await.map_err(|error| {
-            tracing::warn!(issuer = self.source.issuer(), code = error.code(), "a request to the identity provider failed");
+            tracing::warn!(
+                issuer = self.source.issuer(),
+                code = error.code(),
+                "a request to the identity provider failed"
+            );
             SignInError::Unavailable
         })
     }
@@ -105,7 +109,8 @@ mod tests {
     #[test]
     fn addresses_are_as_protected_as_the_issuer() {
         let of = |issuer: &str, token: &str| {
-            let document = serde_json::json!({"authorization_endpoint": format!("{issuer}/auth"), "token_endpoint": token});
+            let document =
+                serde_json::json!({"authorization_endpoint": format!("{issuer}/auth"), "token_endpoint": token});
             parse(document.to_string().as_bytes(), &Url::parse(issuer).unwrap()).is_ok()
         };
         assert!(of("https://idp.example", "https://other.example/token"));

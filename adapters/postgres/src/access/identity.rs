@@ -74,7 +74,8 @@ impl IdentityStore for Database {
              )",
             "(SELECT count(*) = 1 FROM made)",
         );
-        let input = input_of(scope, pin).with("identity_id", pin.identity_id.uuid()).with("actor", pin.actor.to_string());
+        let input =
+            input_of(scope, pin).with("identity_id", pin.identity_id.uuid()).with("actor", pin.actor.to_string());
         self.commit_guarded(&PIN, scope, &fact, None, input).await.map(|_| ())
     }
 }

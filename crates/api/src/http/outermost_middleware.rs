@@ -154,17 +154,7 @@ impl RequestRecord {
         }
         let base = request.app_data::<web::Data<HttpBase>>().cloned();
         let began = Instant::now();
-        Self {
-            request_id,
-            client_request_id,
-            trace_id,
-            method,
-            path,
-            span,
-            began,
-            closes_connection,
-            base,
-        }
+        Self { request_id, client_request_id, trace_id, method, path, span, began, closes_connection, base }
     }
 
     fn finish(&self, response: ServiceResponse<BoxBody>, waited: Duration) -> ServiceResponse<BoxBody> {

@@ -6,26 +6,39 @@ use crate::{
     error::ApiError,
     http::{
         authentication::{BrowserSession, session_of},
+        body::Body,
         outermost_middleware::request_id,
     },
-    openapi::DeleteRefusals,
+    openapi::WriteRefusals,
 };
 use actix_web::{HttpMessage as _, HttpRequest, HttpResponse, guard, http::StatusCode, post, web};
 use fairway_domain::access::session::SessionEnd;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
+use utoipa::ToSchema;
+use validator::Validate;
 
 /// Path after a sign-out. It does not sign in again by itself.
 const SIGNED_OUT_PATH: &str = "/sign-in?signed_out=1";
+
+/// The body of a sign-out: no fields.
+#[derive(Debug, Deserialize, Serialize, ToSchema, Validate)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct EndSessionRequest {}
 
 /// Ends the browser session of the request. Callers without one get 204 too: there is nothing to end.
 #[utoipa::path(
     operation_id = "end_session",
     tag = "tenants",
-    responses((status = 204, description = "The session has ended"), DeleteRefusals)
+    request_body = EndSessionRequest,
+    responses((status = 204, description = "The session has ended"), WriteRefusals)
 )]
 #[post("/v1/session/logout")]
-pub(crate) async fn end_session(request: HttpRequest, api: web::Data<Api>) -> Result<HttpResponse, ApiError> {
+pub(crate) async fn end_session(
+    request: HttpRequest,
+    api: web::Data<Api>,
+    _body: Body<EndSessionRequest>,
+) -> Result<HttpResponse, ApiError> {
     let session = request.extensions().get::<BrowserSession>().cloned();
     let mut response = HttpResponse::NoContent().finish();
     if let Some(BrowserSession { token, active }) = session {

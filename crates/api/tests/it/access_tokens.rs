@@ -269,7 +269,8 @@ async fn internal_clients_act_for_others_within_both_rights() {
 #[tokio::test]
 async fn clients_find_the_issuer_of_their_tokens() {
     let issuer = issuer().await;
-    let (local, app) = start_with(&issuer, |builder| builder.setting("FAIRWAY_PUBLIC_URL", "https://fairway.test")).await;
+    let (local, app) =
+        start_with(&issuer, |builder| builder.setting("FAIRWAY_PUBLIC_URL", "https://fairway.test")).await;
     for (path, resource) in [("", "https://fairway.test"), ("/mcp", "https://fairway.test/mcp")] {
         let path = format!("/.well-known/oauth-protected-resource{path}");
         let metadata = app.get(&path).header("Host", "evil.example").await.expect(200);

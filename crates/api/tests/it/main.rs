@@ -92,6 +92,7 @@ mod seed;
 mod service;
 mod share_link;
 mod share_token;
+mod sign_in;
 mod slow_clients;
 mod slugs;
 mod streaming;

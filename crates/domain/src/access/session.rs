@@ -272,7 +272,9 @@ mod tests {
         let one = token(1);
         assert_eq!(SessionToken::parse(one.reveal()), Some(one.clone()));
         assert!(one.reveal().bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte)));
-        for text in [one.reveal().to_uppercase(), format!("{}=", one.reveal()), one.reveal()[1..].to_owned(), String::new()] {
+        for text in
+            [one.reveal().to_uppercase(), format!("{}=", one.reveal()), one.reveal()[1..].to_owned(), String::new()]
+        {
             assert_eq!(SessionToken::parse(&text), None, "{text}");
         }
         assert_eq!(format!("{one:?}"), "SessionToken(…)");

@@ -100,7 +100,8 @@ impl Routing {
         let is_refused = |target: &RouteTarget| is_local(&target.account_slot);
         for target in self.allowed.iter().filter(|target| is_refused(target)) {
             let route = policy.routes().into_iter().find(|route| route.route_id == target.route_id);
-            let refused = route.map(|route| RefusedRoute { route: route.clone(), reasons: vec![RouteRefusal::LocalAccount] });
+            let refused =
+                route.map(|route| RefusedRoute { route: route.clone(), reasons: vec![RouteRefusal::LocalAccount] });
             self.refused.extend(refused);
         }
         self.allowed.retain(|target| !is_refused(target));

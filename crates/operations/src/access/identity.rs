@@ -7,8 +7,8 @@ use fairway_domain::{
         Role, identity::IdentityStore,
     },
     id::{RequestId, TenantId},
-    slug::Slug,
     share_link::is_guest,
+    slug::Slug,
     tenant::DEFAULT_TENANT,
 };
 use moka::sync::Cache;
@@ -116,8 +116,7 @@ impl Identities {
     fn cache_caller(&self, claims: &Claims, caller: &Caller) {
         let is_verified = self.settings.identity == IdentityMode::Oidc;
         let has_a_say = is_verified || !caller.rights.is_empty() || claims.actor.kind() == ActorKind::Anonymous;
-        let is_proved_by_tenant =
-            claims.actor.kind() != ActorKind::ShareLink && claims.actor.visitor_home().is_none();
+        let is_proved_by_tenant = claims.actor.kind() != ActorKind::ShareLink && claims.actor.visitor_home().is_none();
         if is_proved_by_tenant && has_a_say {
             self.callers.insert(claims.clone(), Arc::new(caller.clone()));
         }

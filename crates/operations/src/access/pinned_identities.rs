@@ -169,9 +169,7 @@ impl PinnedIdentities {
             None => self.pin(scope, key, presented, request_id).await?,
         };
         let is_admin = |actor: &ActorRef| self.settings.bootstrap_admins.contains(actor);
-        if key.tenant == TenantId::from(DEFAULT_TENANT)
-            && (is_admin(&pin.actor) || pin.groups.iter().any(is_admin))
-        {
+        if key.tenant == TenantId::from(DEFAULT_TENANT) && (is_admin(&pin.actor) || pin.groups.iter().any(is_admin)) {
             let fact = pin.bootstrap_fact(&self.stamp(&pin.actor, request_id));
             self.record_once(key, scope, fact).await?;
         }
@@ -193,9 +191,7 @@ impl PinnedIdentities {
                 Ok(presented.clone())
             }
             // Another request has pinned the same subject.
-            Err(CommitError::Stale) => {
-                self.identity_store.refresh(scope, presented).await?.ok_or(Failure::Contended)
-            }
+            Err(CommitError::Stale) => self.identity_store.refresh(scope, presented).await?.ok_or(Failure::Contended),
             Err(CommitError::Conflict(Conflict::ActorNameTaken)) => {
                 let fact = presented.refused_fact(&self.stamp(&ActorRef::anonymous(), request_id));
                 self.record_once(key, scope, fact).await?;

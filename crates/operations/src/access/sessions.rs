@@ -113,11 +113,8 @@ impl Sessions {
         if snapshot.unused_for >= USE_INTERVAL {
             self.session_store.record_use(scope, snapshot.session_id).await.map_err(Failure::from)?;
         }
-        let claims = Claims {
-            actor: snapshot.actor.clone(),
-            groups: snapshot.groups.clone(),
-            tenant: Some(token.tenant()),
-        };
+        let claims =
+            Claims { actor: snapshot.actor.clone(), groups: snapshot.groups.clone(), tenant: Some(token.tenant()) };
         Ok(Some(ActiveSession { snapshot, claims }))
     }
 

@@ -150,11 +150,7 @@ impl Executions {
                 found => found?,
             };
             if !counted {
-                match self
-                    .rate_limits
-                    .count_workload_request(&caller, &entry.workload, request.address)
-                    .await
-                {
+                match self.rate_limits.count_workload_request(&caller, &entry.workload, request.address).await {
                     // The cached workload may be outdated and no longer public.
                     Err(Failure::Throttled(_))
                         if !fresh && self.rate_limits.is_access_check_due(entry.workload.workload_id) =>

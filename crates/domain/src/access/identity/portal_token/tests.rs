@@ -27,13 +27,18 @@ fn token(base: Value, change: Value) -> UnverifiedToken<'static> {
     let (Value::Object(mut claims), Value::Object(change)) = (base, change) else { panic!("claims are objects") };
     for (name, value) in change {
         // `null` removes a claim.
-        if value.is_null() { claims.remove(&name) } else { claims.insert(name, value) };
+        if value.is_null() {
+            claims.remove(&name)
+        } else {
+            claims.insert(name, value)
+        };
     }
     UnverifiedToken::of_claims(claims)
 }
 
 fn id_token(change: Value) -> UnverifiedToken<'static> {
-    let base = json!({"iss": "https://idp.example", "aud": CLIENT, "sub": "1", "exp": NOW + 60, "iat": NOW, "nonce": "n"});
+    let base =
+        json!({"iss": "https://idp.example", "aud": CLIENT, "sub": "1", "exp": NOW + 60, "iat": NOW, "nonce": "n"});
     token(base, change)
 }
 
@@ -84,11 +89,17 @@ fn userinfo_adds_what_the_token_leaves_out() {
         rules().with_claims(identity.into_verified(), &all).unwrap()
     };
     let listed = |names: &[&str]| GroupsClaim::Listed(names.iter().map(|name| (*name).to_owned()).collect());
-    let added = of(json!({}), json!({"groups": ["a"], "preferred_username": "ada", "email": "a@b.example", "email_verified": true}));
+    let added = of(
+        json!({}),
+        json!({"groups": ["a"], "preferred_username": "ada", "email": "a@b.example", "email_verified": true}),
+    );
     assert!(added.groups == listed(&["a"]) && added.name.as_deref() == Some("ada"));
     assert_eq!(added.email.as_deref(), Some("a@b.example"));
     // The signed token has precedence.
-    let kept = of(json!({"groups": ["a"], "preferred_username": "ada"}), json!({"groups": ["b"], "preferred_username": "bob"}));
+    let kept = of(
+        json!({"groups": ["a"], "preferred_username": "ada"}),
+        json!({"groups": ["b"], "preferred_username": "bob"}),
+    );
     assert!(kept.groups == listed(&["a"]) && kept.name.as_deref() == Some("ada"));
     // Userinfo resolves an overage; without it the overage stays an error.
     let resolved = of(json!({"hasgroups": true}), json!({"groups": ["a", "b"]}));

@@ -1,0 +1,313 @@
+//! Sign-in of people in browsers, their sessions, and the ways in which a session ends.
+
+use fairway_testkit::{
+    PORTAL, TestApp, TestIssuer,
+    app::{Request, Response},
+    connect,
+};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+const WORKSPACE: &str = "00000000-0000-7000-8000-000000000003";
+const SESSION: &str = "__Host-fairway-session";
+const ATTEMPT: &str = "__Host-fairway-sign-in";
+
+/// The value of a cookie that a response sets.
+fn cookie(response: &Response, name: &str) -> Option<String> {
+    let set = response.headers.get_all("set-cookie").iter().filter_map(|value| value.to_str().ok());
+    let mut values = set.filter_map(|text| text.split(';').next()?.split_once('='));
+    values.find_map(|(key, value)| (key == name).then(|| value.to_owned()))
+}
+
+struct Scene {
+    issuer: TestIssuer,
+    local: TestApp,
+    app: TestApp,
+}
+
+impl Scene {
+    async fn start() -> Self {
+        let issuer = TestIssuer::start().await.unwrap();
+        let local = TestApp::builder().start().await;
+        let builder = TestApp::builder().sharing_storage_of(&local).oidc(&issuer);
+        let app = builder.setting("FAIRWAY_OIDC_CLIENT_ID", PORTAL).start().await;
+        issuer.set_person(json!({"preferred_username": "ada", "name": "Ada Lovelace"}), json!({"groups": ["ops"]}));
+        Self { issuer, local, app }
+    }
+
+    /// Begins a sign-in: the callback that the provider sends the browser to, and the cookie of the attempt.
+    async fn begin(&self, query: &str) -> (String, String) {
+        let response = self.app.get(format!("/sign-in{query}")).await;
+        assert_eq!(response.status, 303, "{}", response.text());
+        let location = response.header("location").unwrap();
+        assert!(location.starts_with(&format!("{}/authorize?", self.issuer.url())), "{location}");
+        (self.issuer.authorize(location), cookie(&response, ATTEMPT).unwrap())
+    }
+
+    async fn callback(&self, path: &str, attempt: &str) -> Response {
+        self.app.get(path).header("Cookie", format!("{ATTEMPT}={attempt}")).await
+    }
+
+    async fn sign_in(&self) -> Browser<'_> {
+        let (callback, attempt) = self.begin("?return_to=/console").await;
+        let response = self.callback(&callback, &attempt).await;
+        assert_eq!((response.status, response.header("location")), (303, Some("/console")), "{}", response.text());
+        let set = response.headers.get_all("set-cookie").iter().map(|value| value.to_str().unwrap().to_owned());
+        let set: Vec<String> = set.filter(|text| text.starts_with(SESSION)).collect();
+        for attribute in ["; HttpOnly", "; Secure", "; SameSite=Lax", "; Path=/"] {
+            assert!(set[0].contains(attribute) && !set[0].contains("Domain"), "{}", set[0]);
+        }
+        Browser { app: &self.app, session: cookie(&response, SESSION).unwrap() }
+    }
+}
+
+struct Browser<'a> {
+    app: &'a TestApp,
+    session: String,
+}
+
+impl Browser<'_> {
+    fn send(&self, request: Request) -> Request {
+        request.header("Cookie", format!("{SESSION}={}", self.session))
+    }
+
+    async fn session(&self) -> Response {
+        self.send(self.app.get("/v1/session")).await
+    }
+
+    async fn csrf_token(&self) -> String {
+        self.session().await.expect(200)["csrf_token"].as_str().unwrap().to_owned()
+    }
+}
+
+#[tokio::test]
+async fn person_signs_in_and_acts_with_the_roles_of_its_groups() {
+    let scene = Scene::start().await;
+    let browser = scene.sign_in().await;
+    let session = browser.session().await.expect(200);
+    assert_eq!((&session["actor"], &session["display_name"]), (&json!("user:ada"), &json!("Ada Lovelace")));
+    assert_eq!(session["groups"], json!(["group:ops"]));
+    assert!(session["expires_at"].as_str().unwrap().ends_with('Z'));
+    let workspace = format!("/v1/workspaces/{WORKSPACE}");
+    browser.send(scene.app.get(&workspace)).await.expect_refusal(404, "not_found");
+    scene.local.fixtures().bind_role("group:ops", "viewer", "workspace", Some(WORKSPACE)).await;
+    browser.send(scene.app.get(&workspace)).await.expect(200);
+    // A bearer token counts instead of the cookie, and an invalid one is never ignored.
+    let token = scene.issuer.person("bob", &[]);
+    let both = browser.send(scene.app.get("/v1/session")).header("Authorization", format!("Bearer {token}"));
+    assert_eq!(both.await.expect(200)["actor"], "user:bob");
+    let garbage = browser.send(scene.app.get("/v1/session")).header("Authorization", "Bearer x");
+    garbage.await.expect_refusal(401, "unauthenticated");
+    // The same person has the same name by token and by session.
+    let again = scene.issuer.token(json!({"sub": "1", "preferred_username": "other"}));
+    let session = scene.app.get("/v1/session").header("Authorization", format!("Bearer {again}")).await.expect(200);
+    assert_eq!(session["actor"], "user:ada");
+    let settings = scene.app.get("/v1/sign-in").await.expect(200);
+    assert_eq!((&settings["mode"], &settings["issuer"]), (&json!("oidc"), &json!(scene.issuer.url())));
+}
+
+#[tokio::test]
+async fn changes_need_the_csrf_token() {
+    let scene = Scene::start().await;
+    scene.local.fixtures().bind_role("user:ada", "tenant_admin", "tenant", Some(&default_tenant())).await;
+    let browser = scene.sign_in().await;
+    let csrf = browser.csrf_token().await;
+    let body = json!({"slug": "lab", "name": "Lab", "namespace": "lab"});
+    let create = || browser.send(scene.app.post("/v1/workspaces", body.clone()));
+    for wrong in ["", "x", &csrf[1..]] {
+        create().header("X-CSRF-Token", wrong).await.expect_refusal(403, "csrf_token_invalid");
+    }
+    create().await.expect_refusal(403, "csrf_token_invalid");
+    create()
+        .header("X-CSRF-Token", &csrf)
+        .header("X-CSRF-Token", &csrf)
+        .await
+        .expect_refusal(403, "csrf_token_invalid");
+    let other = scene.sign_in().await;
+    let foreign = other.csrf_token().await;
+    create().header("X-CSRF-Token", &foreign).await.expect_refusal(403, "csrf_token_invalid");
+    let listed = browser.send(scene.app.get("/v1/workspaces")).await.expect(200);
+    assert_eq!(listed.as_array().unwrap().len(), 1, "nothing was created");
+    create().header("X-CSRF-Token", &csrf).await.expect(201);
+    let cross_site = create().header("X-CSRF-Token", &csrf).header("Sec-Fetch-Site", "cross-site");
+    cross_site.await.expect_refusal(403, "cross_site_request");
+}
+
+fn default_tenant() -> String {
+    "00000000-0000-7000-8000-000000000001".to_owned()
+}
+
+#[tokio::test]
+async fn sign_out_ends_the_session_here_and_at_the_provider() {
+    let scene = Scene::start().await;
+    let browser = scene.sign_in().await;
+    let csrf = browser.csrf_token().await;
+    let form = |token: &str| {
+        let request = scene.app.request(Method::POST, "/sign-out");
+        browser.send(request.with_body("application/x-www-form-urlencoded", format!("csrf_token={token}")))
+    };
+    form("x").await.expect_refusal(403, "csrf_token_invalid");
+    browser.session().await.expect(200);
+    let response = form(&csrf).await;
+    let location = response.header("location").unwrap();
+    assert!(response.status == 303 && location.starts_with(&format!("{}/logout?id_token_hint=ey", scene.issuer.url())));
+    assert!(location.contains("post_logout_redirect_uri=") && location.contains("signed_out"), "{location}");
+    assert_eq!(cookie(&response, SESSION).as_deref(), Some(""));
+    browser.session().await.expect_refusal(401, "unauthenticated");
+    // The page after it does not sign in again.
+    scene.app.get("/sign-in?signed_out=1").await;
+    let page = scene.app.get("/sign-in?signed_out=1").await;
+    assert!(page.status == 200 && page.text().contains("You are signed out"));
+    let other = scene.sign_in().await;
+    let csrf = other.csrf_token().await;
+    other.send(scene.app.post("/v1/session/logout", json!({}))).await.expect_refusal(403, "csrf_token_invalid");
+    let ended = other.send(scene.app.post("/v1/session/logout", json!({}))).header("X-CSRF-Token", csrf).await;
+    assert_eq!(ended.status, 204);
+    other.session().await.expect_refusal(401, "unauthenticated");
+}
+
+#[tokio::test]
+async fn provider_ends_sessions() {
+    let scene = Scene::start().await;
+    let send = async |token: &str| {
+        let request = scene.app.request(Method::POST, "/sign-out/backchannel");
+        let body = format!("logout_token={token}");
+        request.with_body("application/x-www-form-urlencoded", body).await.status
+    };
+    let (one, other) = (scene.sign_in().await, scene.sign_in().await);
+    for (claims, expected) in [
+        (json!({"sid": "session-2"}), 200),
+        (json!({"sid": "session-1", "nonce": "n"}), 400),
+        (json!({"sid": "session-1", "aud": "other"}), 400),
+        (json!({"sid": "session-1", "events": {}}), 400),
+    ] {
+        assert_eq!(send(&scene.issuer.logout_token(claims)).await, expected);
+        one.session().await.expect(200);
+    }
+    assert_eq!(send("garbage").await, 400);
+    let stranger = TestIssuer::start().await.unwrap();
+    assert_eq!(send(&stranger.logout_token(json!({"sid": "session-1"}))).await, 400);
+    one.session().await.expect(200);
+    assert_eq!(send(&scene.issuer.logout_token(json!({"sub": "1"}))).await, 200);
+    for browser in [one, other] {
+        browser.session().await.expect_refusal(401, "unauthenticated");
+    }
+}
+
+/// Moves a session's times into the past, as if no request had come since.
+async fn age(scene: &Scene, column: &str, interval: &str) {
+    let database = connect(scene.app.database_url()).await.unwrap();
+    let sql = format!("UPDATE session SET {column} = {column} - interval '{interval}'");
+    database.execute(&sql, &[]).await.unwrap();
+}
+
+#[tokio::test]
+async fn sessions_expire_and_read_their_groups_again() {
+    let scene = Scene::start().await;
+    let browser = scene.sign_in().await;
+    // Groups older than the limit come from the provider again.
+    scene.issuer.set_person(json!({"preferred_username": "ada"}), json!({"groups": ["dev"]}));
+    assert_eq!(browser.session().await.expect(200)["groups"], json!(["group:ops"]));
+    age(&scene, "groups_read_at", "10 minutes").await;
+    assert_eq!(browser.session().await.expect(200)["groups"], json!(["group:dev"]));
+    // A provider that refuses ends the session.
+    scene.issuer.refuse_refresh();
+    browser.session().await.expect(200);
+    age(&scene, "groups_read_at", "10 minutes").await;
+    browser.session().await.expect_refusal(401, "unauthenticated");
+    let idle = Scene::start().await;
+    let browser = idle.sign_in().await;
+    age(&idle, "last_used_at", "50 minutes").await;
+    browser.session().await.expect(200);
+    age(&idle, "last_used_at", "62 minutes").await;
+    browser.session().await.expect_refusal(401, "unauthenticated");
+    let old = idle.sign_in().await;
+    age(&idle, "expires_at", "12 hours").await;
+    old.session().await.expect_refusal(401, "unauthenticated");
+}
+
+#[tokio::test]
+async fn refuses_callbacks_of_other_sign_ins() {
+    let scene = Scene::start().await;
+    let (callback, attempt) = scene.begin("").await;
+    let (_, other) = scene.begin("").await;
+    let without_cookie = scene.app.get(&callback).await;
+    assert_eq!(without_cookie.status, 400);
+    for (path, cookie) in [
+        (callback.clone(), other),
+        (callback.clone(), "garbage".to_owned()),
+        (callback.clone(), format!("{}A", &attempt[..attempt.len() - 1])),
+        (callback.replace("state=", "state=x"), attempt.clone()),
+        (format!("{callback}&iss=https://evil.example"), attempt.clone()),
+    ] {
+        let response = scene.callback(&path, &cookie).await;
+        assert!(response.status == 400 && self::cookie(&response, SESSION).is_none(), "{path}: {}", response.text());
+    }
+    let refused = scene.callback("/sign-in/callback?error=access_denied&state=x", &attempt).await;
+    assert_eq!(refused.status, 400);
+    assert_eq!(scene.callback(&callback, &attempt).await.status, 303);
+    // A code works once.
+    let again = scene.callback(&callback, &attempt).await;
+    assert!(again.status == 403 && again.text().contains("/sign-in/callback"), "{}", again.text());
+    // An ID token with another nonce belongs to another sign-in.
+    scene.issuer.set_person(json!({"nonce": "other"}), json!({}));
+    let (callback, attempt) = scene.begin("").await;
+    assert_eq!(scene.callback(&callback, &attempt).await.status, 403);
+    // Userinfo of another subject does not count.
+    scene.issuer.set_person(json!({"preferred_username": "ada"}), json!({"sub": "2", "groups": ["ops"]}));
+    let (callback, attempt) = scene.begin("").await;
+    assert_eq!(scene.callback(&callback, &attempt).await.status, 403);
+    let elsewhere = scene.begin("?return_to=//evil.example").await;
+    scene.issuer.set_person(json!({"preferred_username": "ada"}), json!({}));
+    let response = scene.callback(&elsewhere.0, &elsewhere.1).await;
+    assert_eq!((response.status, response.header("location")), (303, Some("/")));
+}
+
+#[tokio::test]
+async fn cookies_are_worth_nothing_at_rest_and_elsewhere() {
+    let scene = Scene::start().await;
+    let browser = scene.sign_in().await;
+    let database = connect(scene.app.database_url()).await.unwrap();
+    let rows = database.query("SELECT to_jsonb(session)::text FROM session", &[]).await.unwrap();
+    let stored: String = rows[0].get(0);
+    let secret = browser.session.split_once('_').unwrap().1;
+    let csrf = browser.csrf_token().await;
+    for plain in [secret, &csrf, "refresh", "ey"] {
+        assert!(!stored.contains(plain), "{plain} is stored");
+    }
+    for changed in [
+        String::new(),
+        "garbage".to_owned(),
+        browser.session.to_uppercase(),
+        browser.session.replacen('0', "1", 1),
+        format!("{}A", &browser.session[..browser.session.len() - 1]),
+    ] {
+        let request = scene.app.get("/v1/session").header("Cookie", format!("{SESSION}={changed}"));
+        request.await.expect_refusal(401, "unauthenticated");
+    }
+    // Only the API has sessions.
+    let call = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"});
+    browser.send(scene.app.post("/mcp", call)).await.expect_refusal(401, "unauthenticated");
+    let facts: Vec<Value> = {
+        let rows = database.query("SELECT convert_from(body, 'UTF8') FROM fact", &[]).await.unwrap();
+        rows.iter().map(|row| serde_json::from_str(row.get(0)).unwrap()).collect()
+    };
+    assert!(facts.iter().any(|fact| fact["kind"] == "session.started" && fact["actor"] == "user:ada"));
+}
+
+#[tokio::test]
+async fn a_server_without_portal_client_or_provider_says_so() {
+    let issuer = TestIssuer::start().await.unwrap();
+    let app = TestApp::builder().oidc(&issuer).start().await;
+    let page = app.get("/sign-in").await;
+    assert!(page.status == 503 && page.text().contains("FAIRWAY_OIDC_CLIENT_ID"), "{}", page.text());
+    let configured = TestApp::builder().sharing_storage_of(&app).oidc(&issuer);
+    let configured = configured.setting("FAIRWAY_OIDC_CLIENT_ID", PORTAL).start().await;
+    drop(issuer);
+    let page = configured.get("/sign-in").await;
+    assert!(page.status == 503 && page.text().contains("does not answer"), "{}", page.text());
+    let local = TestApp::builder().start().await;
+    let response = local.get("/sign-in?return_to=/docs").await;
+    assert_eq!((response.status, response.header("location")), (303, Some("/docs")));
+    assert_eq!(local.get("/v1/sign-in").await.expect(200)["mode"], "local");
+}
