@@ -355,6 +355,16 @@ impl DeploymentStore for Database {
     }
 
     async fn lane_history(
+    async fn environments_serving(
+        &self,
+        scope: TenantScope,
+        workload: WorkloadId,
+        lane: Lane,
+        limit: u32,
+    ) -> Result<Vec<Slug>, StoreError> {
+        deployment::environments_serving(self, scope, workload, lane, limit).await
+    }
+
         &self,
         scope: TenantScope,
         workload: WorkloadId,
