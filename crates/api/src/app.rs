@@ -3,7 +3,7 @@
 use crate::{
     access, asset, asset_kind, audit, builtin_tool,
     compose::Api,
-    embeddable_page, environment, evidence, execution, flow,
+    embeddable_page, environment, evidence, execution, flow, home_page,
     http::{
         HttpBase,
         body_drain::body_drain,
@@ -200,6 +200,7 @@ pub fn app(
         .service(web::resource("/docs").guard(guard::Get()).to(redirect_to_docs))
         .service(page)
         .service(mcp::resource())
+        .service(home_page::resource())
         .service(embeddable_page::resource())
         .default_service(web::to(fallback))
         .wrap(from_fn(strict_query))
