@@ -112,6 +112,7 @@ impl ReleaseStore for Database {
             arms: branches,
             values,
             is_append_only: false,
+            stored_count: None,
         };
         self.fetch_page(listing, page, release).await
     }
@@ -354,7 +355,6 @@ impl DeploymentStore for Database {
         self.fetch_one(&FIND, input).await?.as_ref().map(deployment).transpose()
     }
 
-    async fn lane_history(
     async fn environments_serving(
         &self,
         scope: TenantScope,
@@ -365,6 +365,7 @@ impl DeploymentStore for Database {
         deployment::environments_serving(self, scope, workload, lane, limit).await
     }
 
+    async fn lane_history(
         &self,
         scope: TenantScope,
         workload: WorkloadId,
