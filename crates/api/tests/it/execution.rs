@@ -90,6 +90,11 @@ async fn denied_run_records_evidence() {
     let body = json!({ "environment": "dev", "inputs": {} });
     let refused = app.post(workload.execute_path(), body).await.expect_refusal(403, "policy_denied");
     assert_eq!(refused["reason_code"], "policy_evaluation_error");
+    assert_eq!(refused["failed_rules"], Value::Null, "the caller does not learn the rules");
+    let path = format!("/v1/executions/{}/evidence-graph", refused["execution_id"].as_str().unwrap());
+    let decision = &app.get(path).await.expect(200)["policy_decision"];
+    assert_eq!(decision["failed_rules"], json!([{ "rule": "no", "missing_field": "ticket" }]));
+    assert_eq!(decision["rules"], json!(["yes"]));
     assert_eq!((provider.call_count(), fact_count(&app, "execution.%").await), (0, 2));
 }
 

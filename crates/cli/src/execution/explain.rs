@@ -168,6 +168,14 @@ impl Page<'_> {
                 string_or_empty(approval, "approved_by"),
                 string_or_empty(approval, "approved_at")
             )
+        let failed = decision.get("failed_rules").and_then(Value::as_array).into_iter().flatten();
+        texts.extend(failed.map(|failed| {
+            let rule = string_or_empty(failed, "rule");
+            match string_or_empty(failed, "missing_field") {
+                "" => format!("rule {rule} could not be evaluated: a type does not fit, or a function failed"),
+                field => format!("rule {rule} reads the input {field}, which the run does not have"),
+            }
+        }));
         });
         std::iter::once(id).chain(by).collect()
     }
