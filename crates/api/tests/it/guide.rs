@@ -15,8 +15,21 @@ use std::{
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 /// The chapters in reading order, with texts that the output of each chapter contains.
-const CHAPTERS: [(&str, &[&str]); 10] = [
-    ("first-answer.md", &["policy_decision", "approvals", "bindings", "evidence_artifacts"]),
+const CHAPTERS: [(&str, &[&str]); 4] = [
+    (
+        "http.md",
+        &[
+            "approval_required",
+            "praise",
+            "active_environments",
+            "policy_decision",
+            "evidence_artifacts",
+            "share_link:",
+            "share_token_exhausted",
+            "share_token_revoked",
+            "429",
+        ],
+    ),
     (
         "connect-your-model.md",
         &[
@@ -27,16 +40,7 @@ const CHAPTERS: [(&str, &[&str]); 10] = [
             "A fairway is the mown part of a golf course.",
         ],
     ),
-    ("content.md", &["versions compared, 0 with something wrong"]),
-    ("rollout.md", &["release.rolled_back", "completed"]),
-    ("evidence.md", &["mia@example.com", "execution.ended"]),
-    ("waiting.md", &["step.started", "execution.completed", "event 3", "execution_not_cancellable"]),
     ("code.md", &["execution.code_accepted", "script_too_clever", "forbidden_field", "1 < 2 < 3"]),
-    ("share-links.md", &["share_token_exhausted", "share_token_revoked", "429"]),
-    (
-        "documents.md",
-        &["thirty days of leave a year. [leave]", "contract_refused", "route_refused", "jurisdiction_not_allowed"],
-    ),
     ("tools.md", &["there is a porter\nsuccess a letter\nTrue missing\nrun ", "night-porter\ncross_site_request"]),
 ];
 
@@ -104,7 +108,18 @@ async fn every_chapter_of_the_guide_runs() {
     ];
     let files = fs::read_dir(&guide).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     // `crates/cli/tests/it/guide.rs` runs the chapters on the command line.
-    let mut files: Vec<String> = files.filter(|file| !["cli.md", "sync.md"].contains(&file.as_str())).collect();
+    let of_command_line = [
+        "cli.md",
+        "content.md",
+        "documents.md",
+        "evidence.md",
+        "first-answer.md",
+        "rollout.md",
+        "share-links.md",
+        "sync.md",
+        "waiting.md",
+    ];
+    let mut files: Vec<String> = files.filter(|file| !of_command_line.contains(&file.as_str())).collect();
     files.sort_by_key(|file| CHAPTERS.iter().position(|(chapter, _)| chapter == file));
     assert_eq!(files, CHAPTERS.map(|(chapter, _)| chapter), "every chapter is listed");
     for (chapter, shown) in CHAPTERS {
