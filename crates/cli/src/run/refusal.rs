@@ -109,6 +109,6 @@ mod tests {
         let none = refused(&detail(json!([]))).to_string();
         assert!(none.ends_with("active in: no environment\nnext: fairway releases list --workload letters"), "{none}");
         let unknown = refused(&json!({ "error": "no_active_release", "message": "m" })).to_string();
-        assert!(!unknown.contains("next:") && !unknown.contains("active in"), "{unknown}");
+        assert!(!unknown.contains("next:") && !unknown.contains("active in:"), "{unknown}");
     }
 }
