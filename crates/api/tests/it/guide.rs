@@ -34,8 +34,7 @@ const CHAPTERS: [(&str, &[&str]); 4] = [
         "connect-your-model.md",
         &[
             "my-model: model `gpt-5-mini` answered in ",
-            "self_approval_not_allowed",
-            "allow_self_approval",
+            "refused with 1",
             "user:grace",
             "A fairway is the mown part of a golf course.",
         ],
@@ -68,13 +67,16 @@ fn extract_commands(chapter: &Path) -> String {
     script
 }
 
-/// `PATH` with the folder of the Python interpreter in front. A version manager's shim starts more slowly than the
+/// `PATH` with the folders of the Python interpreter and of the command line in front. A version manager's shim starts more slowly than the
 /// interpreter itself, and a chapter starts it a hundred times.
 fn search_path() -> OsString {
     let output = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output().unwrap();
     let python = PathBuf::from(String::from_utf8(output.stdout).unwrap().trim());
     let inherited = env::var_os("PATH").unwrap_or_default();
-    let folders = python.parent().map(Path::to_owned).into_iter().chain(env::split_paths(&inherited));
+    // `cargo xtask test` builds the command line beside the server.
+    let programs = Path::new(env!("CARGO_BIN_EXE_fairway-server")).parent().unwrap().to_owned();
+    let own = python.parent().map(Path::to_owned).into_iter().chain([programs]);
+    let folders = own.chain(env::split_paths(&inherited));
     env::join_paths(folders).unwrap()
 }
 
@@ -102,6 +104,9 @@ async fn every_chapter_of_the_guide_runs() {
         ("SETTINGS", app.home().join("guide.toml").display().to_string()),
         ("OPENAI_API_KEY", "sk-of-the-guide".to_owned()),
         ("FAIRWAY", format!("http://{}", app.address())),
+        ("FAIRWAY_CLI_SERVER", format!("http://{}", app.address())),
+        ("HOME", app.home().display().to_string()),
+        ("XDG_CONFIG_HOME", app.home().display().to_string()),
         ("FAIRWAY_DATABASE_URL", app.database().url()),
         ("FAIRWAY_DATA_DIR", app.home().display().to_string()),
         ("MCP_PYTHON", env::var(MCP_PYTHON_VARIABLE).expect("run the tests by `cargo xtask test`")),
