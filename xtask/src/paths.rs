@@ -44,6 +44,11 @@ impl Paths {
         self.target.join(profile.folder()).join("fairway-server")
     }
 
+    /// The path of the command line's executable.
+    pub(crate) fn command_line(&self, profile: Profile) -> PathBuf {
+        self.target.join(profile.folder()).join("fairway")
+    }
+
     /// A command that builds the server and the command line.
     pub(crate) fn build_programs(&self, profile: Profile) -> Command {
         let mut command = self.cargo();

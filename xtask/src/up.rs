@@ -1,8 +1,8 @@
 //! `cargo xtask up`: starts a server with the demo from a checkout.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::unix::process::CommandExt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::{fs::symlink, process::CommandExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -20,6 +20,9 @@ use crate::{demo, postgres};
 
 /// Timeout of the start, which includes the first `initdb` and the migrations.
 const READY_TIMEOUT: Duration = Duration::from_secs(180);
+
+/// The address that the command line uses without `--server`.
+const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -58,10 +61,10 @@ pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
         ChildEvent::StopRequested => return server.drain(&signals),
         ChildEvent::Running => {}
     }
-    let url = format!("http://{address}");
-    let seeded = settings
-        .with_database(configured(demo::seed(place, profile)))
-        .and_then(|seed| children::run(settings.with_quiet_log(seed), &signals));
+    let seeded = settings.with_database(configured(demo::seed(place, profile))).and_then(|mut seed| {
+        seed.stdout(Stdio::null());
+        children::run(settings.with_quiet_log(seed), &signals)
+    });
     match seeded {
         Ok(status) if status.success() => {}
         Ok(status) => {
@@ -73,9 +76,9 @@ pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
             return Err(error.context("seeding the demo"));
         }
     }
-    println!(
-        "\nFairway listens on {url}; the API documentation is at {url}/docs. Ctrl-C stops the server and keeps its data."
-    );
+    let data = place.root.join(settings.value("data_dir")?.0);
+    let program = link_command_line(&data.join("bin"), &place.command_line(profile))?;
+    println!("{}", ready_message(address, &program, &data));
     loop {
         match children::poll(&mut server.child, &signals)? {
             ChildEvent::Exited(status) => bail!("fairway-server exited unexpectedly ({status})"),
@@ -83,6 +86,33 @@ pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
             ChildEvent::Running => {}
         }
     }
+}
+
+/// Links the command line into a directory that the message names, and returns the link. The build directory is long and
+/// differs between machines.
+fn link_command_line(directory: &Path, program: &Path) -> Result<PathBuf> {
+    std::fs::create_dir_all(directory).with_context(|| format!("creating {}", directory.display()))?;
+    let link = directory.join("fairway");
+    // Renamed into its place, because another terminal may start it at this moment.
+    let fresh = directory.join(format!("fairway.{}", std::process::id()));
+    symlink(program, &fresh)
+        .and_then(|()| std::fs::rename(&fresh, &link))
+        .with_context(|| format!("linking {}", link.display()))?;
+    Ok(link)
+}
+
+/// What a person needs once the server is ready: the address, the command to try, and how to stop.
+fn ready_message(address: SocketAddr, program: &Path, data: &Path) -> String {
+    let current = std::env::current_dir().unwrap_or_default();
+    let shown = |path: &Path| path.strip_prefix(&current).unwrap_or(path).display().to_string();
+    let server = if address == DEFAULT_ADDRESS { String::new() } else { format!(" --server http://{address}") };
+    format!(
+        "Fairway listens on http://{address} (documentation: http://{address}/docs)\n\
+         Try: {} run ticket-classifier --env dev --input ticket='I was charged twice'{server}\n\
+         Stop: Ctrl-C; the data stays in {}",
+        shown(program),
+        shown(data),
+    )
 }
 
 /// Names the settings file to a command of the server.
@@ -253,6 +283,26 @@ mod tests {
         assert!(settings.value("data_dir").is_err());
         let open = ServerSettings { text: "bind = 127.0.0.1:0 (file)\n".to_owned() };
         assert!(open.address().is_err());
+    }
+
+    #[test]
+    fn message_has_three_lines_and_names_a_program_that_exists() {
+        let root = tempfile::tempdir().unwrap();
+        let program = root.path().join("built");
+        std::fs::write(&program, "").unwrap();
+        let data = root.path().join("data");
+        // A second start replaces the link.
+        for _ in 0..2 {
+            let link = link_command_line(&data.join("bin"), &program).unwrap();
+            assert_eq!(std::fs::read_link(&link).unwrap(), program);
+            let message = ready_message(DEFAULT_ADDRESS, &link, &data);
+            assert_eq!(message.lines().count(), 3, "{message}");
+            let tried = message.lines().nth(1).unwrap();
+            assert_eq!(tried.split(' ').nth(1), link.to_str());
+            assert!(!tried.contains("--server"), "{tried}");
+            let other = ready_message("127.0.0.1:9".parse().unwrap(), &link, &data);
+            assert!(other.contains("twice' --server http://127.0.0.1:9\n"), "{other}");
+        }
     }
 
     #[test]

@@ -113,6 +113,7 @@ impl AuditStore for Database {
             arms: branches,
             values,
             is_append_only: true,
+            stored_count: None,
         };
         self.fetch_page(listing, page, event).await
     }

@@ -1,6 +1,7 @@
 //! Executions: one statement accepts a run, and one ends it.
 
 mod accept;
+mod decision_rules;
 mod evidence;
 mod finish;
 mod lease;

@@ -160,6 +160,8 @@ pub(crate) struct ListQuery {
     pub(crate) values: Values,
     /// Whether the list is append-only: rows are added, and never removed or reordered.
     pub(crate) is_append_only: bool,
+    /// A statement that reads `count` from a stored number of the rows, instead of counting them.
+    pub(crate) stored_count: Option<String>,
 }
 
 /// Append-only lists whose count reached [`COUNT_LIMIT`]; they are not counted again. The key of a list is the digest
@@ -204,10 +206,14 @@ impl ListQuery {
             arms: vec![branch],
             values,
             is_append_only: false,
+            stored_count: None,
         }
     }
 
     fn count_sql(&self) -> String {
+        if let Some(stored) = &self.stored_count {
+            return stored.clone();
+        }
         let branches: Vec<String> = self
             .arms
             .iter()

@@ -112,6 +112,7 @@ impl ReleaseStore for Database {
             arms: branches,
             values,
             is_append_only: false,
+            stored_count: None,
         };
         self.fetch_page(listing, page, release).await
     }
@@ -352,6 +353,16 @@ impl DeploymentStore for Database {
         ]);
         let input = Input::new(scope).with("workload_id", workload.uuid()).with("environment", environment.as_str());
         self.fetch_one(&FIND, input).await?.as_ref().map(deployment).transpose()
+    }
+
+    async fn environments_serving(
+        &self,
+        scope: TenantScope,
+        workload: WorkloadId,
+        lane: Lane,
+        limit: u32,
+    ) -> Result<Vec<Slug>, StoreError> {
+        deployment::environments_serving(self, scope, workload, lane, limit).await
     }
 
     async fn lane_history(

@@ -100,6 +100,7 @@ fn list_query(conditions: Vec<String>, visible_scopes: Option<&VisibleScopes>, m
         arms: branches,
         values,
         is_append_only: false,
+        stored_count: None,
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::{
     access, asset, asset_kind, audit, builtin_tool,
     compose::Api,
-    embeddable_page, environment, evidence, execution, flow,
+    embeddable_page, environment, evidence, execution, flow, home_page,
     http::{
         HttpBase,
         authentication::authenticate,
@@ -209,6 +209,7 @@ pub fn app(
         .service(sign_in::callback_resource())
         .service(sign_in::sign_out_resource())
         .service(sign_in::backchannel_resource())
+        .service(home_page::resource())
         .service(embeddable_page::resource())
         .default_service(web::to(fallback))
         .wrap(from_fn(strict_query))

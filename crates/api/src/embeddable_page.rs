@@ -25,7 +25,7 @@ use fairway_domain::{slug::Slug, workload::Workload};
 use std::fmt;
 
 /// The workload that always has an embeddable page.
-const BUILTIN_SLUG: &str = "ticket-classifier";
+pub(crate) const BUILTIN_SLUG: &str = "ticket-classifier";
 
 /// The workloads with an embeddable page, and the origins that may embed it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -80,6 +80,13 @@ impl EmbedPolicy {
         Self { slugs, ancestors }
     }
 
+    /// The slugs of the workloads with a page, if these workloads exist.
+    pub(crate) fn slugs(&self) -> impl Iterator<Item = Slug> {
+        let builtin = Slug::parse(BUILTIN_SLUG).ok();
+        let others = self.slugs.iter().filter(|slug| slug.as_str() != BUILTIN_SLUG).cloned();
+        builtin.into_iter().chain(others)
+    }
+
     fn has_page(&self, slug: &str) -> bool {
         slug == BUILTIN_SLUG || self.slugs.iter().any(|shown| shown.as_str() == slug)
     }
@@ -111,7 +118,8 @@ async fn embed(request: HttpRequest, api: web::Data<Api>, base: web::Data<HttpBa
     }
 }
 
-async fn load_workload(request: &HttpRequest, api: &Api, slug: &Slug) -> Result<Workload, ApiError> {
+/// Reads a workload as the caller of its page.
+pub(crate) async fn load_workload(request: &HttpRequest, api: &Api, slug: &Slug) -> Result<Workload, ApiError> {
     let RuntimeClient(arrival) = RuntimeClient::from_request(request, &mut Payload::None).await?;
     let visit = api.services.share_links.verify_request(arrival).await?;
     let caller = api.services.identities.identify(api.mode, &visit.claims, request_id()).await?;

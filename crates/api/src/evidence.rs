@@ -23,6 +23,7 @@ use fairway_domain::{
     },
     execution::{ExecutionOutcome, digest_text},
     id::ExecutionId,
+    policy::FailedRule,
     tool::EvidenceFormat,
 };
 use graph_view::GraphEvidenceView;
@@ -109,8 +110,18 @@ struct DecisionSection {
     reason_code: String,
     /// Ids of the rules that matched, in the order of the bundle.
     rules: Vec<String>,
+    /// The rules that could not be evaluated, if that decided: at most 20, in the order of the bundle.
+    failed_rules: Vec<FailedRuleSection>,
     #[schema(format = DateTime)]
     evaluated_at: String,
+}
+
+/// A rule that could not be evaluated.
+#[derive(Serialize, ToSchema)]
+struct FailedRuleSection {
+    rule: String,
+    /// The field that the rule reads and the inputs lack; null for another cause.
+    missing_field: Option<String>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -225,8 +236,15 @@ impl DecisionSection {
             outcome: decision.outcome.as_str(),
             reason_code: decision.reason_code.clone(),
             rules: decision.rules.clone(),
+            failed_rules: decision.failed_rules.iter().map(FailedRuleSection::of).collect(),
             evaluated_at: decision.evaluated_at.to_string(),
         }
+    }
+}
+
+impl FailedRuleSection {
+    fn of(failed: &FailedRule) -> Self {
+        Self { rule: failed.rule.clone(), missing_field: failed.missing_field.clone() }
     }
 }
 

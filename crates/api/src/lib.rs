@@ -15,6 +15,7 @@ pub mod error;
 mod evidence;
 mod execution;
 mod flow;
+mod home_page;
 pub mod http;
 mod knowledge;
 mod local_mode;

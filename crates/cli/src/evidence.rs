@@ -3,8 +3,10 @@
 mod documents;
 mod html_page;
 mod mermaid;
+mod version_labels;
 
 use crate::{
+    execution::explain,
     failure::Failure,
     output::{Output, print},
     server::string_or_empty,
@@ -12,6 +14,7 @@ use crate::{
 };
 use clap::{Subcommand, ValueEnum};
 use serde_json::Value;
+use version_labels::VersionLabels;
 
 /// Evidence commands.
 #[derive(Subcommand)]
@@ -63,11 +66,20 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
         Command::Graph { id, format } => {
             let path = ["executions", id, "evidence-graph"];
             let graph = || server.get(&path, &[("format", "graph")]).map(|graph| Graph::parse(&graph));
+            let labelled = |flat: &Value| {
+                let mut graph = graph()?;
+                graph.add_version_labels(&version_labels::read(&server, flat)?);
+                Ok::<Graph, Failure>(graph)
+            };
             match format {
                 GraphFormat::Flat => print_sections(output, &server.get(&path, &[])?),
                 GraphFormat::Graph => output.value(&server.get(&path, &[("format", "graph")])?),
-                GraphFormat::Mermaid => print(mermaid::render(&graph()?).trim_end()),
-                GraphFormat::Html => print(&html_page::page(id, &graph()?)),
+                GraphFormat::Mermaid => print(mermaid::render(&labelled(&server.get(&path, &[])?)?).trim_end()),
+                GraphFormat::Html => {
+                    let flat = server.get(&path, &[])?;
+                    let summary = explain::summarize(id, &flat, &server)?;
+                    print(&html_page::page(id, &summary, &labelled(&flat)?))
+                }
             }
         }
     }
@@ -149,6 +161,28 @@ impl Graph {
         let mut graph = Self { nodes, edges: list("edges").filter_map(edge).collect() };
         graph.edges.extend(graph.binding_edges());
         graph
+    }
+
+    /// Replaces the identifiers of versions by `SLUG LABEL`, in labels, and adds the label beside each identifier.
+    fn add_version_labels(&mut self, labels: &VersionLabels) {
+        for node in &mut self.nodes {
+            let Some(slug) = node.field("asset_slug").map(str::to_owned) else { continue };
+            let mut named = Vec::new();
+            for (name, value) in &mut node.data {
+                if !matches!(name.as_str(), "asset_version_id" | "asset_version_ids") {
+                    continue;
+                }
+                let with_label = |id: &str| match labels.get(id) {
+                    Some(label) => format!("{label} ({id})"),
+                    None => id.to_owned(),
+                };
+                named.extend(value.split(", ").filter_map(|id| labels.get(id).cloned()));
+                *value = value.split(", ").map(with_label).collect::<Vec<_>>().join(", ");
+            }
+            if !named.is_empty() && node.kind == "asset" {
+                node.label = format!("{slug} {}", named.join(", ")).chars().take(60).collect();
+            }
+        }
     }
 
     /// Derives an edge from each asset to its bindings, which name the bound version and the role.

@@ -1,6 +1,6 @@
 //! Commands for executions.
 
-mod explain;
+pub(crate) mod explain;
 mod list;
 
 use crate::{failure::Failure, run, session::Session};

@@ -40,6 +40,14 @@ pub(crate) enum Failure {
         /// Similar or matching resources.
         candidates: Vec<Candidate>,
     },
+    /// Another failure, with the command to try next.
+    #[error("{failure}\nnext: {next}")]
+    Advised {
+        /// The failure.
+        failure: Box<Self>,
+        /// The command.
+        next: String,
+    },
     /// Files contain errors.
     #[error("{}", join_lines(.0))]
     Files(Vec<Finding>),
@@ -79,6 +87,7 @@ impl Failure {
 
     const fn exit_status(&self) -> u8 {
         match self {
+            Self::Advised { failure, .. } => failure.exit_status(),
             Self::Refused(_) | Self::Unknown { .. } | Self::Files(_) | Self::Failed(_) | Self::Io { .. } => 1,
             Self::Usage(_) | Self::OutOfSync => 2,
             Self::Unreachable { .. } | Self::NotFairway { .. } => 3,
@@ -89,6 +98,13 @@ impl Failure {
     /// The failure for programs, in the form of the server's error responses, with the exit code.
     pub(crate) fn to_json(&self) -> Value {
         let mut detail = match self {
+            Self::Advised { failure, next } => {
+                let mut described = failure.to_json();
+                if let Some(detail) = described.get_mut("detail").and_then(Value::as_object_mut) {
+                    detail.insert("next_command".to_owned(), json!(next));
+                }
+                return described;
+            }
             Self::Refused(refusal) => refusal.detail.as_object().cloned().unwrap_or_default(),
             Self::Files(findings) => Map::from_iter([("findings".to_owned(), json!(findings))]),
             Self::Unknown { candidates, .. } => Map::from_iter([("candidates".to_owned(), json!(candidates))]),
@@ -103,6 +119,7 @@ impl Failure {
             | Self::OutputClosed => Map::new(),
         };
         let (code, message) = match self {
+            Self::Advised { failure, .. } => ("failed", failure.to_string()),
             Self::Refused(refusal) => (refusal.code.as_str(), refusal.message.clone()),
             Self::Unknown { message, .. } => ("not_found", message.clone()),
             Self::Files(_) => ("invalid_files", self.to_string()),
@@ -142,6 +159,7 @@ impl Failure {
                 Err(Self::Refused(Box::new(Refusal::without_body(status.as_u16(), foreign.to_string()))))
             }
             settled @ (Self::Refused(_)
+            | Self::Advised { .. }
             | Self::Usage(_)
             | Self::Unknown { .. }
             | Self::Files(_)
@@ -152,6 +170,11 @@ impl Failure {
             | Self::Io { .. }
             | Self::OutputClosed) => Err(settled),
         }
+    }
+
+    /// Adds the command to try next.
+    pub(crate) fn with_next(self, next: String) -> Self {
+        Self::Advised { failure: Box::new(self), next }
     }
 
     /// A failure with one finding.
@@ -262,6 +285,11 @@ impl fmt::Display for Refusal {
                 }
                 write!(out, "\n  {}", parts.join(": "))?;
             }
+        }
+        if let Some(environments) = self.detail.get("active_environments").and_then(Value::as_array) {
+            let names: Vec<String> = environments.iter().filter_map(Value::as_str).map(sanitize).collect();
+            let names = if names.is_empty() { "no environment".to_owned() } else { names.join(", ") };
+            write!(out, "\n  active in: {names}")?;
         }
         for name in ["reason_code", "execution_id", "permission", "current_state", "offset"] {
             if let Some(value) = self.detail.get(name) {

@@ -205,6 +205,7 @@ pub(crate) fn eprint_failure(failure: &Failure) {
             // These lines begin with the file, so that editors can jump to it.
             Failure::Files(_) => failure.to_string(),
             Failure::Refused(_)
+            | Failure::Advised { .. }
             | Failure::Unreachable { .. }
             | Failure::NotFairway { .. }
             | Failure::Usage(_)

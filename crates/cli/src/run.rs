@@ -1,6 +1,7 @@
 //! Runs a workload: inputs, wait and answer.
 
 mod input;
+mod refusal;
 mod submit;
 mod wait;
 
@@ -68,7 +69,8 @@ pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failur
     let environment = session.environment(arguments.env.as_deref())?;
     let (output, server) = session.open()?;
     let given = RawInputs::parse(&arguments.input, arguments.inputs.as_deref())?;
-    let inputs = given.resolve_types(|| server.workload_form(&arguments.slug))?;
+    let explain = |failure| refusal::explain(&server, &arguments.slug, &environment, failure);
+    let inputs = given.resolve_types(|| server.workload_form(&arguments.slug)).map_err(explain)?;
     let mut body = json!({ "environment": environment, "inputs": inputs });
     if let (Some(lane), Some(members)) = (&arguments.lane, body.as_object_mut()) {
         members.insert("lane".to_owned(), json!(lane));
@@ -76,7 +78,8 @@ pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failur
     let path = ["workloads", "by-slug", &arguments.slug, "execute"];
     let key = arguments.idempotency_key.clone().unwrap_or_else(|| uuid::Uuid::new_v4().to_string());
     if arguments.no_wait {
-        let queued = Submission::with_key(&key, || server.post_queued(&path, &key, &body)).submit_once()?;
+        let queued =
+            Submission::with_key(&key, || server.post_queued(&path, &key, &body)).submit_once().map_err(explain)?;
         return if output.is_for_people() {
             print(required_string(&queued, "execution_id")?)
         } else {
@@ -89,7 +92,8 @@ pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failur
     let begun = match arguments.wait_options.wait {
         Some(_) => asking.retry_until(&wait, server.address()),
         None => asking.retry_once(),
-    }?;
+    }
+    .map_err(explain)?;
     wait.set_run(&begun.run);
     eprint(&format!("run {} is accepted", sanitize(&begun.run)));
     wait.follow(&server, output, begun)

@@ -7,7 +7,7 @@ use crate::{
     asset::artifact_store::ArtifactPath,
     execution::{Execution, Payload},
     id::{ApprovalId, ArtifactId, AssetId, AssetVersionId, DecisionId, ReleaseId, WorkloadId},
-    policy::{Outcome, PolicyDecision},
+    policy::{FailedRule, Outcome, PolicyDecision},
     release::{Release, reference::FrozenReference, review::Verdict},
     time::Timestamp,
     workload::Workload,
@@ -161,6 +161,8 @@ pub struct RecordedDecision {
     pub obligations: Vec<String>,
     /// The rules that matched.
     pub rules: Vec<String>,
+    /// The rules that could not be evaluated.
+    pub failed_rules: Vec<FailedRule>,
     /// When.
     pub evaluated_at: Timestamp,
 }
@@ -175,6 +177,7 @@ impl RecordedDecision {
             reason_code: decision.reason_code.clone(),
             obligations: decision.obligations.iter().map(|obligation| obligation.as_str().to_owned()).collect(),
             rules: decision.matched_rules.clone(),
+            failed_rules: decision.failed_rules.clone(),
             evaluated_at,
         }
     }
@@ -244,6 +247,8 @@ pub struct DecisionRow {
     pub obligations: Vec<String>,
     /// Ids of the rules that matched.
     pub rules: Vec<String>,
+    /// The rules that could not be evaluated.
+    pub failed_rules: Vec<FailedRule>,
     /// When.
     pub evaluated_at: Timestamp,
 }

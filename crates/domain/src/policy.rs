@@ -8,6 +8,7 @@ mod condition;
 mod cost;
 mod explanation;
 mod fast_path;
+mod input_fields;
 mod pattern;
 mod scenario;
 mod unreachable;
@@ -20,6 +21,7 @@ use pattern::Patterns;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
+use variables::EvaluationError;
 
 pub use explanation::{ClauseExplanation, DecisionExplanation, ExplanationRefusal, Holds, RuleExplanation};
 pub use scenario::{DecisionPart, Difference, Scenario};
@@ -158,6 +160,19 @@ impl Obligation {
     }
 }
 
+/// A rule whose condition could not be evaluated.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct FailedRule {
+    /// The rule's id.
+    pub rule: String,
+    /// The name of a field that the condition reads and the inputs lack, if that is the cause.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing_field: Option<String>,
+}
+
+/// Maximum number of failed rules that a decision reports.
+pub const MAX_FAILED_RULES: usize = 20;
+
 /// A policy decision with its reason.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PolicyDecision {
@@ -169,6 +184,9 @@ pub struct PolicyDecision {
     pub obligations: Vec<Obligation>,
     /// Ids of the matching rules, in bundle order.
     pub matched_rules: Vec<String>,
+    /// The first rules that could not be evaluated; non-empty only if the reason is [`EVALUATION_ERROR`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failed_rules: Vec<FailedRule>,
 }
 
 /// A compiled policy bundle.
@@ -192,6 +210,18 @@ struct Rule {
     obligations: Vec<Obligation>,
 }
 
+impl Rule {
+    /// The failure of the rule. A field's name is reported only if the rule's source has it, because other names are data
+    /// of the run.
+    fn failed(&self, error: EvaluationError) -> FailedRule {
+        let missing_field = match error {
+            EvaluationError::MissingField(name) => Some(name).filter(|name| self.condition.mentions_field(name)),
+            EvaluationError::Other => None,
+        };
+        FailedRule { rule: self.id.clone(), missing_field }
+    }
+}
+
 impl CompiledPolicy {
     fn of(rules: Vec<Rule>, patterns: Patterns) -> Self {
         let variables_read = rules.iter().flat_map(|rule| rule.condition.variables()).collect();
@@ -202,6 +232,12 @@ impl CompiledPolicy {
     /// Every obligation that a rule can impose.
     pub fn obligations(&self) -> impl Iterator<Item = Obligation> {
         self.rules.iter().flat_map(|rule| rule.obligations.iter().copied())
+    }
+
+    /// The rules that read inputs without a test for their presence, with the names of these inputs.
+    pub fn required_inputs(&self) -> impl Iterator<Item = (&str, BTreeSet<String>)> {
+        let named = |rule: &'_ Rule| rule.condition.required_inputs();
+        self.rules.iter().map(move |rule| (rule.id.as_str(), named(rule))).filter(|(_, inputs)| !inputs.is_empty())
     }
 
     /// The maximum memory of the compiled patterns, in bytes. It far exceeds their source length.
@@ -221,26 +257,30 @@ impl CompiledPolicy {
     /// Decides within a step budget, and returns the remaining steps.
     fn decide_within(&self, input: &PolicyInput<'_>, steps: u64) -> (PolicyDecision, u64) {
         let mut matched: Vec<&Rule> = Vec::new();
-        let mut failed = false;
+        let mut failed: Vec<FailedRule> = Vec::new();
         // Constant rules and fast paths need no conversion, so the input is converted on first use.
         let mut evaluation = None;
         for (rule, plain) in self.rules.iter().zip(&self.fast_paths) {
             let fast_result = plain.as_ref().and_then(|plain| plain.evaluate(input));
             let holds = match &rule.condition {
-                Condition::Always => Some(true),
-                Condition::Never => Some(false),
-                Condition::Expression(expression) => fast_result.or_else(|| {
-                    evaluation
-                        .get_or_insert_with(|| {
-                            variables::Evaluation::new(input, &self.variables_read, &self.patterns, steps)
-                        })
-                        .evaluate(expression)
-                }),
+                Condition::Always => Ok(true),
+                Condition::Never => Ok(false),
+                Condition::Expression(expression) => fast_result.map_or_else(
+                    || {
+                        evaluation
+                            .get_or_insert_with(|| {
+                                variables::Evaluation::new(input, &self.variables_read, &self.patterns, steps)
+                            })
+                            .try_evaluate(expression)
+                    },
+                    Ok,
+                ),
             };
             match holds {
-                Some(true) => matched.push(rule),
-                Some(false) => {}
-                None => failed = true,
+                Ok(true) => matched.push(rule),
+                Ok(false) => {}
+                Err(_) if failed.len() >= MAX_FAILED_RULES => {}
+                Err(error) => failed.push(rule.failed(error)),
             }
         }
         let steps_left = evaluation.map_or(steps, |evaluation| evaluation.steps_left());
@@ -248,11 +288,11 @@ impl CompiledPolicy {
     }
 }
 
-fn combine(matched: &[&Rule], failed: bool) -> PolicyDecision {
+fn combine(matched: &[&Rule], failed: Vec<FailedRule>) -> PolicyDecision {
     let first = |outcome| matched.iter().find(|rule| rule.outcome == outcome);
     let (outcome, reason_code) = if let Some(rule) = first(Outcome::Deny) {
         (Outcome::Deny, rule.reason_code.as_str())
-    } else if failed {
+    } else if !failed.is_empty() {
         (Outcome::Deny, EVALUATION_ERROR)
     } else if let Some(rule) = first(Outcome::AllowWithObligations) {
         (Outcome::AllowWithObligations, rule.reason_code.as_str())
@@ -267,8 +307,10 @@ fn combine(matched: &[&Rule], failed: bool) -> PolicyDecision {
             append_missing(&mut obligations, &rule.obligations);
         }
     }
+    let is_failure = reason_code == EVALUATION_ERROR;
     PolicyDecision {
         outcome,
+        failed_rules: if is_failure { failed } else { Vec::new() },
         reason_code: reason_code.to_owned(),
         obligations,
         matched_rules: matched.iter().map(|rule| rule.id.clone()).collect(),
@@ -291,6 +333,7 @@ pub fn strictest(first: PolicyDecision, second: PolicyDecision) -> PolicyDecisio
         append_missing(&mut stricter.obligations, &milder.obligations);
     }
     append_missing(&mut stricter.matched_rules, &milder.matched_rules);
+    append_missing(&mut stricter.failed_rules, &milder.failed_rules);
     stricter
 }
 

@@ -5,6 +5,7 @@ pub mod advance;
 mod digest;
 pub mod gate;
 pub mod lane;
+pub mod policy_input;
 pub mod ports;
 pub mod provider_account;
 pub mod recommendation;

@@ -20,6 +20,7 @@ use fairway_domain::{
     rate_limit::RateLimitRefusal,
     release::ReleaseRefusal,
     share_link::{ShareTermsRefusal, ShareTokenRefusal},
+    slug::Slug,
     store::{CommitError, Conflict, StoreError},
     tenant::TenantRefusal,
     workload::{WorkloadRefusal, interface::InterfaceProblem},
@@ -171,7 +172,10 @@ pub enum RunRefusal {
     Retired,
     /// No lane that serves the caller has an active release.
     #[error("no release is active")]
-    NoActiveRelease,
+    NoActiveRelease {
+        /// Environments that would serve the caller; `None` unless the caller may view the releases of the workload.
+        active_environments: Option<Vec<Slug>>,
+    },
     /// The release binds neither a flow nor both a prompt and a model policy.
     #[error("the release binds neither a flow nor a prompt with a model policy")]
     NothingToRun,
@@ -208,7 +212,7 @@ impl RunRefusal {
         match self {
             Self::Suspended => "workload_suspended",
             Self::Retired => "workload_retired",
-            Self::NoActiveRelease => "no_active_release",
+            Self::NoActiveRelease { .. } => "no_active_release",
             Self::NothingToRun => "nothing_to_run",
             Self::PrincipalNotBound => "principal_not_bound",
             Self::AsyncUnavailable => "async_dispatch_unavailable",

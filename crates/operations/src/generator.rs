@@ -255,7 +255,10 @@ const fn is_missing(failure: &Failure) -> bool {
         Failure::NotFound
             | Failure::Forbidden(_)
             | Failure::Run(
-                RunRefusal::NoActiveRelease | RunRefusal::NothingToRun | RunRefusal::Suspended | RunRefusal::Retired
+                RunRefusal::NoActiveRelease { .. }
+                    | RunRefusal::NothingToRun
+                    | RunRefusal::Suspended
+                    | RunRefusal::Retired
             )
     )
 }

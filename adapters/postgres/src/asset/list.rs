@@ -1,7 +1,7 @@
 //! Lists of assets and versions.
 
 use super::{ASSET_COLUMNS, versions::VERSION_COLUMNS};
-use crate::pagination::{ListQuery, RowBytes, SortKey, UNBOUNDED_ROW_BYTES, UnionArm, Values};
+use crate::pagination::{COUNT_LIMIT, ListQuery, RowBytes, SortKey, UNBOUNDED_ROW_BYTES, UnionArm, Values};
 use fairway_domain::{
     access::ActorRef,
     asset::ports::{AssetFilter, AssetVisibility},
@@ -83,6 +83,7 @@ pub(super) fn asset_list(scope: TenantScope, filter: &AssetFilter) -> ListQuery 
         arms: branches,
         values,
         is_append_only: false,
+        stored_count: None,
     }
 }
 
@@ -104,11 +105,14 @@ pub(super) fn version_list(scope: TenantScope, asset: AssetId) -> ListQuery {
     const FROM: &str = "FROM asset_version AS version \
         LEFT JOIN asset_version_note AS note USING (tenant_id, asset_version_id)";
     let mut values = Values::of_tenant(scope);
-    let conditions = vec![
-        format!("version.tenant_id = {}", values.tenant()),
-        format!("version.asset_id = {}", values.bind(asset.uuid())),
-    ];
+    let (tenant, id) = (values.tenant(), values.bind(asset.uuid()));
+    let conditions = vec![format!("version.tenant_id = {tenant}"), format!("version.asset_id = {id}")];
+    // Ordinals begin at 1, are consecutive and are never deleted, so the last one is the number of versions.
+    let stored_count = format!(
+        "SELECT LEAST(last_ordinal, {COUNT_LIMIT})::bigint AS count FROM asset WHERE tenant_id = {tenant} AND asset_id = {id}"
+    );
     let key = SortKey::Position("version.ordinal", "version_ordinal");
     let row_bytes = RowBytes::Measured { sql: "octet_length(content)", largest: UNBOUNDED_ROW_BYTES };
-    ListQuery::single(VERSION_COLUMNS, key, FROM, row_bytes, conditions, values)
+    let plain = ListQuery::single(VERSION_COLUMNS, key, FROM, row_bytes, conditions, values);
+    ListQuery { stored_count: Some(stored_count), ..plain }
 }

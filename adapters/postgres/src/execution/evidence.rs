@@ -1,6 +1,8 @@
 //! The evidence of an execution in one read, and its documents.
 
-use super::{EXECUTION_COLUMNS, NULL_OUTPUT, NULL_REASON_CODE, RunSelector, batch_of_runs, execution, single_run};
+use super::{
+    EXECUTION_COLUMNS, NULL_OUTPUT, NULL_REASON_CODE, RunSelector, batch_of_runs, decision_rules, execution, single_run,
+};
 use crate::{
     batch_load::BatchLoader,
     database::{Database, read},
@@ -37,12 +39,14 @@ struct DecisionBody {
 
 impl DecisionBody {
     fn read(self) -> Result<DecisionRow, StoreError> {
+        let (rules, failed_rules) = decision_rules::decode(self.rules);
         Ok(DecisionRow {
             decision_id: self.decision_id,
             outcome: decode("decisions", Outcome::parse(&self.outcome))?,
             reason_code: self.reason_code,
             obligations: self.obligations,
-            rules: self.rules,
+            rules,
+            failed_rules,
             evaluated_at: self.evaluated_at,
         })
     }

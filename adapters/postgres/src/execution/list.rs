@@ -158,6 +158,7 @@ fn list_query(scope: TenantScope, filter: &ExecutionFilter) -> ListQuery {
         arms: branches,
         values,
         is_append_only: only_grows,
+        stored_count: None,
     }
 }
 

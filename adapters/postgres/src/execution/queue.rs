@@ -1,7 +1,8 @@
 //! The queue of runs, and the leases of the workers that claim them.
 
 use super::{
-    EXECUTION_COLUMNS, NULL_OUTPUT, NULL_REASON_CODE, execution, lease::lease_params, progress::decode_chunks,
+    EXECUTION_COLUMNS, NULL_OUTPUT, NULL_REASON_CODE, decision_rules, execution, lease::lease_params,
+    progress::decode_chunks,
 };
 use crate::{
     database::Database,
@@ -266,12 +267,14 @@ fn build_claimed(
 }
 
 fn recorded_decision(body: DecisionBody) -> Result<RecordedDecision, StoreError> {
+    let (rules, failed_rules) = decision_rules::decode(body.rules);
     Ok(RecordedDecision {
         decision_id: body.decision_id.into(),
         outcome: decode("decisions", Outcome::parse(&body.outcome))?,
         reason_code: body.reason_code,
         obligations: body.obligations,
-        rules: body.rules,
+        rules,
+        failed_rules,
         evaluated_at: body.evaluated_at,
     })
 }

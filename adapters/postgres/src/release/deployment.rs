@@ -3,20 +3,23 @@
 
 use super::rows::{with_release, with_rollout};
 use crate::{
-    database::{commit, commit_batch},
+    database::{Database, commit, commit_batch},
     group_commit::BatchCommitter,
     guarded::{FactColumns, Guarded, GuardedBatch, Input},
     row::{RowExt, decode},
+    schema::deployment as table,
 };
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
+use diesel::{BoolExpressionMethods as _, ExpressionMethods as _, QueryDsl as _, pg::Pg};
 use fairway_domain::{
-    id::ReleaseId,
+    id::{ReleaseId, WorkloadId},
     idempotency::KeyedOutcome,
     release::{
         BindingsDigest,
-        lane::{DeploymentChange, Soak},
+        lane::{DeploymentChange, Lane, Soak},
     },
+    slug::Slug,
     store::{CommitError, StoreError},
     tenant::TenantScope,
     time::Timestamp,
@@ -96,6 +99,35 @@ static MOVE_LANES: Guarded = Guarded::returning(
         AND (SELECT count(*) FROM reinstated_releases) = (SELECT cardinality(reinstated) FROM input)",
     "(SELECT soak_started_at FROM updated_release) AS soak_started_at",
 );
+
+/// The environments where the lane or a more general one has an active release.
+pub(super) async fn environments_serving(
+    database: &Database,
+    scope: TenantScope,
+    workload: WorkloadId,
+    lane: Lane,
+    limit: u32,
+) -> Result<Vec<Slug>, StoreError> {
+    let (tenant, workload) = (scope.tenant().uuid(), workload.uuid());
+    let serving = || {
+        let of_workload = table::tenant_id.eq(tenant).and(table::workload_id.eq(workload));
+        let (restricted, guided) = (table::restricted_release_id.is_not_null(), table::guided_release_id.is_not_null());
+        let standard = table::standard_release_id.is_not_null();
+        let found = table::table
+            .filter(of_workload)
+            .select(table::environment)
+            .order(table::environment)
+            .limit(i64::from(limit))
+            .into_boxed::<'static, Pg>();
+        match lane {
+            Lane::Standard => found.filter(standard),
+            Lane::Guided => found.filter(standard.or(guided)),
+            Lane::Restricted => found.filter(standard.or(guided).or(restricted)),
+        }
+    };
+    let found: Vec<String> = database.load("environments that serve a lane", serving).await?;
+    found.iter().map(|name| decode("environment", Slug::parse(name).ok())).collect()
+}
 
 /// Commits a lane change. Returns the start of the current soak of the release's rollout.
 pub(super) async fn commit_lane_change(

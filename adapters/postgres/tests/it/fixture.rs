@@ -332,6 +332,7 @@ pub(crate) const fn passing_checks() -> ActivationReport {
         flow: FlowStatus::Absent,
         tools: Vec::new(),
         unsupported_obligations: Vec::new(),
+        undeclared_inputs: Vec::new(),
         unsupported_controls: Vec::new(),
         unsupported_memory: Vec::new(),
         unenforced_controls: Vec::new(),
@@ -421,6 +422,7 @@ fn decision(outcome: policy::Outcome) -> RecordedDecision {
         reason_code: "a_rule".to_owned(),
         obligations: vec!["record".to_owned()],
         rules: vec!["rule".to_owned()],
+        failed_rules: Vec::new(),
         evaluated_at: now(),
     }
 }

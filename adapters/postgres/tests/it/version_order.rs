@@ -1,6 +1,9 @@
 //! Order of versions: by commit, independent of identifiers.
 
-use crate::fixture::{Fixture, content_with_attachments, fresh, scope, stamp};
+use crate::{
+    fixture::{Fixture, content_with_attachments, fresh, scope, stamp},
+    indexes::measure,
+};
 use fairway_domain::{
     asset::{
         Asset, AssetVersion, NewVersion, VersionContent, VersionLabel,
@@ -165,4 +168,42 @@ async fn only_routes_of_model_policies_are_withdrawn() {
     let skill = stage.asset(AssetKind::Skill).await;
     stage.add_version(&skill, fresh(), &json!({ "provider_route": route("a", "retired") })).await;
     assert_eq!(stage.query_number("SELECT count(*) FROM withdrawn_route").await, 2);
+}
+
+/// Adds versions to an asset as the statements of the store would, in one statement.
+async fn fill(stage: &Fixture, asset: &Asset, versions: i64) {
+    let client = stage.database.connect_as_owner().await.unwrap();
+    let sql = format!(
+        "INSERT INTO asset_version SELECT tenant_id, gen_random_uuid(), asset_id, 'n' || n, last_ordinal + n, '{{}}', 'x',
+            'blake3:' || repeat('0', 64), now(), 'user:eve'
+        FROM asset, generate_series(1, {versions}) AS n WHERE asset_id = '{id}';
+        UPDATE asset SET last_ordinal = last_ordinal + {versions} WHERE asset_id = '{id}';
+        ANALYZE asset_version",
+        id = asset.asset_id
+    );
+    client.batch_execute(&sql).await.unwrap();
+}
+
+#[tokio::test]
+async fn first_page_of_many_versions_reads_as_many_blocks_as_that_of_few() {
+    let stage = Fixture::new().await;
+    let (few, many) = (stage.asset(AssetKind::Skill).await, stage.asset(AssetKind::Skill).await);
+    fill(&stage, &few, 20).await;
+    fill(&stage, &many, 20_000).await;
+    for (asset, expected) in [(&few, 20), (&many, 10_001)] {
+        let page = stage.store.list_versions(scope(), asset.asset_id, PageRequest::first(10)).await.unwrap();
+        assert_eq!((page.rows.len(), page.total), (10, expected));
+    }
+    let mut database = stage.into_database();
+    let mut blocks_of = Vec::new();
+    for id in [few.asset_id, many.asset_id] {
+        let (same, counts) = measure(database, async |_, store| {
+            let page = store.list_versions(scope(), id, PageRequest::first(10)).await.unwrap();
+            assert_eq!(page.rows.len(), 10);
+        })
+        .await;
+        database = same;
+        blocks_of.push(counts["asset_version"].blocks);
+    }
+    assert!(blocks_of[1] * 10 <= blocks_of[0] * 13, "blocks of few and of many versions: {blocks_of:?}");
 }

@@ -26,6 +26,7 @@ use fairway_domain::{
     knowledge::document::KnowledgeRefusal,
     rate_limit::RateLimitRefusal,
     release::{ReleaseRefusal, SELF_APPROVAL_RULE, StateName, reference::UnresolvedReference},
+    slug::Slug,
     store::{Conflict, StoreError, StoreFault},
     workload::{Status, WorkloadRefusal, interface::InterfaceProblem},
 };
@@ -417,10 +418,15 @@ fn map_run_refusal(refusal: RunRefusal) -> ApiError {
         RunRefusal::TooManyScripts => ApiError::new(StatusCode::TOO_MANY_REQUESTS, code, refusal.to_string())
             .with_header(RETRY_AFTER, HeaderValue::from(1)),
         RunRefusal::LanguageNotAllowed => ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, refusal.to_string()),
+        RunRefusal::NoActiveRelease { active_environments: Some(ref environments) } => {
+            let environments: Vec<&str> = environments.iter().map(Slug::as_str).collect();
+            ApiError::new(StatusCode::CONFLICT, code, refusal.to_string())
+                .with_detail("active_environments", environments)
+        }
         RunRefusal::Suspended
         | RunRefusal::Retired
         | RunRefusal::SandboxUnavailable
-        | RunRefusal::NoActiveRelease
+        | RunRefusal::NoActiveRelease { active_environments: None }
         | RunRefusal::NothingToRun
         | RunRefusal::NotCancellable
         | RunRefusal::AsyncUnavailable => ApiError::new(StatusCode::CONFLICT, code, refusal.to_string()),

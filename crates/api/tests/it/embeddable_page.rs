@@ -42,6 +42,35 @@ fn assert_not_found(answer: &Response) {
 }
 
 #[tokio::test]
+async fn home_page_is_for_browsers_and_names_only_readable_workloads() {
+    let app = TestApp::builder().setting("SERVICE_EMBED_ROOT_SLUGS", "shown, unlisted").start().await;
+    let home = |actor: &'static str| app.get("/").as_actor(actor).header("Accept", "text/html,*/*;q=0.8");
+    let empty = home("user:ada").await;
+    assert!(empty.status == 200 && empty.text().contains("fairway workloads list"), "{empty}");
+    for slug in ["ticket-classifier", "shown", "other"] {
+        workload_with_interface(&app, slug, "authenticated").await;
+    }
+    let page = home("user:ada").await;
+    assert_eq!((page.status, page.header("content-type")), (200, Some("text/html; charset=utf-8")));
+    assert_eq!(page.header("content-security-policy"), Some(NO_FRAMING));
+    let text = page.text();
+    for shown in ["/docs/", "\"/ticket-classifier\"", "\"/shown\"", "fairway run ticket-classifier --env dev"] {
+        assert!(text.contains(shown), "{shown}: {text}");
+    }
+    for never in ["<script>", "style", "src=", "\"/unlisted\"", "\"/other\""] {
+        assert!(!text.contains(never), "{never}: {text}");
+    }
+    // A caller that may see no workload gets the page without them.
+    let stranger = home("anonymous").await.text();
+    assert!(stranger.contains("/docs/") && !stranger.contains("ticket-classifier"), "{stranger}");
+    for accept in ["*/*", "application/json", "application/json, text/html"] {
+        let answer = app.get("/").header("Accept", accept).await;
+        assert_not_found(&answer);
+    }
+    app.post("/", json!({})).header("Accept", "application/json").await.expect_refusal(404, "not_found");
+}
+
+#[tokio::test]
 async fn only_configured_workloads_have_a_page() {
     let app = TestApp::builder()
         .setting("SERVICE_EMBED_ROOT_SLUGS", "shown, nobodys")

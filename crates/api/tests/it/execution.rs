@@ -90,6 +90,11 @@ async fn denied_run_records_evidence() {
     let body = json!({ "environment": "dev", "inputs": {} });
     let refused = app.post(workload.execute_path(), body).await.expect_refusal(403, "policy_denied");
     assert_eq!(refused["reason_code"], "policy_evaluation_error");
+    assert_eq!(refused["failed_rules"], Value::Null, "the caller does not learn the rules");
+    let path = format!("/v1/executions/{}/evidence-graph", refused["execution_id"].as_str().unwrap());
+    let decision = &app.get(path).await.expect(200)["policy_decision"];
+    assert_eq!(decision["failed_rules"], json!([{ "rule": "no", "missing_field": "ticket" }]));
+    assert_eq!(decision["rules"], json!(["yes"]));
     assert_eq!((provider.call_count(), fact_count(&app, "execution.%").await), (0, 2));
 }
 
@@ -154,11 +159,17 @@ async fn refuses_runs_without_an_active_workload_or_release() {
     run(&app, &workload).await.expect(200);
     // An environment without an active release, and a workload that does not exist.
     let body = json!({ "environment": "production", "inputs": {} });
-    app.post(workload.execute_path(), body).await.expect_refusal(409, "no_active_release");
+    let refused = app.post(workload.execute_path(), body.clone()).await.expect_refusal(409, "no_active_release");
+    assert_eq!(refused["active_environments"], json!(["dev"]));
+    // Without `release.view` the refusal says nothing about other environments.
+    app.fixtures().bind_role("user:rita", "runtime_user", "workload", Some(&workload.workload_id)).await;
+    let blind = app.post(workload.execute_path(), body).as_actor("user:rita").await;
+    assert_eq!(blind.expect_refusal(409, "no_active_release")["active_environments"], Value::Null);
     let nowhere = app.post("/v1/workloads/by-slug/nowhere/execute", json!({ "environment": "dev" })).await;
     nowhere.expect_refusal(404, "not_found");
     app.fixtures().transition(&workload.release_id, "retired").await;
-    run(&app, &workload).await.expect_refusal(409, "no_active_release");
+    let refused = run(&app, &workload).await.expect_refusal(409, "no_active_release");
+    assert_eq!(refused["active_environments"], json!([]));
     status("retired").await.expect(200);
     run(&app, &workload).await.expect_refusal(409, "workload_retired");
     let refused = status("registered").await.expect_refusal(409, "invalid_transition");

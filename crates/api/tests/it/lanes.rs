@@ -268,5 +268,5 @@ async fn actor_binding_precedes_groups_and_the_narrowest_group_lane_wins() {
         .await
         .expect(200);
     let refused = served("user:ada", &["group:wary"]).await.unwrap_err();
-    assert!(matches!(refused, Failure::Run(RunRefusal::NoActiveRelease)), "{refused:?}");
+    assert!(matches!(refused, Failure::Run(RunRefusal::NoActiveRelease { .. })), "{refused:?}");
 }

@@ -331,3 +331,33 @@ async fn refuses_release_whose_plan_exceeds_plan_cache() {
     versions.push(hook);
     ready(&versions).await.expect_refusal(409, "release_too_large");
 }
+
+#[tokio::test]
+async fn gates_warn_about_policy_inputs_that_nothing_declares() {
+    let app = TestApp::start().await;
+    let given = app.fixtures();
+    let workload = given.workload("main").await;
+    let rules = json!([
+        { "id": "typo", "condition": "inputs.tiket == 'x' && inputs.ticket == 'y'", "outcome": "allow", "reason_code": "a" },
+        { "id": "tested", "condition": "has(inputs.other) && inputs.other", "outcome": "allow", "reason_code": "b" },
+    ]);
+    let release = given.approved_release(&workload, &[given.policy_with_rules("policy", rules).await]).await;
+    let warnings = async || {
+        let gates = read_gates(&app, &release).await;
+        let of_policy = gates.iter().filter(|gate| gate["gate"] == "policy_bundle").cloned();
+        of_policy.collect::<Vec<Value>>()
+    };
+    assert_eq!(warnings().await[0]["verdict"], "pass", "without a declaration, a run may have any input");
+    let form = json!({ "presentation_mode": "form", "input_fields": [{ "name": "ticket", "type": "text" }] });
+    app.patch(format!("/v1/workloads/{workload}"), json!({ "interface_config": form })).await.expect(200);
+    let found = warnings().await;
+    let [warning] = found.as_slice() else { panic!("{found:?}") };
+    assert_eq!((&warning["verdict"], &warning["code"]), (&json!("warn"), &json!("policy_input_undeclared")));
+    let message = warning["message"].as_str().unwrap();
+    assert!(
+        message.contains("`typo`") && message.contains("`tiket`") && message.contains("has(inputs.tiket)"),
+        "{message}"
+    );
+    // A warning does not stop the activation.
+    transition_to(&app, &release, "active").await.expect(200);
+}

@@ -18,11 +18,11 @@ const CONTENT_SECURITY_POLICY: &str =
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;margin:2rem;color:#1c2733}svg{max-width:100%;height:auto;\
     border:1px solid #d5dde5;border-radius:8px}rect{fill:#f3f8fb;stroke:#0b7285;rx:6px}path{fill:none;stroke:#7a8b9a}.dashed{stroke-dasharray:4 3}\
     text{font:12px system-ui,sans-serif;fill:#1c2733}.kind,.edge{fill:#5b6b7a;font-size:10px}.edge{text-anchor:end}\
-    h2{margin:1.5rem 0 .3rem;font-size:1rem}td,th{padding:.1rem .8rem .1rem 0;text-align:left;vertical-align:top;\
+    h2{margin:2rem 0 .3rem;font-size:1.2rem}h3{margin:1.2rem 0 .2rem;font-size:1rem}.summary{margin-bottom:1.5rem}td,th{padding:.1rem .8rem .1rem 0;text-align:left;vertical-align:top;\
     overflow-wrap:anywhere}th{font-weight:500;color:#5b6b7a}";
 
 /// Renders the whole page.
-pub(super) fn page(execution: &str, graph: &Graph) -> String {
+pub(super) fn page(execution: &str, summary: &[(&'static str, Vec<String>)], graph: &Graph) -> String {
     let title = format!("Evidence of {execution}");
     let page = html! {
         (DOCTYPE)
@@ -36,7 +36,13 @@ pub(super) fn page(execution: &str, graph: &Graph) -> String {
             }
             body {
                 h1 { (title) }
+                table class="summary" {
+                    @for (label, lines) in summary.iter().filter(|(_, lines)| !lines.is_empty()) {
+                        tr { th scope="row" { (label) } td { @for line in lines { div { (line) } } } }
+                    }
+                }
                 (diagram(&title, graph))
+                h2 { "Records" }
                 @for node in &graph.nodes { (node_table(node)) }
             }
         }
@@ -46,9 +52,9 @@ pub(super) fn page(execution: &str, graph: &Graph) -> String {
 
 fn node_table(node: &Node) -> Markup {
     html! {
-        h2 { (node.kind) ": " (node.label) }
+        h3 { (in_words(&node.kind)) ": " (node.label) }
         table {
-            @for (name, value) in &node.data { tr { th scope="row" { (name) } td { (value) } } }
+            @for (name, value) in &node.data { tr { th scope="row" { (in_words(name)) } td { (value) } } }
         }
     }
 }
@@ -68,17 +74,22 @@ fn diagram(title: &str, graph: &Graph) -> Markup {
                     @let (x1, y1, x2, y2) = (left + BOX_WIDTH, from_top + BOX_HEIGHT / 2, right, to_top + BOX_HEIGHT / 2);
                     @let middle = (x1 + x2) / 2;
                     path class=[(edge.style == EdgeStyle::Dashed).then_some("dashed")] d=(format!("M{x1} {y1} C{middle} {y1} {middle} {y2} {x2} {y2}")) {}
-                    text class="edge" x=(x2 - 6) y=(y2 - 4) { (edge.relationship) }
+                    text class="edge" x=(x2 - 6) y=(y2 - 4) { (in_words(&edge.relationship)) }
                 }
             }
             @for (node, place) in graph.nodes.iter().zip(&places) {
                 @let (x, y) = corner(*place);
                 rect x=(x) y=(y) width=(BOX_WIDTH) height=(BOX_HEIGHT) {}
-                text class="kind" x=(x + 10) y=(y + 17) { (node.kind) }
+                text class="kind" x=(x + 10) y=(y + 17) { (in_words(&node.kind)) }
                 text x=(x + 10) y=(y + 35) { (shorten(&node.label)) }
             }
         }
     }
+}
+
+/// A name of the API as words.
+fn in_words(name: &str) -> String {
+    name.replace('_', " ")
 }
 
 /// Shortens a label to the width of its box.

@@ -24,15 +24,18 @@ fn graph() -> Graph {
 
 #[test]
 fn html_page_escapes_values_and_loads_nothing() {
-    let page = html_page::page("<e>", &graph());
+    let page =
+        html_page::page("<e>", &[("Models", vec!["model <m> of x".to_owned()]), ("Checks", Vec::new())], &graph());
     assert!(!page.contains("<script") && !page.contains("<b>"), "{page}");
     assert!(
-        page.contains("&lt;script&gt;") && page.contains("executed_under") && page.contains("Evidence of &lt;e&gt;")
+        page.contains("&lt;script&gt;") && page.contains("executed under") && page.contains("Evidence of &lt;e&gt;")
     );
     assert!(page.contains("default-src 'none'"), "the page loads nothing");
     assert!(!page.contains("src=") && !page.contains("href="), "{page}");
     assert_eq!(page.matches("<rect").count(), 5);
-    assert!(page.contains("<th scope=\"row\">asset_version_ids</th><td>v-1, &lt;v-2&gt;</td>"), "{page}");
+    assert!(page.contains("<th scope=\"row\">asset version ids</th><td>v-1, &lt;v-2&gt;</td>"), "{page}");
+    assert!(page.contains("<th scope=\"row\">Models</th><td><div>model &lt;m&gt; of x</div></td>"), "{page}");
+    assert!(!page.contains("Checks"), "an empty section is omitted");
     assert_eq!(page.matches("<path").count(), 4, "an edge with an unknown end is skipped");
     assert_eq!(page.matches("<path class=\"dashed\"").count(), 1, "a binding is linked to its asset");
 }
@@ -51,4 +54,13 @@ fn mermaid_diagram_escapes_labels() {
         "the escaped label cannot end early or start an element"
     );
     assert_eq!(lines[9], "  n2 -.->|\"bound as\"| n3");
+}
+
+#[test]
+fn version_labels_stand_beside_identifiers() {
+    let mut graph = graph();
+    graph.add_version_labels(&VersionLabels::from([("<v-2>".to_owned(), "v2".to_owned())]));
+    let asset = graph.nodes.iter().find(|node| node.kind == "asset").unwrap();
+    assert_eq!((asset.label.as_str(), asset.field("asset_version_ids")), ("prompt v2", Some("v-1, v2 (<v-2>)")));
+    assert_eq!(graph.nodes.iter().find(|node| node.kind == "binding").unwrap().label, "prompt_template");
 }

@@ -41,6 +41,23 @@ pub(super) fn run(id: &str, server: &Server, output: Output) -> Result<(), Failu
     }))
 }
 
+/// The summary of an execution, as its page shows it: sections with a label and lines.
+///
+/// # Errors
+/// When the server refuses a read.
+pub(crate) fn summarize(
+    id: &str,
+    evidence: &Value,
+    server: &Server,
+) -> Result<Vec<(&'static str, Vec<String>)>, Failure> {
+    let execution = server.get(&["executions", id], &[])?;
+    let (artifacts, omitted) = read_artifacts(id, evidence, server)?;
+    let page = Page { execution: &execution, evidence, artifacts: &artifacts, omitted };
+    let mut sections = vec![("Workload", vec![page.place()])];
+    sections.extend(page.sections());
+    Ok(sections)
+}
+
 /// Reads the artifacts that the page shows, and counts those beyond the maximum.
 fn read_artifacts(id: &str, evidence: &Value, server: &Server) -> Result<(Vec<Value>, usize), Failure> {
     let listed = evidence.get("evidence_artifacts").and_then(Value::as_array).into_iter().flatten();
@@ -63,33 +80,41 @@ struct Page<'v> {
 
 impl Page<'_> {
     fn render(&self, next_steps: &[String]) -> String {
-        let mut lines = vec![self.title(), String::new()];
-        let mut section = |label: &str, texts: Vec<String>| {
+        let title =
+            format!("{}: {}", sanitize(string_or_empty(self.execution, "execution_id")), sanitize(&self.place()));
+        let mut lines = vec![title, String::new()];
+        let mut sections = self.sections();
+        sections.push(("Next", next_steps.to_vec()));
+        for (label, texts) in sections {
             for (number, text) in texts.into_iter().enumerate() {
                 let label = if number == 0 { label } else { "" };
                 lines.push(format!("{label:LABEL_WIDTH$}{}", sanitize(&text)));
             }
-        };
-        section("Result", self.result());
-        section("Error", self.errors());
-        section("Policy", self.policy());
-        section("Release", self.release());
-        section("Models", self.models());
-        section("Documents", self.documents());
-        section("Checks", self.checks());
-        section("Usage", self.usage());
-        section("Next", next_steps.to_vec());
+        }
         lines.join("\n")
     }
 
-    fn title(&self) -> String {
-        let run = self.execution;
-        let text = |name: &str| sanitize(string_or_empty(run, name));
-        let workload = match string_or_empty(run, "workload_slug") {
+    fn sections(&self) -> Vec<(&'static str, Vec<String>)> {
+        vec![
+            ("Result", self.result()),
+            ("Error", self.errors()),
+            ("Policy", self.policy()),
+            ("Release", self.release()),
+            ("Models", self.models()),
+            ("Documents", self.documents()),
+            ("Checks", self.checks()),
+            ("Usage", self.usage()),
+        ]
+    }
+
+    /// The workload, the environment and the lane.
+    fn place(&self) -> String {
+        let text = |name: &str| string_or_empty(self.execution, name);
+        let workload = match text("workload_slug") {
             "" => text("workload_id"),
-            _ => text("workload_slug"),
+            slug => slug,
         };
-        format!("{}: {workload} in {}, lane {}", text("execution_id"), text("environment"), text("lane"))
+        format!("{workload} in {}, lane {}", text("environment"), text("lane"))
     }
 
     fn result(&self) -> Vec<String> {
@@ -133,16 +158,26 @@ impl Page<'_> {
         let Some(decision) = self.evidence.get("policy_decision") else {
             return vec![format!("reason {}; the rules need the permission execution.view", self.reason())];
         };
+        let failed: Vec<&Value> =
+            decision.get("failed_rules").and_then(Value::as_array).into_iter().flatten().collect();
         let rules = texts_of(decision.get("rules"));
-        let by = match rules.is_empty() {
-            true => "no rule matched".to_owned(),
-            false => format!("by rule {}", rules.join(", ")),
+        let by = match (failed.is_empty(), rules.is_empty()) {
+            (false, _) => "because rules could not be evaluated".to_owned(),
+            (true, true) => "no rule matched".to_owned(),
+            (true, false) => format!("by rule {}", rules.join(", ")),
         };
         let mut texts = vec![format!(
             "{}, {by}, reason {}",
             string_or_empty(decision, "outcome"),
             string_or_empty(decision, "reason_code")
         )];
+        texts.extend(failed.into_iter().map(|failed| {
+            let rule = string_or_empty(failed, "rule");
+            match string_or_empty(failed, "missing_field") {
+                "" => format!("rule {rule} could not be evaluated: a type does not fit, or a function failed"),
+                field => format!("rule {rule} reads the input {field}, which the run does not have"),
+            }
+        }));
         let obligations = self.evidence.get("obligations").and_then(Value::as_array).into_iter().flatten();
         texts.extend(obligations.map(|owed| {
             let is_fulfilled = owed.get("fulfilled_at").is_some_and(|at| !at.is_null());

@@ -87,6 +87,9 @@ async fn releases_runs_and_explains_a_workload_by_commands() {
     assert!(ada.run_ok(&["evidence", "graph", run, "--format", "mermaid"]).contains("-->|\"executed_under\"|"));
     let page = ada.run_ok(&["evidence", "graph", run, "--format", "html"]);
     assert!(page.contains("<svg") && page.contains("sort-policy") && !page.contains("<script"), "{page}");
+    for shown in ["sort-policy v1", ">Models<", "sorter in dev", "tokens "] {
+        assert!(page.contains(shown), "{shown}: {page}");
+    }
     // Every box except the first has an incoming edge; three dashed edges lead to bindings.
     let lines = page.matches("<path").count();
     assert_eq!((page.matches("<rect").count(), page.matches("class=\"dashed\"").count()), (lines + 1, 3), "{page}");

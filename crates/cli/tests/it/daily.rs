@@ -163,3 +163,38 @@ async fn profile_selects_environment_and_workspace() {
     let refused = ada.run(&["run", "sorter", "--input", "text=x"]);
     assert!(refused.code == 1 && refused.err.contains("no_active_release"), "{}", refused.err);
 }
+
+#[tokio::test]
+async fn run_refusals_name_similar_slugs_environments_and_the_next_command() {
+    let app = TestApp::start().await;
+    create_workload(&app).await;
+    app.active_workload("letter-box").await;
+    let ada = Terminal::connected(&app).acting_as("user:ada");
+    let misspelt = ada.run(&["run", "letter-bix", "--env", "dev"]);
+    let expected = "fairway: no workload `letter-bix` is visible to you; did you mean `letter-box`?\n\
+                    next: fairway run letter-box --env dev\n";
+    assert_eq!((misspelt.code, misspelt.err.as_str()), (1, expected));
+    let elsewhere = ada.run(&["run", "letter-box", "--env", "production", "--no-wait"]);
+    assert!(
+        elsewhere.code == 1
+            && elsewhere.err.contains("no release of `letter-box` is active in environment `production`")
+            && elsewhere.err.contains("\n  active in: dev\n")
+            && elsewhere.err.ends_with("next: fairway run letter-box --env dev\n"),
+        "{}",
+        elsewhere.err
+    );
+    let json = ada.run(&["run", "letter-bix", "--env", "dev", "-o", "json"]);
+    let json: Value = serde_json::from_str(json.err.lines().last().unwrap()).unwrap();
+    assert_eq!(json["detail"]["candidates"][0]["name"], "letter-box");
+    assert_eq!(json["detail"]["next_command"], "fairway run letter-box --env dev");
+    // A caller that may not see the workload gets no suggestion, whether the slug is right or nearly right.
+    ada.run_ok(&["role-bindings", "create", "user:bea", "runtime_user", "--workload", "sorter"]);
+    let bea = Terminal::connected(&app).acting_as("user:bea");
+    for slug in ["letter-bix", "letter-box"] {
+        let blind = bea.run(&["run", slug, "--env", "dev"]);
+        let expected = format!("fairway: no workload `{slug}` is visible to you\nnext: fairway workloads list\n");
+        assert_eq!((blind.code, blind.err), (1, expected));
+    }
+    let near = bea.run(&["run", "sortr", "--env", "dev"]);
+    assert!(near.err.contains("did you mean `sorter`?"), "{}", near.err);
+}

@@ -8,15 +8,50 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// The text of the chapters.
-fn chapters() -> String {
-    let read = |name: &str| std::fs::read_to_string(root().join("docs/guide").join(name)).unwrap();
-    ["cli.md", "sync.md"].map(read).concat()
+/// Maximum number of lines of a chapter.
+const MAX_LINES: usize = 150;
+
+/// The chapters in reading order, each with texts that its output contains. Chapters with one shell are listed together.
+const CHAPTERS: [(&[&str], &[&str]); 8] = [
+    (
+        &["first-answer.md"],
+        &["user:ada", "2 tests, 0 failed", "refused with 1", "praise", "too_long", "# policy_decision"],
+    ),
+    (&["content.md"], &["refused with 1", "mail-tone", "in short sentences", "order\n"]),
+    (
+        &["evidence.md"],
+        &["write to [email]", "by rule keep-what-is-said, tell-the-owner", "# evidence_artifacts", "execution.ended"],
+    ),
+    (&["rollout.md"], &["restricted", "failed with 1", "prompt_argument_missing", "release.rolled_back", "completed"]),
+    (&["share-links.md"], &["refused with 1", "/workload-runtime/letterbox?token=fws_", "For Tina", "Hello!"]),
+    (&["waiting.md"], &["sorry", "thanks", "refused with 1"]),
+    (&["documents.md"], &["thirty days of leave a year. [leave", "people-handbook", "failed with 1", "route_refused"]),
+    (
+        &["cli.md", "sync.md"],
+        &[
+            "refused with 1",
+            "user:grace at http",
+            "1 bundles, 3 tests, 0 failed; 2 of 2 rules matched",
+            "+ short-questions: holds, allow (short_question)",
+            "can approve: ",
+            "/workload-runtime/guide-desk?token=fws_",
+            "advice: no rollback",
+            "+ release of letters for dev is drafted",
+            "in sync",
+            "complaint",
+            "flowchart LR",
+            "execution.ended",
+        ],
+    ),
+];
+
+fn read(chapter: &str) -> String {
+    std::fs::read_to_string(root().join("docs/guide").join(chapter)).unwrap()
 }
 
 /// All commands of the chapters in order.
-fn commands() -> String {
-    let text = chapters();
+fn commands(chapters: &[&str]) -> String {
+    let text: String = chapters.iter().map(|chapter| read(chapter)).collect();
     let mut script = String::new();
     let mut inside = false;
     for line in text.lines() {
@@ -40,33 +75,35 @@ async fn guide_commands_succeed() {
     let beside = Path::new(env!("CARGO_BIN_EXE_fairway")).parent().unwrap().to_owned();
     let callers = env::var_os("PATH").unwrap_or_default();
     let path = env::join_paths(std::iter::once(beside).chain(env::split_paths(&callers))).unwrap();
-    let mut shell = Command::new("bash");
-    shell.args(["-euc", &commands()]).current_dir(root()).env("PATH", path).env("HOME", home.home.path());
-    shell.env("XDG_CONFIG_HOME", home.home.path()).env("FAIRWAY", format!("http://{}", app.address()));
-    let output = shell.stdin(Stdio::null()).output().unwrap();
-    let (printed, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{printed}\n{errors}");
-    for words in [
-        "refused with 1",
-        "user:grace at http",
-        "1 bundles, 3 tests, 0 failed; 2 of 2 rules matched",
-        "+ short-questions: holds, allow (short_question)",
-        "can approve: ",
-        "/workload-runtime/guide-desk?token=fws_",
-        "advice: no rollback",
-        "+ release of letters for dev is drafted",
-        "in sync",
-        "complaint",
-        "flowchart LR",
-        "execution.ended",
-    ] {
-        assert!(printed.contains(words), "the chapter shows {words}: {printed}\n{errors}");
+    for (chapters, shown) in CHAPTERS {
+        let mut shell = Command::new("bash");
+        shell.args(["-euc", &commands(chapters)]).current_dir(root()).env("PATH", &path).env("HOME", home.home.path());
+        shell.env("XDG_CONFIG_HOME", home.home.path());
+        shell.env("FAIRWAY_CLI_SERVER", format!("http://{}", app.address()));
+        let output = shell.stdin(Stdio::null()).output().unwrap();
+        let (printed, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{chapters:?}: {printed}\n{errors}");
+        for words in shown {
+            assert!(printed.contains(words), "{chapters:?} shows {words}: {printed}\n{errors}");
+        }
+    }
+}
+
+#[test]
+fn chapters_can_be_pasted_into_a_terminal() {
+    for chapter in CHAPTERS.iter().flat_map(|(chapters, _)| *chapters) {
+        let (text, script) = (read(chapter), commands(&[chapter]));
+        assert!(text.lines().count() <= MAX_LINES, "{chapter} has more than {MAX_LINES} lines");
+        // A failure must not end the reader's terminal, and a function or a program in another language hides commands.
+        for never in ["set -e", "() {", "curl", "python3", "exit "] {
+            assert!(!script.contains(never), "{chapter} contains `{never}`");
+        }
     }
 }
 
 #[test]
 fn guide_mentions_every_command() {
-    let text = chapters();
+    let text: String = CHAPTERS.iter().flat_map(|(chapters, _)| *chapters).map(|chapter| read(chapter)).collect();
     let help = Terminal::offline().run_ok(&["--help"]);
     let commands = help.split("Commands:").nth(1).unwrap().split("Options:").next().unwrap();
     let names: Vec<&str> = commands

@@ -1,6 +1,7 @@
 //! `policy test`: bundles and scenarios of a directory, offline.
 
-use crate::{Terminal, make_directory, path_text};
+use crate::{Terminal, make_directory, path_text, root};
+use fairway_domain::policy::{Obligation, Outcome};
 use serde_json::Value;
 use std::fmt::Write as _;
 
@@ -170,4 +171,50 @@ fn reports_an_invalid_bundle_once() {
     let files = make_directory(&[("rules.yaml", &BUNDLE.replace("slug: b", "slug: c")), ("scenarios.yaml", scenarios)]);
     let output = Terminal::offline().run(&["policy", "test", path_text(files.path())]);
     assert!(output.code == 1 && output.err.contains("scenarios.yaml:1:9: unknown_bundle"), "{}", output.err);
+}
+
+/// The names after a phrase in a message, up to the end of its list.
+fn names_after<'m>(message: &'m str, phrase: &str) -> Vec<&'m str> {
+    let list = message.split(phrase).nth(1).unwrap_or_else(|| panic!("`{phrase}` in {message}"));
+    let list = list.split(" (").next().unwrap_or(list).split(['\n', ';']).next().unwrap_or(list);
+    list.split([',', ' ']).filter(|word| !["", "and", "after", "a", "value"].contains(word)).collect()
+}
+
+#[test]
+fn handbook_examples_pass_and_cover_the_language() {
+    let handbook = std::fs::read_to_string(root().join("docs/policy-handbook.md")).unwrap();
+    let bundles: Vec<(String, &str)> = handbook
+        .split("```yaml\n")
+        .skip(1)
+        .enumerate()
+        .map(|(number, rest)| (format!("b{number}.yaml"), rest.split("```").next().unwrap()))
+        .collect();
+    assert!(bundles.len() >= 4);
+    let files: Vec<(&str, &str)> = bundles.iter().map(|(name, text)| (name.as_str(), *text)).collect();
+    let files = make_directory(&files);
+    let terminal = Terminal::offline();
+    let printed = terminal.run_ok(&["policy", "test", path_text(files.path()), "--require-coverage"]);
+    assert!(printed.contains(" 0 failed"), "{printed}");
+    // The refusals list what exists, so the handbook cannot forget a name.
+    let refusal = |condition: &str| {
+        let text = format!("rules: [{{id: r, condition: '{condition}', outcome: allow, reason_code: r}}]\n");
+        let files = make_directory(&[("b.yaml", &text)]);
+        let refused = terminal.run(&["policy", "test", path_text(files.path())]);
+        assert_eq!(refused.code, 1, "{condition}");
+        refused.out + &refused.err
+    };
+    let mut names: Vec<String> = Vec::new();
+    for (condition, phrase) in [("fetch(1)", "the functions are "), ("users == 1", "the variables are ")] {
+        names.extend(names_after(&refusal(condition), phrase).iter().map(|name| (*name).to_owned()));
+    }
+    for record in ["actor", "workload", "release"] {
+        let refused = refusal(&format!("{record}.nothing == 1"));
+        names.extend(names_after(&refused, "the fields are ").iter().map(|field| format!("{record}.{field}")));
+    }
+    names.extend(Obligation::ALL.iter().map(|obligation| obligation.as_str().to_owned()));
+    names.extend(Outcome::ALL.iter().map(|outcome| outcome.as_str().to_owned()));
+    assert!(names.len() > 45, "{names:?}");
+    for name in names {
+        assert!(handbook.contains(&name), "the handbook does not mention `{name}`");
+    }
 }

@@ -103,6 +103,7 @@ fn converts_policy_decisions_to_responses() {
         reason_code: "why".to_owned(),
         obligations: vec![Obligation::NotifyOwner],
         matched_rules: Vec::new(),
+        failed_rules: Vec::new(),
     };
     use crate::policy::{Outcome, PolicyDecision};
     let answer = HookResponse::from_policy(decision(Outcome::AllowWithObligations));

@@ -3,9 +3,11 @@
 //! The interpreter has no step budget, so all potentially costly constructs are refused here: long sources, deep or
 //! wide expressions, nested loops, and unknown names.
 
+mod refusal;
+
 use super::{
     cost::{self, DataSize},
-    pattern::{MAX_PATTERN, MAX_PATTERNS, Patterns},
+    pattern::Patterns,
     variables,
 };
 use cel::{
@@ -16,6 +18,9 @@ use cel::{
         pratt_parser::{Lexer, TokenKind},
     },
 };
+
+pub(super) use refusal::ConditionRefusal;
+use refusal::UnknownName;
 
 /// The maximum source length, in bytes.
 pub(super) const MAX_SOURCE_BYTES: usize = 4 << 10;
@@ -93,62 +98,6 @@ impl Condition {
             Self::Expression(expression) => {
                 expression.references().variables().into_iter().map(str::to_owned).collect()
             }
-        }
-    }
-}
-
-/// The reason a condition is refused. Lines and columns start at 1.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum ConditionRefusal {
-    SourceTooLong,
-    Syntax { line: usize, column: usize },
-    TooDeep,
-    TooManyNodes,
-    NestedMacros,
-    TooCostly,
-    UnknownVariable { line: usize, column: usize },
-    UnknownField { line: usize, column: usize },
-    UnknownFunction { line: usize, column: usize },
-    Pattern,
-    NotBoolean,
-    Unsupported,
-}
-
-impl ConditionRefusal {
-    pub(super) const fn code(self) -> &'static str {
-        match self {
-            Self::SourceTooLong => "policy_source_too_long",
-            Self::Syntax { .. } => "policy_syntax",
-            Self::TooDeep => "policy_too_deep",
-            Self::TooManyNodes => "policy_too_many_nodes",
-            Self::NestedMacros => "policy_nested_macros",
-            Self::TooCostly => "policy_too_costly",
-            Self::UnknownVariable { .. } => "policy_unknown_variable",
-            Self::UnknownField { .. } => "policy_unknown_field",
-            Self::UnknownFunction { .. } => "policy_unknown_function",
-            Self::Pattern => "policy_pattern",
-            Self::NotBoolean => "policy_not_boolean",
-            Self::Unsupported => "policy_unsupported",
-        }
-    }
-
-    pub(super) fn message(self) -> String {
-        match self {
-            Self::SourceTooLong => format!("a condition has at most {MAX_SOURCE_BYTES} bytes"),
-            Self::Syntax { line, column } => format!("the condition is not valid CEL at line {line}, column {column}"),
-            Self::TooDeep => format!("a condition is at most {MAX_DEPTH} levels deep"),
-            Self::TooManyNodes => format!("a condition has at most {MAX_NODES} nodes"),
-            Self::NestedMacros => "a macro can be nested inside one other macro at most".to_owned(),
-            Self::TooCostly => "evaluating the condition would take too many steps".to_owned(),
-            Self::UnknownVariable { line, column } => format!("unknown variable at line {line}, column {column}"),
-            Self::UnknownField { line, column } => format!("unknown field at line {line}, column {column}"),
-            Self::UnknownFunction { line, column } => format!("unknown function at line {line}, column {column}"),
-            Self::Pattern => format!(
-                "`matches` takes a literal regular expression of at most {MAX_PATTERN} bytes that uses no look-around, \
-                 no back references and little memory; a bundle has at most {MAX_PATTERNS}"
-            ),
-            Self::NotBoolean => "a condition is true or false, and this one can be neither".to_owned(),
-            Self::Unsupported => "the condition uses a construct that is not supported".to_owned(),
         }
     }
 }
@@ -347,9 +296,10 @@ impl<'e> ExpressionWalk<'e> {
             Expr::Literal(_) => Ok(()),
             Expr::Ident(name) => self.variable(name),
             Expr::Select(select) => {
-                if self.fields_of(&select.operand).is_some_and(|fields| !fields.contains(&select.field.as_str())) {
-                    let (line, column) = position(self.source, &select.field);
-                    return Err(ConditionRefusal::UnknownField { line, column });
+                let fields = self.fields_of(&select.operand).filter(|fields| !fields.contains(&select.field.as_str()));
+                if let Some(fields) = fields {
+                    let name = UnknownName::find(self.source, &select.field);
+                    return Err(ConditionRefusal::UnknownField(name, fields));
                 }
                 self.operand(&select.operand, depth, macros)
             }
@@ -398,12 +348,12 @@ impl<'e> ExpressionWalk<'e> {
         if name.starts_with('@') || self.macro_variables.contains(&name) {
             return Ok(());
         }
-        let (line, column) = position(self.source, name);
         if !variables::is_root(name) {
-            return Err(ConditionRefusal::UnknownVariable { line, column });
+            return Err(ConditionRefusal::UnknownVariable(UnknownName::find(self.source, name)));
         }
         if variables::is_record(name) {
-            return Err(ConditionRefusal::UnknownField { line, column });
+            let fields = variables::fields(name).unwrap_or_default();
+            return Err(ConditionRefusal::UnknownField(UnknownName::find(self.source, name), fields));
         }
         Ok(())
     }
@@ -442,8 +392,7 @@ impl<'e> ExpressionWalk<'e> {
             let is_known = matches!(&key.expr, Expr::Literal(literal)
                 if fields.iter().any(|field| *literal == LiteralValue::String((*field).into())));
             if !is_known {
-                let (line, column) = position(self.source, name);
-                return Err(ConditionRefusal::UnknownField { line, column });
+                return Err(ConditionRefusal::UnknownField(UnknownName::find(self.source, name), fields));
             }
         }
         self.operand(whole, depth, macros)?;
@@ -467,7 +416,6 @@ impl<'e> ExpressionWalk<'e> {
         if is_known {
             return Ok(());
         }
-        let (line, column) = position(self.source, name);
-        Err(ConditionRefusal::UnknownFunction { line, column })
+        Err(ConditionRefusal::UnknownFunction(UnknownName::find(self.source, name)))
     }
 }

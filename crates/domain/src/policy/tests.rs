@@ -82,6 +82,7 @@ fn combines_decisions_to_the_strictest() {
         reason_code: reason.to_owned(),
         obligations: obligations.to_vec(),
         matched_rules: vec![reason.to_owned()],
+        failed_rules: Vec::new(),
     };
     let allow = decision(Outcome::Allow, "a", &[]);
     let review = decision(Outcome::AllowWithObligations, "b", &[Obligation::HumanReview]);
@@ -167,7 +168,10 @@ fn refuses_unknown_names_with_position() {
     }
     let problems = compile(json!([rule("r", "lane == 'x'\n  && actor.name == 'y'", "allow")])).unwrap_err();
     assert_eq!(problems[0].pointer, "/rules/0/condition");
-    assert_eq!(problems[0].message, "unknown field at line 2, column 12");
+    assert_eq!(
+        problems[0].message,
+        "unknown field `name` at line 2, column 12; the fields are ref, type, groups, roles"
+    );
 }
 
 #[test]
@@ -339,4 +343,51 @@ proptest! {
             let _ = decide(rules, json!({"a": [1, "b", {"c": null}]}));
         }
     }
+}
+
+#[test]
+fn decision_names_failed_rules_and_absent_fields() {
+    let rule = |id: &str, condition: &str, outcome: &str| json!({ "id": id, "condition": condition, "outcome": outcome, "reason_code": id });
+    let failed =
+        |rule: &str, field: Option<&str>| FailedRule { rule: rule.to_owned(), missing_field: field.map(str::to_owned) };
+    let rules = json!([
+        rule("absent", "inputs.ticket == 'x'", "allow"),
+        rule("typed", "inputs.text < 3", "allow"),
+        rule("dynamic", "inputs.map[inputs.key] == 1", "allow"),
+        rule("guarded", "has(inputs.ticket) && inputs.ticket == 'x'", "allow"),
+    ]);
+    let inputs = json!({ "text": "t", "map": {}, "key": "secret of the caller" });
+    let decision = decide(rules.clone(), inputs.clone());
+    assert_eq!((decision.outcome, decision.reason_code.as_str()), (Outcome::Deny, EVALUATION_ERROR));
+    let expected = [failed("absent", Some("ticket")), failed("typed", None), failed("dynamic", None)];
+    assert_eq!(decision.failed_rules, expected, "values of the caller are no names");
+    // A rule that denies explains the decision itself.
+    let mut with_denial = rules.as_array().unwrap().clone();
+    with_denial.push(rule("no", "true", "deny"));
+    assert!(decide(Value::Array(with_denial), inputs).failed_rules.is_empty());
+    let many: Vec<Value> = (0..50).map(|number| rule(&format!("r{number}"), "inputs.x == 1", "allow")).collect();
+    assert_eq!(decide(Value::Array(many), json!({})).failed_rules.len(), MAX_FAILED_RULES);
+}
+
+#[test]
+fn refusals_name_what_is_unknown_and_what_exists() {
+    for (condition, expected) in [
+        (
+            "user.ref == 'x'",
+            "unknown variable `user` at line 1, column 1; the variables are actor, workload, release, inputs, \
+             environment, lane and now",
+        ),
+        ("actor.name == 'x'", "unknown field `name` at line 1, column 7; the fields are ref, type, groups, roles"),
+        ("environment.name == 'x'", "unknown field `name` at line 1, column 13: this value has no fields"),
+    ] {
+        let bundle =
+            json!({ "rules": [{ "id": "r", "condition": condition, "outcome": "allow", "reason_code": "x" }] });
+        let problems = CompiledPolicy::compile(&bundle).unwrap_err();
+        assert_eq!(problems[0].message, expected, "{condition}");
+    }
+    let bundle = |condition: String| json!({ "rules": [{ "id": "r", "condition": condition, "outcome": "allow", "reason_code": "x" }] });
+    let unknown = CompiledPolicy::compile(&bundle("fetch('x')".to_owned())).unwrap_err().remove(0).message;
+    assert!(unknown.starts_with("unknown function `fetch`") && unknown.contains("startsWith"), "{unknown}");
+    let long = CompiledPolicy::compile(&bundle("x".repeat(3000) + " == 1")).unwrap_err().remove(0).message;
+    assert!(long.len() < 300, "a name is shortened: {long}");
 }

@@ -23,6 +23,9 @@ const ACTOR: [&str; 4] = ["ref", "type", "groups", "roles"];
 const WORKLOAD: [&str; 3] = ["slug", "owner_ref", "workload_id"];
 const RELEASE: [&str; 3] = ["release_id", "state", "environment"];
 
+/// The root variables, for messages.
+pub(super) const ROOTS: &str = "actor, workload, release, inputs, environment, lane and now";
+
 /// Whether the name is a root variable.
 pub(super) fn is_root(name: &str) -> bool {
     is_record(name) || matches!(name, "inputs" | "environment" | "lane" | "now")
@@ -98,12 +101,7 @@ impl Evaluation {
         if self.is_exhausted { 0 } else { self.steps_left }
     }
 
-    /// Whether the expression holds; `None` when it fails, is not boolean, or exceeds the remaining steps.
-    pub(super) fn evaluate(&mut self, expression: &IdedExpr) -> Option<bool> {
-        self.try_evaluate(expression).ok()
-    }
-
-    /// Like [`Self::evaluate`], with the reason of a failure.
+    /// Whether the expression holds.
     ///
     /// # Errors
     /// When the expression fails, is not boolean, or exceeds the remaining steps.

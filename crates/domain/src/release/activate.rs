@@ -3,6 +3,7 @@
 use super::{
     BindingsDigest, Release, ReleaseRefusal, State,
     lane::{Deployment, DeploymentChange, DeploymentChangeRecord, Lane, LaneMove, MoveReason, Soak},
+    policy_input::{self, UndeclaredInput},
     provider_account::{self, RouteAccount},
     review::ApprovalRule,
     tool::{self, ToolStatus},
@@ -58,6 +59,8 @@ pub enum FlowStatus {
         unsupported_steps: Vec<String>,
         /// The tool choices of its agents.
         agent_tools: Vec<ToolChoice>,
+        /// The inputs that its trigger declares.
+        declared_inputs: Vec<String>,
     },
 }
 
@@ -74,6 +77,8 @@ pub struct ActivationReport {
     pub tools: Vec<ToolStatus>,
     /// Obligations that the bound policy can impose and this server cannot fulfil.
     pub unsupported_obligations: Vec<String>,
+    /// Inputs that rules of the bound policy require and no run has. They block nothing.
+    pub undeclared_inputs: Vec<UndeclaredInput>,
     /// Features of the bound memory that this server does not support, as text for people.
     pub unsupported_memory: Vec<String>,
     /// Features of bound guardrails and hooks that this server does not support. They block activation in every
@@ -99,6 +104,7 @@ impl ActivationReport {
             flow: FlowStatus::Absent,
             tools: Vec::new(),
             unsupported_obligations: Vec::new(),
+            undeclared_inputs: Vec::new(),
             unsupported_memory: Vec::new(),
             unsupported_controls: Vec::new(),
             unenforced_controls: Vec::new(),
@@ -262,6 +268,7 @@ impl Release {
                 referenced_roles: refers_to,
                 unsupported_steps: unavailable,
                 agent_tools: agents,
+                declared_inputs: _,
             } => {
                 for role in refers_to.iter().filter(|role| self.bound_asset(**role).is_none()) {
                     let message = format!("the flow references the role `{}`, which is not bound", role.as_str());
@@ -303,6 +310,7 @@ impl Release {
             warnings.push(unmet("model_policy", "no_compliant_route", message));
         }
         warnings.extend(provider_account::account_warnings(&report.route_accounts));
+        warnings.extend(policy_input::undeclared_warnings(&report.undeclared_inputs));
         // In production they block activation.
         if !self.is_for_production() {
             let named = report.unenforced_controls.iter().take(MAX_LISTED_CONTROLS);

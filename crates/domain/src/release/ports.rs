@@ -2,7 +2,7 @@
 
 use super::{
     Release, StateName,
-    lane::{Deployment, DeploymentChange, LaneHistoryEntry},
+    lane::{Deployment, DeploymentChange, Lane, LaneHistoryEntry},
     recommendation::EndedRuns,
     review::{Approval, ReviewedRelease},
     rollback::ReleaseEvidenceDocument,
@@ -148,6 +148,14 @@ pub trait DeploymentStore: Send + Sync {
         workload: WorkloadId,
         environment: &Slug,
     ) -> Result<Option<Deployment>, StoreError>;
+    /// The environments where the lane or a more general one has an active release, in the order of their names.
+    async fn environments_serving(
+        &self,
+        scope: TenantScope,
+        workload: WorkloadId,
+        lane: Lane,
+        limit: u32,
+    ) -> Result<Vec<Slug>, StoreError>;
     /// The lane history of a workload in an environment, newest first: the newest `limit` entries of each lane.
     async fn lane_history(
         &self,

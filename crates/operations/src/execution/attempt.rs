@@ -13,7 +13,13 @@ use super::{
     start::{Executions, RunContext},
     submit::{Submission, SubmitOutcome},
 };
-use crate::{Failure, blocking::busy, failure::RunRefusal};
+use crate::{
+    Failure,
+    access::{Operation, authorize},
+    blocking::busy,
+    failure::RunRefusal,
+    workload::position_of,
+};
 use fairway_domain::{
     access::ActorRef,
     execution::{Acceptance, Admission, DelegatedAccess, Execution, Payload, RunRef, dispatch::RequestContext},
@@ -32,6 +38,9 @@ use std::{
     time::Duration,
 };
 use uuid::Uuid;
+
+/// Maximum number of environments that a refusal names.
+const MAX_LISTED_ENVIRONMENTS: u32 = 20;
 
 /// One attempt to start a run, decided on one state.
 #[derive(Clone, Copy)]
@@ -63,7 +72,9 @@ impl From<Failure> for NotStarted {
 impl From<RunDecisionRefusal> for NotStarted {
     fn from(refusal: RunDecisionRefusal) -> Self {
         match refusal {
-            RunDecisionRefusal::NoActiveRelease => Self::RefusedUnlessReplayed(RunRefusal::NoActiveRelease.into()),
+            RunDecisionRefusal::NoActiveRelease => {
+                Self::RefusedUnlessReplayed(RunRefusal::NoActiveRelease { active_environments: None }.into())
+            }
             RunDecisionRefusal::NothingToRun => Self::Refused(RunRefusal::NothingToRun.into()),
             RunDecisionRefusal::Stale => Self::Stale,
             RunDecisionRefusal::Failed(failure) => Self::Refused(failure),
@@ -108,7 +119,12 @@ impl Executions {
             inputs: &inputs,
             has_steps: request.payload.has_steps(),
         });
-        let run_decision = run_decision.await?;
+        let run_decision = match run_decision.await {
+            Err(RunDecisionRefusal::NoActiveRelease) => {
+                return Err(self.no_active_release(attempt, requested_lane).await);
+            }
+            run_decision => run_decision?,
+        };
         let sent =
             Payload { body: Value::Object(Map::clone(&inputs)).to_string().into(), salt: self.context.ids.salt() };
         let input_digest = sent.digest();
@@ -154,6 +170,26 @@ impl Executions {
         let execution = self.await_outcome(attempt, submission.submit().await?).await?;
         let is_queued_only = request.wait == WaitMode::Queued;
         Ok(ExecuteResult { execution, replayed: false, result_token, is_queued_only })
+    }
+
+    /// The refusal of a run without an active release. A caller that may view the releases of the workload gets the
+    /// environments that would serve it. The read takes place on fresh state only, because cached state is retried.
+    async fn no_active_release(&self, attempt: Attempt<'_>, lane: Lane) -> NotStarted {
+        let Attempt { state: RunContext { caller, entry, is_fresh, .. }, request, scope, .. } = attempt;
+        let place = position_of(caller, &entry.workload);
+        let is_allowed =
+            request.link.is_none() && authorize::authorize(caller, Operation::ReadActiveRelease, &place).is_ok();
+        let active_environments = if *is_fresh && is_allowed {
+            let limit = MAX_LISTED_ENVIRONMENTS;
+            let found = self.deployment_store.environments_serving(scope, entry.workload.workload_id, lane, limit);
+            match found.await {
+                Ok(found) => Some(found),
+                Err(error) => return NotStarted::Refused(error.into()),
+            }
+        } else {
+            None
+        };
+        NotStarted::RefusedUnlessReplayed(RunRefusal::NoActiveRelease { active_environments }.into())
     }
 
     /// Checks that the caller may start a run of the workload now. Returns the lane that the run requests.

@@ -30,6 +30,7 @@ use fairway_domain::{
     },
     id::RequestId,
     idempotency::{IdempotencyStore, RequestKey},
+    release::ports::DeploymentStore,
     share_link::{ShareLinkStore, ShareTokenRefusal},
     tenant::TenantScope,
     workload::interface::AccessMode,
@@ -59,6 +60,7 @@ pub struct Executions {
     pub(crate) scripts: Arc<ScriptSlots>,
     pub(crate) settings: Arc<Settings>,
     pub(crate) run_store: Arc<dyn RunStore>,
+    pub(crate) deployment_store: Arc<dyn DeploymentStore>,
     pub(crate) key_store: Arc<dyn IdempotencyStore>,
     pub(crate) principal_binding_store: Arc<dyn PrincipalBindingStore>,
     pub(crate) share_link_store: Arc<dyn ShareLinkStore>,
@@ -89,6 +91,7 @@ impl Executions {
             scripts: Arc::clone(&shared.scripts),
             settings: Arc::clone(&shared.settings),
             run_store: Arc::clone(&stores.runs),
+            deployment_store: Arc::clone(&stores.deployments),
             key_store: Arc::clone(&stores.idempotency),
             principal_binding_store: Arc::clone(&stores.principal_bindings),
             share_link_store: Arc::clone(&stores.share_links),
@@ -226,7 +229,7 @@ const fn may_be_stale(failure: &Failure) -> bool {
             | Failure::Run(
                 RunRefusal::Suspended
                     | RunRefusal::Retired
-                    | RunRefusal::NoActiveRelease
+                    | RunRefusal::NoActiveRelease { .. }
                     | RunRefusal::NothingToRun
                     | RunRefusal::LanguageNotAllowed
                     | RunRefusal::SandboxUnavailable

@@ -476,6 +476,7 @@ fn combined_decision(decisions: &[RecordedDecision]) -> Option<PolicyDecision> {
         reason_code: recorded.reason_code.clone(),
         obligations: recorded.obligations.iter().filter_map(|name| Obligation::parse(name)).collect(),
         matched_rules: recorded.rules.clone(),
+        failed_rules: recorded.failed_rules.clone(),
     };
     decisions.iter().map(read).reduce(policy::strictest)
 }

@@ -17,6 +17,7 @@ use fairway_domain::{
     release::{
         Binding, Release,
         activate::{ActivationReport, FlowStatus, RouteStatus, UnenforcedControl},
+        policy_input::{UndeclaredInput, undeclared_inputs},
         provider_account::RouteAccount,
         review::ApprovalRule,
         tool::ToolStatus,
@@ -24,7 +25,10 @@ use fairway_domain::{
     },
     slug::Slug,
     tenant::TenantScope,
-    workload::Status,
+    workload::{
+        Status,
+        interface::{InputField, InterfaceConfig},
+    },
 };
 use serde_json::Value;
 use std::{collections::BTreeSet, sync::Arc};
@@ -81,6 +85,7 @@ impl Releases {
             flow: FlowStatus::Absent,
             tools: Vec::new(),
             unsupported_obligations: Vec::new(),
+            undeclared_inputs: Vec::new(),
             unsupported_memory: Vec::new(),
             unsupported_controls: Vec::new(),
             unenforced_controls,
@@ -97,6 +102,9 @@ impl Releases {
         if let (None, Some(binding)) = (report.primary_route, model_config) {
             // Runs are then routed by the model configuration.
             report.primary_route = Some(self.route_status(scope, binding).await?);
+        }
+        if depth != CheckScope::Decisive {
+            report.undeclared_inputs = self.undeclared_inputs(scope, release, &report.flow).await?;
         }
         if release.bindings.iter().filter(|binding| binding.role == AssetKind::Memory).count() > 1 {
             report.unsupported_memory.push("more than one `memory` is bound".to_owned());
@@ -124,8 +132,10 @@ impl Releases {
             }
             AssetKind::PolicyBundle => {
                 let summary = self.content_summary(scope, binding).await?;
-                let ContentSummary::Obligations(names) = &*summary else { return Err(ROLE_MISMATCH) };
-                report.unsupported_obligations.clone_from(names);
+                let ContentSummary::Policy { unsupported_obligations, .. } = &*summary else {
+                    return Err(ROLE_MISMATCH);
+                };
+                report.unsupported_obligations.clone_from(unsupported_obligations);
             }
             AssetKind::Memory => {
                 let summary = self.content_summary(scope, binding).await?;
@@ -170,6 +180,31 @@ impl Releases {
             | AssetKind::WorkloadHarness => {}
         }
         Ok(())
+    }
+
+    /// The inputs that rules of the bound policy require, and that neither the interface of the workload nor the trigger
+    /// of the flow declares.
+    async fn undeclared_inputs(
+        &self,
+        scope: TenantScope,
+        release: &Release,
+        flow: &FlowStatus,
+    ) -> Result<Vec<UndeclaredInput>, Failure> {
+        let bound = release.bindings.iter().find(|binding| binding.role == AssetKind::PolicyBundle);
+        let Some(binding) = bound else { return Ok(Vec::new()) };
+        let summary = self.content_summary(scope, binding).await?;
+        let ContentSummary::Policy { required_inputs, .. } = &*summary else { return Err(ROLE_MISMATCH) };
+        if required_inputs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let workload = self.workloads.workload_of(scope, release.workload_id).await?;
+        let fields = workload.interface_config.as_ref().map(InterfaceConfig::input_fields).unwrap_or_default();
+        let interface: Vec<&str> = fields.iter().map(InputField::name).collect();
+        let trigger = match flow {
+            FlowStatus::Valid { declared_inputs, .. } => declared_inputs.as_slice(),
+            FlowStatus::Absent | FlowStatus::Invalid => &[],
+        };
+        Ok(undeclared_inputs(required_inputs, &interface, trigger))
     }
 
     /// Whether the workload of a release is retired.
@@ -327,8 +362,13 @@ pub(crate) enum ContentSummary {
         /// Every approved route with its account.
         approved: Vec<(String, String)>,
     },
-    /// Obligations that a policy may impose and this server cannot fulfil.
-    Obligations(Vec<String>),
+    /// A policy.
+    Policy {
+        /// Obligations that it may impose and this server cannot fulfil.
+        unsupported_obligations: Vec<String>,
+        /// The inputs that each rule requires.
+        required_inputs: Vec<(String, Vec<String>)>,
+    },
     /// A tool with its backend.
     Tool { name: String, backend: ToolBackend },
     /// JSON pointers to parts of guardrails or a hook that this server cannot enforce.
@@ -364,19 +404,23 @@ impl ContentSummary {
                 unsupported_steps: unavailable,
                 agent_tools: agents,
                 referenced_roles: refers_to,
+                declared_inputs,
                 ..
             }) => {
                 let agents = agents.iter().map(|tools| match tools {
                     ToolChoice::All => size_of::<ToolChoice>(),
                     ToolChoice::Named(names) => size_of::<ToolChoice>() + texts(names),
                 });
-                texts(unavailable) + agents.sum::<usize>() + refers_to.len()
+                texts(unavailable) + texts(declared_inputs) + agents.sum::<usize>() + refers_to.len()
             }
             Self::Routes { approved_primary, approved } => {
                 let accounts = approved.iter().map(|(route, account)| route.len() + account.len() + 2 * TEXT_OVERHEAD);
                 approved_primary.as_ref().map_or(0, String::len) + accounts.sum::<usize>()
             }
-            Self::Obligations(names) => texts(names),
+            Self::Policy { unsupported_obligations, required_inputs } => {
+                let of_rule = |(rule, inputs): &(String, Vec<String>)| rule.len() + TEXT_OVERHEAD + texts(inputs);
+                texts(unsupported_obligations) + required_inputs.iter().map(of_rule).sum::<usize>()
+            }
             Self::Controls(pointers) => texts(pointers),
             Self::Tool { name, .. } => name.len(),
             Self::Memory(pointers) => size_of_val(pointers.as_slice()),
@@ -389,7 +433,7 @@ impl ContentSummary {
         Ok(match kind {
             AssetKind::OrchestrationFlow => Self::Flow(flow_status(content)),
             AssetKind::ModelPolicy | AssetKind::ModelConfig => approved_routes(kind, content),
-            AssetKind::PolicyBundle => Self::Obligations(unfulfilled_obligations(content)?),
+            AssetKind::PolicyBundle => summarize_policy(content)?,
             AssetKind::GuardrailConfig => {
                 Self::Controls(guardrail::unsupported_parts(content).map_err(|_| UNREADABLE)?)
             }
@@ -418,6 +462,7 @@ fn flow_status(content: &Value) -> FlowStatus {
         referenced_roles: flow.release_roles().into_iter().collect(),
         unsupported_steps: unavailable_steps(&flow),
         agent_tools: flow.agent_tool_choices().cloned().collect(),
+        declared_inputs: flow.trigger().inputs.keys().cloned().collect(),
     }
 }
 
@@ -441,7 +486,7 @@ fn approved_routes(kind: AssetKind, content: &Value) -> ContentSummary {
     ContentSummary::Routes { approved_primary: primary.is_approved().then_some(primary.route_id), approved }
 }
 
-fn unfulfilled_obligations(content: &Value) -> Result<Vec<String>, Failure> {
+fn summarize_policy(content: &Value) -> Result<ContentSummary, Failure> {
     let Ok(CheckedContent::PolicyBundle(policy)) = content::read(AssetKind::PolicyBundle, content) else {
         return Err(Failure::Inconsistent("a stored policy bundle that does not compile"));
     };
@@ -452,5 +497,6 @@ fn unfulfilled_obligations(content: &Value) -> Result<Vec<String>, Failure> {
         .collect();
     names.sort_unstable();
     names.dedup();
-    Ok(names)
+    let required = policy.required_inputs().map(|(rule, inputs)| (rule.to_owned(), inputs.into_iter().collect()));
+    Ok(ContentSummary::Policy { unsupported_obligations: names, required_inputs: required.collect() })
 }

@@ -1,7 +1,10 @@
 //! The input of the statements that end runs.
 
 use super::PendingFinish;
-use crate::guarded::{FactColumns, Input};
+use crate::{
+    execution::decision_rules,
+    guarded::{FactColumns, Input},
+};
 use fairway_domain::{
     evidence::{EvidenceArtifact, RecordedDecision, lineage::LineageItem, lineage::UntrustedReason},
     execution::{FinishRecord, Payload, RunError, StepRecord, progress::ProgressRecord},
@@ -153,7 +156,7 @@ pub(super) fn with_rare_parts<'v>(
 
 fn with_decisions<'v>(input: Input<'v>, decisions: &[(Uuid, &'v RecordedDecision)]) -> Input<'v> {
     let taken = || decisions.iter().map(|(_, decision)| *decision);
-    let lists = |decision: &RecordedDecision| json!({ "obligations": decision.obligations, "rules": decision.rules });
+    let lists = |decision: &RecordedDecision| json!({ "obligations": decision.obligations, "rules": decision_rules::encode(decision) });
     input
         .with_rows("decision")
         .with_all("execution_id", ids(decisions))

@@ -66,6 +66,12 @@ pub struct InputField {
 const TEXT_OVERHEAD: usize = size_of::<String>() + 16;
 
 impl InputField {
+    /// The name of the input.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// An estimate of the field's memory, in bytes.
     pub(super) fn heap_bytes(&self) -> usize {
         let texts = self.options.as_deref().unwrap_or_default().iter().map(String::len);

@@ -63,6 +63,7 @@ pub(crate) fn decide(
         flow: FlowStatus::Absent,
         tools: Vec::new(),
         unsupported_obligations: Vec::new(),
+        undeclared_inputs: Vec::new(),
         unsupported_memory: Vec::new(),
         unsupported_controls: Vec::new(),
         unenforced_controls: Vec::new(),

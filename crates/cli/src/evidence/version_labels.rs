@@ -1,0 +1,43 @@
+//! The labels of the versions that a run used, such as `v2`. Evidence names versions by identifier only.
+
+use crate::{
+    asset,
+    failure::Failure,
+    server::{Server, string_or_empty},
+};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Labels by version identifier.
+pub(super) type VersionLabels = BTreeMap<String, String>;
+
+/// Maximum number of versions that are looked up, each by one request.
+const MAX_LOOKUPS: usize = 100;
+
+/// Reads the labels of the bound and referenced versions of flat evidence. A version that the caller cannot see has no
+/// label.
+pub(super) fn read(server: &Server, flat: &Value) -> Result<VersionLabels, Failure> {
+    let named = ["bindings", "references"].into_iter().filter_map(|list| flat.get(list)?.as_array()).flatten();
+    let mut wanted: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for version in named.take(MAX_LOOKUPS) {
+        let id = string_or_empty(version, "asset_version_id");
+        wanted.entry(string_or_empty(version, "asset_slug")).or_default().push(id);
+    }
+    let mut labels = VersionLabels::new();
+    for (slug, ids) in wanted {
+        let asset = match asset::find_asset(server, slug) {
+            Err(Failure::Refused(refusal)) if matches!(refusal.status, 403 | 404) => continue,
+            // The caller's workspace does not show the asset, or the caller has no workspace.
+            Err(Failure::Unknown { .. } | Failure::Usage(_)) => continue,
+            asset => asset?,
+        };
+        let asset = string_or_empty(&asset, "asset_id");
+        for id in ids {
+            let query = [("workspace_id", server.workspace_id()?)];
+            if let Some(version) = server.find(&["assets", asset, "versions", id], &query)? {
+                labels.insert(id.to_owned(), string_or_empty(&version, "version_label").to_owned());
+            }
+        }
+    }
+    Ok(labels)
+}

@@ -1,0 +1,114 @@
+//! Explains refusals of runs: slugs similar to a misspelt one, environments with an active release, and the command to
+//! try next. Everything comes from lists that the caller may read, so nothing reveals a hidden workload.
+
+use crate::{
+    failure::{Candidate, Failure},
+    reference::similar_names,
+    server::{Server, string_or_empty},
+    text::{sanitize, shorten},
+};
+use serde_json::Value;
+
+/// Maximum number of workloads that a misspelt slug is compared with.
+const MAX_COMPARED: usize = 2000;
+
+/// Adds what the caller can do about a refusal of a run.
+pub(super) fn explain(server: &Server, slug: &str, environment: &str, failure: Failure) -> Failure {
+    if failure.is_refusal("not_found") {
+        return unknown_workload(server, slug, environment, failure);
+    }
+    if failure.is_refusal("no_active_release") {
+        return no_active_release(slug, environment, failure);
+    }
+    failure
+}
+
+/// The failure for a slug that no visible workload has. If a visible workload has it, something else is missing.
+fn unknown_workload(server: &Server, slug: &str, environment: &str, failure: Failure) -> Failure {
+    let known = visible_slugs(server);
+    if known.iter().any(|known| known == slug) {
+        return failure;
+    }
+    let similar = similar_names(slug, known.iter().map(String::as_str));
+    let next = similar.first().map_or_else(
+        || "fairway workloads list".to_owned(),
+        |slug| format!("fairway run {} --env {}", sanitize(slug), shown(environment)),
+    );
+    let candidates = similar.into_iter().map(Candidate::named).collect();
+    let message = format!("no workload `{}` is visible to you", shown(slug));
+    Failure::Unknown { message, candidates }.with_next(next)
+}
+
+/// The slugs of the workloads that the caller may list: those of its workspace, and those with a runtime interface.
+/// A list that is refused counts as empty.
+fn visible_slugs(server: &Server) -> Vec<String> {
+    let of_workspace = server
+        .workspace_id()
+        .and_then(|workspace| server.list_first(&["workloads"], &[("workspace_id", workspace)], MAX_COMPARED));
+    let runnable = server.list_first(&["workloads", "runtime-enabled"], &[], MAX_COMPARED);
+    let listed = [of_workspace, runnable].into_iter().flat_map(Result::unwrap_or_default);
+    let mut slugs: Vec<String> = listed.map(|workload| string_or_empty(&workload, "slug").to_owned()).collect();
+    slugs.sort_unstable();
+    slugs.dedup();
+    slugs
+}
+
+/// The failure for an environment without an active release. The server names the environments that have one to callers
+/// that may view releases.
+fn no_active_release(slug: &str, environment: &str, failure: Failure) -> Failure {
+    let Failure::Refused(mut refusal) = failure else { return failure };
+    let (slug, wanted) = (shown(slug), shown(environment));
+    refusal.message = format!("no release of `{slug}` is active in environment `{wanted}`");
+    let active: Option<Vec<&str>> = refusal
+        .detail
+        .get("active_environments")
+        .and_then(Value::as_array)
+        .map(|names| names.iter().filter_map(Value::as_str).collect());
+    let next = active.map(|active| {
+        let similar = similar_names(environment, active.iter().copied());
+        match similar.first().or_else(|| active.first()) {
+            Some(environment) => format!("fairway run {slug} --env {}", sanitize(environment)),
+            None => format!("fairway releases list --workload {slug}"),
+        }
+    });
+    let refused = Failure::Refused(refusal);
+    match next {
+        Some(next) => refused.with_next(next),
+        None => refused,
+    }
+}
+
+/// A name that the caller gave, for a message.
+fn shown(name: &str) -> String {
+    shorten(&sanitize(name)).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::Refusal;
+    use serde_json::json;
+
+    fn refused(detail: &Value) -> Failure {
+        let body = json!({ "detail": detail, "request_id": "r" });
+        no_active_release("letters", "produktion", Failure::Refused(Box::new(Refusal::from_body(409, &body))))
+    }
+
+    #[test]
+    fn names_environments_with_an_active_release_and_the_next_command() {
+        let detail = |environments: Value| json!({ "error": "no_active_release", "message": "m", "active_environments": environments });
+        let several = refused(&detail(json!(["dev", "production"])));
+        assert_eq!(
+            several.to_string(),
+            "no_active_release: no release of `letters` is active in environment `produktion` (request r)\n  \
+             active in: dev, production\nnext: fairway run letters --env production"
+        );
+        let json = several.to_json();
+        assert_eq!(json["detail"]["next_command"], "fairway run letters --env production");
+        assert_eq!((&json["detail"]["error"], &json["exit_code"]), (&json!("no_active_release"), &json!(1)));
+        let none = refused(&detail(json!([]))).to_string();
+        assert!(none.ends_with("active in: no environment\nnext: fairway releases list --workload letters"), "{none}");
+        let unknown = refused(&json!({ "error": "no_active_release", "message": "m" })).to_string();
+        assert!(!unknown.contains("next:") && !unknown.contains("active in:"), "{unknown}");
+    }
+}

@@ -1,0 +1,101 @@
+//! Refusals of conditions: their codes, and messages that name what is unknown and what exists instead.
+
+use super::{GLOBAL_FUNCTIONS, MAX_DEPTH, MAX_NODES, MAX_SOURCE_BYTES, MEMBER_FUNCTIONS, position};
+use crate::policy::{
+    pattern::{MAX_PATTERN, MAX_PATTERNS},
+    variables,
+};
+use std::fmt;
+
+/// The reason a condition is refused. Lines and columns start at 1.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(in crate::policy) enum ConditionRefusal {
+    SourceTooLong,
+    Syntax {
+        line: usize,
+        column: usize,
+    },
+    TooDeep,
+    TooManyNodes,
+    NestedMacros,
+    TooCostly,
+    UnknownVariable(UnknownName),
+    /// A field that a record does not have, with those that it has; none for a value without fields.
+    UnknownField(UnknownName, &'static [&'static str]),
+    UnknownFunction(UnknownName),
+    Pattern,
+    NotBoolean,
+    Unsupported,
+}
+
+/// An unknown name of a condition, with its position.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(in crate::policy) struct UnknownName {
+    name: String,
+    line: usize,
+    column: usize,
+}
+
+/// Maximum length of a name in a message, in characters.
+const MAX_SHOWN_NAME: usize = 64;
+
+impl UnknownName {
+    /// The first place of a name in a source.
+    pub(super) fn find(source: &str, name: &str) -> Self {
+        let (line, column) = position(source, name);
+        Self { name: name.to_owned(), line, column }
+    }
+}
+
+impl fmt::Display for UnknownName {
+    /// The name without other characters than those of identifiers, because a message is shown in terminals and pages.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_shown = |letter: &char| letter.is_ascii_alphanumeric() || *letter == '_';
+        let shown: String = self.name.chars().filter(is_shown).take(MAX_SHOWN_NAME).collect();
+        write!(out, "`{shown}` at line {}, column {}", self.line, self.column)
+    }
+}
+
+impl ConditionRefusal {
+    pub(in crate::policy) const fn code(&self) -> &'static str {
+        match self {
+            Self::SourceTooLong => "policy_source_too_long",
+            Self::Syntax { .. } => "policy_syntax",
+            Self::TooDeep => "policy_too_deep",
+            Self::TooManyNodes => "policy_too_many_nodes",
+            Self::NestedMacros => "policy_nested_macros",
+            Self::TooCostly => "policy_too_costly",
+            Self::UnknownVariable(_) => "policy_unknown_variable",
+            Self::UnknownField(..) => "policy_unknown_field",
+            Self::UnknownFunction(_) => "policy_unknown_function",
+            Self::Pattern => "policy_pattern",
+            Self::NotBoolean => "policy_not_boolean",
+            Self::Unsupported => "policy_unsupported",
+        }
+    }
+
+    pub(in crate::policy) fn message(&self) -> String {
+        match self {
+            Self::SourceTooLong => format!("a condition has at most {MAX_SOURCE_BYTES} bytes"),
+            Self::Syntax { line, column } => format!("the condition is not valid CEL at line {line}, column {column}"),
+            Self::TooDeep => format!("a condition is at most {MAX_DEPTH} levels deep"),
+            Self::TooManyNodes => format!("a condition has at most {MAX_NODES} nodes"),
+            Self::NestedMacros => "a macro can be nested inside one other macro at most".to_owned(),
+            Self::TooCostly => "evaluating the condition would take too many steps".to_owned(),
+            Self::UnknownVariable(name) => format!("unknown variable {name}; the variables are {}", variables::ROOTS),
+            Self::UnknownField(name, []) => format!("unknown field {name}: this value has no fields"),
+            Self::UnknownField(name, fields) => format!("unknown field {name}; the fields are {}", fields.join(", ")),
+            Self::UnknownFunction(name) => format!(
+                "unknown function {name}; the functions are {} and, after a value, {}",
+                GLOBAL_FUNCTIONS.join(", "),
+                MEMBER_FUNCTIONS.join(", ")
+            ),
+            Self::Pattern => format!(
+                "`matches` takes a literal regular expression of at most {MAX_PATTERN} bytes that uses no look-around, \
+                 no back references and little memory; a bundle has at most {MAX_PATTERNS}"
+            ),
+            Self::NotBoolean => "a condition is true or false, and this one can be neither".to_owned(),
+            Self::Unsupported => "the condition uses a construct that is not supported".to_owned(),
+        }
+    }
+}

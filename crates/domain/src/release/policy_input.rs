@@ -1,0 +1,68 @@
+//! The check of a policy's inputs: a rule that reads an input that no run has denies every run that evaluates it.
+
+use super::activate::{UnmetRequirement, unmet};
+use std::collections::BTreeSet;
+
+/// Maximum number of inputs that the gates list.
+const MAX_LISTED: usize = 20;
+
+/// An input that a rule requires, and neither the interface of the workload nor the trigger of the flow declares.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UndeclaredInput {
+    /// The rule's id.
+    pub rule: String,
+    /// The input's name.
+    pub input: String,
+}
+
+/// The inputs that rules require and that are not declared. Without any declaration, a run may have every input.
+///
+/// The interface decides if it has fields, because a run then has no other inputs; else the trigger of the flow decides.
+#[must_use]
+pub fn undeclared_inputs(
+    required: &[(String, Vec<String>)],
+    interface: &[&str],
+    trigger: &[String],
+) -> Vec<UndeclaredInput> {
+    let declared: BTreeSet<&str> = match (interface, trigger) {
+        ([], []) => return Vec::new(),
+        ([], trigger) => trigger.iter().map(String::as_str).collect(),
+        (interface, _) => interface.iter().copied().collect(),
+    };
+    let of_rule = |(rule, inputs): &(String, Vec<String>)| {
+        let missing = inputs.iter().filter(|input| !declared.contains(input.as_str()));
+        missing.map(|input| UndeclaredInput { rule: rule.clone(), input: input.clone() }).collect::<Vec<_>>()
+    };
+    required.iter().flat_map(of_rule).take(MAX_LISTED).collect()
+}
+
+/// The warnings of the gate `policy_bundle`.
+pub(super) fn undeclared_warnings(inputs: &[UndeclaredInput]) -> impl Iterator<Item = UnmetRequirement> {
+    inputs.iter().map(|UndeclaredInput { rule, input }| {
+        let message = format!(
+            "the rule `{rule}` reads the input `{input}`, which neither the interface of the workload nor the trigger of \
+             the flow declares: a run without it is denied (`policy_evaluation_error`); declare it, or test \
+             `has(inputs.{input})` first"
+        );
+        unmet("policy_bundle", "policy_input_undeclared", message)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interface_decides_before_trigger() {
+        let required = [("r".to_owned(), vec!["a".to_owned(), "b".to_owned()])];
+        let undeclared = |interface: &[&str], trigger: &[&str]| {
+            let trigger: Vec<String> = trigger.iter().map(|name| (*name).to_owned()).collect();
+            let found = undeclared_inputs(&required, interface, &trigger);
+            found.into_iter().map(|found| found.input).collect::<Vec<_>>()
+        };
+        assert!(undeclared(&[], &[]).is_empty());
+        assert_eq!(undeclared(&[], &["a"]), ["b"]);
+        assert_eq!(undeclared(&["b"], &["a", "b"]), ["a"]);
+        assert!(undeclared(&["a", "b"], &[]).is_empty());
+    }
+}
