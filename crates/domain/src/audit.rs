@@ -165,6 +165,10 @@ fact_kinds! {
     PreferencesChanged = "notification.preferences_changed",
     /// The default notification profiles of the tenant's roles changed.
     DefaultProfilesChanged = "notification.default_profiles_changed",
+    /// A recipient marked a notification as unread, read or archived.
+    NotificationMarked = "notification.marked",
+    /// A recipient marked all its notifications as read.
+    InboxRead = "notification.inbox_read",
     /// A governance-relevant notification was not delivered, because its recipient opted out.
     NotificationSuppressed = "notification.suppressed",
 }

@@ -20,6 +20,7 @@ use crate::{
     idempotency::KeyedRequests,
     knowledge::{KnowledgeBases, KnowledgeSettings},
     memory::Memories,
+    notification::{Notifications, Projector},
     rate_limit::RateLimits,
     release::Releases,
     rollout::Rollouts,
@@ -54,6 +55,7 @@ use fairway_domain::{
     idempotency::IdempotencyStore,
     knowledge::ports::{ChunkSearch, ContractRevocationStore, DocumentStore, IndexRevisionStore},
     memory::ports::MemoryStore,
+    notification::ports::{InboxStore, PreferenceStore, ProjectionStore, SuppressedDecisionStore},
     rate_limit::{Quota, RateLimitStore},
     redaction::Redactor,
     release::ports::{DeploymentStore, RecommendationStore, ReleaseStore},
@@ -127,6 +129,14 @@ pub struct Stores {
     pub resolutions: Arc<dyn ResolutionStore>,
     /// The audit log.
     pub audit: Arc<dyn AuditStore>,
+    /// Inboxes.
+    pub inboxes: Arc<dyn InboxStore>,
+    /// Notification preferences.
+    pub preferences: Arc<dyn PreferenceStore>,
+    /// Records of notifications that were not delivered.
+    pub suppressed_decisions: Arc<dyn SuppressedDecisionStore>,
+    /// The projection of facts into notifications.
+    pub projections: Arc<dyn ProjectionStore>,
     /// Idempotency keys.
     pub idempotency: Arc<dyn IdempotencyStore>,
 }
@@ -222,6 +232,10 @@ pub struct Services {
     pub knowledge_bases: Arc<KnowledgeBases>,
     /// The memory of conversations.
     pub memories: Arc<Memories>,
+    /// Inboxes and notification preferences.
+    pub notifications: Arc<Notifications>,
+    /// The projector of facts into notifications.
+    pub projector: Arc<Projector>,
     /// Bindings of principals to workloads.
     pub principal_bindings: Arc<PrincipalBindings>,
     /// Rate limits.
@@ -289,6 +303,8 @@ impl Services {
             audit_log: Arc::new(AuditLog::new(&stores, &common)),
             demo: Arc::new(DemoSeeder::new(&stores, &workloads, &assets, &flows, &releases)),
             memories: Arc::new(Memories::new(&stores, &shared, &common)),
+            notifications: Arc::new(Notifications::new(&stores, &shared, &common, &workloads)),
+            projector: Arc::new(Projector::new(&stores, &shared)),
             principal_bindings: Arc::new(PrincipalBindings::new(&stores, &shared, &common, &workloads)),
             role_bindings: Arc::new(RoleBindings::new(&stores, &shared, &common)),
             rollouts: Arc::new(Rollouts::new(&stores, &shared, &common, &workloads, &releases)),

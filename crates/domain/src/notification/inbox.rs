@@ -2,12 +2,14 @@
 
 use crate::{
     access::ActorRef,
+    audit::{Fact, FactKind, Stamp, Subject},
     fact_category::FactCategory,
-    id::{FactId, NotificationId, WorkloadId, WorkspaceId},
+    id::{FactId, NotificationId, TenantId, WorkloadId, WorkspaceId},
     notification::Severity,
-    store::{Revision, aggregate},
+    store::{Change, Revision, aggregate},
     time::Timestamp,
 };
+use serde_json::json;
 
 /// The status of an inbox notification.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,32 +86,32 @@ pub struct NotificationRecord {
 
 aggregate!(Notification, NotificationRecord);
 
-/// The next status of a notification, and the revision on which it is based.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[must_use = "a decision changes nothing until a store commits it"]
-pub struct StatusChange {
-    /// The notification afterwards.
-    pub next: Notification,
-    /// The revision on which the decision is based.
-    pub decided_on: Revision,
-}
-
 impl Notification {
     /// Sets the status; `None` if the notification has it already. Reading sets `read_at` once; marking as unread clears
-    /// it.
-    ///
-    /// It writes no fact: the status of an inbox is a person's own, and governs nothing.
+    /// it. The fact is the evidence that a recipient saw a notification.
     #[must_use]
-    pub fn set_status(&self, status: InboxStatus, at: Timestamp) -> Option<StatusChange> {
+    pub fn set_status(&self, status: InboxStatus, stamp: &Stamp) -> Option<Change<Self>> {
         if status == self.status {
             return None;
         }
         let read_at = match status {
             InboxStatus::Unread => None,
-            InboxStatus::Read => Some(self.read_at.unwrap_or(at)),
+            InboxStatus::Read => Some(self.read_at.unwrap_or(stamp.at)),
             InboxStatus::Archived => self.read_at,
         };
+        let subject = Subject { kind: "notification", id: self.notification_id.uuid() };
+        let detail = json!({
+            "status": status.as_str(), "event_id": self.event_id, "workload_id": self.workload_id,
+        });
+        let fact = Fact::new(FactKind::NotificationMarked, subject, self.workspace_id, stamp, detail);
         let next = Self(NotificationRecord { status, read_at, revision: self.revision.next(), ..self.0.clone() });
-        Some(StatusChange { next, decided_on: self.revision })
+        Some(Change::replace(next, self.revision, fact))
     }
+}
+
+/// The fact that a recipient marked all its notifications as read.
+#[must_use]
+pub fn inbox_read_fact(tenant: TenantId, stamp: &Stamp) -> Fact {
+    let subject = Subject { kind: "tenant", id: tenant.uuid() };
+    Fact::new(FactKind::InboxRead, subject, None, stamp, json!({}))
 }

@@ -5,11 +5,12 @@ use crate::{
         ActorRef, ResourcePosition, Role,
         rights::{GrantScope, VisibleScopes},
     },
+    audit::Fact,
     fact_category::FactCategory,
     id::{NotificationId, TenantId, WorkloadId, WorkspaceId},
     idempotency::KeyedOutcome,
     notification::{
-        inbox::{InboxStatus, Notification, StatusChange},
+        inbox::{InboxStatus, Notification},
         preference::{DefaultProfiles, PreferenceScope, PreferenceSet, Switches},
         projection::{NotifiableFact, Projection, SubjectContext, SuppressedDecision},
     },
@@ -46,13 +47,15 @@ pub trait InboxStore: Send + Sync {
         filter: InboxFilter,
         page: PageRequest,
     ) -> Result<Page<Notification>, StoreError>;
-    /// Stores a status. Fails with `Stale` if the notification changed since the decision.
-    async fn commit_status(&self, scope: TenantScope, change: &StatusChange) -> Result<(), CommitError>;
-    /// Marks all unread notifications of the recipient as read, and claims the key.
+    /// Stores a status.
+    async fn commit_status(&self, scope: TenantScope, change: Change<Notification>) -> Result<(), CommitError>;
+    /// Marks all unread notifications of the recipient as read, in bounded steps, the last of which writes the fact and
+    /// claims the key.
     async fn commit_all_read(
         &self,
         scope: TenantScope,
         recipient: &ActorRef,
+        fact: Fact,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
     /// The number of unread notifications of the recipient, counted up to 10,001.
@@ -75,6 +78,8 @@ pub trait PreferenceStore: Send + Sync {
     async fn find_profiles(&self, scope: TenantScope) -> Result<Option<DefaultProfiles>, StoreError>;
     /// Stores the default profiles.
     async fn commit_profiles(&self, scope: TenantScope, change: Change<DefaultProfiles>) -> Result<(), CommitError>;
+    /// The tenant's notification settings.
+    async fn switches(&self, scope: TenantScope) -> Result<Switches, StoreError>;
     /// The environments that a workload is released to, in alphabetical order.
     async fn environments(&self, scope: TenantScope, workload: WorkloadId) -> Result<Vec<Slug>, StoreError>;
 }
@@ -145,8 +150,6 @@ pub trait ProjectionStore: Send + Sync {
         workspaces: &[WorkspaceId],
         workloads: &[WorkloadId],
     ) -> Result<Vec<PreferenceSet>, StoreError>;
-    /// The tenant's notification settings.
-    async fn switches(&self, scope: TenantScope) -> Result<Switches, StoreError>;
     /// Writes the rows of a batch and moves the position from `position` to `end`, all or nothing. Rows that exist stay as
     /// they are. Returns the number of new notifications. Fails with `Stale` if another projector moved the position.
     async fn commit_batch(

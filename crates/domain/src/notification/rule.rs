@@ -95,6 +95,8 @@ pub const fn rule_of(kind: FactKind) -> Option<NotificationRule> {
         | K::RolloutHeld
         | K::CodeAccepted
         | K::PreferencesChanged
+        | K::NotificationMarked
+        | K::InboxRead
         | K::NotificationSuppressed => None,
     }
 }

@@ -61,6 +61,8 @@ pub fn texts(fact: &NotifiableFact, subject: &SubjectContext) -> (String, String
         | FactKind::RolloutHeld
         | FactKind::CodeAccepted
         | FactKind::PreferencesChanged
+        | FactKind::NotificationMarked
+        | FactKind::InboxRead
         | FactKind::NotificationSuppressed => format!("Something happened to {name}"),
     };
     (title, body(fact))

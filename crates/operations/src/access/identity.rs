@@ -137,9 +137,7 @@ impl Identities {
         let rights = if claims.actor.kind() == ActorKind::System {
             system_rights(&claims.actor)
         } else {
-            match mode {
-                IdentityMode::Local => local_rights(&claims.actor, &known),
-            }
+            effective_rights(mode, &claims.actor, &known)
         };
         // An actor without rights in a tenant is not a member of it. The tenant of a guest comes from its token or
         // from the host name, never from the guest's own claim.
@@ -162,6 +160,13 @@ impl Identities {
 fn system_rights(actor: &ActorRef) -> Rights {
     let runs = *actor == ActorRef::system(crate::generator::ACTOR);
     Rights::new(runs.then_some(Grant::of_role(Role::RuntimeUser, GrantScope::Platform)).into_iter().collect())
+}
+
+/// The rights of an actor by its stored access.
+pub(crate) fn effective_rights(mode: IdentityMode, actor: &ActorRef, known: &PrincipalAccess) -> Rights {
+    match mode {
+        IdentityMode::Local => local_rights(actor, known),
+    }
 }
 
 /// Rights on a local server. The local user has every permission. An actor that never held a role administers the
