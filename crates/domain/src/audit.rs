@@ -165,6 +165,12 @@ fact_kinds! {
     PreferencesChanged = "notification.preferences_changed",
     /// The default notification profiles of the tenant's roles changed.
     DefaultProfilesChanged = "notification.default_profiles_changed",
+    /// A destination of notifications was created.
+    DestinationCreated = "notification.destination_created",
+    /// A destination of notifications changed.
+    DestinationChanged = "notification.destination_changed",
+    /// A destination of notifications was deleted.
+    DestinationDeleted = "notification.destination_deleted",
     /// A recipient marked a notification as unread, read or archived.
     NotificationMarked = "notification.marked",
     /// A recipient marked all its notifications as read.

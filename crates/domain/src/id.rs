@@ -82,6 +82,8 @@ ids! {
     NotificationId,
     /// A record that a notification was not delivered.
     SuppressedDecisionId,
+    /// A shared external endpoint of notifications.
+    DestinationId,
     /// The notification preferences of a person in one scope.
     PreferenceSetId,
     /// An HTTP request.

@@ -102,9 +102,9 @@ impl DeliveryError {
         Self::ReceiverFailed,
     ];
 
-    /// The stable code.
+    /// The stored and shown form.
     #[must_use]
-    pub const fn code(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::NoAddress => "no_address",
             Self::AddressRefused => "address_refused",
@@ -117,10 +117,10 @@ impl DeliveryError {
         }
     }
 
-    /// Parses the stored code.
+    /// Parses the stored form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|error| error.code() == text)
+        Self::ALL.into_iter().find(|error| error.as_str() == text)
     }
 
     /// The error of an HTTP status; `None` if it means success.
@@ -219,7 +219,7 @@ mod tests {
         for error in DeliveryError::ALL {
             let permanent = [DeliveryError::NoAddress, DeliveryError::AddressRefused].contains(&error);
             assert_eq!(after_failure(1, error, 0, None) == AfterFailure::GiveUp, permanent, "{error:?}");
-            assert_eq!(DeliveryError::parse(error.code()), Some(error));
+            assert_eq!(DeliveryError::parse(error.as_str()), Some(error));
         }
     }
 

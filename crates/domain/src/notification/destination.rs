@@ -139,10 +139,9 @@ impl DestinationRefusal {
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {
-            Self::Type => "invalid",
+            Self::Type | Self::Key => "invalid",
             Self::Name => "invalid_name",
             Self::ConfigurationSize => "too_long",
-            Self::Key => "invalid_key",
             Self::SecretRef => "invalid_secret_ref",
         }
     }
@@ -350,7 +349,8 @@ mod tests {
 
     #[test]
     fn amends_named_fields_and_increments_the_revision() {
-        let first = Destination::create(new(json!({ "url": "https://h.example" })), &stamp()).unwrap().next;
+        let created = Destination::create(new(json!({ "url": "https://h.example" })), &stamp()).unwrap();
+        let first = &created.next;
         assert!(first.amend(DestinationPatch::default(), &stamp()).unwrap().is_none());
         let patch = DestinationPatch { is_enabled: Some(false), secret_ref: Some(None), ..DestinationPatch::default() };
         let change = first.amend(patch, &stamp()).unwrap().unwrap();

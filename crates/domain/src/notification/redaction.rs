@@ -108,9 +108,28 @@ mod tests {
     #[test]
     fn redacts_sensitive_keys_in_any_spelling_and_depth() {
         for key in [
-            "password", "PASSWORD", "Api-Key", "api_key", "apiKey", "x.api.key", "clientSecret", "client-secret",
-            "ACCESS_TOKEN", "accessToken", "authorization", "Proxy-Authorization", "auth", "key", "routing_key",
-            "routingKey", "integration-key", "private_key", "privateKey", "Set-Cookie", "hmacSignature", "passphrase",
+            "password",
+            "PASSWORD",
+            "Api-Key",
+            "api_key",
+            "apiKey",
+            "x.api.key",
+            "clientSecret",
+            "client-secret",
+            "ACCESS_TOKEN",
+            "accessToken",
+            "authorization",
+            "Proxy-Authorization",
+            "auth",
+            "key",
+            "routing_key",
+            "routingKey",
+            "integration-key",
+            "private_key",
+            "privateKey",
+            "Set-Cookie",
+            "hmacSignature",
+            "passphrase",
         ] {
             for value in [json!(SECRET), json!([SECRET]), json!({ "a": SECRET }), json!(7), json!(null)] {
                 let nested = json!({ "a": [{ "b": { key: value } }], "kept": "x" });
@@ -125,7 +144,9 @@ mod tests {
 
     #[test]
     fn keeps_other_keys() {
-        for key in ["url", "format", "channel", "address", "region", "author", "severity", "keyboard", "monkey", "pinned"] {
+        for key in
+            ["url", "format", "channel", "address", "region", "author", "severity", "keyboard", "monkey", "pinned"]
+        {
             assert!(!is_sensitive_key(key), "{key}");
         }
     }

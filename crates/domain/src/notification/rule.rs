@@ -65,7 +65,7 @@ pub const fn rule_of(kind: FactKind) -> Option<NotificationRule> {
         K::AssetVersionCreated => rule(&[C::PolicyChanges], S::Info, P::ReleaseApprove, P::AssetView),
         K::TenantConfigured => rule(&[C::PolicyChanges], S::Info, P::TenantManage, P::TenantManage),
         K::EnvironmentConfigured => rule(&[C::PolicyChanges], S::Info, P::WorkspaceManage, P::WorkspaceManage),
-        K::DefaultProfilesChanged => {
+        K::DefaultProfilesChanged | K::DestinationCreated | K::DestinationChanged | K::DestinationDeleted => {
             rule(&[C::PolicyChanges], S::Info, P::NotificationDestinationManage, P::NotificationDestinationManage)
         }
         K::TenantCreated

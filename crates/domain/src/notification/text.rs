@@ -33,6 +33,9 @@ pub fn texts(fact: &NotifiableFact, subject: &SubjectContext) -> (String, String
         FactKind::AssetVersionCreated => format!("A new version of {name} was added"),
         FactKind::TenantConfigured => "The settings of the organization changed".to_owned(),
         FactKind::EnvironmentConfigured => format!("The settings of an environment changed{place}"),
+        FactKind::DestinationCreated => "A destination of notifications was created".to_owned(),
+        FactKind::DestinationChanged => "A destination of notifications changed".to_owned(),
+        FactKind::DestinationDeleted => "A destination of notifications was deleted".to_owned(),
         FactKind::DefaultProfilesChanged => "The default notification profiles changed".to_owned(),
         FactKind::TenantCreated
         | FactKind::WorkspaceCreated
