@@ -23,6 +23,7 @@ mod large_reads;
 mod list_permits;
 mod memory;
 mod migration;
+mod notification;
 mod pagination;
 mod partition;
 mod rate_limit;

@@ -552,6 +552,60 @@ diesel::table! {
 }
 
 diesel::table! {
+    notification (tenant_id, notification_id) {
+        tenant_id -> Uuid,
+        notification_id -> Uuid,
+        recipient -> Text,
+        status -> Text,
+        category -> Text,
+        severity -> Text,
+        title -> Text,
+        body -> Text,
+        event_kind -> Text,
+        event_id -> Uuid,
+        log_index -> BigInt,
+        workspace_id -> Nullable<Uuid>,
+        workload_id -> Nullable<Uuid>,
+        environment -> Nullable<Text>,
+        created_at -> Timestamptz,
+        read_at -> Nullable<Timestamptz>,
+        revision -> BigInt,
+    }
+}
+
+diesel::table! {
+    notification_default_profiles (tenant_id) {
+        tenant_id -> Uuid,
+        settings -> Jsonb,
+        revision -> BigInt,
+        updated_at -> Timestamptz,
+        updated_by -> Text,
+    }
+}
+
+diesel::table! {
+    notification_position (tenant_id) {
+        tenant_id -> Uuid,
+        position -> BigInt,
+        cut_recipients -> BigInt,
+    }
+}
+
+diesel::table! {
+    notification_preference (tenant_id, principal, scope_kind, scope_ref, environment) {
+        tenant_id -> Uuid,
+        principal -> Text,
+        scope_kind -> Text,
+        scope_ref -> Uuid,
+        environment -> Text,
+        preference_set_id -> Uuid,
+        settings -> Jsonb,
+        revision -> BigInt,
+        updated_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
     obligation_fulfilment (tenant_id, execution_id, obligation) {
         tenant_id -> Uuid,
         execution_id -> Uuid,
@@ -700,6 +754,23 @@ diesel::table! {
         revoked_by -> Nullable<Text>,
         created_at -> Timestamptz,
         created_by -> Text,
+    }
+}
+
+diesel::table! {
+    suppressed_decision (tenant_id, suppressed_decision_id) {
+        tenant_id -> Uuid,
+        suppressed_decision_id -> Uuid,
+        recipient -> Text,
+        category -> Text,
+        event_kind -> Text,
+        event_id -> Uuid,
+        reason_code -> Text,
+        deciding_scope -> Nullable<Text>,
+        deciding_revision -> Nullable<BigInt>,
+        workspace_id -> Nullable<Uuid>,
+        workload_id -> Nullable<Uuid>,
+        created_at -> Timestamptz,
     }
 }
 

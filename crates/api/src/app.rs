@@ -15,7 +15,7 @@ use crate::{
         site_guard::site_guard,
         strict_query::{KnownQueries, strict_query},
     },
-    knowledge, mcp, memory,
+    knowledge, mcp, memory, notification,
     openapi::{BaseDocument, document},
     operator_endpoints, release, rollout, runtime_info, share_link, sign_in, tenant, workload,
 };
@@ -60,6 +60,7 @@ fn routes(config: &mut impl RouteConfig) {
     content_routes(config);
     workload_routes(config);
     run_routes(config);
+    notification_routes(config);
 }
 
 /// Health, tenants and access.
@@ -175,6 +176,27 @@ fn run_routes(config: &mut impl RouteConfig) {
         .service(runtime_info::read_runtime_system_meta)
         .service(runtime_info::read_runtime_mcp_manifest)
         .service(audit::list_audit_events);
+}
+
+/// Inboxes, preferences and records of suppressed notifications.
+fn notification_routes(config: &mut impl RouteConfig) {
+    config
+        .service(notification::inbox::list_inbox)
+        .service(notification::inbox::mark_inbox_read)
+        .service(notification::inbox::change_inbox_status)
+        .service(notification::preference::read_preferences)
+        .service(notification::preference::change_preferences)
+        .service(notification::preference::read_effective_preferences)
+        .service(notification::preference::read_workspace_preferences)
+        .service(notification::preference::change_workspace_preferences)
+        .service(notification::preference::read_workload_preferences)
+        .service(notification::preference::change_workload_preferences)
+        .service(notification::preference::read_environment_preferences)
+        .service(notification::preference::change_environment_preferences)
+        .service(notification::preference::list_workload_environments)
+        .service(notification::preference::read_default_profiles)
+        .service(notification::preference::change_default_profiles)
+        .service(notification::suppressed::list_suppressed_decisions);
 }
 
 /// The OpenAPI document that the handlers' attributes describe, without later additions.

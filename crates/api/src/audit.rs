@@ -29,7 +29,7 @@ pub(crate) struct AuditEventView {
     occurred_at: String,
     request_id: Uuid,
     /// Notification categories: `executions`, `approvals`, `incidents`, `compliance_findings`, `reports`,
-    /// `policy_changes`.
+    /// `connector_health`, `credential_expiry`, `policy_changes`.
     categories: Vec<String>,
     /// SHA-256 of the event as a Merkle tree leaf (RFC 6962), in hex.
     leaf_hash: String,

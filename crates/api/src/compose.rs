@@ -37,6 +37,7 @@ use fairway_operations::{
     access::IdentityMode,
     execution::{run_recovery, run_review_expiry, run_worker},
     knowledge::KnowledgeSettings,
+    notification::run_projector,
 };
 use fairway_postgres::{Database, DatabaseOptions, PostgresWakeupBus};
 use fairway_providers::{Account, Accounts, Anthropic, Connection, LocalProvider, OpenAi};
@@ -358,6 +359,10 @@ fn stores(database: &Database, access: Option<&AccessStoreDecorator>) -> Stores 
         reviews: shared.clone(),
         resolutions: shared.clone(),
         audit: shared.clone(),
+        inboxes: shared.clone(),
+        preferences: shared.clone(),
+        suppressed_decisions: shared.clone(),
+        projections: shared.clone(),
         idempotency: shared,
     }
 }
@@ -486,6 +491,8 @@ impl Process {
         let mut relays = self.start_worker(works)?;
         let log = Arc::new(self.background_database.clone());
         relays.spawn(fairway_operations::audit::run_sequencer(log, self.services.sequencer_wakeup()));
+        let projector = Arc::clone(&self.services.projector);
+        relays.spawn(run_projector(projector, self.services.sequencer_wakeup()));
         relays.spawn(fairway_operations::release::run_rollback_advisor(Arc::clone(&self.services.releases)));
         relays.spawn(fairway_operations::retention::run_retention(self.services.clone()));
         relays.spawn(run_review_expiry(Arc::clone(&self.services.reviews)));

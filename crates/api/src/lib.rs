@@ -23,6 +23,7 @@ mod mcp;
 mod memory;
 pub mod metrics;
 mod note;
+mod notification;
 mod open_files;
 pub mod openapi;
 mod operator_endpoints;

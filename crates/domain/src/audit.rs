@@ -45,11 +45,23 @@ macro_rules! fact_kinds {
         }
 
         impl FactKind {
+            /// Every kind.
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+
             /// The stored form: `noun.event`.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$name => $text,)*
+                }
+            }
+
+            /// Parses the stored form.
+            #[must_use]
+            pub fn parse(text: &str) -> Option<Self> {
+                match text {
+                    $($text => Some(Self::$name),)*
+                    _ => None,
                 }
             }
         }
@@ -159,6 +171,22 @@ fact_kinds! {
     ExecutionReviewed = "execution.reviewed",
     /// An attempt to review one's own run was refused.
     SelfReviewRefused = "execution.self_review_refused",
+    /// A person changed its notification preferences in a scope.
+    PreferencesChanged = "notification.preferences_changed",
+    /// The default notification profiles of the tenant's roles changed.
+    DefaultProfilesChanged = "notification.default_profiles_changed",
+    /// A destination of notifications was created.
+    DestinationCreated = "notification.destination_created",
+    /// A destination of notifications changed.
+    DestinationChanged = "notification.destination_changed",
+    /// A destination of notifications was deleted.
+    DestinationDeleted = "notification.destination_deleted",
+    /// A recipient marked a notification as unread, read or archived.
+    NotificationMarked = "notification.marked",
+    /// A recipient marked all its notifications as read.
+    InboxRead = "notification.inbox_read",
+    /// A governance-relevant notification was not delivered, because its recipient opted out.
+    NotificationSuppressed = "notification.suppressed",
 }
 
 /// One entry of a tenant's log. It holds codes, identifiers, key names and digests only: never free text or payloads.

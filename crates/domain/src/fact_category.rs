@@ -1,10 +1,9 @@
 //! The notification category of a fact. People subscribe to categories.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// A notification category of a fact. A fact has any number of them; preferences are per category.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum FactCategory {
     /// Failed, denied or timed-out runs.
     Executions,
@@ -16,6 +15,65 @@ pub enum FactCategory {
     ComplianceFindings,
     /// Documents that are available to read.
     Reports,
+    /// Changed results of connection checks.
+    ConnectorHealth,
+    /// Credentials that expire soon.
+    CredentialExpiry,
     /// Changes of governing settings.
     PolicyChanges,
+}
+
+impl FactCategory {
+    /// Every category.
+    pub const ALL: [Self; 8] = [
+        Self::Executions,
+        Self::Approvals,
+        Self::Incidents,
+        Self::ComplianceFindings,
+        Self::Reports,
+        Self::ConnectorHealth,
+        Self::CredentialExpiry,
+        Self::PolicyChanges,
+    ];
+
+    /// The wire form, such as `compliance_findings`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Executions => "executions",
+            Self::Approvals => "approvals",
+            Self::Incidents => "incidents",
+            Self::ComplianceFindings => "compliance_findings",
+            Self::Reports => "reports",
+            Self::ConnectorHealth => "connector_health",
+            Self::CredentialExpiry => "credential_expiry",
+            Self::PolicyChanges => "policy_changes",
+        }
+    }
+
+    /// Parses the wire form.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|category| category.as_str() == text)
+    }
+
+    /// Whether an opt-out of the category leaves a record: the log must show that and why a person was not notified.
+    #[must_use]
+    pub const fn is_governance_relevant(self) -> bool {
+        match self {
+            Self::Reports | Self::ConnectorHealth => false,
+            Self::Executions
+            | Self::Approvals
+            | Self::Incidents
+            | Self::ComplianceFindings
+            | Self::CredentialExpiry
+            | Self::PolicyChanges => true,
+        }
+    }
+}
+
+impl Serialize for FactCategory {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
 }

@@ -82,6 +82,14 @@ ids! {
     LineageId,
     /// An entry of the audit log.
     FactId,
+    /// A notification in a person's inbox.
+    NotificationId,
+    /// A record that a notification was not delivered.
+    SuppressedDecisionId,
+    /// A shared external endpoint of notifications.
+    DestinationId,
+    /// The notification preferences of a person in one scope.
+    PreferenceSetId,
     /// An HTTP request.
     RequestId,
 }

@@ -22,6 +22,7 @@ pub mod knowledge;
 pub mod memory;
 pub mod moment;
 pub mod note;
+pub mod notification;
 mod number;
 pub mod policy;
 pub mod prompt;

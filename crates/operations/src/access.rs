@@ -9,6 +9,7 @@ mod sessions;
 mod table;
 
 pub use authorize::{ListScope, ScopeResolver};
+pub(crate) use identity::effective_rights;
 pub use identity::{Claims, Identities, IdentityMode};
 pub(crate) use pinned_identities::PinCache;
 pub use pinned_identities::PinnedIdentities;

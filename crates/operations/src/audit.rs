@@ -74,6 +74,8 @@ pub async fn run_sequencer(log: Arc<dyn FactSequencer>, wake: Arc<SequencerWakeu
                 if placed == 0 {
                     // A timeout polls as well.
                     let _ = tokio::time::timeout(POLL_INTERVAL, wake.wait()).await;
+                } else {
+                    wake.notify_sequenced();
                 }
                 tokio::time::sleep(BATCH_WINDOW).await;
             }

@@ -16,6 +16,7 @@ use fairway_domain::{
     flow::FlowProblem,
     id::ExecutionId,
     knowledge::document::KnowledgeRefusal,
+    notification::{SettingOff, preference::RepeatedPreference},
     prompt::PromptRefusal,
     rate_limit::RateLimitRefusal,
     release::ReleaseRefusal,
@@ -135,6 +136,12 @@ pub enum Failure {
     /// Refusal to generate a draft.
     #[error(transparent)]
     Generate(#[from] GenerateRefusal),
+    /// A notification setting of the tenant is off.
+    #[error(transparent)]
+    SettingOff(#[from] SettingOff),
+    /// A list of preferences sets the same pair twice.
+    #[error(transparent)]
+    RepeatedPreference(#[from] RepeatedPreference),
     /// Refusal to review the answer of a run.
     #[error(transparent)]
     Review(#[from] ReviewRefusal),

@@ -17,6 +17,7 @@ pub mod generator;
 mod idempotency;
 pub mod knowledge;
 pub mod memory;
+pub mod notification;
 mod prompt;
 pub mod provider_check;
 mod rate_limit;

@@ -20,6 +20,7 @@ use crate::{
     idempotency::KeyedRequests,
     knowledge::{KnowledgeBases, KnowledgeSettings},
     memory::Memories,
+    notification::{Notifications, Projector},
     rate_limit::RateLimits,
     release::Releases,
     rollout::Rollouts,
@@ -59,6 +60,7 @@ use fairway_domain::{
     idempotency::IdempotencyStore,
     knowledge::ports::{ChunkSearch, ContractRevocationStore, DocumentStore, IndexRevisionStore},
     memory::ports::MemoryStore,
+    notification::ports::{InboxStore, PreferenceStore, ProjectionStore, SuppressedDecisionStore},
     rate_limit::{Quota, RateLimitStore},
     redaction::Redactor,
     release::ports::{DeploymentStore, RecommendationStore, ReleaseStore},
@@ -137,6 +139,14 @@ pub struct Stores {
     pub resolutions: Arc<dyn ResolutionStore>,
     /// The audit log.
     pub audit: Arc<dyn AuditStore>,
+    /// Inboxes.
+    pub inboxes: Arc<dyn InboxStore>,
+    /// Notification preferences.
+    pub preferences: Arc<dyn PreferenceStore>,
+    /// Records of notifications that were not delivered.
+    pub suppressed_decisions: Arc<dyn SuppressedDecisionStore>,
+    /// The projection of facts into notifications.
+    pub projections: Arc<dyn ProjectionStore>,
     /// Idempotency keys.
     pub idempotency: Arc<dyn IdempotencyStore>,
 }
@@ -248,6 +258,10 @@ pub struct Services {
     pub knowledge_bases: Arc<KnowledgeBases>,
     /// The memory of conversations.
     pub memories: Arc<Memories>,
+    /// Inboxes and notification preferences.
+    pub notifications: Arc<Notifications>,
+    /// The projector of facts into notifications.
+    pub projector: Arc<Projector>,
     /// Bindings of principals to workloads.
     pub principal_bindings: Arc<PrincipalBindings>,
     /// Rate limits.
@@ -316,6 +330,8 @@ impl Services {
             audit_log: Arc::new(AuditLog::new(&stores, &common)),
             demo: Arc::new(DemoSeeder::new(&stores, &workloads, &assets, &flows, &releases)),
             memories: Arc::new(Memories::new(&stores, &shared, &common)),
+            notifications: Arc::new(Notifications::new(&stores, &shared, &common, &workloads)),
+            projector: Arc::new(Projector::new(&stores, &shared)),
             principal_bindings: Arc::new(PrincipalBindings::new(&stores, &shared, &common, &workloads)),
             sessions: Arc::new(Sessions::new(&stores, &shared, &pinned_identities)),
             pinned_identities,

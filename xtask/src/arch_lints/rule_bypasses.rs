@@ -38,6 +38,7 @@ const RESTRICTIONS: &[Restriction] = &[
             "adapters/postgres/src/execution/queue.rs",
             "adapters/postgres/src/execution/review.rs",
             "crates/operations/src/asset/artifact_maintenance.rs",
+            "crates/operations/src/notification/projector.rs",
             "crates/operations/src/release/rollback_advisor.rs",
             "crates/operations/src/rollout/rollout_controller.rs",
         ],

@@ -4,6 +4,7 @@ mod asset;
 mod execution;
 mod knowledge;
 pub(crate) mod memory;
+pub(crate) mod notification;
 mod release;
 mod resolve_unknown;
 mod review;
@@ -52,7 +53,7 @@ const fn keyless(method: &'static str, tells: FactKind) -> Commit {
 /// All commits. `DeploymentStore::commit_lane_change` appears once for each kind of decision. `RunStore::accept`
 /// appears six times: for delegated and other runs, running, queued or denied, and for scripts. An admitted run writes
 /// its fact when it ends; an admitted script writes one at once too.
-pub(crate) const COMMITS: [Commit; 53] = [
+pub(crate) const COMMITS: [Commit; 60] = [
     keyed("TenantStore::commit_new", FactKind::TenantCreated),
     keyless("TenantStore::commit_settings", FactKind::TenantConfigured),
     keyed("WorkspaceStore::commit_new", FactKind::WorkspaceCreated),
@@ -106,6 +107,13 @@ pub(crate) const COMMITS: [Commit; 53] = [
     keyed("ReviewStore::commit_end", FactKind::ExecutionEnded),
     keyed("ReviewStore::commit_end (whenever)", FactKind::ExecutionEnded),
     keyed("ResolutionStore::commit_resolution", FactKind::ExecutionEnded),
+    keyless("ProjectionStore::commit_batch", FactKind::NotificationSuppressed),
+    keyless("InboxStore::commit_status", FactKind::NotificationMarked),
+    keyed("InboxStore::commit_all_read", FactKind::InboxRead),
+    keyless("PreferenceStore::commit_set (first)", FactKind::PreferencesChanged),
+    keyless("PreferenceStore::commit_set", FactKind::PreferencesChanged),
+    keyless("PreferenceStore::commit_profiles (first)", FactKind::DefaultProfilesChanged),
+    keyless("PreferenceStore::commit_profiles", FactKind::DefaultProfilesChanged),
 ];
 
 /// Why a commit must fail.
@@ -203,6 +211,13 @@ impl Commit {
             "MemoryStore::commit_erasure" => memory::erasure(stage).await,
             "RunStore::finish (to be reviewed)" => review::review_request(stage).await,
             "ResolutionStore::commit_resolution" => resolve_unknown::resolution(stage).await,
+            "ProjectionStore::commit_batch" => notification::batch(stage).await,
+            "InboxStore::commit_status" => notification::status(stage).await,
+            "InboxStore::commit_all_read" => notification::all_read(stage).await,
+            "PreferenceStore::commit_set (first)" => notification::preferences(stage, 0).await,
+            "PreferenceStore::commit_set" => notification::preferences(stage, 1).await,
+            "PreferenceStore::commit_profiles (first)" => notification::profiles(stage, 0).await,
+            "PreferenceStore::commit_profiles" => notification::profiles(stage, 1).await,
             "ReviewStore::commit_end" => review::rejected_review(stage).await,
             "ReviewStore::commit_end (whenever)" => review::expired_review(stage).await,
             other => panic!("no decision is defined for {other}"),

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use tokio_postgres::{Client, error::SqlState};
 
 /// The append-only tables.
-const APPEND_ONLY: [&str; 19] = [
+const APPEND_ONLY: [&str; 20] = [
     "approval",
     "asset_reference",
     "asset_version",
@@ -28,6 +28,7 @@ const APPEND_ONLY: [&str; 19] = [
     "obligation_fulfilment",
     "policy_decision",
     "release_reference",
+    "suppressed_decision",
     "withdrawn_route",
 ];
 /// SQLSTATE that the triggers raise.

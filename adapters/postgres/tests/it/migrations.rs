@@ -188,7 +188,7 @@ async fn reports_the_constraint_that_a_migration_violates() {
 }
 
 /// For each migration, an object whose creation kills the connection.
-const KILLED_AT: [&str; 11] = [
+const KILLED_AT: [&str; 12] = [
     "fairway_now",
     "role_binding",
     "fact_order",
@@ -200,6 +200,7 @@ const KILLED_AT: [&str; 11] = [
     "knowledge_pin",
     "memory_session",
     "identity",
+    "notification_position",
 ];
 
 #[tokio::test]

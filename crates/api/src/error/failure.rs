@@ -24,6 +24,7 @@ use fairway_domain::{
     field_path,
     flow::FlowProblem,
     knowledge::document::KnowledgeRefusal,
+    notification::SettingOff,
     rate_limit::RateLimitRefusal,
     release::{ReleaseRefusal, SELF_APPROVAL_RULE, StateName, reference::UnresolvedReference},
     slug::Slug,
@@ -93,6 +94,15 @@ impl From<Failure> for ApiError {
             Failure::Review(refusal) => map_review_refusal(refusal),
             Failure::Settle(refusal @ ResolveRefusal::NotUnknown) => {
                 Self::new(StatusCode::CONFLICT, refusal.code(), refusal.to_string())
+            }
+            Failure::SettingOff(SettingOff(setting)) => Self::new(
+                StatusCode::FORBIDDEN,
+                "enterprise_capability_required",
+                "a setting of the tenant does not allow this",
+            )
+            .with_detail("setting", setting.as_str()),
+            Failure::RepeatedPreference(repeated) => {
+                FieldProblem::new(format!("[{}]", repeated.position), "duplicate_item", repeated.to_string()).into()
             }
             Failure::Generate(refusal) => map_generate_refusal(refusal),
             Failure::Store(error) => map_store_error(&error),

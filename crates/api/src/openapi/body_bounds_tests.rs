@@ -10,6 +10,7 @@ use crate::{
     flow::{FlowText, NewFlowBody, NewFlowVersionBody},
     http::body::read_as,
     knowledge::{NewContractRevocation, NewDocuments, NewReembedding},
+    notification::inbox::{InboxStatusChange, ReadAllRequest},
     release::{
         request::{NewApproval, NewBinding, NewRelease, TransitionRequest},
         rollback::RollbackRequest,
@@ -40,6 +41,7 @@ const BODIES: &[(&str, Probe)] = &[
     ("EnvironmentChange", broken_bounds::<EnvironmentChange>),
     ("Execute", broken_bounds::<Execute>),
     ("FlowText", broken_bounds::<FlowText>),
+    ("InboxStatusChange", broken_bounds::<InboxStatusChange>),
     ("NewApproval", broken_bounds::<NewApproval>),
     ("NewAsset", broken_bounds::<NewAsset>),
     ("NewAssetGrant", broken_bounds::<NewAssetGrant>),
@@ -56,6 +58,7 @@ const BODIES: &[(&str, Probe)] = &[
     ("NewVersion", broken_bounds::<NewVersion>),
     ("NewWorkload", broken_bounds::<NewWorkload>),
     ("NewWorkspace", broken_bounds::<NewWorkspace>),
+    ("ReadAllRequest", broken_bounds::<ReadAllRequest>),
     ("ReviewRequest", broken_bounds::<ReviewRequest>),
     ("RollbackRequest", broken_bounds::<RollbackRequest>),
     ("RunCode", broken_bounds::<RunCode>),

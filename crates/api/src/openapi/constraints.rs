@@ -14,8 +14,14 @@ use fairway_domain::{
         ExecutionOutcome, Status as RunStatus, resolve_unknown::Resolution, review::AnswerVerdict as ReviewVerdict,
         script::Language,
     },
+    fact_category::FactCategory,
     knowledge::document::DocumentId,
     memory::{MAX_SESSION_CHARS, SessionId},
+    notification::{
+        Channel, Severity,
+        inbox::InboxStatus,
+        preference::{DecidingScope, ReasonCode},
+    },
     policy::Outcome as PolicyOutcome,
     release::{StateName, lane::Lane, review::Verdict},
     rollout::RolloutStatus,
@@ -154,6 +160,15 @@ const PROPERTIES: &[Entry] = &[
     ("NewApproval", "subject_kind", subjects),
     ("Approval", "subject_kind", subjects),
     ("RolloutState", "status", || one_of(RolloutStatus::ALL.map(RolloutStatus::as_str))),
+    ("Notification", "status", || one_of(InboxStatus::ALL.map(InboxStatus::as_str))),
+    ("InboxStatusChange", "status", || one_of(InboxStatus::ALL.map(InboxStatus::as_str))),
+    ("Notification", "severity", || one_of(Severity::ALL.map(Severity::as_str))),
+    (ANY, "category", categories),
+    (ANY, "channel", || one_of(Channel::ALL.map(Channel::as_str))),
+    ("DefaultPreference", "profile_ref", roles),
+    ("EffectivePreference", "scope", deciding_scopes),
+    ("SuppressedDecision", "scope", deciding_scopes),
+    ("SuppressedDecision", "reason_code", || one_of(ReasonCode::ALL.map(ReasonCode::as_str))),
     (ANY, "invocation_mode", || one_of(InvocationMode::ALL.map(InvocationMode::as_str))),
     ("Workload", "status", workload_statuses),
     ("WorkloadChange", "status", workload_statuses),
@@ -176,6 +191,8 @@ const PARAMETERS: &[Entry] = &[
     ("list_executions", "submitted_by", || Constraint::Pattern(ACTOR, 138)),
     ("read_usage", "group_by", || Constraint::Pattern(GROUPING, 18)),
     ("list_workloads", "status", workload_statuses),
+    ("list_inbox", "status", || one_of(InboxStatus::ALL.map(InboxStatus::as_str))),
+    (ANY, "category", categories),
     (ANY, "state", states),
     (ANY, "environment", slug),
     (ANY, "lane", lanes),
@@ -260,6 +277,14 @@ fn verdicts() -> Constraint {
 
 fn subjects() -> Constraint {
     Constraint::Words(vec!["release"])
+}
+
+fn categories() -> Constraint {
+    one_of(FactCategory::ALL.map(FactCategory::as_str))
+}
+
+fn deciding_scopes() -> Constraint {
+    one_of(DecidingScope::ALL.map(DecidingScope::as_str))
 }
 
 fn workload_statuses() -> Constraint {

@@ -12,22 +12,26 @@ use utoipa::openapi::{
     content::Content,
     header::{Header, HeaderBuilder},
     path::Operation,
-    schema::{ObjectBuilder, Type},
+    schema::{ArrayItems, ObjectBuilder, Schema, Type},
 };
 
 /// Schemas of bodies whose responses carry an `ETag`.
-const ETAG_SCHEMAS: [&str; 10] = [
+const ETAG_SCHEMAS: [&str; 11] = [
     "Approval",
     "Asset",
     "Binding",
     "EnvironmentSettings",
     "Flow",
+    "Notification",
     "ReleaseDetail",
     "RolloutAdvance",
     "TenantSettings",
     "Transition",
     "Workload",
 ];
+
+/// Schemas of the items of lists that are one resource with one `ETag`.
+const ETAG_ITEM_SCHEMAS: [&str; 2] = ["DefaultPreference", "NotificationPreference"];
 
 /// A response header with its schema and description.
 struct HeaderDescription {
@@ -104,7 +108,16 @@ fn add_to_operation(operation: &mut Operation) {
 }
 
 fn has_etag(content: &RefOr<Content>) -> bool {
-    let RefOr::T(Content { schema: Some(RefOr::Ref(schema)), .. }) = content else { return false };
-    let name = schema.ref_location.rsplit('/').next();
-    name.is_some_and(|name| ETAG_SCHEMAS.contains(&name))
+    let (reference, names) = match content {
+        RefOr::T(Content { schema: Some(RefOr::Ref(schema)), .. }) => (schema, &ETAG_SCHEMAS[..]),
+        RefOr::T(Content { schema: Some(RefOr::T(Schema::Array(list))), .. }) => match &list.items {
+            ArrayItems::RefOrSchema(items) => match &**items {
+                RefOr::Ref(items) => (items, &ETAG_ITEM_SCHEMAS[..]),
+                RefOr::T(_) => return false,
+            },
+            ArrayItems::False => return false,
+        },
+        RefOr::T(_) | RefOr::Ref(_) => return false,
+    };
+    reference.ref_location.rsplit('/').next().is_some_and(|name| names.contains(&name))
 }

@@ -217,6 +217,13 @@ fn expected_kinds(operation: &str) -> (&'static str, &'static str) {
         "review_execution" => ("execution.reviewed", "execution"),
         "advance_rollout" => ("rollout.advanced", "release"),
         "roll_back_release" => ("release.rolled_back", "release"),
+        "change_inbox_status" => ("notification.marked", "notification"),
+        "mark_inbox_read" => ("notification.inbox_read", "tenant"),
+        "change_preferences"
+        | "change_workspace_preferences"
+        | "change_workload_preferences"
+        | "change_environment_preferences" => ("notification.preferences_changed", "notification_preferences"),
+        "change_default_profiles" => ("notification.default_profiles_changed", "tenant"),
         "settle_execution" => ("execution.settled", "execution"),
         "run_code" | "execute_workload" | "execute_workload_on_lane" | "call_tool" | "cancel_execution" => {
             ("execution.ended", "execution")
@@ -247,6 +254,8 @@ async fn every_change_has_one_entry_that_names_its_request() {
     for (operation, keyed) in changing_operations() {
         let mut request = stage.successful_request(&operation).await;
         if operation == "change_tenant_settings" {
+            // Operations of notifications may have turned the tier on.
+            request.clone().json(json!({ "advanced_notifications_enabled": false })).await.expect(200);
             request = request.json(json!({ "advanced_notifications_enabled": true }));
         }
         if keyed {

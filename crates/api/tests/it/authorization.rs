@@ -127,6 +127,23 @@ const EXPECTED_ACCESS: &[(&str, &str)] = &[
     ("read_evidence_artifact", "+ . + + + + + + + . . ."),
     ("read_context_lineage", "+ . + + + + + + + . . ."),
     ("list_audit_events", "f f f f f + + + + . f ."),
+    ("list_inbox", "+ + + + + + + + + f + +"),
+    // A notification belongs to its recipient alone.
+    ("change_inbox_status", ". . . . . . . . . f . ."),
+    ("mark_inbox_read", "+ + + + + + + + + f + +"),
+    ("read_preferences", "e e e e e e e e e f e e"),
+    ("change_preferences", "+ + + + + + + + + f + +"),
+    ("read_effective_preferences", "+ + + + + + + + + f + ."),
+    ("read_workspace_preferences", "e e e e e e e e e . f ."),
+    ("change_workspace_preferences", "+ + + + + + + + + . f ."),
+    ("read_workload_preferences", "e e e e e e e e e . . ."),
+    ("change_workload_preferences", "+ + + + + + + + + . . ."),
+    ("read_environment_preferences", "e e e e e e e e e . . ."),
+    ("change_environment_preferences", "+ + + + + + + + + . . ."),
+    ("list_workload_environments", "+ + + + + + + + + . . ."),
+    ("read_default_profiles", "f f f f f f f e e f f e"),
+    ("change_default_profiles", "f f f f f f f + + f f +"),
+    ("list_suppressed_decisions", "f f f f f e e e e f f ."),
     ("call_tool", "f + + f + f + + + . . ."),
     ("read_runtime_plugins", "+ + + + + + + + + f . ."),
     ("read_runtime_system_meta", "+ + + + + + + + + f . ."),
@@ -161,7 +178,8 @@ async fn every_role_gets_the_access_of_the_table() {
         for (caller, expected) in CALLERS.iter().zip(expected.split(' ')) {
             let answer = stage.successful_request(operation).await.as_actor(caller).await;
             let got = match answer.status {
-                200 if answer.body == b"[]" => "e",
+                // Earlier operations may have notified the caller.
+                200 if answer.body == b"[]" && operation != "list_inbox" => "e",
                 200 | 201 | 204 => "+",
                 // Authorization passed; the server then refuses the source address.
                 422 if operation == "fetch_documents" => {

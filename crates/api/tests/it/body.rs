@@ -49,6 +49,9 @@ async fn rejects_ambiguous_json_on_every_write() {
         // Well-formed JSON of the wrong shape.
         let allowed = format!("{{\"slug\":{}}}", nested(63));
         for document in ["null", "[]", "\"{}\"", "1", "true", &allowed] {
+            if document == "[]" && route.takes_list() {
+                continue;
+            }
             send(document.as_bytes()).await.expect_refusal(422, "validation_error");
         }
     }
@@ -98,7 +101,8 @@ async fn every_write_names_unknown_fields() {
         let known = &route.body_schema(&document)["properties"];
         for field in servers_own.into_iter().filter(|field| known.get(field).is_none()) {
             let mut body = stage.successful_body(route.operation_id());
-            body[field] = json!("x");
+            let (object, prefix) = route.described_object(&mut body);
+            object[field] = json!("x");
             let answer = app
                 .with_method(&route.method, format!("{}{}", stage.fill_path(&route.path), stage.required_query(route)))
                 .json(body)
@@ -108,7 +112,7 @@ async fn every_write_names_unknown_fields() {
                 continue;
             }
             let refused = answer.expect_refusal(422, "validation_error");
-            assert_eq!(refused["fields"][0]["path"], field, "{answer}");
+            assert_eq!(refused["fields"][0]["path"], format!("{prefix}{field}"), "{answer}");
             assert_eq!(refused["fields"][0]["code"], "unknown_field", "{answer}");
         }
     }
@@ -130,9 +134,10 @@ async fn every_write_names_missing_and_invalid_required_fields() {
                     continue;
                 }
                 let mut body = stage.successful_body(route.operation_id());
+                let (object, prefix) = route.described_object(&mut body);
                 match wrong {
-                    None => drop(body.as_object_mut().unwrap().remove(field)),
-                    Some(value) => body[field] = value,
+                    None => drop(object.as_object_mut().unwrap().remove(field)),
+                    Some(value) => object[field] = value,
                 }
                 let answer = app
                     .with_method(
@@ -142,7 +147,7 @@ async fn every_write_names_missing_and_invalid_required_fields() {
                     .json(body)
                     .await;
                 let refused = answer.expect_refusal(422, "validation_error");
-                assert_eq!(refused["fields"][0]["path"], field, "{answer}");
+                assert_eq!(refused["fields"][0]["path"], format!("{prefix}{field}"), "{answer}");
                 assert_eq!(refused["fields"][0]["code"], code, "{answer}");
             }
         }

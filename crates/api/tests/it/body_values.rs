@@ -53,7 +53,9 @@ async fn every_value_beyond_a_documented_bound_is_refused_with_its_path() {
             // The response about a flow lists the problems of the flow.
             for value in values_beyond(property).into_iter().filter(|_| field != "content_yaml") {
                 let mut body = stage.successful_body(route.operation_id());
-                body[field] = value;
+                let (object, prefix) = route.described_object(&mut body);
+                object[field] = value;
+                let field = format!("{prefix}{field}");
                 let path = format!("{}{}", stage.fill_path(&route.path), stage.required_query(route));
                 let answer = app.with_method(&route.method, path).json(body).await;
                 let place = format!("{} {field}", route.operation_id());

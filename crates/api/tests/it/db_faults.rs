@@ -53,7 +53,8 @@ const CANCEL_OPERATION: &str = "cancel_execution";
 const SCRIPT_OPERATION: &str = "run_code";
 
 /// Tables that background tasks and caches write at any time.
-const BACKGROUND_TABLES: &str = "fact_order fact_pending fact_log execution_lease evidence_snapshot chore";
+const BACKGROUND_TABLES: &str = "fact_order fact_pending fact_log execution_lease evidence_snapshot chore notification \
+    notification_position";
 
 /// The seed and the odds of each pass. `FAIRWAY_TEST_SEED` sets the first seed.
 fn seeds_and_odds() -> Vec<(u64, u64)> {
@@ -154,9 +155,18 @@ async fn denied_run(stage: &WorkspaceFixture<'_>) -> Request {
 }
 
 /// Runs operations whose first call writes further rows: the namespace of a first workspace, the settings row of an
-/// environment, and the index of a knowledge base.
+/// environment, the index of a knowledge base, and preferences.
 async fn warm_up(stage: &WorkspaceFixture<'_>) {
-    for operation in ["create_workspace", "change_environment_settings", "add_documents"] {
+    let first_rows = [
+        "create_workspace",
+        "change_environment_settings",
+        "add_documents",
+        "change_preferences",
+        "change_workspace_preferences",
+        "change_workload_preferences",
+        "change_default_profiles",
+    ];
+    for operation in first_rows {
         let answer = stage.successful_request(operation).await.await;
         assert!(answer.status < 300, "{answer}");
     }

@@ -1,6 +1,7 @@
 //! A workspace with one resource of each kind, and a successful request for every operation.
 
 mod body;
+mod notifications;
 mod runs;
 
 use crate::openapi_routes::Route;
@@ -130,6 +131,7 @@ impl<'a> WorkspaceFixture<'a> {
             "execution_id" => self.execution.clone(),
             "session_id" => "session-1".to_owned(),
             "slug" => self.workload.slug.clone(),
+            "notification_id" => MISSING_ID.to_owned(),
             other => panic!("no value for path parameter {{{other}}}"),
         }
     }
@@ -163,9 +165,12 @@ impl<'a> WorkspaceFixture<'a> {
         base
     }
 
-    /// The query parameters that a route requires: workspace and environment.
+    /// The query parameters that a route requires: workspace, environment and category.
     pub(crate) fn required_query(&self, route: &Route) -> String {
-        let here = [("environment", "dev"), ("workspace_id", &self.workspace)];
+        let mut here = vec![("environment", "dev"), ("workspace_id", self.workspace.as_str())];
+        if route.operation_id() == "read_effective_preferences" {
+            here = vec![("category", "incidents"), ("workspace_id", self.workspace.as_str())];
+        }
         let known = here.into_iter().filter(|(name, _)| route.has_query_parameter(name));
         let pairs: Vec<String> = known.map(|(name, value)| format!("{name}={value}")).collect();
         if pairs.is_empty() { String::new() } else { format!("?{}", pairs.join("&")) }
@@ -218,6 +223,9 @@ impl<'a> WorkspaceFixture<'a> {
     /// A request that succeeds for a caller with all permissions. Each change has a target of its own.
     #[expect(clippy::too_many_lines, reason = "a table of cases")]
     pub(crate) async fn successful_request(&self, operation: &str) -> Request {
+        if let Some(request) = self.successful_notification_request(operation).await {
+            return request;
+        }
         let (app, workspace) = (self.app, &self.workspace);
         let workload = &self.workload.workload_id;
         let release = &self.workload.release_id;

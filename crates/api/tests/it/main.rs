@@ -59,6 +59,7 @@ mod mcp;
 mod mcp_server;
 mod memory;
 mod memory_bounds;
+mod notification;
 mod openapi;
 mod openapi_routes;
 mod overload;

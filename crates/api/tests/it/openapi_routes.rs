@@ -26,9 +26,22 @@ impl Route {
         self.operation.get("requestBody").is_some()
     }
 
-    /// The schema of the request body.
+    /// Whether the request body is a list.
+    pub(crate) fn takes_list(&self) -> bool {
+        self.operation["requestBody"]["content"]["application/json"]["schema"]["type"] == "array"
+    }
+
+    /// The object in a request body whose fields the schema describes, and the prefix of their paths: the body, or the
+    /// first item of a list.
+    pub(crate) fn described_object<'b>(&self, body: &'b mut Value) -> (&'b mut Value, &'static str) {
+        if self.takes_list() { (&mut body[0], "[0].") } else { (body, "") }
+    }
+
+    /// The schema of the request body, or of the items of a list.
     pub(crate) fn body_schema<'d>(&self, document: &'d Value) -> &'d Value {
-        let reference = self.operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].as_str();
+        let schema = &self.operation["requestBody"]["content"]["application/json"]["schema"];
+        let schema = if self.takes_list() { &schema["items"] } else { schema };
+        let reference = schema["$ref"].as_str();
         document.pointer(reference.unwrap().strip_prefix('#').unwrap()).unwrap()
     }
 

@@ -190,6 +190,26 @@ const RUNS: &[(&str, RequiredPermissions)] = &[
     ("read_runtime_mcp_manifest", Permission("workload.view")),
 ];
 
+/// Notifications. A workload is visible by `workload.view`.
+const NOTIFICATIONS: &[(&str, RequiredPermissions)] = &[
+    ("list_inbox", Permission("notification.read")),
+    ("change_inbox_status", Permission("notification.read")),
+    ("mark_inbox_read", Permission("notification.read")),
+    ("read_preferences", Permission("notification.preference.self_manage")),
+    ("change_preferences", Permission("notification.preference.self_manage")),
+    ("read_effective_preferences", Permission("notification.preference.self_manage")),
+    ("read_workspace_preferences", Permission("notification.preference.self_manage")),
+    ("change_workspace_preferences", Permission("notification.preference.self_manage")),
+    ("read_workload_preferences", Below("workload.view", &["notification.preference.self_manage"])),
+    ("change_workload_preferences", Below("workload.view", &["notification.preference.self_manage"])),
+    ("read_environment_preferences", Below("workload.view", &["notification.preference.self_manage"])),
+    ("change_environment_preferences", Below("workload.view", &["notification.preference.self_manage"])),
+    ("list_workload_environments", Below("workload.view", &["notification.preference.self_manage"])),
+    ("read_default_profiles", Permission("notification.destination.manage")),
+    ("change_default_profiles", Permission("notification.destination.manage")),
+    ("list_suppressed_decisions", Permission("notification.audit.view")),
+];
+
 /// The permission that makes releases visible.
 const RELEASE_VISIBILITY: &str = "release.view";
 
@@ -243,6 +263,8 @@ impl Outcome {
             200 | 201 | 204 => Self::Success,
             // The request passed authorization; the server does not fetch from its address.
             422 if operation == "fetch_documents" && answer.text().contains("source_not_fetched") => Self::Success,
+            // The request passed authorization; the notification belongs to another recipient.
+            404 if operation == "change_inbox_status" => Self::Success,
             403 => Self::MissingPermission(
                 answer.expect_refusal(403, "forbidden")["permission"].as_str().unwrap().to_owned(),
             ),
@@ -336,9 +358,14 @@ async fn run_operations_need_exactly_their_permissions() {
     assert_table(RUNS).await;
 }
 
+#[tokio::test]
+async fn notification_operations_need_exactly_their_permissions() {
+    assert_table(NOTIFICATIONS).await;
+}
+
 #[test]
 fn every_operation_has_a_row() {
-    let rows = [TENANCY, ASSETS, WORKLOADS, RUNS].concat();
+    let rows = [TENANCY, ASSETS, WORKLOADS, RUNS, NOTIFICATIONS].concat();
     let names: BTreeSet<&str> = rows.iter().map(|(operation, _)| *operation).chain([GRANT_OPERATION]).collect();
     assert_eq!(names.len(), rows.len() + 1, "an operation is in the tables twice");
     let all: BTreeSet<&str> = Operation::ALL.iter().map(|operation| operation.id()).collect();

@@ -165,7 +165,7 @@ impl Identities {
         let kind = claims.actor.kind();
         let rights = match mode {
             _ if kind == ActorKind::System => system_rights(&claims.actor),
-            IdentityMode::Local => local_rights(&claims.actor, &known),
+            IdentityMode::Local => effective_rights(mode, &claims.actor, &known),
             IdentityMode::Oidc if is_guest(kind) => Rights::new(Vec::new()),
             IdentityMode::Oidc => match claims.actor.visitor_home() {
                 Some((_, home)) => self.visitor_rights(claims, &home, &known).await?,
@@ -229,6 +229,14 @@ impl Identities {
 fn system_rights(actor: &ActorRef) -> Rights {
     let runs = *actor == ActorRef::system(crate::generator::ACTOR);
     Rights::new(runs.then_some(Grant::of_role(Role::RuntimeUser, GrantScope::Platform)).into_iter().collect())
+}
+
+/// The rights of an actor by its stored access.
+pub(crate) fn effective_rights(mode: IdentityMode, actor: &ActorRef, known: &PrincipalAccess) -> Rights {
+    match mode {
+        IdentityMode::Local => local_rights(actor, known),
+        IdentityMode::Oidc => Rights::new(known.grants.clone()),
+    }
 }
 
 /// Rights on a local server. The local user has every permission. An actor that never held a role administers the

@@ -187,6 +187,28 @@ operations! {
     ReadEvidenceArtifact = "read_evidence_artifact" => on_resource(P::ExecutionView, P::ExecutionView);
     ReadContextLineage = "read_context_lineage" => on_resource(P::ExecutionView, P::ExecutionView);
     ListAuditEvents = "list_audit_events" => on_resource(P::AuditView, P::AuditView);
+    // A person's own inbox and preferences need the permission in any scope of the tenant.
+    ListInbox = "list_inbox" => BelowWorkspace(P::NotificationRead);
+    ChangeInboxStatus = "change_inbox_status" => BelowWorkspace(P::NotificationRead);
+    MarkInboxRead = "mark_inbox_read" => BelowWorkspace(P::NotificationRead);
+    ReadPreferences = "read_preferences" => BelowWorkspace(P::NotificationPreferenceSelfManage);
+    ChangePreferences = "change_preferences" => BelowWorkspace(P::NotificationPreferenceSelfManage);
+    ReadEffectivePreferences = "read_effective_preferences" => BelowWorkspace(P::NotificationPreferenceSelfManage);
+    ReadWorkspacePreferences = "read_workspace_preferences" => BelowWorkspace(P::NotificationPreferenceSelfManage);
+    ChangeWorkspacePreferences = "change_workspace_preferences" => BelowWorkspace(P::NotificationPreferenceSelfManage);
+    ReadWorkloadPreferences = "read_workload_preferences" =>
+        on_resource(P::WorkloadView, P::NotificationPreferenceSelfManage);
+    ChangeWorkloadPreferences = "change_workload_preferences" =>
+        on_resource(P::WorkloadView, P::NotificationPreferenceSelfManage);
+    ReadEnvironmentPreferences = "read_environment_preferences" =>
+        on_resource(P::WorkloadView, P::NotificationPreferenceSelfManage);
+    ChangeEnvironmentPreferences = "change_environment_preferences" =>
+        on_resource(P::WorkloadView, P::NotificationPreferenceSelfManage);
+    ListWorkloadEnvironments = "list_workload_environments" =>
+        on_resource(P::WorkloadView, P::NotificationPreferenceSelfManage);
+    ReadDefaultProfiles = "read_default_profiles" => Tenant(P::NotificationDestinationManage);
+    ChangeDefaultProfiles = "change_default_profiles" => Tenant(P::NotificationDestinationManage);
+    ListSuppressedDecisions = "list_suppressed_decisions" => BelowWorkspace(P::NotificationAuditView);
     // A tool call also requires the permissions of the operation behind the tool.
     CallTool = "call_tool" => on_resource(P::WorkloadView, P::ExecutionRun);
     ReadPlugins = "read_runtime_plugins" => on_resource(P::WorkloadView, P::WorkloadView);

@@ -1,0 +1,214 @@
+//! Inboxes. The rows of an inbox are found by its recipient.
+
+use crate::{
+    database::{Database, PageBounds, StoredRow},
+    guarded::{Guarded, Input, Query},
+    pagination::COUNT_LIMIT,
+    row::{decode, read_count},
+    schema::notification,
+};
+use async_trait::async_trait;
+use diesel::{
+    BoolExpressionMethods as _, ExpressionMethods as _, QueryDsl as _, Queryable, Selectable, SelectableHelper as _,
+    pg::Pg,
+};
+use fairway_domain::{
+    access::ActorRef,
+    audit::Fact,
+    fact_category::FactCategory,
+    id::NotificationId,
+    idempotency::KeyedOutcome,
+    notification::{
+        Severity,
+        inbox::{InboxStatus, Notification, NotificationRecord},
+        ports::{InboxFilter, InboxStore},
+    },
+    store::{Change, ChangeRecord, CommitError, Page, PageRequest, Revision, StoreError},
+    tenant::TenantScope,
+    time::Timestamp,
+};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+/// Maximum number of notifications that one statement marks as read.
+const READ_BATCH: i64 = 2_000;
+
+/// A notification as stored.
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = notification, check_for_backend(Pg))]
+pub(super) struct StoredNotification {
+    notification_id: Uuid,
+    recipient: String,
+    status: String,
+    category: String,
+    severity: String,
+    title: String,
+    body: String,
+    event_kind: String,
+    event_id: Uuid,
+    log_index: i64,
+    workspace_id: Option<Uuid>,
+    workload_id: Option<Uuid>,
+    environment: Option<String>,
+    created_at: OffsetDateTime,
+    read_at: Option<OffsetDateTime>,
+    revision: i64,
+}
+
+impl StoredRow for StoredNotification {
+    type Value = Notification;
+
+    fn id(&self) -> Uuid {
+        self.notification_id
+    }
+
+    fn into_value(self) -> Result<Notification, StoreError> {
+        Ok(Notification::restore(NotificationRecord {
+            notification_id: self.notification_id.into(),
+            recipient: decode("recipient", ActorRef::parse(&self.recipient).ok())?,
+            status: decode("status", InboxStatus::parse(&self.status))?,
+            category: decode("category", FactCategory::parse(&self.category))?,
+            severity: decode("severity", Severity::parse(&self.severity))?,
+            title: self.title,
+            body: self.body,
+            event_kind: self.event_kind,
+            event_id: self.event_id.into(),
+            log_index: decode("log_index", u64::try_from(self.log_index).ok())?,
+            workspace_id: self.workspace_id.map(Into::into),
+            workload_id: self.workload_id.map(Into::into),
+            environment: self.environment,
+            created_at: Timestamp::new(self.created_at),
+            read_at: self.read_at.map(Timestamp::new),
+            revision: Revision::new(self.revision),
+        }))
+    }
+}
+
+/// The newest unread notifications of a recipient, marked as read.
+const MARKED: &str = "newest AS (
+        SELECT unread.notification_id FROM input, LATERAL (
+            SELECT notification_id FROM notification
+            WHERE notification.tenant_id = input.tenant_id AND notification.recipient = input.recipient
+                AND status = 'unread'
+            ORDER BY notification_id DESC LIMIT {limit}
+        ) AS unread
+     ),
+     marked AS (
+        UPDATE notification SET status = 'read', read_at = fairway_now(), revision = notification.revision + 1
+        FROM input, newest
+        WHERE notification.tenant_id = input.tenant_id AND notification.notification_id = newest.notification_id
+            AND status = 'unread'
+        RETURNING 1
+     )";
+
+static MARK_BATCH: Query = Query::of_parts(&[MARKED, " SELECT count(*) AS count FROM marked"]);
+
+static MARK_ALL: Guarded = Guarded::of_parts(&[MARKED], "(SELECT count(*) >= 0 FROM marked)", "");
+
+static SET_STATUS: Guarded = Guarded::new(
+    "changed AS (
+        UPDATE notification SET status = input.status, read_at = input.read_at, revision = input.revision
+        FROM input
+        WHERE notification.tenant_id = input.tenant_id AND notification.notification_id = input.notification_id
+            AND notification.recipient = input.recipient AND notification.revision = input.decided_on
+        RETURNING 1
+     )",
+    "(SELECT count(*) = 1 FROM changed)",
+);
+
+static COUNT_UNREAD: Query = Query::new(
+    "SELECT count(*) AS count FROM (
+        SELECT FROM notification
+        WHERE tenant_id = {tenant_id} AND recipient = {recipient} AND status = 'unread' LIMIT {limit}
+    ) AS counted",
+);
+
+#[async_trait]
+impl InboxStore for Database {
+    async fn find(
+        &self,
+        scope: TenantScope,
+        recipient: &ActorRef,
+        id: NotificationId,
+    ) -> Result<Option<Notification>, StoreError> {
+        let (key, recipient) = ((scope.tenant().uuid(), id.uuid()), recipient.to_string());
+        let find = || {
+            notification::table
+                .find(key)
+                .filter(notification::recipient.eq(recipient.clone()))
+                .select(StoredNotification::as_select())
+        };
+        self.first("notification", find).await?.map(StoredNotification::into_value).transpose()
+    }
+
+    async fn list(
+        &self,
+        scope: TenantScope,
+        recipient: &ActorRef,
+        filter: InboxFilter,
+        page: PageRequest,
+    ) -> Result<Page<Notification>, StoreError> {
+        let (tenant, recipient) = (scope.tenant().uuid(), recipient.to_string());
+        let all = || {
+            let of_recipient = notification::tenant_id.eq(tenant).and(notification::recipient.eq(recipient.clone()));
+            let mut all = notification::table.filter(of_recipient).into_boxed::<'static, Pg>();
+            if let Some(status) = filter.status {
+                all = all.filter(notification::status.eq(status.as_str()));
+            }
+            if let Some(category) = filter.category {
+                all = all.filter(notification::category.eq(category.as_str()));
+            }
+            all
+        };
+        let rows = |bounds: PageBounds| {
+            let newest = all()
+                .select(StoredNotification::as_select())
+                .order(notification::notification_id.desc())
+                .limit(bounds.limit)
+                .offset(bounds.offset);
+            match bounds.after {
+                None => newest,
+                Some(id) => newest.filter(notification::notification_id.lt(id)),
+            }
+        };
+        self.typed_page("inbox", page, || all().select(notification::notification_id), rows).await
+    }
+
+    async fn commit_status(&self, scope: TenantScope, change: Change<Notification>) -> Result<(), CommitError> {
+        let ChangeRecord { next, decided_on, fact } = change.into_record();
+        let input = Input::new(scope)
+            .with("notification_id", next.notification_id.uuid())
+            .with("recipient", next.recipient.to_string())
+            .with("status", next.status.as_str())
+            .with("read_at", next.read_at.map(Timestamp::to_datetime))
+            .with("revision", next.revision.get())
+            .with("decided_on", decided_on.map(Revision::get));
+        self.commit_guarded(&SET_STATUS, scope, &fact, None, input).await.map(|_| ())
+    }
+
+    async fn commit_all_read(
+        &self,
+        scope: TenantScope,
+        recipient: &ActorRef,
+        fact: Fact,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<(), CommitError> {
+        let input = || Input::new(scope).with("recipient", recipient.to_string()).with_param("limit", READ_BATCH);
+        loop {
+            // The last batch is left to the commit.
+            if self.count_unread(scope, recipient).await? <= READ_BATCH.unsigned_abs() {
+                break;
+            }
+            let batch = input();
+            self.write_idempotent(MARK_BATCH.text(&batch)?, &batch.params()).await?;
+        }
+        self.commit_guarded(&MARK_ALL, scope, &fact, key, input()).await.map(|_| ())
+    }
+
+    async fn count_unread(&self, scope: TenantScope, recipient: &ActorRef) -> Result<u64, StoreError> {
+        let input = Input::of_params(scope)
+            .with_param("recipient", recipient.to_string())
+            .with_param("limit", i64::from(COUNT_LIMIT));
+        read_count(&self.fetch(&COUNT_UNREAD, input).await?)
+    }
+}

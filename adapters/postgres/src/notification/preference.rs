@@ -1,0 +1,263 @@
+//! Preferences of people, and the default profiles of roles.
+
+use crate::{
+    database::Database,
+    guarded::{Guarded, Input, Query},
+    row::{RowExt as _, decode},
+    schema::{notification_default_profiles, release, tenant},
+    store_error::broken,
+};
+use async_trait::async_trait;
+use diesel::{
+    BoolExpressionMethods as _, ExpressionMethods as _, QueryDsl as _, Queryable, Selectable, SelectableHelper as _,
+    pg::Pg,
+};
+use fairway_domain::{
+    access::{ActorRef, Role},
+    fact_category::FactCategory,
+    id::WorkloadId,
+    notification::{
+        Channel, Tier,
+        ports::PreferenceStore,
+        preference::{
+            DefaultPreference, DefaultProfiles, DefaultProfilesRecord, Preference, PreferenceScope, PreferenceSet,
+            PreferenceSetRecord, Switches,
+        },
+    },
+    slug::Slug,
+    store::{Change, ChangeRecord, CommitError, Revision, StoreError},
+    tenant::TenantScope,
+    time::Timestamp,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+/// A stored setting; `profile_ref` is set in default profiles only.
+#[derive(Deserialize)]
+struct StoredSetting {
+    profile_ref: Option<String>,
+    category: String,
+    channel: String,
+    enabled: bool,
+}
+
+impl StoredSetting {
+    fn preference(&self) -> Result<Preference, StoreError> {
+        Ok(Preference {
+            category: decode("settings.category", FactCategory::parse(&self.category))?,
+            channel: decode("settings.channel", Channel::parse(&self.channel))?,
+            enabled: self.enabled,
+        })
+    }
+
+    fn role(&self) -> Result<Role, StoreError> {
+        decode("settings.profile_ref", self.profile_ref.as_deref().and_then(Role::parse))
+    }
+}
+
+fn settings_of(value: Value) -> Result<Vec<StoredSetting>, StoreError> {
+    serde_json::from_value(value).map_err(|_| broken("stored notification settings have an unexpected shape".into()))
+}
+
+fn preference_json(preference: Preference) -> Value {
+    let Preference { category, channel, enabled } = preference;
+    json!({ "category": category, "channel": channel.as_str(), "enabled": enabled })
+}
+
+fn default_json(default: DefaultPreference) -> Value {
+    let DefaultPreference { role, preference: Preference { category, channel, enabled } } = default;
+    json!({ "profile_ref": role.as_str(), "category": category, "channel": channel.as_str(), "enabled": enabled })
+}
+
+/// The columns that [`preference_set`] reads.
+pub(super) const SET_COLUMNS: &str = "principal, scope_kind, scope_ref, environment, preference_set_id, settings, \
+    revision, updated_at";
+
+pub(super) fn preference_set(row: &Row) -> Result<PreferenceSet, StoreError> {
+    let reference: Uuid = row.column("scope_ref")?;
+    let scope = match row.column("scope_kind")? {
+        "global" => PreferenceScope::Global,
+        "workspace" => PreferenceScope::Workspace(reference.into()),
+        "project" => PreferenceScope::Project(reference.into()),
+        "environment" => PreferenceScope::Environment(reference.into(), row.slug("environment")?),
+        _ => return Err(broken("the scope of stored preferences is unknown".into())),
+    };
+    let stored = settings_of(row.column("settings")?)?;
+    let settings = stored.iter().map(StoredSetting::preference);
+    let settings = settings.map(|setting| setting.map(|one| ((one.category, one.channel), one.enabled)));
+    Ok(PreferenceSet::restore(PreferenceSetRecord {
+        preference_set_id: row.id("preference_set_id")?,
+        principal: row.actor("principal")?,
+        scope,
+        settings: settings.collect::<Result<_, _>>()?,
+        updated_at: row.timestamp("updated_at")?,
+        revision: row.revision("revision")?,
+    }))
+}
+
+/// The columns `scope_ref` and `environment` of a scope.
+fn key_of(scope: TenantScope, preferences: &PreferenceScope) -> (Uuid, String) {
+    let (reference, environment) = preferences.reference();
+    (reference.unwrap_or(scope.tenant().uuid()), environment.unwrap_or_default().to_owned())
+}
+
+static FIND: Query = Query::of_parts(&[
+    "SELECT ",
+    SET_COLUMNS,
+    " FROM input CROSS JOIN wanted JOIN notification_preference
+        USING (tenant_id, principal, scope_kind, scope_ref, environment)",
+]);
+
+static CREATE: Guarded = Guarded::new(
+    "stored AS (
+        INSERT INTO notification_preference (tenant_id, principal, scope_kind, scope_ref, environment,
+            preference_set_id, settings, revision, updated_at)
+        SELECT tenant_id, principal, scope_kind, scope_ref, environment, preference_set_id, settings, revision, updated_at
+        FROM input
+        ON CONFLICT DO NOTHING
+        RETURNING 1
+     )",
+    "(SELECT count(*) = 1 FROM stored)",
+);
+
+static CHANGE: Guarded = Guarded::new(
+    "stored AS (
+        UPDATE notification_preference AS stored SET settings = input.settings, revision = input.revision,
+            updated_at = input.updated_at
+        FROM input
+        WHERE stored.tenant_id = input.tenant_id AND stored.principal = input.principal
+            AND stored.scope_kind = input.scope_kind AND stored.scope_ref = input.scope_ref
+            AND stored.environment = input.environment AND stored.revision = decided_on
+        RETURNING 1
+     )",
+    "(SELECT count(*) = 1 FROM stored)",
+);
+
+static CREATE_PROFILES: Guarded = Guarded::new(
+    "stored AS (
+        INSERT INTO notification_default_profiles (tenant_id, settings, revision, updated_at, updated_by)
+        SELECT tenant_id, settings, revision, updated_at, updated_by FROM input
+        ON CONFLICT DO NOTHING
+        RETURNING 1
+     )",
+    "(SELECT count(*) = 1 FROM stored)",
+);
+
+static CHANGE_PROFILES: Guarded = Guarded::new(
+    "stored AS (
+        UPDATE notification_default_profiles AS stored SET settings = input.settings, revision = input.revision,
+            updated_at = input.updated_at, updated_by = input.updated_by
+        FROM input
+        WHERE stored.tenant_id = input.tenant_id AND stored.revision = decided_on
+        RETURNING 1
+     )",
+    "(SELECT count(*) = 1 FROM stored)",
+);
+
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = notification_default_profiles, check_for_backend(Pg))]
+struct StoredProfiles {
+    settings: Value,
+    revision: i64,
+    updated_at: OffsetDateTime,
+    updated_by: String,
+}
+
+impl StoredProfiles {
+    fn into_value(self) -> Result<DefaultProfiles, StoreError> {
+        let settings = settings_of(self.settings)?.into_iter().map(|setting| {
+            let Preference { category, channel, enabled } = setting.preference()?;
+            Ok(((setting.role()?, category, channel), enabled))
+        });
+        Ok(DefaultProfiles::restore(DefaultProfilesRecord {
+            settings: settings.collect::<Result<_, StoreError>>()?,
+            updated_at: Timestamp::new(self.updated_at),
+            updated_by: decode("updated_by", ActorRef::parse(&self.updated_by).ok())?,
+            revision: Revision::new(self.revision),
+        }))
+    }
+}
+
+#[async_trait]
+impl PreferenceStore for Database {
+    async fn find_sets(
+        &self,
+        scope: TenantScope,
+        principal: &ActorRef,
+        scopes: &[PreferenceScope],
+    ) -> Result<Vec<PreferenceSet>, StoreError> {
+        let (references, environments) = scopes.iter().map(|wanted| key_of(scope, wanted)).unzip();
+        let input = Input::new(scope)
+            .with("principal", principal.to_string())
+            .with_rows("wanted")
+            .with_all("scope_kind", scopes.iter().map(PreferenceScope::kind).collect())
+            .with_all("scope_ref", references)
+            .with_all::<String>("environment", environments);
+        self.fetch(&FIND, input).await?.iter().map(preference_set).collect()
+    }
+
+    async fn commit_set(&self, scope: TenantScope, change: Change<PreferenceSet>) -> Result<(), CommitError> {
+        let ChangeRecord { next, decided_on, fact } = change.into_record();
+        let statement = if decided_on.is_none() { &CREATE } else { &CHANGE };
+        let (reference, environment) = key_of(scope, &next.scope);
+        let input = Input::new(scope)
+            .with("principal", next.principal.to_string())
+            .with("scope_kind", next.scope.kind())
+            .with("scope_ref", reference)
+            .with("environment", environment)
+            .with("preference_set_id", next.preference_set_id.uuid())
+            .with("settings", next.preferences().map(preference_json).collect::<Value>())
+            .with("revision", next.revision.get())
+            .with("updated_at", next.updated_at.to_datetime())
+            .with("decided_on", decided_on.map(Revision::get));
+        self.commit_guarded(statement, scope, &fact, None, input).await.map(|_| ())
+    }
+
+    async fn find_profiles(&self, scope: TenantScope) -> Result<Option<DefaultProfiles>, StoreError> {
+        let tenant = scope.tenant().uuid();
+        let find = || notification_default_profiles::table.find(tenant).select(StoredProfiles::as_select());
+        self.first("default profiles", find).await?.map(StoredProfiles::into_value).transpose()
+    }
+
+    async fn commit_profiles(&self, scope: TenantScope, change: Change<DefaultProfiles>) -> Result<(), CommitError> {
+        let ChangeRecord { next, decided_on, fact } = change.into_record();
+        let statement = if decided_on.is_none() { &CREATE_PROFILES } else { &CHANGE_PROFILES };
+        let input = Input::new(scope)
+            .with("settings", next.defaults().map(default_json).collect::<Value>())
+            .with("revision", next.revision.get())
+            .with("updated_at", next.updated_at.to_datetime())
+            .with("updated_by", next.updated_by.to_string())
+            .with("decided_on", decided_on.map(Revision::get));
+        self.commit_guarded(statement, scope, &fact, None, input).await.map(|_| ())
+    }
+
+    async fn switches(&self, scope: TenantScope) -> Result<Switches, StoreError> {
+        let id = scope.tenant().uuid();
+        let find = || {
+            let settings = (tenant::notifications_enabled, tenant::advanced_notifications_enabled);
+            tenant::table.find(id).select(settings)
+        };
+        let found: Option<(bool, bool)> = self.first("notification settings", find).await?;
+        Ok(match decode("notifications_enabled", found)? {
+            (false, _) => Switches::Disabled,
+            (true, false) => Switches::Enabled(Tier::Standard),
+            (true, true) => Switches::Enabled(Tier::Advanced),
+        })
+    }
+
+    async fn environments(&self, scope: TenantScope, workload: WorkloadId) -> Result<Vec<Slug>, StoreError> {
+        let (tenant, workload) = (scope.tenant().uuid(), workload.uuid());
+        let find = || {
+            release::table
+                .filter(release::tenant_id.eq(tenant).and(release::workload_id.eq(workload)))
+                .select(release::environment)
+                .distinct()
+                .order(release::environment)
+        };
+        let names: Vec<String> = self.load("environments of a workload", find).await?;
+        names.iter().map(|name| decode("environment", Slug::parse(name).ok())).collect()
+    }
+}

@@ -1,0 +1,429 @@
+//! The projection of facts: reads of the log with what the facts are about, and the commit of a batch.
+
+use super::preference::{SET_COLUMNS, preference_set};
+use crate::{
+    database::Database,
+    guarded::{FactColumns, GuardedBatch, Input, Query},
+    row::{RowExt as _, decode},
+    store_error::broken,
+};
+use async_trait::async_trait;
+use fairway_domain::{
+    access::{ActorRef, GrantScope, ResourcePosition, Role},
+    audit::FactKind,
+    fact_category::FactCategory,
+    id::{FactId, RequestId, TenantId, WorkloadId, WorkspaceId},
+    notification::{
+        Channel,
+        inbox::Notification,
+        ports::{FactBatch, HeldRole, HeldRoles, ProjectionStore},
+        preference::{DecidingScope, PreferenceSet},
+        projection::{NotifiableFact, Projection, SubjectContext},
+        rule::rule_of,
+    },
+    store::{CommitError, Revision, StoreError},
+    tenant::TenantScope,
+    time::Timestamp,
+};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use std::{collections::BTreeSet, sync::LazyLock};
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+/// The kinds of facts that can concern people.
+static NOTIFYING_KINDS: LazyLock<Vec<&'static str>> =
+    LazyLock::new(|| FactKind::ALL.iter().filter(|kind| rule_of(**kind).is_some()).map(|kind| kind.as_str()).collect());
+/// The roles whose holders can act on a fact.
+static ACTING_ROLES: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
+    let acting: Vec<_> = FactKind::ALL.iter().filter_map(|kind| rule_of(*kind)).map(|rule| rule.acting).collect();
+    let can_act = |role: &Role| acting.iter().any(|permission| role.permissions().has(*permission));
+    Role::ALL.iter().filter(|role| can_act(role)).map(|role| role.as_str()).collect()
+});
+/// The member of a stored fact that only facts with categories have.
+const CATEGORIES_MEMBER: &[u8] = b"\"categories\":";
+
+#[derive(Deserialize)]
+struct FactBody {
+    fact_id: FactId,
+    kind: String,
+    subject: SubjectBody,
+    workspace_id: Option<WorkspaceId>,
+    actor: String,
+    request_id: RequestId,
+    occurred_at: Timestamp,
+    #[serde(default)]
+    categories: Vec<String>,
+    detail: Map<String, Value>,
+}
+
+#[derive(Deserialize)]
+struct SubjectBody {
+    kind: String,
+    id: Uuid,
+}
+
+/// The fact of a row; `None` if it concerns nobody.
+fn notifiable(row: &Row) -> Result<Option<NotifiableFact>, StoreError> {
+    let bytes: &[u8] = row.column("body")?;
+    let body: FactBody = decode("body", serde_json::from_slice(bytes).ok())?;
+    let Some(kind) = FactKind::parse(&body.kind) else { return Ok(None) };
+    let categories: Vec<_> = body.categories.iter().filter_map(|name| FactCategory::parse(name)).collect();
+    if categories.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(NotifiableFact {
+        index: decode("index", u64::try_from(row.column::<i64>("index")?).ok())?,
+        fact_id: body.fact_id,
+        kind,
+        subject_kind: body.subject.kind,
+        subject_id: body.subject.id,
+        workspace_id: body.workspace_id,
+        actor: decode("body.actor", ActorRef::parse(&body.actor).ok())?,
+        request_id: body.request_id,
+        occurred_at: body.occurred_at,
+        categories,
+        detail: body.detail,
+    }))
+}
+
+static BEHIND: Query = Query::new(
+    "SELECT tenant_id FROM fact_log LEFT JOIN notification_position USING (tenant_id)
+    WHERE size > coalesce(position, 0) LIMIT {limit}",
+);
+
+/// The facts of a batch, of which only the ones that may concern people are read. Comparing the bytes spares the others the
+/// parse. OFFSET 0 makes the planner read each fact by its key.
+static NEXT_FACTS: Query = Query::new(
+    "WITH start AS MATERIALIZED (
+        SELECT coalesce((SELECT position FROM notification_position WHERE tenant_id = {tenant_id}), 0) AS position
+     ),
+     batch AS MATERIALIZED (
+        SELECT index, fact_id FROM fact_order
+        WHERE tenant_id = {tenant_id} AND index >= (SELECT position FROM start) ORDER BY index LIMIT {limit}
+     )
+     SELECT start.position, (SELECT count(*) FROM batch) AS facts, noted.index, noted.body
+     FROM start LEFT JOIN (
+        SELECT index, body FROM batch CROSS JOIN LATERAL (
+            SELECT body FROM fact
+            WHERE fact.tenant_id = {tenant_id} AND fact.fact_id = batch.fact_id AND kind = ANY({kinds})
+                AND position({member} IN body) > 0
+            OFFSET 0
+        ) AS concerning
+     ) AS noted ON true
+     ORDER BY noted.index",
+);
+
+/// What facts are about. A fact names its subject by one identifier, or a workload or an asset in its detail.
+static SUBJECTS: Query = Query::new(
+    "SELECT input.number, coalesce(workload.slug, asset.slug) AS name,
+        coalesce(workload.owner_ref, asset.owner_ref) AS owner_ref, run.submitter, release.created_by AS author,
+        workload.workload_id, coalesce(input.environment, run.environment, release.environment) AS environment,
+        workspace.workspace_id, workspace.namespace_id
+    FROM input
+    LEFT JOIN LATERAL (
+        SELECT workload_id, submitter, environment FROM execution
+        WHERE execution.tenant_id = input.tenant_id AND execution.execution_id = input.execution_id OFFSET 0
+    ) AS run ON true
+    LEFT JOIN LATERAL (
+        SELECT workload_id, created_by, environment FROM release
+        WHERE release.tenant_id = input.tenant_id AND release.release_id = input.release_id OFFSET 0
+    ) AS release ON true
+    LEFT JOIN LATERAL (
+        SELECT asset_id FROM asset_version
+        WHERE asset_version.tenant_id = input.tenant_id AND asset_version.asset_version_id = input.asset_version_id OFFSET 0
+    ) AS version ON true
+    LEFT JOIN LATERAL (
+        SELECT workload_id, slug, owner_ref, workspace_id FROM workload
+        WHERE workload.tenant_id = input.tenant_id
+            AND workload.workload_id = coalesce(input.workload_id, run.workload_id, release.workload_id) OFFSET 0
+    ) AS workload ON true
+    LEFT JOIN LATERAL (
+        SELECT slug, owner_ref, workspace_id FROM asset
+        WHERE asset.tenant_id = input.tenant_id AND asset.asset_id = coalesce(input.asset_id, version.asset_id) OFFSET 0
+    ) AS asset ON true
+    LEFT JOIN LATERAL (
+        SELECT workspace_id, namespace_id FROM workspace
+        WHERE workspace.tenant_id = input.tenant_id
+            AND workspace.workspace_id = coalesce(workload.workspace_id, asset.workspace_id, input.workspace_id) OFFSET 0
+    ) AS workspace ON true
+    ORDER BY input.number",
+);
+
+static HELD_ROLES: Query = Query::new(
+    "SELECT held.principal, held.role, held.scope_kind, held.scope_ref, false AS never_bound
+    FROM place CROSS JOIN LATERAL (
+        SELECT principal, role, scope_kind, scope_ref FROM role_binding
+        WHERE tenant_id = {tenant_id} AND role_binding.scope_kind = place.scope_kind
+            AND role_binding.scope_ref = place.scope_ref AND role = ANY({acting_roles})
+        OFFSET 0
+    ) AS held
+    UNION
+    SELECT principal, role, scope_kind, scope_ref, false FROM role_binding
+    WHERE tenant_id = {tenant_id} AND scope_kind = 'platform' AND scope_ref IS NULL AND role = ANY({acting_roles})
+    UNION
+    SELECT principal, role, scope_kind, scope_ref, false FROM role_binding
+    WHERE tenant_id = {tenant_id} AND principal = ANY({people})
+    UNION ALL
+    SELECT person, '', '', NULL, true FROM unnest({people}) AS person
+    WHERE NOT EXISTS (SELECT FROM bound_principal WHERE principal = person)",
+);
+
+static PREFERENCES: Query = Query::of_parts(&[
+    "SELECT ",
+    SET_COLUMNS,
+    " FROM notification_preference
+    WHERE tenant_id = {tenant_id} AND principal = ANY({people})
+        AND CASE scope_kind
+            WHEN 'global' THEN true
+            WHEN 'workspace' THEN scope_ref = ANY({workspaces})
+            ELSE scope_ref = ANY({workloads})
+        END",
+]);
+
+/// The position is moved first: its row lock orders concurrent projectors, and the later one finds another position.
+static COMMIT: GuardedBatch = GuardedBatch::new(
+    "moved AS (
+        INSERT INTO notification_position AS stored (tenant_id, position, cut_recipients)
+        VALUES ({log_id}, {end}, {cut})
+        ON CONFLICT (tenant_id) DO UPDATE
+        SET position = excluded.position, cut_recipients = stored.cut_recipients + excluded.cut_recipients
+        WHERE stored.position = {position}
+        RETURNING tenant_id
+     ),
+     notified AS (
+        INSERT INTO notification (tenant_id, notification_id, recipient, status, category, severity, title, body,
+            event_kind, event_id, log_index, workspace_id, workload_id, environment, created_at, revision)
+        SELECT moved.tenant_id, notification_id, recipient, 'unread', category, severity, title, body, event_kind,
+            event_id, log_index, workspace_id, workload_id, environment, created_at, 1
+        FROM inbox, moved
+        ON CONFLICT DO NOTHING
+        RETURNING 1
+     ),
+     recorded AS (
+        INSERT INTO suppressed_decision (tenant_id, suppressed_decision_id, recipient, category, event_kind, event_id,
+            reason_code, deciding_scope, deciding_revision, workspace_id, workload_id, created_at)
+        SELECT moved.tenant_id, suppressed_decision_id, recipient, category, event_kind, event_id, reason_code,
+            deciding_scope, deciding_revision, workspace_id, workload_id, created_at
+        FROM input, moved
+        ON CONFLICT DO NOTHING
+        RETURNING tenant_id, suppressed_decision_id
+     ),
+     new_records AS (
+        SELECT recorded.tenant_id, fact_id, fact_workspace_id, fact_kind, fact_body, fact_leaf_hash
+        FROM input JOIN recorded USING (suppressed_decision_id)
+     )",
+    "new_records",
+    "SELECT EXISTS (SELECT FROM moved) AS is_moved, (SELECT count(*) FROM notified) AS notified",
+);
+
+fn identifier(detail: &Map<String, Value>, member: &str) -> Option<Uuid> {
+    detail.get(member).and_then(Value::as_str).and_then(|text| Uuid::parse_str(text).ok())
+}
+
+fn subjects_input(scope: TenantScope, facts: &[NotifiableFact]) -> Input<'_> {
+    let subject_of = |kind: &'static str| -> Vec<Option<Uuid>> {
+        facts.iter().map(|fact| (fact.subject_kind == kind).then_some(fact.subject_id)).collect()
+    };
+    let or_detail = |kind: &'static str, member: &'static str| -> Vec<Option<Uuid>> {
+        let of_subject = subject_of(kind);
+        facts
+            .iter()
+            .zip(of_subject)
+            .map(|(fact, subject)| subject.or_else(|| identifier(&fact.detail, member)))
+            .collect()
+    };
+    let environments = facts.iter().map(|fact| fact.detail.get("environment").and_then(Value::as_str));
+    Input::many()
+        .with_all("tenant_id", vec![scope.tenant().uuid(); facts.len()])
+        .with_all("number", (0_i64..).take(facts.len()).collect())
+        .with_all("execution_id", subject_of("execution"))
+        .with_all("release_id", subject_of("release"))
+        .with_all("asset_version_id", subject_of("asset_version"))
+        .with_all("workload_id", or_detail("workload", "workload_id"))
+        .with_all("asset_id", subject_of("asset"))
+        .with_all("workspace_id", facts.iter().map(|fact| fact.workspace_id.map(WorkspaceId::uuid)).collect())
+        .with_all("environment", environments.collect())
+}
+
+fn subject(scope: TenantScope, row: &Row) -> Result<SubjectContext, StoreError> {
+    let person = |name: &'static str| -> Result<Option<ActorRef>, StoreError> {
+        // The owner may be a team, which is no actor.
+        Ok(row.column::<Option<&str>>(name)?.and_then(|text| ActorRef::parse(text).ok()))
+    };
+    let workload_id: Option<WorkloadId> = row.optional_id("workload_id")?;
+    let position = match (row.optional_id("namespace_id")?, row.optional_id("workspace_id")?) {
+        (Some(namespace), Some(workspace)) => ResourcePosition::workspace(scope.tenant(), namespace, workspace),
+        (Some(_) | None, _) => ResourcePosition::tenant(scope.tenant()),
+    };
+    Ok(SubjectContext {
+        name: row.column("name")?,
+        owner: person("owner_ref")?,
+        submitter: person("submitter")?,
+        author: person("author")?,
+        workload_id,
+        environment: row.column("environment")?,
+        position: workload_id.map_or(position, |workload| position.for_workload(workload)),
+    })
+}
+
+/// The scopes whose role bindings apply in any of the positions.
+fn places(positions: &[ResourcePosition]) -> BTreeSet<(&'static str, Uuid)> {
+    let scopes = positions.iter().flat_map(|position| {
+        [
+            position.tenant.map(GrantScope::Tenant),
+            position.namespace.map(GrantScope::Namespace),
+            position.workspace.map(GrantScope::Workspace),
+            position.workload.map(GrantScope::Workload),
+        ]
+    });
+    scopes.flatten().filter_map(|scope| Some((scope.kind(), scope.reference()?))).collect()
+}
+
+#[async_trait]
+impl ProjectionStore for Database {
+    async fn tenants_behind(&self, limit: u32) -> Result<Vec<TenantId>, StoreError> {
+        let input = Input::without_rows().with_param("limit", i64::from(limit));
+        self.fetch(&BEHIND, input).await?.iter().map(|row| row.id("tenant_id")).collect()
+    }
+
+    async fn next_batch(&self, scope: TenantScope, limit: u32) -> Result<Option<FactBatch>, StoreError> {
+        let input = Input::of_params(scope)
+            .with_param("limit", i64::from(limit))
+            .with_list_param("kinds", NOTIFYING_KINDS.clone())
+            .with_param("member", CATEGORIES_MEMBER);
+        let rows = self.fetch(&NEXT_FACTS, input).await?;
+        let first = decode("position", rows.first())?;
+        let count = decode("facts", u64::try_from(first.column::<i64>("facts")?).ok())?;
+        let position = decode("position", u64::try_from(first.column::<i64>("position")?).ok())?;
+        if count == 0 {
+            return Ok(None);
+        }
+        let mut facts = Vec::new();
+        for row in &rows {
+            if row.column::<Option<i64>>("index")?.is_some() {
+                facts.extend(notifiable(row)?);
+            }
+        }
+        let subjects = if facts.is_empty() {
+            Vec::new()
+        } else {
+            let rows = self.fetch(&SUBJECTS, subjects_input(scope, &facts)).await?;
+            rows.iter().map(|row| subject(scope, row)).collect::<Result<_, _>>()?
+        };
+        if subjects.len() != facts.len() {
+            return Err(broken("a fact has no or several subjects".into()));
+        }
+        let facts = facts.into_iter().zip(subjects).collect();
+        Ok(Some(FactBatch { position, end: position.saturating_add(count), facts }))
+    }
+
+    async fn held_roles(
+        &self,
+        scope: TenantScope,
+        positions: &[ResourcePosition],
+        people: &[ActorRef],
+    ) -> Result<HeldRoles, StoreError> {
+        let (kinds, references) = places(positions).into_iter().unzip();
+        let input = Input::of_params(scope)
+            .with_rows("place")
+            .with_all::<&str>("scope_kind", kinds)
+            .with_all("scope_ref", references)
+            .with_list_param("acting_roles", ACTING_ROLES.clone())
+            .with_list_param("people", people.iter().map(ToString::to_string).collect());
+        let mut held = HeldRoles::default();
+        for row in &self.fetch(&HELD_ROLES, input).await? {
+            let principal = row.actor("principal")?;
+            if row.column("never_bound")? {
+                held.never_bound.push(principal);
+                continue;
+            }
+            let role = row.parsed("role", Role::parse)?;
+            let scope = GrantScope::from_parts(row.column("scope_kind")?, row.column("scope_ref")?);
+            held.roles.push(HeldRole { principal, role, scope: decode("scope_kind", scope)? });
+        }
+        Ok(held)
+    }
+
+    async fn preferences(
+        &self,
+        scope: TenantScope,
+        people: &[ActorRef],
+        workspaces: &[WorkspaceId],
+        workloads: &[WorkloadId],
+    ) -> Result<Vec<PreferenceSet>, StoreError> {
+        let input = Input::of_params(scope)
+            .with_list_param("people", people.iter().map(ToString::to_string).collect())
+            .with_list_param("workspaces", workspaces.iter().map(|id| id.uuid()).collect())
+            .with_list_param("workloads", workloads.iter().map(|id| id.uuid()).collect());
+        self.fetch(&PREFERENCES, input).await?.iter().map(preference_set).collect()
+    }
+
+    async fn commit_batch(
+        &self,
+        scope: TenantScope,
+        position: u64,
+        end: u64,
+        projection: &Projection,
+    ) -> Result<u64, CommitError> {
+        let count = |name, number: u64| decode(name, i64::try_from(number).ok());
+        let input = suppressed_input(scope, projection).with_rows("inbox");
+        let input = with_inbox(input, projection)
+            .with_param("log_id", scope.tenant().uuid())
+            .with_param("position", count("position", position)?)
+            .with_param("end", count("end", end)?)
+            .with_param("cut", i64::try_from(projection.cut).unwrap_or(i64::MAX));
+        let rows = self.commit(COMMIT.text(&input)?, &input.params()).await?;
+        let row = decode("is_moved", rows.first())?;
+        if !row.column::<bool>("is_moved")? {
+            return Err(CommitError::Stale);
+        }
+        Ok(decode("notified", u64::try_from(row.column::<i64>("notified")?).ok())?)
+    }
+}
+
+/// The records of suppressed notifications with their facts.
+fn suppressed_input(scope: TenantScope, projection: &Projection) -> Input<'_> {
+    let records: Vec<_> = projection.suppressed.iter().map(|(decision, _)| decision).collect();
+    let mut facts = FactColumns::default();
+    for (_, fact) in &projection.suppressed {
+        facts.push(scope, fact);
+    }
+    let input = Input::many()
+        .with_all("suppressed_decision_id", records.iter().map(|one| one.suppressed_decision_id.uuid()).collect())
+        .with_all("recipient", records.iter().map(|one| one.recipient.to_string()).collect())
+        .with_all("category", records.iter().map(|one| one.category.as_str()).collect())
+        .with_all("event_kind", records.iter().map(|one| one.event_kind.as_str()).collect())
+        .with_all("event_id", records.iter().map(|one| one.event_id.uuid()).collect())
+        .with_all("reason_code", records.iter().map(|one| one.reason.as_str()).collect())
+        .with_all("deciding_scope", records.iter().map(|one| one.scope.map(DecidingScope::as_str)).collect())
+        .with_all("deciding_revision", records.iter().map(|one| one.revision.map(Revision::get)).collect())
+        .with_all("workspace_id", records.iter().map(|one| one.workspace_id.map(WorkspaceId::uuid)).collect())
+        .with_all("workload_id", records.iter().map(|one| one.workload_id.map(WorkloadId::uuid)).collect())
+        .with_all("created_at", records.iter().map(|one| one.created_at.to_datetime()).collect());
+    facts.into_input(input)
+}
+
+/// Adds the notifications of those who have the inbox on.
+fn with_inbox<'p>(input: Input<'p>, projection: &'p Projection) -> Input<'p> {
+    let rows: Vec<&Notification> = projection
+        .notifications
+        .iter()
+        .filter(|new| new.channels.contains(&Channel::Portal))
+        .map(|new| &new.notification)
+        .collect();
+    input
+        .with_all("notification_id", rows.iter().map(|one| one.notification_id.uuid()).collect())
+        .with_all("recipient", rows.iter().map(|one| one.recipient.to_string()).collect())
+        .with_all("category", rows.iter().map(|one| one.category.as_str()).collect())
+        .with_all("severity", rows.iter().map(|one| one.severity.as_str()).collect())
+        .with_all("title", rows.iter().map(|one| one.title.as_str()).collect())
+        .with_all("body", rows.iter().map(|one| one.body.as_str()).collect())
+        .with_all("event_kind", rows.iter().map(|one| one.event_kind.as_str()).collect())
+        .with_all("event_id", rows.iter().map(|one| one.event_id.uuid()).collect())
+        .with_all("log_index", rows.iter().map(|one| i64::try_from(one.log_index).unwrap_or(i64::MAX)).collect())
+        .with_all("workspace_id", rows.iter().map(|one| one.workspace_id.map(WorkspaceId::uuid)).collect())
+        .with_all("workload_id", rows.iter().map(|one| one.workload_id.map(WorkloadId::uuid)).collect())
+        .with_all("environment", rows.iter().map(|one| one.environment.as_deref()).collect())
+        .with_all("created_at", rows.iter().map(|one| one.created_at.to_datetime()).collect())
+}

@@ -1,0 +1,76 @@
+//! Records of notifications that were not delivered.
+
+use crate::{
+    database::Database,
+    pagination::{ListQuery, RowBytes, SortKey, UnionArm, Values, visible_arms},
+    row::RowExt as _,
+};
+use async_trait::async_trait;
+use fairway_domain::{
+    access::rights::VisibleScopes,
+    fact_category::FactCategory,
+    id::WorkspaceId,
+    notification::{
+        ports::SuppressedDecisionStore,
+        preference::{DecidingScope, ReasonCode},
+        projection::SuppressedDecision,
+    },
+    store::{Page, PageRequest, Revision, StoreError},
+    tenant::TenantScope,
+};
+use tokio_postgres::Row;
+
+fn decision(row: &Row) -> Result<SuppressedDecision, StoreError> {
+    let scope: Option<&str> = row.column("deciding_scope")?;
+    let scope = scope.map(|scope| crate::row::decode("deciding_scope", DecidingScope::parse(scope)));
+    Ok(SuppressedDecision {
+        suppressed_decision_id: row.id("suppressed_decision_id")?,
+        recipient: row.actor("recipient")?,
+        category: row.parsed("category", FactCategory::parse)?,
+        event_kind: row.column("event_kind")?,
+        event_id: row.id("event_id")?,
+        reason: row.parsed("reason_code", ReasonCode::parse)?,
+        scope: scope.transpose()?,
+        revision: row.column::<Option<i64>>("deciding_revision")?.map(Revision::new),
+        workspace_id: row.optional_id("workspace_id")?,
+        workload_id: row.optional_id("workload_id")?,
+        created_at: row.timestamp("created_at")?,
+    })
+}
+
+#[async_trait]
+impl SuppressedDecisionStore for Database {
+    async fn list(
+        &self,
+        scope: TenantScope,
+        workspace: Option<WorkspaceId>,
+        visible_scopes: Option<&VisibleScopes>,
+        page: PageRequest,
+    ) -> Result<Page<SuppressedDecision>, StoreError> {
+        const FROM: &str = "FROM suppressed_decision";
+        const COLUMNS: &str = "suppressed_decision_id, recipient, category, event_kind, event_id, reason_code, \
+            deciding_scope, deciding_revision, workspace_id, workload_id, created_at";
+        let mut values = Values::of_tenant(scope);
+        let mut conditions = vec![format!("tenant_id = {}", values.tenant())];
+        if let Some(workspace) = workspace {
+            conditions.push(format!("workspace_id = {}", values.bind(workspace.uuid())));
+        }
+        let (with, arms) = match visible_scopes {
+            None => (String::new(), vec![UnionArm { from: FROM.to_owned(), conditions, lateral: None }]),
+            Some(visible_scopes) => {
+                visible_arms(visible_scopes, FROM, "workspace_id", "workload_id", &conditions, &mut values)
+            }
+        };
+        let listing = ListQuery {
+            with,
+            columns: COLUMNS,
+            key: SortKey::Id("suppressed_decision_id", "suppressed_decision_id"),
+            post_join: None,
+            row_bytes: RowBytes::Small,
+            arms,
+            values,
+            is_append_only: true,
+        };
+        self.fetch_page(listing, page, decision).await
+    }
+}

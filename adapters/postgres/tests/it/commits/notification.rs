@@ -1,0 +1,160 @@
+//! Commits of notifications: the projection of a fact, statuses, preferences and default profiles.
+
+use super::{Decision, store};
+use crate::fixture::{Fixture, actor, fresh, now, scope, stamp};
+use fairway_domain::{
+    access::{ActorRef, ResourcePosition, Role},
+    audit::FactKind,
+    fact_category::FactCategory,
+    notification::{
+        Channel, Tier,
+        inbox::{InboxStatus, Notification, inbox_read_fact},
+        ports::{InboxStore, PreferenceStore, ProjectionStore},
+        preference::{
+            DefaultPreference, DefaultProfiles, Preference, PreferenceScope, PreferenceSet, PreferenceSetRecord,
+            Switches,
+        },
+        projection::{NotifiableFact, PreferenceBook, Projection, SubjectContext, project},
+        recipient::Directory,
+    },
+    store::Revision,
+    tenant::DEFAULT_TENANT,
+};
+use serde_json::Map;
+use std::collections::{BTreeMap, HashMap};
+use uuid::Uuid;
+
+/// The projection of a denied run to its submitter, who has opted out of denials or not.
+pub(crate) fn projection_of(submitter: &ActorRef, opted_out: bool) -> Projection {
+    let fact = NotifiableFact {
+        index: 0,
+        fact_id: fresh(),
+        kind: FactKind::ExecutionDenied,
+        subject_kind: "execution".to_owned(),
+        subject_id: Uuid::now_v7(),
+        workspace_id: None,
+        actor: submitter.clone(),
+        request_id: fresh(),
+        occurred_at: now(),
+        categories: vec![FactCategory::Executions],
+        detail: Map::new(),
+    };
+    let subject = SubjectContext {
+        name: None,
+        owner: None,
+        submitter: Some(submitter.clone()),
+        author: None,
+        workload_id: Some(fresh()),
+        environment: Some("dev".to_owned()),
+        position: ResourcePosition::tenant(DEFAULT_TENANT.into()),
+    };
+    let set = PreferenceSet::restore(PreferenceSetRecord {
+        preference_set_id: fresh(),
+        principal: submitter.clone(),
+        scope: PreferenceScope::Global,
+        settings: BTreeMap::from([((FactCategory::Executions, Channel::Portal), !opted_out)]),
+        updated_at: now(),
+        revision: Revision::FIRST,
+    });
+    let book = PreferenceBook {
+        sets: HashMap::from([(submitter.clone(), vec![set])]),
+        profiles: None,
+        switches: Switches::Enabled(Tier::Standard),
+    };
+    project(&fact, &subject, &Directory::default(), &book, now())
+}
+
+async fn position(stage: &Fixture) -> u64 {
+    let sql =
+        format!("SELECT coalesce(max(position), 0) FROM notification_position WHERE tenant_id = '{DEFAULT_TENANT}'");
+    u64::try_from(stage.query_number(&sql).await).unwrap()
+}
+
+pub(super) async fn batch(stage: &Fixture) -> Decision {
+    let position = position(stage).await;
+    let mut both = projection_of(&actor(), false);
+    both.suppressed = projection_of(&actor(), true).suppressed;
+    assert_eq!((both.notifications.len(), both.suppressed.len()), (1, 1));
+    let store = store(stage);
+    let moved = format!(
+        "INSERT INTO notification_position (tenant_id, position) VALUES ('{DEFAULT_TENANT}', 1)
+         ON CONFLICT (tenant_id) DO UPDATE SET position = notification_position.position + 1"
+    );
+    Decision::new(async move |_| store.commit_batch(scope(), position, position + 1, &both).await.map(|_| ()))
+        .stale_after(moved)
+}
+
+/// An unread notification of the actor of the tests.
+async fn notification(stage: &Fixture) -> Notification {
+    let projection = projection_of(&actor(), false);
+    let position = position(stage).await;
+    stage.store.commit_batch(scope(), position, position + 1, &projection).await.unwrap();
+    let id = projection.notifications[0].notification.notification_id;
+    InboxStore::find(&*stage.store, scope(), &actor(), id).await.unwrap().unwrap()
+}
+
+pub(super) async fn status(stage: &Fixture) -> Decision {
+    let unread = notification(stage).await;
+    let change = unread.set_status(InboxStatus::Read, &stamp()).unwrap();
+    let id = unread.notification_id;
+    let store = store(stage);
+    Decision::new(async move |_| store.commit_status(scope(), change).await).stale_after(format!(
+        "UPDATE notification SET revision = revision + 1 WHERE tenant_id = '{DEFAULT_TENANT}' AND notification_id = '{id}'"
+    ))
+}
+
+pub(super) async fn all_read(stage: &Fixture) -> Decision {
+    notification(stage).await;
+    let fact = inbox_read_fact(scope().tenant(), &stamp());
+    let store = store(stage);
+    Decision::new(async move |key| store.commit_all_read(scope(), &actor(), fact, key.as_ref()).await)
+}
+
+const PREFERENCE: Preference = Preference { category: FactCategory::Incidents, channel: Channel::Email, enabled: true };
+
+/// Sets preferences of a new person, after `earlier` previous changes.
+pub(super) async fn preferences(stage: &Fixture, earlier: usize) -> Decision {
+    let person = ActorRef::parse(&format!("user:{}", Uuid::now_v7().simple())).unwrap();
+    let upsert = |before: Option<&PreferenceSet>, channel| {
+        let wanted = [Preference { channel, ..PREFERENCE }];
+        PreferenceSet::upsert(fresh(), before, &person, PreferenceScope::Global, &wanted, &stamp()).unwrap().unwrap()
+    };
+    let mut before = None;
+    for channel in [Channel::Portal].into_iter().take(earlier) {
+        let change = upsert(before.as_ref(), channel);
+        before = Some(change.next.clone());
+        stage.store.commit_set(scope(), change).await.unwrap();
+    }
+    let change = upsert(before.as_ref(), Channel::Email);
+    let other = format!(
+        "INSERT INTO notification_preference VALUES ('{DEFAULT_TENANT}', '{person}', 'global', '{DEFAULT_TENANT}', '',
+         '{}', '[]', 1, now()) ON CONFLICT (tenant_id, principal, scope_kind, scope_ref, environment)
+         DO UPDATE SET revision = notification_preference.revision + 1",
+        Uuid::now_v7()
+    );
+    let store = store(stage);
+    Decision::new(async move |_| store.commit_set(scope(), change).await).stale_after(other)
+}
+
+/// Sets the default profiles of the tenant, after `earlier` previous changes.
+pub(super) async fn profiles(stage: &Fixture, earlier: usize) -> Decision {
+    let gone = format!("DELETE FROM notification_default_profiles WHERE tenant_id = '{DEFAULT_TENANT}'");
+    stage.run(&gone).await;
+    let upsert = |before: Option<&DefaultProfiles>, role| {
+        let defaults = [DefaultPreference { role, preference: PREFERENCE }];
+        DefaultProfiles::upsert(DEFAULT_TENANT.into(), before, &defaults, &stamp()).unwrap().unwrap()
+    };
+    let mut before = None;
+    for role in [Role::Viewer].into_iter().take(earlier) {
+        let change = upsert(before.as_ref(), role);
+        before = Some(change.next.clone());
+        stage.store.commit_profiles(scope(), change).await.unwrap();
+    }
+    let change = upsert(before.as_ref(), Role::Operator);
+    let other = format!(
+        "INSERT INTO notification_default_profiles VALUES ('{DEFAULT_TENANT}', '[]', 1, now(), 'user:eve')
+         ON CONFLICT (tenant_id) DO UPDATE SET revision = notification_default_profiles.revision + 1"
+    );
+    let store = store(stage);
+    Decision::new(async move |_| store.commit_profiles(scope(), change).await).stale_after(other)
+}

@@ -1,0 +1,159 @@
+//! The projection in PostgreSQL: once for each fact and recipient, under concurrent projectors and repetitions.
+
+use crate::{
+    commits::notification::projection_of,
+    fixture::{Fixture, actor, fresh, open_store, scope, stamp},
+};
+use fairway_domain::{
+    access::ActorRef,
+    audit::{FactKind, FactSequencer},
+    fact_category::FactCategory,
+    notification::{
+        inbox::inbox_read_fact,
+        ports::{InboxFilter, InboxStore, ProjectionStore},
+        projection::Projection,
+    },
+    store::{CommitError, PageRequest},
+    workload::{Status, WorkloadPatch, ports::WorkloadStore},
+};
+use std::{collections::BTreeSet, sync::Arc};
+use tokio::task::JoinSet;
+use uuid::Uuid;
+
+const RECIPIENTS: u32 = 3;
+const RELAYS: usize = 64;
+
+fn recipients() -> Vec<ActorRef> {
+    (0..RECIPIENTS).map(|number| ActorRef::parse(&format!("user:r-{number}")).unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn concurrent_projectors_write_each_record_once() {
+    let stage = Fixture::with_connections(8).await;
+    let projection = Arc::new(projection_of(&actor(), true));
+    let mut relays = JoinSet::new();
+    let stores: Vec<_> = (0..4).map(|_| open_store(&stage.database.url(), 4)).collect();
+    for number in 0..RELAYS {
+        let (store, projection) = (Arc::clone(&stores[number % stores.len()]), Arc::clone(&projection));
+        relays.spawn(async move { store.commit_batch(scope(), 0, 1, &projection).await });
+    }
+    let mut winners = 0;
+    while let Some(done) = relays.join_next().await {
+        match done.unwrap() {
+            Ok(_) => winners += 1,
+            Err(CommitError::Stale) => {}
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+    assert_eq!(winners, 1, "one projector moves the position");
+    // A projector that lost its position, such as after a restored backup, projects the fact again.
+    stage.run("UPDATE notification_position SET position = 0").await;
+    stage.store.commit_batch(scope(), 0, 1, &projection).await.unwrap();
+    for (sql, expected) in [
+        ("SELECT count(*) FROM suppressed_decision", 1),
+        ("SELECT count(*) FROM fact WHERE kind = 'notification.suppressed'", 1),
+        (
+            "SELECT count(*) FROM fact_pending WHERE fact_id IN (SELECT fact_id FROM fact WHERE kind = 'notification.suppressed')",
+            1,
+        ),
+    ] {
+        assert_eq!(stage.query_number(sql).await, expected, "{sql}");
+    }
+}
+
+#[tokio::test]
+async fn repeated_projection_keeps_the_status_of_notifications() {
+    let stage = Fixture::new().await;
+    let mut all = Projection::default();
+    for recipient in recipients() {
+        all.notifications.extend(projection_of(&recipient, false).notifications);
+    }
+    assert_eq!(stage.store.commit_batch(scope(), 0, 1, &all).await.unwrap(), u64::from(RECIPIENTS));
+    let first = &recipients()[0];
+    stage.store.commit_all_read(scope(), first, inbox_read_fact(scope().tenant(), &stamp()), None).await.unwrap();
+    stage.run("UPDATE notification_position SET position = 0").await;
+    assert_eq!(stage.store.commit_batch(scope(), 0, 1, &all).await.unwrap(), 0);
+    for recipient in recipients() {
+        let page = InboxStore::list(&*stage.store, scope(), &recipient, InboxFilter::default(), PageRequest::first(10))
+            .await
+            .unwrap();
+        assert_eq!(page.total, 1, "{recipient}");
+        let unread = u64::from(recipient != *first);
+        assert_eq!(stage.store.count_unread(scope(), &recipient).await.unwrap(), unread, "{recipient}");
+    }
+}
+
+/// A rolled back batch leaves neither rows nor a moved position.
+#[tokio::test]
+async fn failed_commit_writes_nothing() {
+    let stage = Fixture::new().await;
+    stage.run("ALTER TABLE notification ADD CONSTRAINT refuse_all CHECK (title = '')").await;
+    let mut both = projection_of(&actor(), false);
+    both.suppressed = projection_of(&actor(), true).suppressed;
+    assert!(stage.store.commit_batch(scope(), 0, 1, &both).await.is_err());
+    for table in ["notification", "suppressed_decision", "fact"] {
+        assert_eq!(stage.query_number(&format!("SELECT count(*) FROM {table}")).await, 0, "{table}");
+    }
+    assert_eq!(stage.query_number("SELECT coalesce(max(position), 0) FROM notification_position").await, 0);
+}
+
+/// Each statement of the projector reads what a fact is about, who may act on it, and what they prefer.
+#[tokio::test]
+async fn facts_come_with_their_subject_and_the_people_they_concern() {
+    let stage = Fixture::new().await;
+    let workload = stage.workload().await;
+    let patch = WorkloadPatch { status: Some(Status::Suspended), ..WorkloadPatch::default() };
+    let change = workload.amend(patch, &stamp()).unwrap().unwrap();
+    WorkloadStore::commit_change(&*stage.store, scope(), change).await.unwrap();
+    for (role, principal, kind, place) in [
+        ("operator", "user:here", "workspace", workload.workspace_id.uuid()),
+        ("operator", "user:elsewhere", "workspace", fresh()),
+        ("viewer", "user:viewer", "workspace", workload.workspace_id.uuid()),
+        ("tenant_admin", "user:admin", "tenant", scope().tenant().uuid()),
+    ] {
+        let id: Uuid = fresh();
+        let sql = format!(
+            "INSERT INTO role_binding VALUES ('{}', '{id}', '{principal}', '{role}', '{kind}', '{place}', now(), 'user:eve');
+             INSERT INTO bound_principal VALUES ('{principal}') ON CONFLICT DO NOTHING",
+            scope().tenant()
+        );
+        stage.run(&sql).await;
+    }
+    while stage.store.sequence().await.unwrap() > 0 {}
+    let batch = stage.store.next_batch(scope(), 500).await.unwrap().unwrap();
+    let [(fact, subject)] = &batch.facts[..] else { panic!("{:?}", batch.facts) };
+    assert_eq!((fact.kind, &fact.categories[..]), (FactKind::WorkloadChanged, &[FactCategory::Incidents][..]));
+    assert_eq!(
+        (subject.name.as_deref(), subject.workload_id),
+        (Some(workload.slug.as_str()), Some(workload.workload_id))
+    );
+    assert_eq!(subject.position.workspace, Some(workload.workspace_id));
+    let people = [ActorRef::parse("user:viewer").unwrap(), ActorRef::parse("user:new").unwrap()];
+    let held = stage.store.held_roles(scope(), &[subject.position], &people).await.unwrap();
+    let names: BTreeSet<String> = held.roles.iter().map(|role| role.principal.to_string()).collect();
+    assert_eq!(names, ["user:admin", "user:here", "user:viewer"].map(str::to_owned).into());
+    assert_eq!(held.never_bound, [people[1].clone()]);
+    let workloads = [workload.workload_id];
+    assert!(stage.store.preferences(scope(), &people, &[workload.workspace_id], &workloads).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn batches_follow_the_index_of_the_log_without_gaps() {
+    let stage = Fixture::new().await;
+    for _ in 0..5 {
+        stage.workload().await;
+    }
+    while stage.store.sequence().await.unwrap() > 0 {}
+    let facts = u64::try_from(stage.query_number("SELECT max(size) FROM fact_log").await).unwrap();
+    assert!(facts >= 5);
+    assert_eq!(stage.store.tenants_behind(10).await.unwrap(), [scope().tenant()]);
+    let mut projected = 0;
+    while let Some(batch) = stage.store.next_batch(scope(), 2).await.unwrap() {
+        assert_eq!(batch.position, projected);
+        assert!(batch.facts.is_empty(), "a new workload concerns nobody");
+        projected = batch.end;
+        stage.store.commit_batch(scope(), batch.position, batch.end, &Projection::default()).await.unwrap();
+    }
+    assert_eq!(projected, facts);
+    assert!(stage.store.tenants_behind(10).await.unwrap().is_empty());
+}

@@ -1,0 +1,36 @@
+//! Routes of notifications.
+
+pub(crate) mod inbox;
+pub(crate) mod preference;
+pub(crate) mod suppressed;
+
+use crate::error::FieldProblem;
+use fairway_domain::{fact_category::FactCategory, id::FactId, notification::Channel};
+use serde::Serialize;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+/// The fact that a notification is about.
+#[derive(Serialize, ToSchema)]
+#[schema(as = SourceEvent)]
+pub(crate) struct SourceEventView {
+    /// Kind of the fact, as in the audit log.
+    kind: String,
+    /// The fact, an event of the audit log.
+    id: Uuid,
+}
+
+impl SourceEventView {
+    const fn new(kind: String, id: FactId) -> Self {
+        Self { kind, id: id.uuid() }
+    }
+}
+
+fn parse_category(path: &str, text: &str) -> Result<FactCategory, FieldProblem> {
+    let rule = "must be a notification category";
+    FactCategory::parse(text).ok_or_else(|| FieldProblem::new(path, "invalid", rule))
+}
+
+fn parse_channel(path: &str, text: &str) -> Result<Channel, FieldProblem> {
+    Channel::parse(text).ok_or_else(|| FieldProblem::new(path, "invalid", "must be a notification channel"))
+}

@@ -1,0 +1,170 @@
+//! Routes of the caller's inbox.
+
+use super::{SourceEventView, parse_category};
+use crate::{
+    caller::IdentifiedCaller,
+    compose::Api,
+    error::{ApiError, FieldErrors, FieldProblem},
+    http::{body::Body, etag::IfMatch, idempotency::IdempotencyHeader, paging::ListRequest, path::PathId},
+    openapi::{IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
+    response::ResourceResponse,
+    value_rules::{self, RuleResult},
+};
+use actix_web::{HttpResponse, get, http::StatusCode, patch, post, web};
+use fairway_domain::{
+    id::NotificationId,
+    notification::{
+        inbox::{InboxStatus, Notification},
+        ports::InboxFilter,
+    },
+};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use uuid::Uuid;
+use validator::Validate;
+
+/// A notification in the caller's inbox.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Notification)]
+pub(crate) struct NotificationView {
+    notification_id: Uuid,
+    status: &'static str,
+    category: &'static str,
+    severity: &'static str,
+    /// One line.
+    title: String,
+    /// Codes and identifiers.
+    body: String,
+    source_event: SourceEventView,
+    workspace_id: Option<Uuid>,
+    workload_id: Option<Uuid>,
+    environment: Option<String>,
+    #[schema(format = DateTime)]
+    created_at: String,
+    /// Time of the first read; null while unread.
+    #[schema(format = DateTime)]
+    read_at: Option<String>,
+}
+
+impl NotificationView {
+    pub(super) fn of(notification: &Notification) -> Self {
+        Self {
+            notification_id: notification.notification_id.uuid(),
+            status: notification.status.as_str(),
+            category: notification.category.as_str(),
+            severity: notification.severity.as_str(),
+            title: notification.title.clone(),
+            body: notification.body.clone(),
+            source_event: SourceEventView::new(notification.event_kind.clone(), notification.event_id),
+            workspace_id: notification.workspace_id.map(fairway_domain::id::WorkspaceId::uuid),
+            workload_id: notification.workload_id.map(fairway_domain::id::WorkloadId::uuid),
+            environment: notification.environment.clone(),
+            created_at: notification.created_at.to_string(),
+            read_at: notification.read_at.map(|at| at.to_string()),
+        }
+    }
+}
+
+/// Filters of the inbox.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct InboxQuery {
+    /// Only notifications in this status.
+    status: Option<String>,
+    /// Only notifications of this category.
+    category: Option<String>,
+}
+
+/// The new status of a notification.
+#[derive(Deserialize, ToSchema, Validate)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct InboxStatusChange {
+    /// `unread`, `read` or `archived`.
+    #[validate(custom(function = status_rule))]
+    status: String,
+}
+
+/// The caller's unread notifications.
+#[derive(Serialize, ToSchema)]
+#[schema(as = UnreadCount)]
+pub(crate) struct UnreadCountView {
+    /// Number of unread notifications, up to 10001. Facts may have added some since the request began.
+    unread_count: u64,
+}
+
+fn parse_status(text: &str) -> Result<InboxStatus, FieldProblem> {
+    InboxStatus::parse(text).ok_or_else(|| FieldProblem::invalid("status"))
+}
+
+fn status_rule(text: &str) -> RuleResult {
+    value_rules::accept(parse_status(text))
+}
+
+/// Lists the caller's notifications, newest first.
+#[utoipa::path(
+    operation_id = "list_inbox",
+    tag = "notifications",
+    params(InboxQuery, PageParams),
+    responses((status = 200, description = "A page of notifications", body = Vec<NotificationView>), ReadRefusals)
+)]
+#[get("/v1/notifications/inbox")]
+pub(crate) async fn list_inbox(
+    api: web::Data<Api>,
+    caller: IdentifiedCaller,
+    list: ListRequest<InboxQuery>,
+) -> Result<HttpResponse, ApiError> {
+    let mut fields = FieldErrors::default();
+    let status = fields.check(list.filter.status.as_deref().map(parse_status).transpose());
+    let category = list.filter.category.as_deref().map(|text| parse_category("category", text));
+    let category = fields.check(category.transpose());
+    let filter = fields.finish(|| Some(InboxFilter { status: status?, category: category? }))?;
+    let page = api.services.notifications.list_inbox(&caller, filter, list.paging()).await?;
+    Ok(list.respond(&page.map(|notification| NotificationView::of(&notification))))
+}
+
+/// Sets the status of a notification of the caller.
+#[utoipa::path(
+    operation_id = "change_inbox_status",
+    tag = "notifications",
+    params(("notification_id" = Uuid, Path, description = "The notification"), IfMatchParams),
+    request_body = InboxStatusChange,
+    responses((status = 200, description = "The notification", body = NotificationView), RevisionRefusal, WriteRefusals)
+)]
+#[patch("/v1/notifications/inbox/{notification_id}")]
+pub(crate) async fn change_inbox_status(
+    api: web::Data<Api>,
+    caller: IdentifiedCaller,
+    notification: PathId<NotificationId>,
+    expected: IfMatch,
+    body: Body<InboxStatusChange>,
+) -> Result<HttpResponse, ApiError> {
+    let status = parse_status(&body.status)?;
+    let changed = api.services.notifications.change_status(&caller, *notification, status, &expected).await?;
+    Ok(ResourceResponse::ok(&NotificationView::of(&changed)).with_etag(changed.revision).into_response())
+}
+
+/// A request without members.
+#[derive(Deserialize, ToSchema, Validate)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ReadAllRequest {}
+
+/// Marks all notifications of the caller as read.
+#[utoipa::path(
+    operation_id = "mark_inbox_read",
+    tag = "notifications",
+    params(KeyParams),
+    request_body = ReadAllRequest,
+    responses((status = 200, description = "The unread notifications afterwards", body = UnreadCountView), WriteRefusals)
+)]
+#[post("/v1/notifications/inbox/read-all")]
+pub(crate) async fn mark_inbox_read(
+    api: web::Data<Api>,
+    caller: IdentifiedCaller,
+    keyed: IdempotencyHeader,
+    body: Body<ReadAllRequest>,
+) -> Result<HttpResponse, ApiError> {
+    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let done = api.services.notifications.mark_all_read(&caller, key.as_ref()).await?;
+    let view = UnreadCountView { unread_count: done.value };
+    Ok(ResourceResponse::idempotent(&done, &view, StatusCode::OK)?.into_response())
+}

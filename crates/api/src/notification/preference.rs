@@ -1,0 +1,423 @@
+//! Routes of notification preferences, their explanation, and the default profiles of roles.
+
+use super::{parse_category, parse_channel};
+use crate::{
+    caller::IdentifiedCaller,
+    compose::Api,
+    error::{ApiError, FieldErrors, FieldProblem},
+    execution::list::parse_environment,
+    http::{
+        body::Body,
+        etag::IfMatch,
+        path::{Path, PathId},
+        query::Query,
+    },
+    openapi::{IfMatchParams, ReadRefusals, RevisionRefusal, WriteRefusals},
+    response::ResourceResponse,
+};
+use actix_web::{HttpResponse, get, put, web};
+use fairway_domain::{
+    access::Role,
+    id::{WorkloadId, WorkspaceId},
+    notification::preference::{DefaultPreference, EffectivePreference, Preference},
+    slug::Slug,
+};
+use fairway_operations::notification::{Explicit, PreferenceContext, PreferencePath};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use uuid::Uuid;
+use validator::{Validate, ValidationErrors};
+
+/// A preference: a category on a channel, on or off.
+#[derive(Serialize, Deserialize, ToSchema)]
+#[schema(as = NotificationPreference)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PreferenceView {
+    category: String,
+    channel: String,
+    enabled: bool,
+}
+
+/// A default preference of the holders of a role.
+#[derive(Serialize, Deserialize, ToSchema)]
+#[schema(as = DefaultPreference)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DefaultPreferenceView {
+    /// The role.
+    profile_ref: String,
+    category: String,
+    channel: String,
+    enabled: bool,
+}
+
+/// A list of entries. Each pair occurs once, so its length is bounded.
+#[derive(Deserialize)]
+#[serde(transparent)]
+pub(crate) struct EntryList<T>(Vec<T>);
+
+/// The entries are parsed by the handler, which names the position of each problem.
+impl<T> Validate for EntryList<T> {
+    fn validate(&self) -> Result<(), ValidationErrors> {
+        Ok(())
+    }
+}
+
+/// The effective preference of a channel.
+#[derive(Serialize, ToSchema)]
+#[schema(as = EffectivePreference)]
+pub(crate) struct EffectivePreferenceView {
+    channel: &'static str,
+    enabled: bool,
+    /// What decided: `environment`, `project`, `workspace`, `global`, `default_profile` or `fallback`.
+    scope: &'static str,
+}
+
+impl PreferenceView {
+    fn of(preference: &Preference) -> Self {
+        Self {
+            category: preference.category.as_str().to_owned(),
+            channel: preference.channel.as_str().to_owned(),
+            enabled: preference.enabled,
+        }
+    }
+}
+
+/// Parses the category and the channel of the entry at a position.
+fn parse_pair(
+    fields: &mut FieldErrors,
+    position: usize,
+    category: &str,
+    channel: &str,
+    enabled: bool,
+) -> Option<Preference> {
+    let category = fields.check(parse_category(&format!("[{position}].category"), category));
+    let channel = fields.check(parse_channel(&format!("[{position}].channel"), channel));
+    Some(Preference { category: category?, channel: channel?, enabled })
+}
+
+fn parse_preferences(entries: &EntryList<PreferenceView>) -> Result<Vec<Preference>, ApiError> {
+    let mut fields = FieldErrors::default();
+    let parsed: Vec<_> = (entries.0.iter().enumerate())
+        .map(|(position, entry)| parse_pair(&mut fields, position, &entry.category, &entry.channel, entry.enabled))
+        .collect();
+    fields.finish(|| parsed.into_iter().collect())
+}
+
+fn parse_defaults(entries: &EntryList<DefaultPreferenceView>) -> Result<Vec<DefaultPreference>, ApiError> {
+    let mut fields = FieldErrors::default();
+    let parsed: Vec<_> = (entries.0.iter().enumerate())
+        .map(|(position, entry)| {
+            let problem = || FieldProblem::new(format!("[{position}].profile_ref"), "invalid", "must be a role");
+            let role = fields.check(Role::parse(&entry.profile_ref).ok_or_else(problem));
+            let preference = parse_pair(&mut fields, position, &entry.category, &entry.channel, entry.enabled);
+            Some(DefaultPreference { role: role?, preference: preference? })
+        })
+        .collect();
+    fields.finish(|| parsed.into_iter().collect())
+}
+
+fn respond(explicit: &Explicit<Preference>) -> HttpResponse {
+    let view: Vec<_> = explicit.settings.iter().map(PreferenceView::of).collect();
+    let response = ResourceResponse::ok(&view);
+    match explicit.revision {
+        Some(revision) => response.with_etag(revision).into_response(),
+        None => response.into_response(),
+    }
+}
+
+fn respond_with_defaults(explicit: &Explicit<DefaultPreference>) -> HttpResponse {
+    let view_of = |default: &DefaultPreference| DefaultPreferenceView {
+        profile_ref: default.role.as_str().to_owned(),
+        category: default.preference.category.as_str().to_owned(),
+        channel: default.preference.channel.as_str().to_owned(),
+        enabled: default.preference.enabled,
+    };
+    let view: Vec<_> = explicit.settings.iter().map(view_of).collect();
+    let response = ResourceResponse::ok(&view);
+    match explicit.revision {
+        Some(revision) => response.with_etag(revision).into_response(),
+        None => response.into_response(),
+    }
+}
+
+async fn read(api: &Api, caller: &IdentifiedCaller, path: PreferencePath) -> Result<HttpResponse, ApiError> {
+    Ok(respond(&api.services.notifications.preferences(caller, path).await?))
+}
+
+async fn change(
+    api: &Api,
+    caller: &IdentifiedCaller,
+    path: PreferencePath,
+    expected: &IfMatch,
+    body: &EntryList<PreferenceView>,
+) -> Result<HttpResponse, ApiError> {
+    let preferences = parse_preferences(body)?;
+    Ok(respond(&api.services.notifications.set_preferences(caller, path, &preferences, expected).await?))
+}
+
+/// The workload and the environment of a path; a malformed slug is a 404.
+fn environment_path(path: Path<(PathId<WorkspaceId>, PathId<WorkloadId>, String)>) -> Result<PreferencePath, ApiError> {
+    let (workspace, workload, environment) = path.into_inner();
+    let environment = Slug::parse(&environment).map_err(|_| ApiError::not_found())?;
+    Ok(PreferencePath::Environment(*workspace, *workload, environment))
+}
+
+fn workload_path(path: Path<(PathId<WorkspaceId>, PathId<WorkloadId>)>) -> PreferencePath {
+    let (workspace, workload) = path.into_inner();
+    PreferencePath::Project(*workspace, *workload)
+}
+
+/// Reads the caller's explicit preferences everywhere in the tenant.
+#[utoipa::path(
+    operation_id = "read_preferences",
+    tag = "notifications",
+    responses((status = 200, description = "The preferences", body = Vec<PreferenceView>), ReadRefusals)
+)]
+#[get("/v1/notifications/preferences")]
+pub(crate) async fn read_preferences(api: web::Data<Api>, caller: IdentifiedCaller) -> Result<HttpResponse, ApiError> {
+    read(&api, &caller, PreferencePath::Global).await
+}
+
+/// Sets preferences of the caller everywhere in the tenant. Others stay as they are; none returns to inherit.
+#[utoipa::path(
+    operation_id = "change_preferences",
+    tag = "notifications",
+    params(IfMatchParams),
+    request_body = Vec<PreferenceView>,
+    responses((status = 200, description = "All preferences", body = Vec<PreferenceView>), RevisionRefusal, WriteRefusals)
+)]
+#[put("/v1/notifications/preferences")]
+pub(crate) async fn change_preferences(
+    api: web::Data<Api>,
+    caller: IdentifiedCaller,
+    expected: IfMatch,
+    body: Body<EntryList<PreferenceView>>,
+) -> Result<HttpResponse, ApiError> {
+    change(&api, &caller, PreferencePath::Global, &expected, &body).await
+}
+
+/// Reads the caller's explicit preferences in a workspace.
+#[utoipa::path(
+    operation_id = "read_workspace_preferences",
+    tag = "notifications",
+    params(("workspace_id" = Uuid, Path, description = "The workspace")),
+    responses((status = 200, description = "The preferences", body = Vec<PreferenceView>), ReadRefusals)
+)]
+#[get("/v1/notifications/workspaces/{workspace_id}/preferences")]
+pub(crate) async fn read_workspace_preferences(
+    api: web::Data<Api>,
+    caller: IdentifiedCaller,
+    workspace: PathId<WorkspaceId>,
+) -> Result<HttpResponse, ApiError> {
+    read(&api, &caller, PreferencePath::Workspace(*workspace)).await
+}
+
+/// Sets preferences of the caller in a workspace.
+#[utoipa::path(
+    operation_id = "change_workspace_preferences",
+    tag = "notifications",
+    params(("workspace_id" = Uuid, Path, description = "The workspace"), IfMatchParams),
+    request_body = Vec<PreferenceView>,
+    responses((status = 200, description = "All preferences", body = Vec<PreferenceView>), RevisionRefusal, WriteRefusals)
+)]
+#[put("/v1/notifications/workspaces/{workspace_id}/preferences")]
+pub(crate) async fn change_workspace_preferences(
+    api: web::Data<Api>,
+    caller: IdentifiedCaller,
+    workspace: PathId<WorkspaceId>,
+    expected: IfMatch,
+    body: Body<EntryList<PreferenceView>>,
+) -> Result<HttpResponse, ApiError> {
+    change(&api, &caller, PreferencePath::Workspace(*workspace), &expected, &body).await
+}
+
+/// Reads the caller's explicit preferences for a workload. Requires the advanced tier.
+#[utoipa::path(
+    operation_id = "read_workload_preferences",
+    tag = "notifications",
+    params(
+        ("workspace_id" = Uuid, Path, description = "The workspace of the workload"),
+        ("workload_id" = Uuid, Path, description = "The workload"),
+    ),
+    responses((status = 200, description = "The preferences", body = Vec<PreferenceView>), ReadRefusals)
+)]
+#[get("/v1/notifications/workspaces/{workspace_id}/workloads/{workload_id}/preferences")]
+pub(crate) async fn read_workload_preferences(
+    api: web::Data<Api>,
+    caller: IdentifiedCaller,
+    path: Path<(PathId<WorkspaceId>, PathId<WorkloadId>)>,
+) -> Result<HttpResponse, ApiError> {
+    read(&api, &caller, workload_path(path)).await
+}
+
+/// Sets preferences of the caller for a workload. Requires the advanced tier.
+#[utoipa::path(
+    operation_id = "change_workload_preferences",
+    tag = "notifications",
+    params(
+        ("workspace_id" = Uuid, Path, description = "The workspace of the workload"),
+        ("workload_id" = Uuid, Path, description = "The workload"),
+        IfMatchParams,
+    ),
+    request_body = Vec<PreferenceView>,
+    responses((status = 200, description = "All preferences", body = Vec<PreferenceView>), RevisionRefusal, WriteRefusals)
+)]
+#[put("/v1/notifications/workspaces/{workspace_id}/workloads/{workload_id}/preferences")]
+pub(crate) async fn change_workload_preferences(
+    api: web::Data<Api>,
+    caller: IdentifiedCaller,
+    path: Path<(PathId<WorkspaceId>, PathId<WorkloadId>)>,
+    expected: IfMatch,
+    body: Body<EntryList<PreferenceView>>,
+) -> Result<HttpResponse, ApiError> {
+    change(&api, &caller, workload_path(path), &expected, &body).await
+}
+
+/// Reads the caller's explicit preferences for a workload in an environment. Requires the advanced tier.
+#[utoipa::path(
+    operation_id = "read_environment_preferences",
+    tag = "notifications",
+    params(
+        ("workspace_id" = Uuid, Path, description = "The workspace of the workload"),
+        ("workload_id" = Uuid, Path, description = "The workload"),
+        ("environment" = String, Path, description = "A slug such as `dev`"),
+    ),
+    responses((status = 200, description = "The preferences", body = Vec<PreferenceView>), ReadRefusals)
+)]
+#[get("/v1/notifications/workspaces/{workspace_id}/workloads/{workload_id}/environments/{environment}/preferences")]
+pub(crate) async fn read_environment_preferences(
+    api: web::Data<Api>,
+    caller: IdentifiedCaller,
+    path: Path<(PathId<WorkspaceId>, PathId<WorkloadId>, String)>,
+) -> Result<HttpResponse, ApiError> {
+    read(&api, &caller, environment_path(path)?).await
+}
+
+/// Sets preferences of the caller for a workload in an environment. Requires the advanced tier.
+#[utoipa::path(
+    operation_id = "change_environment_preferences",
+    tag = "notifications",
+    params(
+        ("workspace_id" = Uuid, Path, description = "The workspace of the workload"),
+        ("workload_id" = Uuid, Path, description = "The workload"),
+        ("environment" = String, Path, description = "A slug such as `dev`"),
+        IfMatchParams,
+    ),
+    request_body = Vec<PreferenceView>,
+    responses((status = 200, description = "All preferences", body = Vec<PreferenceView>), RevisionRefusal, WriteRefusals)
+)]
+#[put("/v1/notifications/workspaces/{workspace_id}/workloads/{workload_id}/environments/{environment}/preferences")]
+pub(crate) async fn change_environment_preferences(
+    api: web::Data<Api>,
+    caller: IdentifiedCaller,
+    path: Path<(PathId<WorkspaceId>, PathId<WorkloadId>, String)>,
+    expected: IfMatch,
+    body: Body<EntryList<PreferenceView>>,
+) -> Result<HttpResponse, ApiError> {
+    change(&api, &caller, environment_path(path)?, &expected, &body).await
+}
+
+/// Lists the environments in which a workload has releases.
+#[utoipa::path(
+    operation_id = "list_workload_environments",
+    tag = "notifications",
+    params(
+        ("workspace_id" = Uuid, Path, description = "The workspace of the workload"),
+        ("workload_id" = Uuid, Path, description = "The workload"),
+    ),
+    responses((status = 200, description = "The names, in alphabetical order", body = Vec<String>), ReadRefusals)
+)]
+#[get("/v1/notifications/workspaces/{workspace_id}/workloads/{workload_id}/environments")]
+pub(crate) async fn list_workload_environments(
+    api: web::Data<Api>,
+    caller: IdentifiedCaller,
+    path: Path<(PathId<WorkspaceId>, PathId<WorkloadId>)>,
+) -> Result<HttpResponse, ApiError> {
+    let (workspace, workload) = path.into_inner();
+    let names = api.services.notifications.environments(&caller, *workspace, *workload).await?;
+    Ok(ResourceResponse::ok(&names).into_response())
+}
+
+/// The context of an explanation.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct EffectiveQuery {
+    /// The category.
+    category: String,
+    /// The workspace of the context.
+    workspace_id: Option<Uuid>,
+    /// The workload of the context.
+    workload_id: Option<Uuid>,
+    /// The environment of the context; requires a workload.
+    environment: Option<String>,
+}
+
+/// Explains on which channels the caller gets a category in a context, and what decides about each channel.
+#[utoipa::path(
+    operation_id = "read_effective_preferences",
+    tag = "notifications",
+    params(EffectiveQuery),
+    responses((status = 200, description = "One entry for each channel", body = Vec<EffectivePreferenceView>), ReadRefusals)
+)]
+#[get("/v1/notifications/preferences/effective")]
+pub(crate) async fn read_effective_preferences(
+    api: web::Data<Api>,
+    caller: IdentifiedCaller,
+    query: Query<EffectiveQuery>,
+) -> Result<HttpResponse, ApiError> {
+    let asked = query.into_inner();
+    let mut fields = FieldErrors::default();
+    let category = fields.check(parse_category("category", &asked.category));
+    let environment = fields.check(parse_environment(asked.environment.as_deref()).and_then(|environment| {
+        let lacks_workload = environment.is_some() && asked.workload_id.is_none();
+        let rule = "an environment requires a workload";
+        if lacks_workload { Err(FieldProblem::new("environment", "invalid", rule)) } else { Ok(environment) }
+    }));
+    let (category, environment) = fields.finish(|| category.zip(environment))?;
+    let context = PreferenceContext {
+        workspace: asked.workspace_id.map(Into::into),
+        workload: asked.workload_id.map(Into::into),
+        environment,
+    };
+    let explained = api.services.notifications.explain(&caller, category, context).await?;
+    let view_of = |one: &EffectivePreference| EffectivePreferenceView {
+        channel: one.channel.as_str(),
+        enabled: one.enabled,
+        scope: one.scope.as_str(),
+    };
+    let view: Vec<_> = explained.iter().map(view_of).collect();
+    Ok(ResourceResponse::ok(&view).into_response())
+}
+
+/// Reads the default preferences of roles.
+#[utoipa::path(
+    operation_id = "read_default_profiles",
+    tag = "notifications",
+    responses((status = 200, description = "The defaults", body = Vec<DefaultPreferenceView>), ReadRefusals)
+)]
+#[get("/v1/notifications/default-profiles")]
+pub(crate) async fn read_default_profiles(
+    api: web::Data<Api>,
+    caller: IdentifiedCaller,
+) -> Result<HttpResponse, ApiError> {
+    Ok(respond_with_defaults(&api.services.notifications.default_profiles(&caller).await?))
+}
+
+/// Sets default preferences of roles. Others stay as they are. Where the roles of a recipient disagree, any `on` wins.
+#[utoipa::path(
+    operation_id = "change_default_profiles",
+    tag = "notifications",
+    params(IfMatchParams),
+    request_body = Vec<DefaultPreferenceView>,
+    responses((status = 200, description = "All defaults", body = Vec<DefaultPreferenceView>), RevisionRefusal, WriteRefusals)
+)]
+#[put("/v1/notifications/default-profiles")]
+pub(crate) async fn change_default_profiles(
+    api: web::Data<Api>,
+    caller: IdentifiedCaller,
+    expected: IfMatch,
+    body: Body<EntryList<DefaultPreferenceView>>,
+) -> Result<HttpResponse, ApiError> {
+    let defaults = parse_defaults(&body)?;
+    Ok(respond_with_defaults(&api.services.notifications.set_default_profiles(&caller, &defaults, &expected).await?))
+}

@@ -1,0 +1,261 @@
+//! Notifications over HTTP: from a fact to an inbox, preferences and their scopes, records of opt-outs, and settings.
+
+use crate::fixture::{TENANT, WorkspaceFixture};
+use fairway_testkit::{
+    TestApp,
+    app::{Client, Response},
+};
+use serde_json::{Value, json};
+
+const INBOX: &str = "/v1/notifications/inbox";
+const PREFERENCES: &str = "/v1/notifications/preferences";
+const PROFILES: &str = "/v1/notifications/default-profiles";
+
+fn prefer(category: &str, channel: &str, enabled: bool) -> Value {
+    json!([{ "category": category, "channel": channel, "enabled": enabled }])
+}
+
+async fn inbox(app: &Client, actor: &str) -> Vec<Value> {
+    app.get(INBOX).as_actor(actor).await.expect(200).as_array().unwrap().clone()
+}
+
+/// Turns notification settings of the default tenant on or off.
+async fn set_tenant(app: &Client, settings: Value) {
+    app.patch(format!("/v1/tenants/{TENANT}/settings"), settings).await.expect(200);
+}
+
+/// Suspends or resumes the workload of the stage. Only a suspension is an incident.
+async fn set_status(stage: &WorkspaceFixture<'_>, status: &str) {
+    let path = stage.fill_path("/v1/workloads/{workload_id}");
+    stage.app.patch(path, json!({ "status": status })).await.expect(200);
+}
+
+/// Causes a suspension, and waits until a witness was notified, so that the projector has passed the fact.
+async fn suspend(stage: &WorkspaceFixture<'_>) -> Value {
+    set_status(stage, "registered").await;
+    let known = inbox(stage.app, "user:local").await;
+    set_status(stage, "suspended").await;
+    let workload = stage.workload.workload_id.as_str();
+    let is_new = |one: &Value| {
+        one["source_event"]["kind"] == "workload.changed" && one["workload_id"] == workload && !known.contains(one)
+    };
+    stage.await_notification("user:local", is_new).await
+}
+
+fn about<'a>(inbox: &'a [Value], event: &Value) -> Vec<&'a Value> {
+    inbox.iter().filter(|one| one["source_event"] == event["source_event"]).collect()
+}
+
+async fn bind_people(stage: &WorkspaceFixture<'_>) {
+    let here = Some(stage.workspace.as_str());
+    for role in ["viewer", "operator", "auditor"] {
+        stage.fixtures.bind_role(&format!("user:{role}"), role, "workspace", here).await;
+    }
+    let elsewhere = stage.fixtures.workspace("next-door", "next-door").await;
+    stage.fixtures.bind_role("user:neighbour", "operator", "workspace", Some(&elsewhere)).await;
+    let abroad = stage.fixtures.tenant("abroad").await;
+    let there = stage.app.fixtures().in_tenant(&abroad, "");
+    there.bind_role("user:stranger", "tenant_admin", "tenant", Some(&abroad)).await;
+}
+
+#[tokio::test]
+async fn suspension_reaches_those_who_act_in_its_workspace_once() {
+    let app = TestApp::start().await;
+    let stage = WorkspaceFixture::create(&app).await;
+    bind_people(&stage).await;
+    let seen = suspend(&stage).await;
+    assert_eq!((&seen["category"], &seen["severity"]), (&json!("incidents"), &json!("critical")));
+    assert_eq!(seen["title"], format!("The workload `{}` was suspended", stage.workload.slug));
+    assert_eq!((&seen["status"], &seen["read_at"]), (&json!("unread"), &Value::Null));
+    assert_eq!(seen["workspace_id"], stage.workspace.as_str());
+    let got = about(&inbox(&app, "user:operator").await, &seen).len();
+    assert_eq!(got, 1, "the operator can resume the workload");
+    for other in ["user:viewer", "user:auditor", "user:neighbour", "user:stranger"] {
+        assert_eq!(about(&inbox(&app, other).await, &seen).len(), 0, "{other}");
+    }
+    // The event of the notification is the fact in the audit log.
+    let events = app.get("/v1/audit/events?limit=200").await.expect(200);
+    let event = events.as_array().unwrap().iter().find(|event| event["event_id"] == seen["source_event"]["id"]);
+    assert_eq!(event.unwrap()["kind"], "workload.changed");
+}
+
+#[tokio::test]
+async fn inbox_is_filtered_marked_and_read_by_its_recipient_alone() {
+    let app = TestApp::start().await;
+    let stage = WorkspaceFixture::create(&app).await;
+    bind_people(&stage).await;
+    let seen = suspend(&stage).await;
+    let theirs = about(&inbox(&app, "user:operator").await, &seen)[0].clone();
+    let path = format!("{INBOX}/{}", theirs["notification_id"].as_str().unwrap());
+    for other in ["user:local", "user:viewer", "user:neighbour", "user:stranger"] {
+        app.patch(&path, json!({ "status": "read" })).as_actor(other).await.expect_refusal(404, "not_found");
+    }
+    let mark = |status: &str| app.patch(&path, json!({ "status": status })).as_actor("user:operator");
+    let read = mark("read").header("If-Match", "\"1\"").await;
+    assert_eq!((&read.expect(200)["status"], read.header("etag")), (&json!("read"), Some("\"2\"")));
+    assert!(read.json()["read_at"].is_string());
+    mark("archived").header("If-Match", "\"1\"").await.expect_refusal(412, "precondition_failed");
+    assert_eq!(mark("read").await.header("etag"), Some("\"2\""), "the present status changes nothing");
+    assert_eq!(mark("archived").await.expect(200)["status"], "archived");
+    assert_eq!(mark("unread").await.expect(200)["read_at"], Value::Null);
+    mark("seen").await.expect_refusal(422, "validation_error");
+    let count = async |query: &str| {
+        let listed = app.get(format!("{INBOX}?{query}")).as_actor("user:operator").await;
+        (listed.expect(200).as_array().unwrap().len(), listed.header("x-total-count").unwrap().to_owned())
+    };
+    assert_eq!(count("category=incidents&status=unread").await, (1, "1".to_owned()));
+    assert_eq!(count("category=incidents&status=archived").await.0, 0);
+    assert_eq!(count("category=reports").await.0, 0);
+    for query in ["status=seen", "category=incident", "category="] {
+        let refused = app.get(format!("{INBOX}?{query}")).await.expect_refusal(422, "validation_error");
+        assert_eq!(refused["fields"][0]["path"], query.split('=').next().unwrap());
+    }
+    let all = || app.post(format!("{INBOX}/read-all"), json!({})).as_actor("user:operator").idempotency_key("all");
+    assert_eq!(all().await.expect(200)["unread_count"], 0);
+    assert_eq!(all().await.header("idempotency-replayed"), Some("true"));
+    assert_eq!(count("status=unread").await.0, 0);
+    let unread = app.get(format!("{INBOX}?status=unread")).await.expect(200);
+    assert!(!unread.as_array().unwrap().is_empty(), "the inbox of another recipient stays as it is");
+}
+
+fn explained(answer: &Response, channel: &str) -> (bool, String) {
+    let all = answer.expect(200);
+    let one = all.as_array().unwrap().iter().find(|one| one["channel"] == channel).unwrap();
+    (one["enabled"].as_bool().unwrap(), one["scope"].as_str().unwrap().to_owned())
+}
+
+#[tokio::test]
+async fn preferences_of_four_scopes_decide_the_deepest_first() {
+    let app = TestApp::start().await;
+    let stage = WorkspaceFixture::create(&app).await;
+    let workspace = format!("/v1/notifications/workspaces/{}", stage.workspace);
+    let workload = format!("{workspace}/workloads/{}", stage.workload.workload_id);
+    let environment = format!("{workload}/environments/dev");
+    let effective = format!(
+        "{PREFERENCES}/effective?category=incidents&workspace_id={}&workload_id={}&environment=dev",
+        stage.workspace, stage.workload.workload_id
+    );
+    let explain = async || explained(&app.get(&effective).await, "email");
+    assert_eq!(explain().await, (false, "fallback".to_owned()));
+    assert_eq!(explained(&app.get(&effective).await, "portal"), (true, "fallback".to_owned()));
+    let defaults = json!([
+        { "profile_ref": "platform_admin", "category": "incidents", "channel": "email", "enabled": true },
+        { "profile_ref": "viewer", "category": "incidents", "channel": "email", "enabled": false },
+    ]);
+    app.put(PROFILES, defaults).await.expect(200);
+    assert_eq!(explain().await, (true, "default_profile".to_owned()));
+    app.put(PREFERENCES, prefer("incidents", "email", false)).await.expect(200);
+    assert_eq!(explain().await, (false, "global".to_owned()));
+    app.put(format!("{workspace}/preferences"), prefer("incidents", "email", true)).await.expect(200);
+    assert_eq!(explain().await, (true, "workspace".to_owned()));
+    // Deeper scopes require the advanced tier.
+    let (project, deepest) = (format!("{workload}/preferences"), format!("{environment}/preferences"));
+    for path in [&project, &deepest] {
+        for request in [app.get(path), app.put(path, prefer("incidents", "email", false))] {
+            let refused = request.await.expect_refusal(403, "enterprise_capability_required");
+            assert_eq!(refused["setting"], "advanced_notifications_enabled");
+        }
+    }
+    set_tenant(&app, json!({ "advanced_notifications_enabled": true })).await;
+    app.put(&project, prefer("incidents", "email", false)).await.expect(200);
+    assert_eq!(explain().await, (false, "project".to_owned()));
+    app.put(&deepest, prefer("incidents", "email", true)).await.expect(200);
+    assert_eq!(explain().await, (true, "environment".to_owned()));
+    assert_eq!(app.get(format!("{workload}/environments")).await.expect(200), json!(["dev"]));
+    // Without the tier, stored overrides do not count.
+    set_tenant(&app, json!({ "advanced_notifications_enabled": false })).await;
+    assert_eq!(explain().await, (true, "workspace".to_owned()));
+    // Nobody else's preferences count.
+    assert_eq!(explained(&app.get(&effective).as_actor("user:ada").await, "email"), (false, "fallback".to_owned()));
+}
+
+#[tokio::test]
+async fn preferences_are_upserted_under_a_revision() {
+    let app = TestApp::start().await;
+    let first = app.put(PREFERENCES, prefer("incidents", "email", true)).await;
+    assert_eq!((first.expect(200), first.header("etag")), (prefer("incidents", "email", true), Some("\"1\"")));
+    let second = app.put(PREFERENCES, prefer("reports", "portal", false)).header("If-Match", "\"1\"").await;
+    assert_eq!(second.expect(200).as_array().unwrap().len(), 2, "the first one stays");
+    let stale = app.put(PREFERENCES, prefer("reports", "portal", true)).header("If-Match", "\"1\"");
+    stale.await.expect_refusal(412, "precondition_failed");
+    let same = app.put(PREFERENCES, prefer("reports", "portal", false)).await;
+    assert_eq!(same.header("etag"), Some("\"2\""), "an unchanged preference changes nothing");
+    let read = app.get(PREFERENCES).await;
+    assert_eq!((read.expect(200), read.header("etag")), (second.json(), Some("\"2\"")));
+    assert_eq!(app.get(PREFERENCES).as_actor("user:ada").await.expect(200), json!([]));
+    let entry = |enabled: Value| json!([{ "category": "incidents", "channel": "email", "enabled": enabled }]);
+    let twice = json!([entry(json!(true))[0], entry(json!(false))[0]]);
+    for (body, path, code) in [
+        (entry(Value::Null), "[0].enabled", "invalid"),
+        (prefer("incident", "email", true), "[0].category", "invalid"),
+        (prefer("incidents", "sms", true), "[0].channel", "invalid"),
+        (twice, "[1]", "duplicate_item"),
+    ] {
+        let refused = app.put(PREFERENCES, body).await.expect_refusal(422, "validation_error");
+        assert_eq!((&refused["fields"][0]["path"], &refused["fields"][0]["code"]), (&json!(path), &json!(code)));
+    }
+    let unknown = json!([{ "profile_ref": "boss", "category": "incidents", "channel": "email", "enabled": true }]);
+    let refused = app.put(PROFILES, unknown).await.expect_refusal(422, "validation_error");
+    assert_eq!(refused["fields"][0]["path"], "[0].profile_ref");
+}
+
+#[tokio::test]
+async fn opt_out_leaves_one_record_whose_digest_is_in_the_audit_log() {
+    let app = TestApp::start().await;
+    let stage = WorkspaceFixture::create(&app).await;
+    bind_people(&stage).await;
+    app.put(PREFERENCES, prefer("incidents", "portal", false)).as_actor("user:operator").await.expect(200);
+    let seen = suspend(&stage).await;
+    assert_eq!(about(&inbox(&app, "user:operator").await, &seen).len(), 0);
+    let list = format!("/v1/notifications/suppressed-decisions?workspace_id={}", stage.workspace);
+    let records = app.get(&list).as_actor("user:auditor").await.expect(200);
+    let records: Vec<&Value> =
+        records.as_array().unwrap().iter().filter(|one| one["source_event"] == seen["source_event"]).collect();
+    let [record] = records[..] else { panic!("{records:?}") };
+    assert_eq!(
+        (&record["recipient"], &record["category"], &record["reason_code"], &record["scope"], &record["revision"]),
+        (&json!("user:operator"), &json!("incidents"), &json!("preference_off"), &json!("global"), &json!(1))
+    );
+    // A digest of the record is part of a fact, which the service can neither change nor delete.
+    let owner = app.database().connect_as_owner().await.unwrap();
+    let sql = "SELECT convert_from(body, 'UTF8') FROM fact WHERE kind = 'notification.suppressed'";
+    let facts: Vec<String> = owner.query(sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
+    let digest = record["record_digest"].as_str().unwrap();
+    assert_eq!(facts.iter().filter(|fact| fact.contains(digest)).count(), 1, "{facts:?}");
+    // Those who may not audit notifications get no record.
+    for other in ["user:operator", "user:viewer", "user:neighbour"] {
+        app.get(&list).as_actor(other).await.expect_refusal(403, "forbidden");
+    }
+    app.get(&list).as_actor("user:stranger").await.expect_refusal(404, "not_found");
+    let own = app.get("/v1/notifications/suppressed-decisions").as_actor("user:stranger").await;
+    assert_eq!(own.expect(200), json!([]));
+}
+
+#[tokio::test]
+async fn disabled_notifications_are_refused_recorded_and_never_made_up_for() {
+    let app = TestApp::start().await;
+    let stage = WorkspaceFixture::create(&app).await;
+    bind_people(&stage).await;
+    suspend(&stage).await;
+    let before = inbox(&app, "user:operator").await.len();
+    set_tenant(&app, json!({ "notifications_enabled": false })).await;
+    for path in [INBOX, PREFERENCES, PROFILES, "/v1/notifications/suppressed-decisions"] {
+        let refused = app.get(path).await.expect_refusal(403, "enterprise_capability_required");
+        assert_eq!(refused["setting"], "notifications_enabled", "{path}");
+    }
+    app.get(format!("{PREFERENCES}/effective?category=incidents")).await.expect(200);
+    set_status(&stage, "registered").await;
+    set_status(&stage, "suspended").await;
+    // The projector reads the log in order, so it has passed the suspension once it has passed a later fact.
+    let owner = app.database().connect_as_owner().await.unwrap();
+    let passed = "SELECT count(*) FROM suppressed_decision
+        WHERE reason_code = 'notifications_disabled' AND recipient = 'user:operator' AND event_kind = 'workload.changed'";
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while owner.query_one(passed, &[]).await.unwrap().get::<_, i64>(0) == 0 {
+        assert!(std::time::Instant::now() < until, "the suspension was not recorded");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    set_tenant(&app, json!({ "notifications_enabled": true })).await;
+    suspend(&stage).await;
+    assert_eq!(inbox(&app, "user:operator").await.len(), before + 1, "only the last suspension");
+}

@@ -1,0 +1,244 @@
+//! Deliveries: statuses, the errors that may be shown, and when an attempt is repeated.
+
+use std::time::Duration;
+
+/// The maximum number of attempts.
+pub const MAX_ATTEMPTS: u32 = 8;
+/// The delays after the first to the seventh failed attempt, in seconds: 5 s to 12 h.
+const DELAYS: [u64; MAX_ATTEMPTS as usize - 1] = [5, 30, 120, 600, 3_600, 14_400, 43_200];
+/// The maximum delay, also for what a receiver asks by `Retry-After`.
+pub const MAX_DELAY: Duration = Duration::from_secs(43_200);
+
+/// The status of a delivery.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DeliveryStatus {
+    /// Waits for its next attempt.
+    Pending,
+    /// A sender works on it under a lease.
+    Claimed,
+    /// The receiver accepted it.
+    Sent,
+    /// The last attempt failed, or the failure is permanent.
+    Failed,
+    /// A setting of the tenant went off while it waited.
+    Suppressed,
+    /// Its destination went off while it waited.
+    Cancelled,
+}
+
+impl DeliveryStatus {
+    /// Every status.
+    pub const ALL: [Self; 6] =
+        [Self::Pending, Self::Claimed, Self::Sent, Self::Failed, Self::Suppressed, Self::Cancelled];
+
+    /// The wire form.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Claimed => "claimed",
+            Self::Sent => "sent",
+            Self::Failed => "failed",
+            Self::Suppressed => "suppressed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// Parses the wire form.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.as_str() == text)
+    }
+
+    /// Whether a person may retry the delivery.
+    #[must_use]
+    pub const fn may_be_retried(self) -> bool {
+        match self {
+            Self::Failed => true,
+            Self::Pending | Self::Claimed | Self::Sent | Self::Suppressed | Self::Cancelled => false,
+        }
+    }
+}
+
+/// Why an attempt failed. The list is closed, so that nothing that a receiver answers is stored or shown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum DeliveryError {
+    /// The destination or the recipient has no address.
+    #[error("there is no address to deliver to")]
+    NoAddress,
+    /// The egress guard refuses the address.
+    #[error("the address may not be reached")]
+    AddressRefused,
+    /// The secret cannot be read, or does not have the expected form.
+    #[error("the secret cannot be used")]
+    SecretUnavailable,
+    /// No connection was established, or it broke.
+    #[error("the connection failed")]
+    ConnectionFailed,
+    /// The receiver did not answer in time.
+    #[error("the receiver did not answer in time")]
+    TimedOut,
+    /// The receiver answered with a redirect, which is never followed.
+    #[error("the receiver redirected the request")]
+    Redirected,
+    /// The receiver refused the request.
+    #[error("the receiver refused the request")]
+    Rejected,
+    /// The receiver failed.
+    #[error("the receiver failed")]
+    ReceiverFailed,
+}
+
+impl DeliveryError {
+    /// Every error.
+    pub const ALL: [Self; 8] = [
+        Self::NoAddress,
+        Self::AddressRefused,
+        Self::SecretUnavailable,
+        Self::ConnectionFailed,
+        Self::TimedOut,
+        Self::Redirected,
+        Self::Rejected,
+        Self::ReceiverFailed,
+    ];
+
+    /// The stored and shown form.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NoAddress => "no_address",
+            Self::AddressRefused => "address_refused",
+            Self::SecretUnavailable => "secret_unavailable",
+            Self::ConnectionFailed => "connection_failed",
+            Self::TimedOut => "timed_out",
+            Self::Redirected => "redirected",
+            Self::Rejected => "rejected",
+            Self::ReceiverFailed => "receiver_failed",
+        }
+    }
+
+    /// Parses the stored form.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|error| error.as_str() == text)
+    }
+
+    /// The error of an HTTP status; `None` if it means success.
+    #[must_use]
+    pub const fn of_status(status: u16) -> Option<Self> {
+        match status {
+            200..=299 => None,
+            300..=399 => Some(Self::Redirected),
+            408 | 504 => Some(Self::TimedOut),
+            400..=499 => Some(Self::Rejected),
+            _ => Some(Self::ReceiverFailed),
+        }
+    }
+
+    /// Whether another attempt cannot succeed until somebody changes the destination.
+    #[must_use]
+    pub const fn is_permanent(self) -> bool {
+        match self {
+            Self::NoAddress | Self::AddressRefused => true,
+            Self::SecretUnavailable
+            | Self::ConnectionFailed
+            | Self::TimedOut
+            | Self::Redirected
+            | Self::Rejected
+            | Self::ReceiverFailed => false,
+        }
+    }
+}
+
+/// What follows a failed attempt.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AfterFailure {
+    /// Another attempt after this delay.
+    Retry(Duration),
+    /// No further attempt.
+    GiveUp,
+}
+
+/// Decides what follows the failed attempt number `attempts`, counted from 1. `random` spreads the delays of deliveries that
+/// failed together over the second half of each delay. `retry_after` is what the receiver asks for.
+#[must_use]
+pub fn after_failure(attempts: u32, error: DeliveryError, random: u8, retry_after: Option<Duration>) -> AfterFailure {
+    if error.is_permanent() || attempts >= MAX_ATTEMPTS {
+        return AfterFailure::GiveUp;
+    }
+    let step = usize::try_from(attempts.saturating_sub(1)).unwrap_or(usize::MAX);
+    let Some(seconds) = DELAYS.get(step) else { return AfterFailure::GiveUp };
+    let millis = seconds.saturating_mul(1_000);
+    let jitter = (millis / 2).saturating_mul(u64::from(random)) / u64::from(u8::MAX);
+    let delay = Duration::from_millis((millis / 2).saturating_add(jitter)).max(Duration::from_secs(5));
+    AfterFailure::Retry(delay.max(retry_after.unwrap_or_default()).min(MAX_DELAY))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn delay(attempts: u32, random: u8, retry_after: Option<u64>) -> Option<Duration> {
+        let asked = retry_after.map(Duration::from_secs);
+        match after_failure(attempts, DeliveryError::ReceiverFailed, random, asked) {
+            AfterFailure::Retry(delay) => Some(delay),
+            AfterFailure::GiveUp => None,
+        }
+    }
+
+    #[test]
+    fn eight_attempts_wait_five_seconds_to_twelve_hours() {
+        let all: Vec<_> = (1..=MAX_ATTEMPTS).map(|attempt| delay(attempt, u8::MAX, None)).collect();
+        assert_eq!(all.iter().filter(|delay| delay.is_some()).count(), 7);
+        assert_eq!(all[0], Some(Duration::from_secs(5)));
+        assert_eq!(all[6], Some(MAX_DELAY));
+        assert_eq!(all[7], None, "the eighth attempt is the last");
+        assert!(all[..7].windows(2).all(|pair| pair[0] < pair[1]), "{all:?}");
+    }
+
+    #[test]
+    fn jitter_spreads_the_second_half_of_each_delay() {
+        for attempt in 2..MAX_ATTEMPTS {
+            let (first, last) = (delay(attempt, 0, None).unwrap(), delay(attempt, u8::MAX, None).unwrap());
+            assert_eq!(first * 2, last, "attempt {attempt}");
+            let middle = delay(attempt, 128, None).unwrap();
+            assert!(first < middle && middle < last);
+        }
+    }
+
+    #[test]
+    fn receiver_may_ask_for_a_longer_delay_within_the_maximum() {
+        assert_eq!(delay(1, 0, Some(60)), Some(Duration::from_secs(60)));
+        assert_eq!(delay(4, u8::MAX, Some(1)), Some(Duration::from_secs(600)));
+        assert_eq!(delay(1, 0, Some(u64::MAX)), Some(MAX_DELAY));
+        assert_eq!(delay(MAX_ATTEMPTS, 0, Some(1)), None);
+    }
+
+    #[test]
+    fn permanent_errors_end_a_delivery_at_once() {
+        for error in DeliveryError::ALL {
+            let permanent = [DeliveryError::NoAddress, DeliveryError::AddressRefused].contains(&error);
+            assert_eq!(after_failure(1, error, 0, None) == AfterFailure::GiveUp, permanent, "{error:?}");
+            assert_eq!(DeliveryError::parse(error.as_str()), Some(error));
+        }
+    }
+
+    #[test]
+    fn statuses_map_to_errors() {
+        for (status, expected) in [
+            (200, None),
+            (204, None),
+            (301, Some(DeliveryError::Redirected)),
+            (307, Some(DeliveryError::Redirected)),
+            (404, Some(DeliveryError::Rejected)),
+            (408, Some(DeliveryError::TimedOut)),
+            (410, Some(DeliveryError::Rejected)),
+            (429, Some(DeliveryError::Rejected)),
+            (500, Some(DeliveryError::ReceiverFailed)),
+            (504, Some(DeliveryError::TimedOut)),
+            (999, Some(DeliveryError::ReceiverFailed)),
+        ] {
+            assert_eq!(DeliveryError::of_status(status), expected, "{status}");
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! Destinations: shared external endpoints of a workspace or an organization.
+
+use crate::{
+    access::ActorRef,
+    audit::{Fact, FactKind, Stamp, Subject},
+    fact_category::FactCategory,
+    id::{DestinationId, WorkspaceId},
+    notification::{Channel, redaction::redact},
+    secret::SecretRef,
+    store::{Change, Revision, aggregate},
+    text::is_name,
+    time::Timestamp,
+};
+use serde_json::{Map, Value, json};
+
+/// The maximum length of a display name, in characters.
+pub const MAX_DISPLAY_NAME: usize = 200;
+/// The maximum size of a configuration as JSON, in bytes.
+pub const MAX_CONFIGURATION_BYTES: usize = 8 << 10;
+/// The maximum length of a key in a configuration.
+const MAX_KEY: usize = 64;
+
+/// The scope of a destination.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum DestinationScope {
+    /// All facts of the tenant.
+    Organization,
+    /// The facts of one workspace.
+    Workspace(WorkspaceId),
+}
+
+impl DestinationScope {
+    /// The wire form of the scope's kind.
+    #[must_use]
+    pub const fn kind(self) -> &'static str {
+        match self {
+            Self::Organization => "organization",
+            Self::Workspace(_) => "workspace",
+        }
+    }
+
+    /// The workspace, if any.
+    #[must_use]
+    pub const fn workspace(self) -> Option<WorkspaceId> {
+        match self {
+            Self::Organization => None,
+            Self::Workspace(id) => Some(id),
+        }
+    }
+}
+
+/// A destination.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Destination(pub(crate) DestinationRecord);
+
+/// The fields of [`Destination`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DestinationRecord {
+    /// Its identifier.
+    pub destination_id: DestinationId,
+    /// Its scope.
+    pub scope: DestinationScope,
+    /// The channel; never the inbox.
+    pub destination_type: Channel,
+    /// Unique in scope and type.
+    pub display_name: String,
+    /// The configuration without secrets.
+    pub configuration: Map<String, Value>,
+    /// The reference to its secret: the signing or routing key, or the whole address.
+    pub secret_ref: Option<String>,
+    /// Whether notifications are delivered to it.
+    pub is_enabled: bool,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// The creator.
+    pub created_by: ActorRef,
+    /// When it last changed.
+    pub updated_at: Timestamp,
+    /// Increments with each change.
+    pub revision: Revision,
+}
+
+aggregate!(Destination, DestinationRecord);
+
+/// A destination to create.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NewDestination {
+    /// Its identifier.
+    pub destination_id: DestinationId,
+    /// Its scope.
+    pub scope: DestinationScope,
+    /// The channel.
+    pub destination_type: Channel,
+    /// Its name.
+    pub display_name: String,
+    /// The configuration as it was sent.
+    pub configuration: Map<String, Value>,
+    /// The reference to its secret.
+    pub secret_ref: Option<String>,
+    /// Whether notifications are delivered to it.
+    pub is_enabled: bool,
+}
+
+/// Changes of a destination; `None` leaves a field unchanged.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct DestinationPatch {
+    /// Its name.
+    pub display_name: Option<String>,
+    /// The whole configuration as it was sent.
+    pub configuration: Option<Map<String, Value>>,
+    /// The reference to its secret; `Some(None)` removes it.
+    pub secret_ref: Option<Option<String>>,
+    /// Whether notifications are delivered to it.
+    pub is_enabled: Option<bool>,
+}
+
+/// The reason why a destination is refused. It never contains a value of the request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum DestinationRefusal {
+    /// The inbox is no destination.
+    #[error("a destination is of the type `email`, `chat_a`, `chat_b`, `chat_c`, `paging` or `webhook`")]
+    Type,
+    /// The name is empty, too long, or contains invisible characters.
+    #[error("a display name is one line of 1 to {MAX_DISPLAY_NAME} visible characters")]
+    Name,
+    /// The configuration is too large.
+    #[error("a configuration has at most {MAX_CONFIGURATION_BYTES} bytes")]
+    ConfigurationSize,
+    /// A key of the configuration has another form. The audit log holds keys, so they must not be texts.
+    #[error("a key of a configuration is a letter followed by up to 63 letters, digits and `._-`")]
+    Key,
+    /// The secret reference has another form.
+    #[error("a secret reference has the form `env:NAME`, `file:name` or `vault:path#key`")]
+    SecretRef,
+}
+
+impl DestinationRefusal {
+    /// The stable code of the refusal.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Type | Self::Key => "invalid",
+            Self::Name => "invalid_name",
+            Self::ConfigurationSize => "too_long",
+            Self::SecretRef => "invalid_secret_ref",
+        }
+    }
+
+    /// The affected field of the request.
+    #[must_use]
+    pub const fn field(self) -> &'static str {
+        match self {
+            Self::Type => "destination_type",
+            Self::Name => "display_name",
+            Self::ConfigurationSize | Self::Key => "redacted_metadata",
+            Self::SecretRef => "secret_ref",
+        }
+    }
+}
+
+/// Whether a key of a configuration is a name: never a sentence, an address or most forms of credentials.
+fn is_key(key: &str) -> bool {
+    key.len() <= MAX_KEY
+        && key.starts_with(|letter: char| letter.is_ascii_alphabetic())
+        && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
+}
+
+fn has_valid_keys(value: &Value) -> bool {
+    match value {
+        Value::Object(members) => members.iter().all(|(key, value)| is_key(key) && has_valid_keys(value)),
+        Value::Array(items) => items.iter().all(has_valid_keys),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
+    }
+}
+
+/// The redacted form of a configuration.
+fn ingest(configuration: Map<String, Value>) -> Result<Map<String, Value>, DestinationRefusal> {
+    let sent = Value::Object(configuration);
+    if !has_valid_keys(&sent) {
+        return Err(DestinationRefusal::Key);
+    }
+    if sent.to_string().len() > MAX_CONFIGURATION_BYTES {
+        return Err(DestinationRefusal::ConfigurationSize);
+    }
+    match sent {
+        Value::Object(members) => Ok(redact(members)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Ok(Map::new()),
+    }
+}
+
+fn check_name(name: &str) -> Result<(), DestinationRefusal> {
+    if is_name(name, MAX_DISPLAY_NAME) { Ok(()) } else { Err(DestinationRefusal::Name) }
+}
+
+fn check_secret_ref(reference: Option<&str>) -> Result<(), DestinationRefusal> {
+    reference.map_or(Ok(()), |text| SecretRef::parse(text).map(drop).map_err(|_| DestinationRefusal::SecretRef))
+}
+
+impl Destination {
+    /// Creates a destination. The configuration is stored without secrets. Its address is checked at each delivery, and not
+    /// here.
+    ///
+    /// # Errors
+    /// When the type, the name, a key, the size or the form of the secret reference is invalid.
+    pub fn create(new: NewDestination, stamp: &Stamp) -> Result<Change<Self>, DestinationRefusal> {
+        if new.destination_type == Channel::Portal {
+            return Err(DestinationRefusal::Type);
+        }
+        check_name(&new.display_name)?;
+        check_secret_ref(new.secret_ref.as_deref())?;
+        let next = Self(DestinationRecord {
+            destination_id: new.destination_id,
+            scope: new.scope,
+            destination_type: new.destination_type,
+            display_name: new.display_name,
+            configuration: ingest(new.configuration)?,
+            secret_ref: new.secret_ref,
+            is_enabled: new.is_enabled,
+            created_at: stamp.at,
+            created_by: stamp.actor.clone(),
+            updated_at: stamp.at,
+            revision: Revision::FIRST,
+        });
+        let fact = next.fact(FactKind::DestinationCreated, next.detail(), stamp);
+        Ok(Change::create(next, fact))
+    }
+
+    /// Changes a destination; `None` if nothing changes.
+    ///
+    /// # Errors
+    /// As [`Self::create`].
+    pub fn amend(&self, patch: DestinationPatch, stamp: &Stamp) -> Result<Option<Change<Self>>, DestinationRefusal> {
+        let mut next = self.0.clone();
+        if let Some(name) = patch.display_name {
+            check_name(&name)?;
+            next.display_name = name;
+        }
+        if let Some(configuration) = patch.configuration {
+            next.configuration = ingest(configuration)?;
+        }
+        if let Some(reference) = patch.secret_ref {
+            check_secret_ref(reference.as_deref())?;
+            next.secret_ref = reference;
+        }
+        next.is_enabled = patch.is_enabled.unwrap_or(next.is_enabled);
+        if next == self.0 {
+            return Ok(None);
+        }
+        (next.updated_at, next.revision) = (stamp.at, self.revision.next());
+        let next = Self(next);
+        let fact = next.fact(FactKind::DestinationChanged, next.detail(), stamp);
+        Ok(Some(Change::replace(next, self.revision, fact)))
+    }
+
+    /// The fact of the destination's deletion. It holds the identifier alone.
+    #[must_use]
+    pub fn deletion_fact(&self, stamp: &Stamp) -> Fact {
+        self.fact(FactKind::DestinationDeleted, json!({}), stamp)
+    }
+
+    /// The names of the configuration's keys and whether it has a secret: never a value.
+    fn detail(&self) -> Value {
+        let keys: Vec<&str> = self.configuration.keys().map(String::as_str).collect();
+        json!({
+            "scope_kind": self.scope.kind(),
+            "destination_type": self.destination_type.as_str(),
+            "keys": keys,
+            "has_secret_ref": self.secret_ref.is_some(),
+            "is_enabled": self.is_enabled,
+        })
+    }
+
+    fn fact(&self, kind: FactKind, detail: Value, stamp: &Stamp) -> Fact {
+        let subject = Subject { kind: "notification_destination", id: self.destination_id.uuid() };
+        let fact = Fact::new(kind, subject, self.scope.workspace(), stamp, detail);
+        fact.with_categories([FactCategory::PolicyChanges])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::notification::redaction::REDACTED;
+    use uuid::Uuid;
+
+    const SECRET: &str = "hunter2";
+
+    fn stamp() -> Stamp {
+        Stamp {
+            fact_id: Uuid::from_u128(1).into(),
+            at: Timestamp::parse("2026-11-27T07:00:00Z").unwrap(),
+            actor: ActorRef::parse("user:ada").unwrap(),
+            request_id: Uuid::from_u128(2).into(),
+        }
+    }
+
+    fn new(configuration: Value) -> NewDestination {
+        let Value::Object(configuration) = configuration else { unreachable!() };
+        NewDestination {
+            destination_id: Uuid::from_u128(3).into(),
+            scope: DestinationScope::Workspace(Uuid::from_u128(4).into()),
+            destination_type: Channel::Webhook,
+            display_name: "Incidents".to_owned(),
+            configuration,
+            secret_ref: Some("env:WEBHOOK_KEY".to_owned()),
+            is_enabled: true,
+        }
+    }
+
+    #[test]
+    fn destination_and_its_facts_hold_no_secret() {
+        let sent = json!({ "url": "https://u:hunter2@h.example/?token=hunter2", "headers": { "X-Api-Key": SECRET } });
+        let change = Destination::create(new(sent), &stamp()).unwrap();
+        assert_eq!(change.next.configuration["headers"], REDACTED);
+        assert!(!format!("{change:?}").contains(SECRET));
+        assert_eq!(change.fact.detail["keys"], json!(["headers", "url"]));
+        assert_eq!(change.fact.detail["has_secret_ref"], true);
+        assert!(!String::from_utf8(change.fact.canonical_bytes(Uuid::nil().into())).unwrap().contains("WEBHOOK_KEY"));
+        let deleted = change.next.deletion_fact(&stamp());
+        assert_eq!((deleted.subject.id, deleted.detail.len()), (Uuid::from_u128(3), 0));
+    }
+
+    #[test]
+    fn refuses_invalid_fields_without_their_values() {
+        let with = |change: fn(&mut NewDestination)| {
+            let mut destination = new(json!({ "url": "https://h.example" }));
+            change(&mut destination);
+            Destination::create(destination, &stamp()).unwrap_err()
+        };
+        assert_eq!(with(|new| new.destination_type = Channel::Portal), DestinationRefusal::Type);
+        assert_eq!(with(|new| new.display_name = "a\nb".to_owned()), DestinationRefusal::Name);
+        assert_eq!(with(|new| new.secret_ref = Some("hunter2".to_owned())), DestinationRefusal::SecretRef);
+        assert_eq!(with(|new| new.secret_ref = Some("file:../acme/key".to_owned())), DestinationRefusal::SecretRef);
+        let long = |new: &mut NewDestination| drop(new.configuration.insert("a".to_owned(), json!("x".repeat(9_000))));
+        assert_eq!(with(long), DestinationRefusal::ConfigurationSize);
+        for key in ["", "1a", "a b", "https://u:p@h", "a/b", "ä", &"k".repeat(65)] {
+            let refused = Destination::create(new(json!({ "a": [{ key: 1 }] })), &stamp()).unwrap_err();
+            assert_eq!(refused, DestinationRefusal::Key, "{key}");
+        }
+    }
+
+    /// Addresses are checked at delivery, so that any of them can be saved.
+    #[test]
+    fn accepts_every_address() {
+        for address in ["http://127.1", "http://[::1]/", "gopher://x", "not an address", "https://h.example:22"] {
+            assert!(Destination::create(new(json!({ "url": address })), &stamp()).is_ok(), "{address}");
+        }
+    }
+
+    #[test]
+    fn amends_named_fields_and_increments_the_revision() {
+        let created = Destination::create(new(json!({ "url": "https://h.example" })), &stamp()).unwrap();
+        let first = &created.next;
+        assert!(first.amend(DestinationPatch::default(), &stamp()).unwrap().is_none());
+        let patch = DestinationPatch { is_enabled: Some(false), secret_ref: Some(None), ..DestinationPatch::default() };
+        let change = first.amend(patch, &stamp()).unwrap().unwrap();
+        assert_eq!((change.decided_on, change.next.revision), (Some(Revision::FIRST), Revision::FIRST.next()));
+        assert_eq!((change.next.secret_ref.as_ref(), change.next.is_enabled), (None, false));
+        assert_eq!(change.next.configuration, first.configuration);
+        let same = DestinationPatch { display_name: Some("Incidents".to_owned()), ..DestinationPatch::default() };
+        assert!(first.amend(same, &stamp()).unwrap().is_none());
+    }
+}

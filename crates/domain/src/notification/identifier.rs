@@ -1,0 +1,97 @@
+//! Identifiers that follow from their content, so that a repeated projection writes the same rows.
+
+use crate::{
+    fact_category::FactCategory,
+    id::{FactId, NotificationId, SuppressedDecisionId},
+    notification::preference::ReasonCode,
+};
+use sha2::{Digest as _, Sha256};
+use uuid::Uuid;
+
+/// The bits of a UUIDv7 that hold its time, in milliseconds since 1970.
+const TIME_MASK: u128 = 0xffff_ffff_ffff << 80;
+/// The bits that hold version 7 and the variant of RFC 9562.
+const SHAPE: u128 = 0x7 << 76 | 0b10 << 62;
+/// The bits that hold neither time, version nor variant.
+const RANDOM_MASK: u128 = !(TIME_MASK | 0xf << 76 | 0b11 << 62);
+
+/// The event that notifications are about: a fact, or the first of several facts that collapse into one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct EventKey(Uuid);
+
+impl EventKey {
+    /// The key of a single fact.
+    #[must_use]
+    pub const fn of_fact(fact: FactId) -> Self {
+        Self(fact.uuid())
+    }
+
+    /// The key that the denials of unidentified callers share for one workload and hour.
+    #[must_use]
+    pub fn of_denials(workload: Uuid, hour_millis: u64) -> Self {
+        let millis = hour_millis.to_be_bytes();
+        Self(derive(hour_millis, &[b"denials", workload.as_bytes(), &millis]))
+    }
+
+    fn millis(self) -> u64 {
+        u64::try_from(self.0.as_u128() >> 80).unwrap_or(0)
+    }
+
+    /// The identifier of the notification of this event to a recipient.
+    #[must_use]
+    pub fn notification(self, recipient: &str) -> NotificationId {
+        derive(self.millis(), &[b"notification", self.0.as_bytes(), recipient.as_bytes()]).into()
+    }
+
+    /// The identifier of the record that this event was not delivered to a recipient.
+    #[must_use]
+    pub fn suppressed(self, recipient: &str, category: FactCategory, reason: ReasonCode) -> SuppressedDecisionId {
+        let (category, reason) = (category.as_str().as_bytes(), reason.as_str().as_bytes());
+        derive(self.millis(), &[b"suppressed", self.0.as_bytes(), recipient.as_bytes(), category, reason]).into()
+    }
+
+    /// The identifier of the fact of such a record.
+    #[must_use]
+    pub fn suppression_fact(self, decision: SuppressedDecisionId) -> FactId {
+        derive(self.millis(), &[b"suppression fact", decision.uuid().as_bytes()]).into()
+    }
+}
+
+/// A UUID in the form of version 7 with the given time, whose other bits are a digest of the parts. Each part is preceded
+/// by its length, so that different lists of parts have different digests.
+fn derive(millis: u64, parts: &[&[u8]]) -> Uuid {
+    let mut hasher = Sha256::new();
+    for part in parts {
+        hasher.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
+        hasher.update(part);
+    }
+    let digest = hasher.finalize();
+    let random = digest.iter().take(16).fold(0_u128, |all, byte| all << 8 | u128::from(*byte));
+    Uuid::from_u128((u128::from(millis) << 80 & TIME_MASK) | SHAPE | (random & RANDOM_MASK))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identifiers_keep_the_time_of_their_event_and_differ_by_recipient() {
+        let fact = Uuid::from_u128(0x0190_1234_5678_7abc_8def_0123_4567_89ab);
+        let event = EventKey::of_fact(fact.into());
+        let ada = event.notification("user:ada").uuid();
+        assert_eq!(ada, event.notification("user:ada").uuid());
+        assert_ne!(ada, event.notification("user:bob").uuid());
+        assert_eq!(ada.as_u128() >> 80, fact.as_u128() >> 80, "the month decides the partition");
+        assert_eq!((ada.get_version_num(), ada.get_variant()), (7, uuid::Variant::RFC4122));
+        let decision = |reason| event.suppressed("user:ada", FactCategory::Incidents, reason);
+        assert_ne!(decision(ReasonCode::PreferenceOff), decision(ReasonCode::DefaultProfileOff));
+    }
+
+    #[test]
+    fn denials_of_one_workload_and_hour_share_a_key() {
+        let (workload, hour) = (Uuid::from_u128(1), 3_600_000);
+        assert_eq!(EventKey::of_denials(workload, hour), EventKey::of_denials(workload, hour));
+        assert_ne!(EventKey::of_denials(workload, hour), EventKey::of_denials(workload, 2 * hour));
+        assert_ne!(EventKey::of_denials(workload, hour), EventKey::of_denials(Uuid::from_u128(2), hour));
+    }
+}

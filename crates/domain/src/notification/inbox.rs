@@ -1,0 +1,117 @@
+//! Inbox notifications: what a recipient reads, marks and archives.
+
+use crate::{
+    access::ActorRef,
+    audit::{Fact, FactKind, Stamp, Subject},
+    fact_category::FactCategory,
+    id::{FactId, NotificationId, TenantId, WorkloadId, WorkspaceId},
+    notification::Severity,
+    store::{Change, Revision, aggregate},
+    time::Timestamp,
+};
+use serde_json::json;
+
+/// The status of an inbox notification.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum InboxStatus {
+    /// Not read yet.
+    Unread,
+    /// Read.
+    Read,
+    /// Put away.
+    Archived,
+}
+
+impl InboxStatus {
+    /// Every status.
+    pub const ALL: [Self; 3] = [Self::Unread, Self::Read, Self::Archived];
+
+    /// The wire form.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unread => "unread",
+            Self::Read => "read",
+            Self::Archived => "archived",
+        }
+    }
+
+    /// Parses the wire form.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.as_str() == text)
+    }
+}
+
+/// A notification of one recipient.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Notification(pub(crate) NotificationRecord);
+
+/// The fields of [`Notification`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NotificationRecord {
+    /// Its identifier.
+    pub notification_id: NotificationId,
+    /// The recipient.
+    pub recipient: ActorRef,
+    /// The status.
+    pub status: InboxStatus,
+    /// The category.
+    pub category: FactCategory,
+    /// The severity.
+    pub severity: Severity,
+    /// One line.
+    pub title: String,
+    /// Further codes and identifiers.
+    pub body: String,
+    /// The kind of the fact that it is about.
+    pub event_kind: String,
+    /// That fact.
+    pub event_id: FactId,
+    /// The index of the fact in the tenant's log.
+    pub log_index: u64,
+    /// The workspace, if any.
+    pub workspace_id: Option<WorkspaceId>,
+    /// The workload, if any.
+    pub workload_id: Option<WorkloadId>,
+    /// The environment, if any.
+    pub environment: Option<String>,
+    /// When the fact occurred.
+    pub created_at: Timestamp,
+    /// When it was first read.
+    pub read_at: Option<Timestamp>,
+    /// Increments with each change of the status.
+    pub revision: Revision,
+}
+
+aggregate!(Notification, NotificationRecord);
+
+impl Notification {
+    /// Sets the status; `None` if the notification has it already. Reading sets `read_at` once; marking as unread clears
+    /// it. The fact is the evidence that a recipient saw a notification.
+    #[must_use]
+    pub fn set_status(&self, status: InboxStatus, stamp: &Stamp) -> Option<Change<Self>> {
+        if status == self.status {
+            return None;
+        }
+        let read_at = match status {
+            InboxStatus::Unread => None,
+            InboxStatus::Read => Some(self.read_at.unwrap_or(stamp.at)),
+            InboxStatus::Archived => self.read_at,
+        };
+        let subject = Subject { kind: "notification", id: self.notification_id.uuid() };
+        let detail = json!({
+            "status": status.as_str(), "event_id": self.event_id, "workload_id": self.workload_id,
+        });
+        let fact = Fact::new(FactKind::NotificationMarked, subject, self.workspace_id, stamp, detail);
+        let next = Self(NotificationRecord { status, read_at, revision: self.revision.next(), ..self.0.clone() });
+        Some(Change::replace(next, self.revision, fact))
+    }
+}
+
+/// The fact that a recipient marked all its notifications as read.
+#[must_use]
+pub fn inbox_read_fact(tenant: TenantId, stamp: &Stamp) -> Fact {
+    let subject = Subject { kind: "tenant", id: tenant.uuid() };
+    Fact::new(FactKind::InboxRead, subject, None, stamp, json!({}))
+}

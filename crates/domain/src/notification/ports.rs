@@ -1,0 +1,162 @@
+//! The stores of notifications.
+
+use crate::{
+    access::{
+        ActorRef, ResourcePosition, Role,
+        rights::{GrantScope, VisibleScopes},
+    },
+    audit::Fact,
+    fact_category::FactCategory,
+    id::{NotificationId, TenantId, WorkloadId, WorkspaceId},
+    idempotency::KeyedOutcome,
+    notification::{
+        inbox::{InboxStatus, Notification},
+        preference::{DefaultProfiles, PreferenceScope, PreferenceSet, Switches},
+        projection::{NotifiableFact, Projection, SubjectContext, SuppressedDecision},
+    },
+    slug::Slug,
+    store::{Change, CommitError, Page, PageRequest, StoreError},
+    tenant::TenantScope,
+};
+use async_trait::async_trait;
+
+/// The filters of an inbox.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct InboxFilter {
+    /// Only this status.
+    pub status: Option<InboxStatus>,
+    /// Only this category.
+    pub category: Option<FactCategory>,
+}
+
+/// Stores inboxes. Every method reads or writes the rows of one recipient.
+#[async_trait]
+pub trait InboxStore: Send + Sync {
+    /// Finds a notification of the recipient.
+    async fn find(
+        &self,
+        scope: TenantScope,
+        recipient: &ActorRef,
+        id: NotificationId,
+    ) -> Result<Option<Notification>, StoreError>;
+    /// Lists the recipient's notifications, newest first.
+    async fn list(
+        &self,
+        scope: TenantScope,
+        recipient: &ActorRef,
+        filter: InboxFilter,
+        page: PageRequest,
+    ) -> Result<Page<Notification>, StoreError>;
+    /// Stores a status.
+    async fn commit_status(&self, scope: TenantScope, change: Change<Notification>) -> Result<(), CommitError>;
+    /// Marks all unread notifications of the recipient as read, in bounded steps, the last of which writes the fact and
+    /// claims the key.
+    async fn commit_all_read(
+        &self,
+        scope: TenantScope,
+        recipient: &ActorRef,
+        fact: Fact,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<(), CommitError>;
+    /// The number of unread notifications of the recipient, counted up to 10,001.
+    async fn count_unread(&self, scope: TenantScope, recipient: &ActorRef) -> Result<u64, StoreError>;
+}
+
+/// Stores preferences and default profiles.
+#[async_trait]
+pub trait PreferenceStore: Send + Sync {
+    /// The preferences of a person in these scopes; scopes without any are left out.
+    async fn find_sets(
+        &self,
+        scope: TenantScope,
+        principal: &ActorRef,
+        scopes: &[PreferenceScope],
+    ) -> Result<Vec<PreferenceSet>, StoreError>;
+    /// Stores the preferences of a person in one scope.
+    async fn commit_set(&self, scope: TenantScope, change: Change<PreferenceSet>) -> Result<(), CommitError>;
+    /// The default profiles of the tenant's roles, if any were set.
+    async fn find_profiles(&self, scope: TenantScope) -> Result<Option<DefaultProfiles>, StoreError>;
+    /// Stores the default profiles.
+    async fn commit_profiles(&self, scope: TenantScope, change: Change<DefaultProfiles>) -> Result<(), CommitError>;
+    /// The tenant's notification settings.
+    async fn switches(&self, scope: TenantScope) -> Result<Switches, StoreError>;
+    /// The environments that a workload is released to, in alphabetical order.
+    async fn environments(&self, scope: TenantScope, workload: WorkloadId) -> Result<Vec<Slug>, StoreError>;
+}
+
+/// Reads the records of notifications that were not delivered.
+#[async_trait]
+pub trait SuppressedDecisionStore: Send + Sync {
+    /// Lists the records, newest first, optionally of one workspace. `visible_scopes` restricts the list to its scopes.
+    async fn list(
+        &self,
+        scope: TenantScope,
+        workspace: Option<WorkspaceId>,
+        visible_scopes: Option<&VisibleScopes>,
+        page: PageRequest,
+    ) -> Result<Page<SuppressedDecision>, StoreError>;
+}
+
+/// The next facts of a tenant's log.
+#[derive(Clone, Debug)]
+pub struct FactBatch {
+    /// The number of facts that were projected before.
+    pub position: u64,
+    /// The number of projected facts after this batch.
+    pub end: u64,
+    /// The facts of the batch that carry categories, in the order of the log, each with its subject.
+    pub facts: Vec<(NotifiableFact, SubjectContext)>,
+}
+
+/// A role of a principal.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HeldRole {
+    /// The principal.
+    pub principal: ActorRef,
+    /// The role.
+    pub role: Role,
+    /// The scope in which it applies.
+    pub scope: GrantScope,
+}
+
+/// The roles of the people whom the facts of a batch can concern.
+#[derive(Clone, Debug, Default)]
+pub struct HeldRoles {
+    /// The roles.
+    pub roles: Vec<HeldRole>,
+    /// Those of the named people who never held a role anywhere.
+    pub never_bound: Vec<ActorRef>,
+}
+
+/// Reads facts for the projector, and commits what it decides.
+#[async_trait]
+pub trait ProjectionStore: Send + Sync {
+    /// The tenants whose log has facts that were not projected, at most `limit`.
+    async fn tenants_behind(&self, limit: u32) -> Result<Vec<TenantId>, StoreError>;
+    /// The next facts of a tenant's log, at most `limit`, and none if it has no further ones.
+    async fn next_batch(&self, scope: TenantScope, limit: u32) -> Result<Option<FactBatch>, StoreError>;
+    /// The roles that apply in any of these positions, and all roles of the named people.
+    async fn held_roles(
+        &self,
+        scope: TenantScope,
+        positions: &[ResourcePosition],
+        people: &[ActorRef],
+    ) -> Result<HeldRoles, StoreError>;
+    /// The preferences of the named people in the global scope, in these workspaces and for these workloads.
+    async fn preferences(
+        &self,
+        scope: TenantScope,
+        people: &[ActorRef],
+        workspaces: &[WorkspaceId],
+        workloads: &[WorkloadId],
+    ) -> Result<Vec<PreferenceSet>, StoreError>;
+    /// Writes the rows of a batch and moves the position from `position` to `end`, all or nothing. Rows that exist stay as
+    /// they are. Returns the number of new notifications. Fails with `Stale` if another projector moved the position.
+    async fn commit_batch(
+        &self,
+        scope: TenantScope,
+        position: u64,
+        end: u64,
+        projection: &Projection,
+    ) -> Result<u64, CommitError>;
+}

@@ -1,0 +1,470 @@
+//! Preferences: which channels a person gets a category on, and which scope decided. Pure functions; the explainer and
+//! the projector use the same ones.
+
+use crate::{
+    access::{ActorRef, Role, Roles},
+    audit::{Fact, FactKind, Stamp, Subject},
+    fact_category::FactCategory,
+    id::{PreferenceSetId, TenantId, WorkloadId, WorkspaceId},
+    notification::{Channel, Tier},
+    slug::Slug,
+    store::{Change, Revision, aggregate},
+    time::Timestamp,
+};
+use serde_json::json;
+use std::collections::BTreeMap;
+
+/// The number of pairs of category and channel.
+pub const PAIRS: usize = FactCategory::ALL.len() * Channel::ALL.len();
+/// The number of default settings: one for each role and pair.
+pub const MAX_DEFAULTS: usize = Role::ALL.len() * PAIRS;
+
+/// A scope in which a person sets preferences. A deeper scope decides before a wider one.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum PreferenceScope {
+    /// Everywhere in the tenant.
+    Global,
+    /// In one workspace.
+    Workspace(WorkspaceId),
+    /// For one workload.
+    Project(WorkloadId),
+    /// For one workload in one environment.
+    Environment(WorkloadId, Slug),
+}
+
+impl PreferenceScope {
+    /// The wire form of the scope's kind.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        self.deciding().as_str()
+    }
+
+    /// Whether the scope requires the advanced tier.
+    #[must_use]
+    pub const fn requires_advanced_tier(&self) -> bool {
+        match self {
+            Self::Global | Self::Workspace(_) => false,
+            Self::Project(_) | Self::Environment(..) => true,
+        }
+    }
+
+    /// The workspace or the workload of the scope, and its environment.
+    #[must_use]
+    pub fn reference(&self) -> (Option<uuid::Uuid>, Option<&str>) {
+        match self {
+            Self::Global => (None, None),
+            Self::Workspace(id) => (Some(id.uuid()), None),
+            Self::Project(id) => (Some(id.uuid()), None),
+            Self::Environment(id, environment) => (Some(id.uuid()), Some(environment.as_str())),
+        }
+    }
+
+    const fn deciding(&self) -> DecidingScope {
+        match self {
+            Self::Global => DecidingScope::Global,
+            Self::Workspace(_) => DecidingScope::Workspace,
+            Self::Project(_) => DecidingScope::Project,
+            Self::Environment(..) => DecidingScope::Environment,
+        }
+    }
+}
+
+/// What decided about a channel.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum DecidingScope {
+    /// The preference for the workload in the environment.
+    Environment,
+    /// The preference for the workload.
+    Project,
+    /// The preference in the workspace.
+    Workspace,
+    /// The preference everywhere.
+    Global,
+    /// The default of a role of the recipient.
+    DefaultProfile,
+    /// The built-in fallback.
+    Fallback,
+}
+
+impl DecidingScope {
+    /// Every scope, the deepest first.
+    pub const ALL: [Self; 6] =
+        [Self::Environment, Self::Project, Self::Workspace, Self::Global, Self::DefaultProfile, Self::Fallback];
+
+    /// The wire form.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Environment => "environment",
+            Self::Project => "project",
+            Self::Workspace => "workspace",
+            Self::Global => "global",
+            Self::DefaultProfile => "default_profile",
+            Self::Fallback => "fallback",
+        }
+    }
+
+    /// Parses the wire form.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|scope| scope.as_str() == text)
+    }
+}
+
+/// A setting for a category on a channel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Preference {
+    /// The category.
+    pub category: FactCategory,
+    /// The channel.
+    pub channel: Channel,
+    /// On or off.
+    pub enabled: bool,
+}
+
+/// A default setting for the holders of a role.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DefaultPreference {
+    /// The role.
+    pub role: Role,
+    /// The setting.
+    pub preference: Preference,
+}
+
+/// The explicit settings of a person in one scope.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PreferenceSet(pub(crate) PreferenceSetRecord);
+
+/// The fields of [`PreferenceSet`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PreferenceSetRecord {
+    /// Its identifier, the subject of its facts.
+    pub preference_set_id: PreferenceSetId,
+    /// The person.
+    pub principal: ActorRef,
+    /// The scope.
+    pub scope: PreferenceScope,
+    /// The settings. A pair without one inherits.
+    pub settings: BTreeMap<(FactCategory, Channel), bool>,
+    /// When they last changed.
+    pub updated_at: Timestamp,
+    /// Increments with each change.
+    pub revision: Revision,
+}
+
+aggregate!(PreferenceSet, PreferenceSetRecord);
+
+/// The default settings of a tenant's roles.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DefaultProfiles(pub(crate) DefaultProfilesRecord);
+
+/// The fields of [`DefaultProfiles`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DefaultProfilesRecord {
+    /// The settings.
+    pub settings: BTreeMap<(Role, FactCategory, Channel), bool>,
+    /// When they last changed.
+    pub updated_at: Timestamp,
+    /// The actor that last changed them.
+    pub updated_by: ActorRef,
+    /// Increments with each change.
+    pub revision: Revision,
+}
+
+aggregate!(DefaultProfiles, DefaultProfilesRecord);
+
+/// A list sets the same pair twice.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("each category and channel occurs once")]
+pub struct RepeatedPreference {
+    /// The position of the second entry.
+    pub position: usize,
+}
+
+/// The position of the first key that occurs before.
+fn check_distinct<K: Ord>(keys: impl Iterator<Item = K>) -> Result<(), RepeatedPreference> {
+    let mut seen = std::collections::BTreeSet::new();
+    for (position, key) in keys.enumerate() {
+        if !seen.insert(key) {
+            return Err(RepeatedPreference { position });
+        }
+    }
+    Ok(())
+}
+
+impl PreferenceSet {
+    /// Sets preferences in a scope; `before` holds the earlier ones. Settings that are not named stay as they are, and no
+    /// setting returns to inherit. `None` if nothing changes.
+    ///
+    /// # Errors
+    /// When a pair occurs twice.
+    pub fn upsert(
+        new_id: PreferenceSetId,
+        before: Option<&Self>,
+        principal: &ActorRef,
+        scope: PreferenceScope,
+        preferences: &[Preference],
+        stamp: &Stamp,
+    ) -> Result<Option<Change<Self>>, RepeatedPreference> {
+        check_distinct(preferences.iter().map(|preference| (preference.category, preference.channel)))?;
+        let mut settings = before.map(|before| before.settings.clone()).unwrap_or_default();
+        let mut changed = Vec::new();
+        for Preference { category, channel, enabled } in preferences.iter().copied() {
+            if settings.insert((category, channel), enabled) != Some(enabled) {
+                changed.push(json!({ "category": category, "channel": channel.as_str(), "enabled": enabled }));
+            }
+        }
+        if changed.is_empty() {
+            return Ok(None);
+        }
+        let preference_set_id = before.map_or(new_id, |before| before.preference_set_id);
+        let workspace = match &scope {
+            PreferenceScope::Workspace(id) => Some(*id),
+            PreferenceScope::Global | PreferenceScope::Project(_) | PreferenceScope::Environment(..) => None,
+        };
+        let (reference, environment) = scope.reference();
+        let subject = Subject { kind: "notification_preferences", id: preference_set_id.uuid() };
+        let detail = json!({
+            "principal": principal,
+            "scope_kind": scope.kind(),
+            "scope_ref": reference,
+            "environment": environment,
+            "changed": changed,
+        });
+        let fact = Fact::new(FactKind::PreferencesChanged, subject, workspace, stamp, detail);
+        let revision = before.map_or(Revision::FIRST, |before| before.revision.next());
+        let principal = principal.clone();
+        let next =
+            Self(PreferenceSetRecord { preference_set_id, principal, scope, settings, updated_at: stamp.at, revision });
+        Ok(Some(match before {
+            None => Change::create(next, fact),
+            Some(before) => Change::replace(next, before.revision, fact),
+        }))
+    }
+
+    /// The settings, by category and channel.
+    pub fn preferences(&self) -> impl Iterator<Item = Preference> {
+        self.settings.iter().map(|(&(category, channel), &enabled)| Preference { category, channel, enabled })
+    }
+}
+
+impl DefaultProfiles {
+    /// Sets default settings of roles; `before` holds the earlier ones. `None` if nothing changes.
+    ///
+    /// # Errors
+    /// When a role sets a pair twice.
+    pub fn upsert(
+        tenant: TenantId,
+        before: Option<&Self>,
+        defaults: &[DefaultPreference],
+        stamp: &Stamp,
+    ) -> Result<Option<Change<Self>>, RepeatedPreference> {
+        check_distinct(defaults.iter().map(|entry| (entry.role, entry.preference.category, entry.preference.channel)))?;
+        let mut settings = before.map(|before| before.settings.clone()).unwrap_or_default();
+        let mut changed = Vec::new();
+        for DefaultPreference { role, preference: Preference { category, channel, enabled } } in
+            defaults.iter().copied()
+        {
+            if settings.insert((role, category, channel), enabled) != Some(enabled) {
+                changed.push(json!({
+                    "profile_ref": role.as_str(), "category": category, "channel": channel.as_str(), "enabled": enabled,
+                }));
+            }
+        }
+        if changed.is_empty() {
+            return Ok(None);
+        }
+        let subject = Subject { kind: "tenant", id: tenant.uuid() };
+        let fact = Fact::new(FactKind::DefaultProfilesChanged, subject, None, stamp, json!({ "changed": changed }));
+        let fact = fact.with_categories([FactCategory::PolicyChanges]);
+        let revision = before.map_or(Revision::FIRST, |before| before.revision.next());
+        let (updated_at, updated_by) = (stamp.at, stamp.actor.clone());
+        let next = Self(DefaultProfilesRecord { settings, updated_at, updated_by, revision });
+        Ok(Some(match before {
+            None => Change::create(next, fact),
+            Some(before) => Change::replace(next, before.revision, fact),
+        }))
+    }
+
+    /// The settings, by role, category and channel.
+    pub fn defaults(&self) -> impl Iterator<Item = DefaultPreference> {
+        self.settings.iter().map(|(&(role, category, channel), &enabled)| DefaultPreference {
+            role,
+            preference: Preference { category, channel, enabled },
+        })
+    }
+
+    /// What the roles of a recipient say: where they disagree, any `on` wins. `None` if they say nothing.
+    fn opinion(&self, roles: Roles, category: FactCategory, channel: Channel) -> Option<bool> {
+        let opinions = roles.iter().filter_map(|role| self.settings.get(&(role, category, channel)).copied());
+        opinions.reduce(|some, other| some || other)
+    }
+}
+
+/// Everything that decides which channels a recipient gets a fact on.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PreferenceLayers<'p> {
+    /// The recipient's preferences for the workload in the environment.
+    pub environment: Option<&'p PreferenceSet>,
+    /// Those for the workload.
+    pub project: Option<&'p PreferenceSet>,
+    /// Those in the workspace.
+    pub workspace: Option<&'p PreferenceSet>,
+    /// Those everywhere.
+    pub global: Option<&'p PreferenceSet>,
+    /// The defaults of the tenant's roles.
+    pub profiles: Option<&'p DefaultProfiles>,
+    /// The recipient's roles in the context.
+    pub roles: Roles,
+}
+
+/// The effective setting of one channel, and what decided it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EffectivePreference {
+    /// The channel.
+    pub channel: Channel,
+    /// On or off.
+    pub enabled: bool,
+    /// What decided.
+    pub scope: DecidingScope,
+    /// The revision of the settings that decided; `None` for the fallback.
+    pub revision: Option<Revision>,
+}
+
+impl PreferenceLayers<'_> {
+    /// The effective setting of a channel: the deepest explicit preference, else the default of the recipient's roles,
+    /// else the fallback. Without the advanced tier, preferences of workloads and environments do not count.
+    #[must_use]
+    pub fn effective(&self, category: FactCategory, channel: Channel, tier: Tier) -> EffectivePreference {
+        let deep = match tier {
+            Tier::Advanced => [self.environment, self.project],
+            Tier::Standard => [None, None],
+        };
+        let sets = deep.into_iter().chain([self.workspace, self.global]).flatten();
+        let mut explicit = sets.filter_map(|set| {
+            let enabled = *set.settings.get(&(category, channel))?;
+            Some((enabled, set.scope.deciding(), set.revision))
+        });
+        if let Some((enabled, scope, revision)) = explicit.next() {
+            return EffectivePreference { channel, enabled, scope, revision: Some(revision) };
+        }
+        let default = self
+            .profiles
+            .and_then(|profiles| Some((profiles.opinion(self.roles, category, channel)?, profiles.revision)));
+        match default {
+            Some((enabled, revision)) => {
+                let scope = DecidingScope::DefaultProfile;
+                EffectivePreference { channel, enabled, scope, revision: Some(revision) }
+            }
+            None => {
+                let (enabled, scope) = (channel.fallback(), DecidingScope::Fallback);
+                EffectivePreference { channel, enabled, scope, revision: None }
+            }
+        }
+    }
+
+    /// The effective settings of all channels for a category.
+    #[must_use]
+    pub fn explain(&self, category: FactCategory, tier: Tier) -> [EffectivePreference; Channel::ALL.len()] {
+        Channel::ALL.map(|channel| self.effective(category, channel, tier))
+    }
+
+    /// Whether and how a fact of a category is delivered.
+    #[must_use]
+    pub fn delivery(&self, category: FactCategory, switches: Switches) -> DeliveryDecision {
+        let Switches::Enabled(tier) = switches else {
+            let reason = ReasonCode::NotificationsDisabled;
+            return DeliveryDecision::Suppressed(Suppression { reason, scope: None, revision: None });
+        };
+        let all = self.explain(category, tier);
+        let on: Vec<Channel> = all.iter().filter(|one| one.enabled).map(|one| one.channel).collect();
+        if !on.is_empty() {
+            return DeliveryDecision::Channels(on);
+        }
+        let with_tier = self.explain(category, Tier::Advanced);
+        let (reason, decisive) = match with_tier.iter().find(|one| one.enabled) {
+            // A stored preference of a workload or an environment would deliver, and does not count.
+            Some(lost) => (ReasonCode::CapabilityDisabled, *lost),
+            None => {
+                // The fallback of the inbox is on, so an explicit setting turned it off.
+                let inbox = self.effective(category, Channel::Portal, tier);
+                let reason = if inbox.scope == DecidingScope::DefaultProfile {
+                    ReasonCode::DefaultProfileOff
+                } else {
+                    ReasonCode::PreferenceOff
+                };
+                (reason, inbox)
+            }
+        };
+        let (scope, revision) = (Some(decisive.scope), decisive.revision);
+        DeliveryDecision::Suppressed(Suppression { reason, scope, revision })
+    }
+}
+
+/// The notification settings of a tenant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Switches {
+    /// No fact produces notifications.
+    Disabled,
+    /// Facts produce notifications, in this tier.
+    Enabled(Tier),
+}
+
+/// Whether and how a fact reaches a recipient in one category.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum DeliveryDecision {
+    /// On these channels, at least one.
+    Channels(Vec<Channel>),
+    /// On none.
+    Suppressed(Suppression),
+}
+
+/// Why a recipient gets a category on no channel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Suppression {
+    /// The reason.
+    pub reason: ReasonCode,
+    /// What decided; `None` if a setting of the tenant did.
+    pub scope: Option<DecidingScope>,
+    /// The revision of the settings that decided.
+    pub revision: Option<Revision>,
+}
+
+/// The reason why a notification was not delivered.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum ReasonCode {
+    /// The recipient turned the category off.
+    PreferenceOff,
+    /// The default of the recipient's roles is off.
+    DefaultProfileOff,
+    /// The tenant's notifications are off.
+    NotificationsDisabled,
+    /// Only a preference that requires the advanced tier would deliver it, and the tier is off.
+    CapabilityDisabled,
+}
+
+impl ReasonCode {
+    /// Every reason.
+    pub const ALL: [Self; 4] =
+        [Self::PreferenceOff, Self::DefaultProfileOff, Self::NotificationsDisabled, Self::CapabilityDisabled];
+
+    /// The wire form.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::PreferenceOff => "preference_off",
+            Self::DefaultProfileOff => "default_profile_off",
+            Self::NotificationsDisabled => "notifications_disabled",
+            Self::CapabilityDisabled => "capability_disabled",
+        }
+    }
+
+    /// Parses the wire form.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.as_str() == text)
+    }
+}
+
+#[cfg(test)]
+mod tests;

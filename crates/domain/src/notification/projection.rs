@@ -1,0 +1,305 @@
+//! From a fact to its notifications: a pure function of the fact, its subject, the people and their preferences.
+
+use crate::{
+    access::{ActorKind, ActorRef, ResourcePosition},
+    audit::{Fact, FactKind, Stamp, Subject},
+    fact_category::FactCategory,
+    id::{FactId, RequestId, SuppressedDecisionId, WorkloadId, WorkspaceId},
+    notification::{
+        Channel,
+        identifier::EventKey,
+        inbox::{InboxStatus, Notification, NotificationRecord},
+        preference::{
+            DecidingScope, DefaultProfiles, DeliveryDecision, PreferenceLayers, PreferenceScope, PreferenceSet,
+            ReasonCode, Suppression, Switches,
+        },
+        recipient::{Directory, Recipients, recipients},
+        rule::rule_of,
+        text::texts,
+    },
+    slug::Slug,
+    store::Revision,
+    time::Timestamp,
+};
+use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
+use std::collections::HashMap;
+use uuid::Uuid;
+
+/// The actor of the facts that the projector writes.
+pub const ACTOR: &str = "notifier";
+/// Milliseconds of an hour, in which denials of unidentified callers collapse.
+const HOUR_MILLIS: u64 = 60 * 60 * 1_000;
+
+/// A sequenced fact with categories.
+#[derive(Clone, PartialEq, Debug)]
+pub struct NotifiableFact {
+    /// Its index in the tenant's log.
+    pub index: u64,
+    /// Its identifier.
+    pub fact_id: FactId,
+    /// The kind of event.
+    pub kind: FactKind,
+    /// The type of the affected resource.
+    pub subject_kind: String,
+    /// The affected resource.
+    pub subject_id: Uuid,
+    /// The workspace, if any.
+    pub workspace_id: Option<WorkspaceId>,
+    /// The actor.
+    pub actor: ActorRef,
+    /// The request.
+    pub request_id: RequestId,
+    /// The time.
+    pub occurred_at: Timestamp,
+    /// The categories, at least one.
+    pub categories: Vec<FactCategory>,
+    /// Further codes and digests.
+    pub detail: Map<String, Value>,
+}
+
+/// What is known about the subject of a fact at the time of the projection.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SubjectContext {
+    /// The slug of the workload or the asset.
+    pub name: Option<String>,
+    /// The owner, if it is a person.
+    pub owner: Option<ActorRef>,
+    /// The submitter, if the subject is a run.
+    pub submitter: Option<ActorRef>,
+    /// The author, if the subject is a release.
+    pub author: Option<ActorRef>,
+    /// The workload, if any.
+    pub workload_id: Option<WorkloadId>,
+    /// The environment, if any.
+    pub environment: Option<String>,
+    /// The position, in which rights and roles count.
+    pub position: ResourcePosition,
+}
+
+/// The preferences of the recipients of a batch.
+#[derive(Clone, Debug)]
+pub struct PreferenceBook {
+    /// The preferences that can decide about a fact of the batch, by person.
+    pub sets: HashMap<ActorRef, Vec<PreferenceSet>>,
+    /// The defaults of the tenant's roles.
+    pub profiles: Option<DefaultProfiles>,
+    /// The tenant's settings.
+    pub switches: Switches,
+}
+
+/// A notification, and the channels beside the inbox on which its recipient gets it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NewNotification {
+    /// The notification.
+    pub notification: Notification,
+    /// All channels, at least one.
+    pub channels: Vec<Channel>,
+}
+
+/// The record that a governance-relevant notification was not delivered.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SuppressedDecision {
+    /// Its identifier.
+    pub suppressed_decision_id: SuppressedDecisionId,
+    /// The recipient.
+    pub recipient: ActorRef,
+    /// The category.
+    pub category: FactCategory,
+    /// The kind of the fact that was not delivered.
+    pub event_kind: String,
+    /// That fact.
+    pub event_id: FactId,
+    /// The reason.
+    pub reason: ReasonCode,
+    /// What decided; `None` if a setting of the tenant did.
+    pub scope: Option<DecidingScope>,
+    /// The revision of the settings that decided.
+    pub revision: Option<Revision>,
+    /// The workspace, if any.
+    pub workspace_id: Option<WorkspaceId>,
+    /// The workload, if any.
+    pub workload_id: Option<WorkloadId>,
+    /// When the fact occurred.
+    pub created_at: Timestamp,
+}
+
+/// What the projector writes for one fact.
+#[derive(Clone, Debug, Default)]
+pub struct Projection {
+    /// The notifications.
+    pub notifications: Vec<NewNotification>,
+    /// The records of notifications that were not delivered, each with its fact.
+    pub suppressed: Vec<(SuppressedDecision, Fact)>,
+    /// The number of people beyond the limit of recipients.
+    pub cut: usize,
+}
+
+/// The recipients of a fact; `None` if its kind concerns nobody.
+#[must_use]
+pub fn recipients_of(fact: &NotifiableFact, subject: &SubjectContext, directory: &Directory) -> Option<Recipients> {
+    Some(recipients(fact, subject, &rule_of(fact.kind)?, directory))
+}
+
+/// Decides what the projector writes for a fact. `at` is the time of the records' facts.
+#[must_use]
+pub fn project(
+    fact: &NotifiableFact,
+    subject: &SubjectContext,
+    directory: &Directory,
+    book: &PreferenceBook,
+    at: Timestamp,
+) -> Projection {
+    let Some(rule) = rule_of(fact.kind) else { return Projection::default() };
+    let Recipients { actors, cut } = recipients(fact, subject, &rule, directory);
+    let event = event_key(fact, subject);
+    let (title, body) = texts(fact, subject);
+    let mut projection = Projection { cut, ..Projection::default() };
+    for recipient in actors {
+        let layers = layers(&recipient, subject, directory, book);
+        let decisions = fact.categories.iter().map(|category| (*category, layers.delivery(*category, book.switches)));
+        let mut suppressions = Vec::new();
+        let mut delivered = None;
+        for (category, decision) in decisions {
+            match decision {
+                DeliveryDecision::Channels(channels) => {
+                    delivered = Some((category, channels));
+                    break;
+                }
+                DeliveryDecision::Suppressed(suppression) => suppressions.push((category, suppression)),
+            }
+        }
+        if let Some((category, channels)) = delivered {
+            let notification = Notification(NotificationRecord {
+                notification_id: event.notification(&recipient.to_string()),
+                recipient,
+                status: InboxStatus::Unread,
+                category,
+                severity: rule.severity,
+                title: title.clone(),
+                body: body.clone(),
+                event_kind: fact.kind.as_str().to_owned(),
+                event_id: fact.fact_id,
+                log_index: fact.index,
+                workspace_id: fact.workspace_id,
+                workload_id: subject.workload_id,
+                environment: subject.environment.clone(),
+                created_at: fact.occurred_at,
+                read_at: None,
+                revision: Revision::FIRST,
+            });
+            projection.notifications.push(NewNotification { notification, channels });
+            continue;
+        }
+        let relevant = suppressions.into_iter().filter(|(category, _)| category.is_governance_relevant());
+        projection.suppressed.extend(
+            relevant.map(|(category, why)| suppressed_decision(event, fact, subject, &recipient, category, why, at)),
+        );
+    }
+    projection
+}
+
+/// The event of a fact. Denials of callers without an identity collapse to one event for each workload and hour, because
+/// anybody can cause them.
+fn event_key(fact: &NotifiableFact, subject: &SubjectContext) -> EventKey {
+    let is_denial = fact.kind == FactKind::ExecutionDenied
+        || (fact.kind == FactKind::ExecutionEnded
+            && fact.detail.get("outcome").and_then(Value::as_str) == Some("denied"));
+    let by_guest = |actor: &ActorRef| match actor.kind() {
+        ActorKind::ShareLink | ActorKind::Anonymous => true,
+        ActorKind::User | ActorKind::Group | ActorKind::Service | ActorKind::System => false,
+    };
+    match subject.workload_id {
+        Some(workload) if is_denial && by_guest(subject.submitter.as_ref().unwrap_or(&fact.actor)) => {
+            let millis = u64::try_from(fact.occurred_at.micros() / 1_000).unwrap_or(0);
+            EventKey::of_denials(workload.uuid(), millis - millis % HOUR_MILLIS)
+        }
+        Some(_) | None => EventKey::of_fact(fact.fact_id),
+    }
+}
+
+/// The preferences that decide about a fact for a recipient.
+fn layers<'b>(
+    recipient: &ActorRef,
+    subject: &SubjectContext,
+    directory: &Directory,
+    book: &'b PreferenceBook,
+) -> PreferenceLayers<'b> {
+    let environment = subject.environment.as_deref().and_then(|name| Slug::parse(name).ok());
+    let sets = book.sets.get(recipient).map_or(&[][..], Vec::as_slice);
+    let find = |scope: Option<PreferenceScope>| scope.and_then(|scope| sets.iter().find(|set| set.scope == scope));
+    let workload = subject.workload_id;
+    PreferenceLayers {
+        environment: find(workload.zip(environment).map(|(id, name)| PreferenceScope::Environment(id, name))),
+        project: find(workload.map(PreferenceScope::Project)),
+        workspace: find(subject.position.workspace.map(PreferenceScope::Workspace)),
+        global: find(Some(PreferenceScope::Global)),
+        profiles: book.profiles.as_ref(),
+        roles: directory.rights.get(recipient).map(|rights| rights.roles_at(&subject.position)).unwrap_or_default(),
+    }
+}
+
+fn suppressed_decision(
+    event: EventKey,
+    fact: &NotifiableFact,
+    subject: &SubjectContext,
+    recipient: &ActorRef,
+    category: FactCategory,
+    why: Suppression,
+    at: Timestamp,
+) -> (SuppressedDecision, Fact) {
+    let decision = SuppressedDecision {
+        suppressed_decision_id: event.suppressed(&recipient.to_string(), category, why.reason),
+        recipient: recipient.clone(),
+        category,
+        event_kind: fact.kind.as_str().to_owned(),
+        event_id: fact.fact_id,
+        reason: why.reason,
+        scope: why.scope,
+        revision: why.revision,
+        workspace_id: fact.workspace_id,
+        workload_id: subject.workload_id,
+        created_at: fact.occurred_at,
+    };
+    let stamp = Stamp {
+        fact_id: event.suppression_fact(decision.suppressed_decision_id),
+        at,
+        actor: ActorRef::system(ACTOR),
+        request_id: fact.request_id,
+    };
+    let about = Subject { kind: "suppressed_decision", id: decision.suppressed_decision_id.uuid() };
+    let detail = json!({
+        "event_id": decision.event_id,
+        "category": category,
+        "reason_code": why.reason.as_str(),
+        "workload_id": subject.workload_id,
+        "digest": decision.digest(),
+    });
+    let record = Fact::new(FactKind::NotificationSuppressed, about, fact.workspace_id, &stamp, detail);
+    (decision, record)
+}
+
+impl SuppressedDecision {
+    /// `sha256:` and the digest of the canonical JSON of the record. Its fact holds it, so that an auditor can show that the
+    /// record was not altered.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        let record = json!({
+            "suppressed_decision_id": self.suppressed_decision_id,
+            "recipient": self.recipient,
+            "category": self.category,
+            "source_event": { "kind": self.event_kind, "id": self.event_id },
+            "reason_code": self.reason.as_str(),
+            "scope": self.scope.map(DecidingScope::as_str),
+            "revision": self.revision,
+            "created_at": self.created_at,
+        });
+        // A JSON map has string keys and finite numbers, so this cannot fail.
+        let bytes = serde_json_canonicalizer::to_vec(&record).unwrap_or_default();
+        let digest = Sha256::digest(bytes);
+        digest.iter().fold("sha256:".to_owned(), |text, byte| format!("{text}{byte:02x}"))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,225 @@
+//! Projection of single facts.
+
+use super::*;
+use crate::{
+    access::{Grant, GrantScope, Rights, Role},
+    id::TenantId,
+    notification::{
+        Severity, Tier,
+        preference::{DefaultProfilesRecord, PreferenceSetRecord},
+        recipient::MAX_RECIPIENTS,
+        rule::rule_of,
+    },
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+fn id(number: u128) -> Uuid {
+    Uuid::from_u128(number)
+}
+
+fn actor(name: &str) -> ActorRef {
+    ActorRef::parse(name).unwrap()
+}
+
+fn here() -> ResourcePosition {
+    ResourcePosition::workspace(id(1).into(), id(2).into(), id(3).into()).for_workload(id(4).into())
+}
+
+fn at() -> Timestamp {
+    Timestamp::parse("2026-11-27T07:10:00Z").unwrap()
+}
+
+fn denial(submitter: &str, number: u128) -> (NotifiableFact, SubjectContext) {
+    let fact = NotifiableFact {
+        index: 5,
+        fact_id: id(0x0190_1234_5678_7000_8000_0000_0000_0000 + number).into(),
+        kind: FactKind::ExecutionDenied,
+        subject_kind: "execution".to_owned(),
+        subject_id: id(50),
+        workspace_id: Some(id(3).into()),
+        actor: actor(submitter),
+        request_id: id(6).into(),
+        occurred_at: at(),
+        categories: vec![FactCategory::Executions, FactCategory::ComplianceFindings],
+        detail: Map::from_iter([("reason_code".to_owned(), json!("no_rule"))]),
+    };
+    let subject = SubjectContext {
+        name: Some("refunds".to_owned()),
+        owner: Some(actor("user:owner")),
+        submitter: Some(actor(submitter)),
+        author: None,
+        workload_id: Some(id(4).into()),
+        environment: Some("production".to_owned()),
+        position: here(),
+    };
+    (fact, subject)
+}
+
+fn directory(roles: &[(&str, Role)]) -> Directory {
+    let scope = GrantScope::Workspace(id(3).into());
+    let rights = roles.iter().map(|(name, role)| (actor(name), Rights::new(vec![Grant::of_role(*role, scope)])));
+    Directory { rights: rights.collect() }
+}
+
+fn book() -> PreferenceBook {
+    PreferenceBook { sets: HashMap::new(), profiles: None, switches: Switches::Enabled(Tier::Standard) }
+}
+
+/// All channels of these categories are off for a person.
+fn opt_out(person: &str, categories: &[FactCategory]) -> (ActorRef, Vec<PreferenceSet>) {
+    let settings = categories.iter().map(|category| ((*category, Channel::Portal), false)).collect();
+    let set = PreferenceSet(PreferenceSetRecord {
+        preference_set_id: id(8).into(),
+        principal: actor(person),
+        scope: PreferenceScope::Global,
+        settings,
+        updated_at: at(),
+        revision: Revision::new(4),
+    });
+    (actor(person), vec![set])
+}
+
+fn names(projection: &Projection) -> Vec<String> {
+    projection.notifications.iter().map(|new| new.notification.recipient.to_string()).collect()
+}
+
+#[test]
+fn owner_submitter_and_acting_people_are_recipients_if_they_may_see_the_run() {
+    let (fact, subject) = denial("user:ada", 0);
+    let all = directory(&[
+        ("user:owner", Role::Viewer),
+        ("user:operator", Role::Operator),
+        ("user:author", Role::Author),
+        ("group:ops", Role::Operator),
+        ("service:bot", Role::Operator),
+    ]);
+    let projection = project(&fact, &subject, &all, &book(), at());
+    assert_eq!(names(&projection), ["user:owner", "user:ada", "user:operator", "service:bot"]);
+    let without_role = directory(&[("user:operator", Role::Operator)]);
+    assert_eq!(names(&project(&fact, &subject, &without_role, &book(), at())), ["user:ada", "user:operator"]);
+    let elsewhere = Directory {
+        rights: BTreeMap::from([(
+            actor("user:operator"),
+            Rights::new(vec![Grant::of_role(Role::Operator, GrantScope::Workspace(id(99).into()))]),
+        )]),
+    };
+    assert_eq!(names(&project(&fact, &subject, &elsewhere, &book(), at())), ["user:ada"]);
+}
+
+#[test]
+fn notifications_hold_slugs_codes_and_identifiers() {
+    let (fact, subject) = denial("user:ada", 0);
+    let projection = project(&fact, &subject, &Directory::default(), &book(), at());
+    let notification = &projection.notifications[0].notification;
+    assert_eq!(notification.title, "A policy denied a run of `refunds` in `production`");
+    assert_eq!(notification.body, format!("execution {}, reason no_rule", id(50)));
+    assert_eq!((notification.category, notification.severity), (FactCategory::Executions, Severity::Warning));
+    assert_eq!((notification.status, notification.log_index), (InboxStatus::Unread, 5));
+}
+
+#[test]
+fn second_category_delivers_to_a_recipient_who_turned_the_first_one_off() {
+    let (fact, subject) = denial("user:ada", 0);
+    let sets = HashMap::from([opt_out("user:ada", &[FactCategory::Executions])]);
+    let projection = project(&fact, &subject, &Directory::default(), &PreferenceBook { sets, ..book() }, at());
+    assert_eq!(projection.notifications[0].notification.category, FactCategory::ComplianceFindings);
+    assert!(projection.suppressed.is_empty());
+}
+
+#[test]
+fn opt_out_leaves_one_record_for_each_category_with_its_digest_in_a_fact() {
+    let (fact, subject) = denial("user:ada", 0);
+    let sets = HashMap::from([opt_out("user:ada", &[FactCategory::Executions, FactCategory::ComplianceFindings])]);
+    let book = PreferenceBook { sets, ..book() };
+    let projection = project(&fact, &subject, &Directory::default(), &book, at());
+    assert!(projection.notifications.is_empty());
+    let records: Vec<_> = projection
+        .suppressed
+        .iter()
+        .map(|(decision, _)| (decision.category, decision.reason, decision.scope, decision.revision))
+        .collect();
+    let why = (ReasonCode::PreferenceOff, Some(DecidingScope::Global), Some(Revision::new(4)));
+    assert_eq!(
+        records,
+        [(FactCategory::Executions, why.0, why.1, why.2), (FactCategory::ComplianceFindings, why.0, why.1, why.2)]
+    );
+    for (decision, record) in &projection.suppressed {
+        assert_eq!(record.detail["digest"], json!(decision.digest()));
+        assert!(record.categories.is_empty(), "the record must not cause notifications");
+    }
+    let again = project(&fact, &subject, &Directory::default(), &book, at());
+    let ids = |projection: &Projection| -> Vec<_> {
+        projection.suppressed.iter().map(|(decision, fact)| (decision.suppressed_decision_id, fact.fact_id)).collect()
+    };
+    assert_eq!(ids(&projection), ids(&again), "a repeated projection writes the same rows");
+}
+
+#[test]
+fn opt_out_of_reports_leaves_no_record() {
+    let (mut fact, subject) = denial("user:ada", 0);
+    fact.kind = FactKind::ExecutionEnded;
+    fact.categories = vec![FactCategory::Reports];
+    let sets = HashMap::from([opt_out("user:ada", &[FactCategory::Reports])]);
+    let projection = project(&fact, &subject, &Directory::default(), &PreferenceBook { sets, ..book() }, at());
+    assert!(projection.notifications.is_empty() && projection.suppressed.is_empty());
+}
+
+#[test]
+fn denials_of_guests_collapse_by_workload_and_hour() {
+    let owner = directory(&[("user:owner", Role::Viewer)]);
+    let id_of = |submitter: &str, number, minutes: u64| {
+        let (mut fact, subject) = denial(submitter, number);
+        fact.occurred_at = at().plus(std::time::Duration::from_secs(60 * minutes));
+        project(&fact, &subject, &owner, &book(), at()).notifications[0].notification.notification_id
+    };
+    for guest in ["anonymous", "share_link:7"] {
+        assert_eq!(id_of(guest, 1, 0), id_of("anonymous", 2, 49), "one hour");
+        assert_ne!(id_of(guest, 1, 0), id_of("anonymous", 2, 50), "the next hour");
+    }
+    assert_ne!(id_of("user:ada", 1, 0), id_of("user:ada", 2, 0));
+}
+
+#[test]
+fn recipients_beyond_the_limit_are_counted() {
+    let (fact, subject) = denial("user:ada", 0);
+    let people: Vec<String> = (0..MAX_RECIPIENTS).map(|number| format!("user:op-{number}")).collect();
+    let all: Vec<(&str, Role)> = people.iter().map(|name| (name.as_str(), Role::Operator)).collect();
+    let projection = project(&fact, &subject, &directory(&all), &book(), at());
+    assert_eq!((projection.notifications.len(), projection.cut), (MAX_RECIPIENTS, 1));
+    assert_eq!(projection.notifications[0].notification.recipient, actor("user:ada"), "the submitter comes first");
+}
+
+#[test]
+fn default_profile_of_a_role_adds_a_channel() {
+    let (fact, subject) = denial("user:ada", 0);
+    let profiles = DefaultProfiles::restore(DefaultProfilesRecord {
+        settings: BTreeMap::from([((Role::Operator, FactCategory::Executions, Channel::Email), true)]),
+        updated_at: at(),
+        updated_by: actor("user:admin"),
+        revision: Revision::FIRST,
+    });
+    let book = PreferenceBook { profiles: Some(profiles), ..book() };
+    let projection = project(&fact, &subject, &directory(&[("user:operator", Role::Operator)]), &book, at());
+    let channels: Vec<_> = projection.notifications.iter().map(|new| new.channels.clone()).collect();
+    assert_eq!(channels, [vec![Channel::Portal], vec![Channel::Portal, Channel::Email]]);
+}
+
+/// A kind without a rule never concerns anybody, and every rule names at least one category.
+#[test]
+fn rules_cover_every_category_that_exists_today() {
+    let covered: BTreeSet<FactCategory> = FactKind::ALL
+        .iter()
+        .filter_map(|kind| rule_of(*kind))
+        .inspect(|rule| assert!(!rule.categories.is_empty()))
+        .flat_map(|rule| rule.categories.iter().copied())
+        .collect();
+    // Facts of connections do not exist yet.
+    let later = [FactCategory::ConnectorHealth, FactCategory::CredentialExpiry];
+    assert_eq!(covered, FactCategory::ALL.into_iter().filter(|category| !later.contains(category)).collect());
+    let tenant = TenantId::from(id(1));
+    let (mut fact, subject) = denial("user:ada", 0);
+    fact.kind = FactKind::ReleaseCreated;
+    let admin = Rights::new(vec![Grant::of_role(Role::TenantAdmin, GrantScope::Tenant(tenant))]);
+    let all = Directory { rights: BTreeMap::from([(actor("user:admin"), admin)]) };
+    assert!(project(&fact, &subject, &all, &book(), at()).notifications.is_empty());
+}

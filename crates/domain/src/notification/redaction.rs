@@ -1,0 +1,173 @@
+//! Redaction of a destination's configuration on ingest: values of sensitive keys, and credentials in addresses.
+//!
+//! Only redacted configurations are stored, so no later read, log or fact can show a value.
+
+use serde_json::{Map, Value};
+
+/// The text in place of a removed value.
+pub const REDACTED: &str = "[redacted]";
+
+/// Parts of key names, in lower case without separators, whose values are secrets.
+const SENSITIVE_PARTS: [&str; 19] = [
+    "password",
+    "passwd",
+    "passphrase",
+    "secret",
+    "token",
+    "apikey",
+    "accesskey",
+    "privatekey",
+    "signingkey",
+    "sharedkey",
+    "routingkey",
+    "integrationkey",
+    "servicekey",
+    "credential",
+    "authorization",
+    "bearer",
+    "cookie",
+    "signature",
+    "jwt",
+];
+/// Whole key names, in the same form, whose values are secrets.
+const SENSITIVE_NAMES: [&str; 8] = ["auth", "key", "pwd", "pass", "pin", "sig", "sas", "headers"];
+
+/// Whether the value of a key is a secret, in any case and with any separators.
+#[must_use]
+pub fn is_sensitive_key(key: &str) -> bool {
+    let plain: String = key.chars().filter(|letter| letter.is_alphanumeric()).flat_map(char::to_lowercase).collect();
+    SENSITIVE_NAMES.contains(&plain.as_str()) || SENSITIVE_PARTS.iter().any(|part| plain.contains(part))
+}
+
+/// The configuration without secrets. Values of sensitive keys become [`REDACTED`] at any depth, whatever their type.
+/// Credentials in addresses become [`REDACTED`] in any text.
+#[must_use]
+pub fn redact(configuration: Map<String, Value>) -> Map<String, Value> {
+    let redacted = configuration.into_iter().map(|(key, value)| {
+        let value = if is_sensitive_key(&key) { Value::String(REDACTED.to_owned()) } else { redact_value(value) };
+        (key, value)
+    });
+    redacted.collect()
+}
+
+fn redact_value(value: Value) -> Value {
+    match value {
+        Value::Object(members) => Value::Object(redact(members)),
+        Value::Array(items) => Value::Array(items.into_iter().map(redact_value).collect()),
+        Value::String(text) => Value::String(redact_address(&text)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => value,
+    }
+}
+
+/// Replaces user information, and the values of sensitive parameters in query and fragment, of a text that has the form
+/// of an address.
+fn redact_address(text: &str) -> String {
+    let Some((scheme, rest)) = text.split_once("//") else { return text.to_owned() };
+    let end = rest.find(['/', '?', '#', '\\']).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    let authority = match authority.rsplit_once('@') {
+        Some((_, host)) => format!("{REDACTED}@{host}"),
+        None => authority.to_owned(),
+    };
+    let (path, parameters) = match path.find(['?', '#']) {
+        Some(start) => path.split_at(start),
+        None => (path, ""),
+    };
+    format!("{scheme}//{authority}{path}{}", redact_parameters(parameters))
+}
+
+/// Redacts the parameters of a text that begins with `?` or `#`, or is empty.
+fn redact_parameters(parameters: &str) -> String {
+    let mut redacted = String::with_capacity(parameters.len());
+    let mut rest = parameters;
+    while let Some(separator) = rest.chars().next() {
+        let after = rest.get(separator.len_utf8()..).unwrap_or_default();
+        let end = after.find(['&', ';', '?', '#']).unwrap_or(after.len());
+        let (pair, next) = after.split_at(end);
+        redacted.push(separator);
+        match pair.split_once('=') {
+            Some((name, _)) if is_sensitive_key(name) => {
+                redacted.push_str(name);
+                redacted.push('=');
+                redacted.push_str(REDACTED);
+            }
+            Some(_) | None => redacted.push_str(pair),
+        }
+        rest = next;
+    }
+    redacted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const SECRET: &str = "hunter2";
+
+    #[test]
+    fn redacts_sensitive_keys_in_any_spelling_and_depth() {
+        for key in [
+            "password",
+            "PASSWORD",
+            "Api-Key",
+            "api_key",
+            "apiKey",
+            "x.api.key",
+            "clientSecret",
+            "client-secret",
+            "ACCESS_TOKEN",
+            "accessToken",
+            "authorization",
+            "Proxy-Authorization",
+            "auth",
+            "key",
+            "routing_key",
+            "routingKey",
+            "integration-key",
+            "private_key",
+            "privateKey",
+            "Set-Cookie",
+            "hmacSignature",
+            "passphrase",
+        ] {
+            for value in [json!(SECRET), json!([SECRET]), json!({ "a": SECRET }), json!(7), json!(null)] {
+                let nested = json!({ "a": [{ "b": { key: value } }], "kept": "x" });
+                let Value::Object(configuration) = nested else { unreachable!() };
+                let redacted = Value::Object(redact(configuration));
+                assert_eq!(redacted["a"][0]["b"][key], REDACTED, "{key}");
+                assert_eq!(redacted["kept"], "x");
+                assert!(!redacted.to_string().contains(SECRET));
+            }
+        }
+    }
+
+    #[test]
+    fn keeps_other_keys() {
+        for key in
+            ["url", "format", "channel", "address", "region", "author", "severity", "keyboard", "monkey", "pinned"]
+        {
+            assert!(!is_sensitive_key(key), "{key}");
+        }
+    }
+
+    #[test]
+    fn redacts_credentials_in_addresses() {
+        for (address, expected) in [
+            ("https://user:hunter2@hooks.example/a?b=c", "https://[redacted]@hooks.example/a?b=c"),
+            ("https://hunter2@hooks.example", "https://[redacted]@hooks.example"),
+            ("https://a@b:hunter2@hooks.example/", "https://[redacted]@hooks.example/"),
+            ("//u:hunter2@host/x", "//[redacted]@host/x"),
+            ("https://h.example/a?token=hunter2&x=1", "https://h.example/a?token=[redacted]&x=1"),
+            ("https://h.example/a?x=1;api_key=hunter2", "https://h.example/a?x=1;api_key=[redacted]"),
+            ("https://h.example/a#access_token=hunter2", "https://h.example/a#access_token=[redacted]"),
+            ("https://h.example?sig=hunter2#x", "https://h.example?sig=[redacted]#x"),
+            ("https://h.example/@path?user=ada@example.org", "https://h.example/@path?user=ada@example.org"),
+            ("ada@example.org", "ada@example.org"),
+            ("127.0.0.1", "127.0.0.1"),
+        ] {
+            let Value::Object(configuration) = json!({ "url": address }) else { unreachable!() };
+            assert_eq!(redact(configuration)["url"], expected, "{address}");
+        }
+    }
+}

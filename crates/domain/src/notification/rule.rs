@@ -1,0 +1,107 @@
+//! The closed table of notifications: for each kind of fact, its severity, who acts on it, and who may see it.
+
+use crate::{access::Permission, audit::FactKind, fact_category::FactCategory, notification::Severity};
+
+/// The rule for the facts of one kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NotificationRule {
+    /// The categories that facts of this kind can have. The first one of a fact decides, unless its recipient turned
+    /// that category off entirely.
+    pub categories: &'static [FactCategory],
+    /// The severity.
+    pub severity: Severity,
+    /// Holders of this permission in the fact's scope act on it.
+    pub acting: Permission,
+    /// A recipient must hold this permission in the fact's scope, unless it submitted the run that the fact is about.
+    pub view: Permission,
+}
+
+use FactCategory as C;
+use FactKind as K;
+use Permission as P;
+use Severity as S;
+
+const fn rule(
+    categories: &'static [FactCategory],
+    severity: Severity,
+    acting: Permission,
+    view: Permission,
+) -> Option<NotificationRule> {
+    Some(NotificationRule { categories, severity, acting, view })
+}
+
+/// The rule for a kind of fact; `None` for kinds that concern nobody. A fact of a kind with a rule still concerns nobody
+/// if it carries no category: only some transitions, changes and ends do.
+#[must_use]
+pub const fn rule_of(kind: FactKind) -> Option<NotificationRule> {
+    match kind {
+        K::ExecutionEnded => {
+            rule(&[C::Executions, C::ComplianceFindings, C::Reports], S::Warning, P::ExecutionKill, P::ExecutionView)
+        }
+        K::ExecutionDenied => {
+            rule(&[C::Executions, C::ComplianceFindings, C::Reports], S::Warning, P::ExecutionKill, P::ExecutionView)
+        }
+        K::ExecutionSettled => rule(&[C::Executions], S::Warning, P::ExecutionKill, P::ExecutionView),
+        K::ExecutionReviewAsked => rule(&[C::Approvals, C::Reports], S::Info, P::ReleaseApprove, P::ExecutionView),
+        K::ExecutionReviewed => {
+            rule(&[C::Approvals, C::Executions, C::Reports], S::Info, P::ReleaseApprove, P::ExecutionView)
+        }
+        K::SelfReviewRefused => rule(&[C::ComplianceFindings], S::Warning, P::AuditView, P::ExecutionView),
+        K::ReleaseTransitioned => rule(&[C::Approvals], S::Info, P::ReleaseApprove, P::ReleaseView),
+        K::ReleaseReviewed => rule(&[C::Approvals], S::Info, P::ReleaseTransition, P::ReleaseView),
+        K::SelfApprovalRefused => rule(&[C::ComplianceFindings], S::Warning, P::AuditView, P::ReleaseView),
+        K::ReleaseRolledBack => rule(&[C::Incidents, C::Reports], S::Critical, P::ReleaseRollback, P::ReleaseView),
+        K::RollbackAdvised => rule(&[C::Incidents], S::Critical, P::ReleaseRollback, P::ReleaseView),
+        K::WorkloadChanged => rule(&[C::Incidents], S::Critical, P::WorkloadSuspend, P::WorkloadView),
+        K::IntegrityMismatch => {
+            rule(&[C::Incidents, C::ComplianceFindings], S::Critical, P::WorkspaceManage, P::AssetView)
+        }
+        K::ReleaseIntegrityMismatch => {
+            rule(&[C::Incidents, C::ComplianceFindings], S::Critical, P::WorkspaceManage, P::ReleaseView)
+        }
+        K::KnowledgeReadRefused => rule(&[C::ComplianceFindings], S::Warning, P::AuditView, P::AssetView),
+        K::ToolDrifted => rule(&[C::ComplianceFindings], S::Warning, P::AuditView, P::AssetView),
+        K::ContractRevoked => rule(&[C::ComplianceFindings, C::PolicyChanges], S::Warning, P::AuditView, P::AssetView),
+        K::AssetVersionCreated => rule(&[C::PolicyChanges], S::Info, P::ReleaseApprove, P::AssetView),
+        K::TenantConfigured => rule(&[C::PolicyChanges], S::Info, P::TenantManage, P::TenantManage),
+        K::IdentityRefused => rule(&[C::ComplianceFindings], S::Warning, P::TenantManage, P::TenantManage),
+        K::BootstrapAdminSeen => rule(&[C::PolicyChanges], S::Warning, P::TenantManage, P::TenantManage),
+        K::EnvironmentConfigured => rule(&[C::PolicyChanges], S::Info, P::WorkspaceManage, P::WorkspaceManage),
+        K::DefaultProfilesChanged | K::DestinationCreated | K::DestinationChanged | K::DestinationDeleted => {
+            rule(&[C::PolicyChanges], S::Info, P::NotificationDestinationManage, P::NotificationDestinationManage)
+        }
+        K::TenantCreated
+        | K::WorkspaceCreated
+        | K::IdentityPinned
+        | K::SessionStarted
+        | K::SessionEnded
+        | K::RoleBindingCreated
+        | K::RoleBindingDeleted
+        | K::PrincipalBindingCreated
+        | K::PrincipalBindingChanged
+        | K::PrincipalBindingDeleted
+        | K::ShareLinkCreated
+        | K::ShareLinkRevoked
+        | K::AssetCreated
+        | K::AssetMoved
+        | K::AssetGrantCreated
+        | K::AssetGrantDeleted
+        | K::DocumentsAdded
+        | K::DocumentsReembedded
+        | K::MemoryErased
+        | K::KnowledgeAsked
+        | K::KnowledgeRead
+        | K::FlowCreated
+        | K::WorkloadCreated
+        | K::ReleaseCreated
+        | K::ReleaseBindingAdded
+        | K::ReleaseBindingRemoved
+        | K::RolloutAdvanced
+        | K::RolloutHeld
+        | K::CodeAccepted
+        | K::PreferencesChanged
+        | K::NotificationMarked
+        | K::InboxRead
+        | K::NotificationSuppressed => None,
+    }
+}

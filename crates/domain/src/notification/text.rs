@@ -1,0 +1,112 @@
+//! The title and the body of a notification: fixed texts with slugs, codes and identifiers. Nothing that a person typed,
+//! a model answered or a review hides enters them.
+
+use crate::{
+    audit::FactKind,
+    notification::projection::{NotifiableFact, SubjectContext},
+};
+use serde_json::Value;
+
+/// The title and the body of a fact's notification.
+#[must_use]
+pub fn texts(fact: &NotifiableFact, subject: &SubjectContext) -> (String, String) {
+    let name = subject.name.as_deref().map_or_else(|| fact.subject_kind.clone(), |name| format!("`{name}`"));
+    let place = subject.environment.as_deref().map_or_else(String::new, |environment| format!(" in `{environment}`"));
+    let title = match fact.kind {
+        FactKind::ExecutionEnded => format!("A run of {name} {}{place}", ending(code(fact, "outcome"))),
+        FactKind::ExecutionDenied => format!("A policy denied a run of {name}{place}"),
+        FactKind::ExecutionSettled => format!("A run of {name} was resolved as failed{place}"),
+        FactKind::ExecutionReviewAsked => format!("An answer of {name} awaits review{place}"),
+        FactKind::ExecutionReviewed => format!("An answer of {name} was reviewed{place}"),
+        FactKind::SelfReviewRefused => format!("A review of one's own run of {name} was refused{place}"),
+        FactKind::ReleaseTransitioned => format!("A release of {name} awaits approval{place}"),
+        FactKind::ReleaseReviewed => format!("A release of {name} was {}{place}", verdict(code(fact, "outcome"))),
+        FactKind::SelfApprovalRefused => format!("An author's approval of a release of {name} was refused{place}"),
+        FactKind::ReleaseRolledBack => format!("A release of {name} was rolled back{place}"),
+        FactKind::RollbackAdvised => format!("A rollback of {name} is recommended{place}"),
+        FactKind::WorkloadChanged => format!("The workload {name} was suspended"),
+        FactKind::IntegrityMismatch => format!("A stored version of {name} does not match its checksum"),
+        FactKind::ReleaseIntegrityMismatch => format!("A stored document of a release of {name} was altered{place}"),
+        FactKind::KnowledgeReadRefused => format!("A search of {name} was refused by its access contract"),
+        FactKind::ToolDrifted => format!("A call of the tool {name} was refused, because the tool has changed"),
+        FactKind::ContractRevoked => format!("An access contract of {name} was revoked"),
+        FactKind::AssetVersionCreated => format!("A new version of {name} was added"),
+        FactKind::TenantConfigured => "The settings of the organization changed".to_owned(),
+        FactKind::IdentityRefused => "An identity was refused, because another has its name".to_owned(),
+        FactKind::BootstrapAdminSeen => "An administrator of the configuration used its rights".to_owned(),
+        FactKind::EnvironmentConfigured => format!("The settings of an environment changed{place}"),
+        FactKind::DestinationCreated => "A destination of notifications was created".to_owned(),
+        FactKind::DestinationChanged => "A destination of notifications changed".to_owned(),
+        FactKind::DestinationDeleted => "A destination of notifications was deleted".to_owned(),
+        FactKind::DefaultProfilesChanged => "The default notification profiles changed".to_owned(),
+        FactKind::TenantCreated
+        | FactKind::WorkspaceCreated
+        | FactKind::IdentityPinned
+        | FactKind::SessionStarted
+        | FactKind::SessionEnded
+        | FactKind::RoleBindingCreated
+        | FactKind::RoleBindingDeleted
+        | FactKind::PrincipalBindingCreated
+        | FactKind::PrincipalBindingChanged
+        | FactKind::PrincipalBindingDeleted
+        | FactKind::ShareLinkCreated
+        | FactKind::ShareLinkRevoked
+        | FactKind::AssetCreated
+        | FactKind::AssetMoved
+        | FactKind::AssetGrantCreated
+        | FactKind::AssetGrantDeleted
+        | FactKind::DocumentsAdded
+        | FactKind::DocumentsReembedded
+        | FactKind::MemoryErased
+        | FactKind::KnowledgeAsked
+        | FactKind::KnowledgeRead
+        | FactKind::FlowCreated
+        | FactKind::WorkloadCreated
+        | FactKind::ReleaseCreated
+        | FactKind::ReleaseBindingAdded
+        | FactKind::ReleaseBindingRemoved
+        | FactKind::RolloutAdvanced
+        | FactKind::RolloutHeld
+        | FactKind::CodeAccepted
+        | FactKind::PreferencesChanged
+        | FactKind::NotificationMarked
+        | FactKind::InboxRead
+        | FactKind::NotificationSuppressed => format!("Something happened to {name}"),
+    };
+    (title, body(fact))
+}
+
+/// The body: what the subject is, and the codes of the fact that explain it.
+fn body(fact: &NotifiableFact) -> String {
+    let mut body = format!("{} {}", fact.subject_kind, fact.subject_id);
+    for (member, label) in [("error_code", "error"), ("reason_code", "reason"), ("defect", "defect")] {
+        if let Some(code) = code(fact, member) {
+            body.push_str(&format!(", {label} {code}"));
+        }
+    }
+    body
+}
+
+/// The code in a member of the fact's detail.
+fn code<'f>(fact: &'f NotifiableFact, member: &str) -> Option<&'f str> {
+    fact.detail.get(member).and_then(Value::as_str)
+}
+
+fn ending(outcome: Option<&str>) -> &'static str {
+    match outcome {
+        Some("timeout") => "timed out",
+        Some("denied") => "was denied",
+        Some("unknown") => "has an unknown outcome",
+        Some("success") => "completed",
+        Some("cancelled") => "was cancelled",
+        Some(_) | None => "failed",
+    }
+}
+
+fn verdict(outcome: Option<&str>) -> &'static str {
+    match outcome {
+        Some("approved") => "approved",
+        Some("changes_requested") => "returned for changes",
+        Some(_) | None => "rejected",
+    }
+}

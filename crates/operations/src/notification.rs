@@ -1,0 +1,452 @@
+//! Notifications: inboxes, preferences, default profiles and records of suppressed notifications.
+
+pub(crate) mod projector;
+
+use crate::{
+    Failure, MaybeReplayed, Precondition, Stores,
+    access::{Operation, ScopeResolver, authorize},
+    clock_and_ids::ClockAndIds,
+    idempotency::{KeyedRequests, MAX_ATTEMPTS, keyed_outcome},
+    services::{CommonOperations, SharedState},
+    workload::Workloads,
+};
+use fairway_domain::{
+    access::{Caller, ResourcePosition},
+    fact_category::FactCategory,
+    id::{NotificationId, WorkloadId, WorkspaceId},
+    idempotency::RequestKey,
+    notification::{
+        Setting, SettingOff, Tier,
+        inbox::{InboxStatus, Notification, inbox_read_fact},
+        ports::{InboxFilter, InboxStore, PreferenceStore, SuppressedDecisionStore},
+        preference::{
+            DefaultPreference, DefaultProfiles, EffectivePreference, Preference, PreferenceLayers, PreferenceScope,
+            PreferenceSet, Switches,
+        },
+        projection::SuppressedDecision,
+    },
+    slug::Slug,
+    store::{CommitError, Page, PageRequest, Revision},
+    tenant::TenantScope,
+};
+pub use projector::{Projector, run_projector};
+use std::sync::Arc;
+
+/// Operations on notifications.
+#[derive(Clone)]
+pub struct Notifications {
+    context: ClockAndIds,
+    inbox_store: Arc<dyn InboxStore>,
+    preference_store: Arc<dyn PreferenceStore>,
+    suppressed_store: Arc<dyn SuppressedDecisionStore>,
+    keyed_requests: Arc<KeyedRequests>,
+    scope_resolver: Arc<ScopeResolver>,
+    workloads: Arc<Workloads>,
+}
+
+/// The scope of preferences that a request names.
+#[derive(Clone, Debug)]
+pub enum PreferencePath {
+    /// Everywhere in the tenant.
+    Global,
+    /// In a workspace.
+    Workspace(WorkspaceId),
+    /// For a workload of a workspace.
+    Project(WorkspaceId, WorkloadId),
+    /// For a workload of a workspace in an environment.
+    Environment(WorkspaceId, WorkloadId, Slug),
+}
+
+/// The context of an explanation. Deeper parts are optional.
+#[derive(Clone, Debug, Default)]
+pub struct PreferenceContext {
+    /// The workspace.
+    pub workspace: Option<WorkspaceId>,
+    /// The workload.
+    pub workload: Option<WorkloadId>,
+    /// The environment.
+    pub environment: Option<Slug>,
+}
+
+/// The settings of a scope, and their revision if any were set.
+#[derive(Clone, Debug)]
+pub struct Explicit<T> {
+    /// The settings.
+    pub settings: Vec<T>,
+    /// Their revision.
+    pub revision: Option<Revision>,
+}
+
+impl Explicit<Preference> {
+    fn of_set(set: Option<&PreferenceSet>) -> Self {
+        Self {
+            settings: set.map(|set| set.preferences().collect()).unwrap_or_default(),
+            revision: set.map(|set| set.revision),
+        }
+    }
+}
+
+impl Explicit<DefaultPreference> {
+    fn of_profiles(profiles: Option<&DefaultProfiles>) -> Self {
+        Self {
+            settings: profiles.map(|profiles| profiles.defaults().collect()).unwrap_or_default(),
+            revision: profiles.map(|profiles| profiles.revision),
+        }
+    }
+}
+
+impl Notifications {
+    pub(crate) fn new(
+        stores: &Stores,
+        shared: &SharedState,
+        common: &CommonOperations,
+        workloads: &Arc<Workloads>,
+    ) -> Self {
+        Self {
+            context: shared.context.clone(),
+            inbox_store: Arc::clone(&stores.inboxes),
+            preference_store: Arc::clone(&stores.preferences),
+            suppressed_store: Arc::clone(&stores.suppressed_decisions),
+            keyed_requests: Arc::clone(&common.keyed_requests),
+            scope_resolver: Arc::clone(&common.scope_resolver),
+            workloads: Arc::clone(workloads),
+        }
+    }
+
+    /// Refuses a tenant whose notifications are off; returns its tier.
+    async fn require_enabled(&self, scope: TenantScope) -> Result<Tier, Failure> {
+        match self.preference_store.switches(scope).await? {
+            Switches::Disabled => Err(SettingOff(Setting::Notifications).into()),
+            Switches::Enabled(tier) => Ok(tier),
+        }
+    }
+
+    /// The scope of a caller that holds the operation's permission anywhere in the tenant.
+    async fn authorize_own(&self, caller: &Caller, operation: Operation) -> Result<TenantScope, Failure> {
+        let (scope, _) = authorize::authorize_list(caller, operation)?;
+        self.require_enabled(scope).await?;
+        Ok(scope)
+    }
+
+    /// The caller's notifications, newest first.
+    ///
+    /// # Errors
+    /// When the caller may not read its inbox, or the tenant's notifications are off.
+    pub async fn list_inbox(
+        &self,
+        caller: &Caller,
+        filter: InboxFilter,
+        page: PageRequest,
+    ) -> Result<Page<Notification>, Failure> {
+        let scope = self.authorize_own(caller, Operation::ListInbox).await?;
+        Ok(self.inbox_store.list(scope, &caller.actor, filter, page).await?)
+    }
+
+    /// Sets the status of a notification of the caller. The present status changes nothing.
+    ///
+    /// # Errors
+    /// As [`Self::list_inbox`]; also not found when the caller has no such notification, or when it changed concurrently.
+    pub async fn change_status(
+        &self,
+        caller: &Caller,
+        id: NotificationId,
+        status: InboxStatus,
+        expected: &Precondition,
+    ) -> Result<Notification, Failure> {
+        let scope = self.authorize_own(caller, Operation::ChangeInboxStatus).await?;
+        for _ in 0..MAX_ATTEMPTS {
+            let found = self.inbox_store.find(scope, &caller.actor, id).await?.ok_or(Failure::NotFound)?;
+            expected.check(found.revision)?;
+            let Some(change) = found.set_status(status, &self.context.stamp(caller)) else { return Ok(found) };
+            let next = change.next.clone();
+            match self.inbox_store.commit_status(scope, change).await {
+                Err(CommitError::Stale) => match expected.stale_failure() {
+                    Some(failure) => return Err(failure),
+                    None => continue,
+                },
+                committed => committed?,
+            }
+            self.context.notify_facts();
+            return Ok(next);
+        }
+        Err(Failure::Contended)
+    }
+
+    /// Marks all notifications of the caller as read, and returns the number of unread ones afterwards.
+    ///
+    /// # Errors
+    /// As [`Self::list_inbox`].
+    pub async fn mark_all_read(
+        &self,
+        caller: &Caller,
+        key: Option<&RequestKey>,
+    ) -> Result<MaybeReplayed<u64>, Failure> {
+        let scope = self.authorize_own(caller, Operation::MarkInboxRead).await?;
+        self.keyed_requests
+            .idempotent(
+                scope,
+                key,
+                async || {
+                    let outcome = keyed_outcome(key, 200, scope.tenant().uuid());
+                    let fact = inbox_read_fact(scope.tenant(), &self.context.stamp(caller));
+                    self.inbox_store.commit_all_read(scope, &caller.actor, fact, outcome.as_ref()).await?;
+                    Ok(self.inbox_store.count_unread(scope, &caller.actor).await?)
+                },
+                async |_| Ok(self.inbox_store.count_unread(scope, &caller.actor).await?),
+            )
+            .await
+    }
+
+    /// Authorizes preferences in a scope, and checks that the tenant has the tier that the scope requires.
+    async fn authorize_preferences(
+        &self,
+        caller: &Caller,
+        path: PreferencePath,
+        operations: [Operation; 4],
+    ) -> Result<(TenantScope, PreferenceScope), Failure> {
+        let [global, workspace, project, environment] = operations;
+        let (scope, preferences) = match path {
+            PreferencePath::Global => (authorize::authorize_list(caller, global)?.0, PreferenceScope::Global),
+            PreferencePath::Workspace(id) => {
+                let place = self.scope_resolver.workspace_position(caller, id).await?;
+                (authorize::authorize(caller, workspace, &place)?, PreferenceScope::Workspace(id))
+            }
+            PreferencePath::Project(home, id) => {
+                (self.authorize_workload(caller, project, home, id).await?, PreferenceScope::Project(id))
+            }
+            PreferencePath::Environment(home, id, name) => {
+                let scope = self.authorize_workload(caller, environment, home, id).await?;
+                (scope, PreferenceScope::Environment(id, name))
+            }
+        };
+        let tier = self.require_enabled(scope).await?;
+        if preferences.requires_advanced_tier() && tier == Tier::Standard {
+            return Err(SettingOff(Setting::AdvancedTier).into());
+        }
+        Ok((scope, preferences))
+    }
+
+    /// Authorizes an operation on a workload of this workspace. A workload of another one is not found.
+    async fn authorize_workload(
+        &self,
+        caller: &Caller,
+        operation: Operation,
+        workspace: WorkspaceId,
+        id: WorkloadId,
+    ) -> Result<TenantScope, Failure> {
+        let (scope, workload) = self.workloads.authorize_workload(caller, operation, id).await?;
+        if workload.workspace_id == workspace { Ok(scope) } else { Err(Failure::NotFound) }
+    }
+
+    async fn find_set(
+        &self,
+        scope: TenantScope,
+        caller: &Caller,
+        preferences: &PreferenceScope,
+    ) -> Result<Option<PreferenceSet>, Failure> {
+        let wanted = std::slice::from_ref(preferences);
+        Ok(self.preference_store.find_sets(scope, &caller.actor, wanted).await?.pop())
+    }
+
+    /// The explicit preferences of the caller in a scope.
+    ///
+    /// # Errors
+    /// Not found when the caller does not see the workspace or the workload; refused when it may not manage its
+    /// preferences, or a setting of the tenant is off.
+    pub async fn preferences(&self, caller: &Caller, path: PreferencePath) -> Result<Explicit<Preference>, Failure> {
+        let operations = [
+            Operation::ReadPreferences,
+            Operation::ReadWorkspacePreferences,
+            Operation::ReadWorkloadPreferences,
+            Operation::ReadEnvironmentPreferences,
+        ];
+        let (scope, preferences) = self.authorize_preferences(caller, path, operations).await?;
+        let found = self.find_set(scope, caller, &preferences).await?;
+        Ok(Explicit::of_set(found.as_ref()))
+    }
+
+    /// Sets preferences of the caller in a scope; those that are not named stay as they are.
+    ///
+    /// # Errors
+    /// As [`Self::preferences`]; also when a pair occurs twice, or the preferences changed concurrently.
+    pub async fn set_preferences(
+        &self,
+        caller: &Caller,
+        path: PreferencePath,
+        preferences: &[Preference],
+        expected: &Precondition,
+    ) -> Result<Explicit<Preference>, Failure> {
+        let operations = [
+            Operation::ChangePreferences,
+            Operation::ChangeWorkspacePreferences,
+            Operation::ChangeWorkloadPreferences,
+            Operation::ChangeEnvironmentPreferences,
+        ];
+        let (scope, of_scope) = self.authorize_preferences(caller, path, operations).await?;
+        for _ in 0..MAX_ATTEMPTS {
+            let before = self.find_set(scope, caller, &of_scope).await?;
+            match &before {
+                Some(before) => expected.check(before.revision)?,
+                None => expected.check_absent()?,
+            }
+            let (id, stamp) = (self.context.new_id(), self.context.stamp(caller));
+            let change =
+                PreferenceSet::upsert(id, before.as_ref(), &caller.actor, of_scope.clone(), preferences, &stamp)?;
+            let Some(change) = change else { return Ok(Explicit::of_set(before.as_ref())) };
+            let next = change.next.clone();
+            match self.preference_store.commit_set(scope, change).await {
+                Err(CommitError::Stale) => match expected.stale_failure() {
+                    Some(failure) => return Err(failure),
+                    None => continue,
+                },
+                committed => committed?,
+            }
+            self.context.notify_facts();
+            return Ok(Explicit::of_set(Some(&next)));
+        }
+        Err(Failure::Contended)
+    }
+
+    /// Explains on which channels the caller gets a category in a context, and what decides. No setting gates it.
+    ///
+    /// # Errors
+    /// When the caller may not manage its preferences; not found when it does not see the workspace or the workload, or
+    /// the workload belongs to another workspace.
+    pub async fn explain(
+        &self,
+        caller: &Caller,
+        category: FactCategory,
+        context: PreferenceContext,
+    ) -> Result<Vec<EffectivePreference>, Failure> {
+        let (scope, _) = authorize::authorize_list(caller, Operation::ReadEffectivePreferences)?;
+        let (position, scopes) = self.context_scopes(caller, scope, context).await?;
+        let sets = self.preference_store.find_sets(scope, &caller.actor, &scopes).await?;
+        let profiles = self.preference_store.find_profiles(scope).await?;
+        let tier = match self.preference_store.switches(scope).await? {
+            Switches::Enabled(tier) => tier,
+            Switches::Disabled => Tier::Standard,
+        };
+        let mut layers = PreferenceLayers {
+            profiles: profiles.as_ref(),
+            roles: caller.rights.roles_at(&position),
+            ..Default::default()
+        };
+        for set in &sets {
+            match set.scope {
+                PreferenceScope::Global => layers.global = Some(set),
+                PreferenceScope::Workspace(_) => layers.workspace = Some(set),
+                PreferenceScope::Project(_) => layers.project = Some(set),
+                PreferenceScope::Environment(..) => layers.environment = Some(set),
+            }
+        }
+        Ok(layers.explain(category, tier).into())
+    }
+
+    /// The position of a context, and the scopes of preferences that count in it.
+    async fn context_scopes(
+        &self,
+        caller: &Caller,
+        scope: TenantScope,
+        context: PreferenceContext,
+    ) -> Result<(ResourcePosition, Vec<PreferenceScope>), Failure> {
+        let mut scopes = vec![PreferenceScope::Global];
+        let workspace = match context.workload {
+            None => context.workspace,
+            Some(id) => {
+                let (_, workload) = self.workloads.authorize_workload(caller, Operation::ReadWorkload, id).await?;
+                if context.workspace.is_some_and(|named| named != workload.workspace_id) {
+                    return Err(Failure::NotFound);
+                }
+                scopes.push(PreferenceScope::Project(id));
+                scopes.extend(context.environment.map(|name| PreferenceScope::Environment(id, name)));
+                Some(workload.workspace_id)
+            }
+        };
+        let Some(workspace) = workspace else { return Ok((ResourcePosition::tenant(scope.tenant()), scopes)) };
+        let place = self.scope_resolver.workspace_position(caller, workspace).await?;
+        scopes.push(PreferenceScope::Workspace(workspace));
+        Ok((context.workload.map_or(place, |workload| place.for_workload(workload)), scopes))
+    }
+
+    /// The environments in which a workload has releases.
+    ///
+    /// # Errors
+    /// As [`Self::preferences`] for a workload, but without the advanced tier.
+    pub async fn environments(
+        &self,
+        caller: &Caller,
+        workspace: WorkspaceId,
+        workload: WorkloadId,
+    ) -> Result<Vec<Slug>, Failure> {
+        let operation = Operation::ListWorkloadEnvironments;
+        let scope = self.authorize_workload(caller, operation, workspace, workload).await?;
+        self.require_enabled(scope).await?;
+        Ok(self.preference_store.environments(scope, workload).await?)
+    }
+
+    async fn authorize_profiles(&self, caller: &Caller, operation: Operation) -> Result<TenantScope, Failure> {
+        let scope = authorize::authorize(caller, operation, &ResourcePosition::tenant(caller.tenant))?;
+        self.require_enabled(scope).await?;
+        Ok(scope)
+    }
+
+    /// The default preferences of the tenant's roles.
+    ///
+    /// # Errors
+    /// When the caller may not manage them, or the tenant's notifications are off.
+    pub async fn default_profiles(&self, caller: &Caller) -> Result<Explicit<DefaultPreference>, Failure> {
+        let scope = self.authorize_profiles(caller, Operation::ReadDefaultProfiles).await?;
+        Ok(Explicit::of_profiles(self.preference_store.find_profiles(scope).await?.as_ref()))
+    }
+
+    /// Sets default preferences of roles; those that are not named stay as they are.
+    ///
+    /// # Errors
+    /// As [`Self::default_profiles`]; also when a role sets a pair twice, or the defaults changed concurrently.
+    pub async fn set_default_profiles(
+        &self,
+        caller: &Caller,
+        defaults: &[DefaultPreference],
+        expected: &Precondition,
+    ) -> Result<Explicit<DefaultPreference>, Failure> {
+        let scope = self.authorize_profiles(caller, Operation::ChangeDefaultProfiles).await?;
+        for _ in 0..MAX_ATTEMPTS {
+            let before = self.preference_store.find_profiles(scope).await?;
+            match &before {
+                Some(before) => expected.check(before.revision)?,
+                None => expected.check_absent()?,
+            }
+            let stamp = self.context.stamp(caller);
+            let change = DefaultProfiles::upsert(scope.tenant(), before.as_ref(), defaults, &stamp)?;
+            let Some(change) = change else { return Ok(Explicit::of_profiles(before.as_ref())) };
+            let next = change.next.clone();
+            match self.preference_store.commit_profiles(scope, change).await {
+                Err(CommitError::Stale) => match expected.stale_failure() {
+                    Some(failure) => return Err(failure),
+                    None => continue,
+                },
+                committed => committed?,
+            }
+            self.context.notify_facts();
+            return Ok(Explicit::of_profiles(Some(&next)));
+        }
+        Err(Failure::Contended)
+    }
+
+    /// The records of notifications that were not delivered, newest first; of one workspace, or of all that the caller
+    /// audits.
+    ///
+    /// # Errors
+    /// When the caller may not read the records in that scope, or the tenant's notifications are off.
+    pub async fn list_suppressed_decisions(
+        &self,
+        caller: &Caller,
+        workspace: Option<WorkspaceId>,
+        page: PageRequest,
+    ) -> Result<Page<SuppressedDecision>, Failure> {
+        let operation = Operation::ListSuppressedDecisions;
+        let (scope, visible_scopes) = self.scope_resolver.authorize_list_of(caller, operation, workspace).await?;
+        self.require_enabled(scope).await?;
+        Ok(self.suppressed_store.list(scope, workspace, visible_scopes.as_ref(), page).await?)
+    }
+}

@@ -1,0 +1,207 @@
+//! The projector: a background task that follows each tenant's log and writes the notifications of its facts.
+
+use crate::{
+    Failure, SequencerWakeup, Settings, Stores,
+    access::{IdentityMode, effective_rights},
+    clock_and_ids::ClockAndIds,
+    services::SharedState,
+};
+use fairway_domain::{
+    access::{ActorRef, Grant, PrincipalAccess},
+    id::{TenantId, WorkloadId, WorkspaceId},
+    notification::{
+        ports::{FactBatch, HeldRoles, PreferenceStore, ProjectionStore},
+        preference::PreferenceSet,
+        projection::{NotifiableFact, PreferenceBook, Projection, SubjectContext, project, recipients_of},
+        recipient::Directory,
+    },
+    store::{CommitError, Revision},
+    tenant::TenantScope,
+};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+/// Maximum number of facts in one batch.
+const MAX_FACTS: u32 = 500;
+/// Maximum number of rows in one commit, unless a single fact has more.
+const MAX_ROWS: usize = 2_000;
+/// Maximum number of logs in one pass, which bounds its duration.
+const MAX_LOGS: u32 = 20;
+/// Poll interval without a wakeup: other processes sequence facts too.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
+/// Delay after a failure.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+
+/// Writes the notifications of sequenced facts.
+pub struct Projector {
+    context: ClockAndIds,
+    settings: Arc<Settings>,
+    projection_store: Arc<dyn ProjectionStore>,
+    preference_store: Arc<dyn PreferenceStore>,
+}
+
+impl Projector {
+    pub(crate) fn new(stores: &Stores, shared: &SharedState) -> Self {
+        Self {
+            context: shared.context.clone(),
+            settings: Arc::clone(&shared.settings),
+            projection_store: Arc::clone(&stores.projections),
+            preference_store: Arc::clone(&stores.preferences),
+        }
+    }
+
+    /// Projects a batch of each log that has facts ahead of its position. Returns the number of facts.
+    ///
+    /// # Errors
+    /// When the store fails. A batch that another projector committed first is no failure.
+    pub async fn project_pending(&self) -> Result<u64, Failure> {
+        let mut facts = 0_u64;
+        for tenant in self.projection_store.tenants_behind(MAX_LOGS).await? {
+            facts = facts.saturating_add(self.project_tenant(tenant).await?);
+        }
+        Ok(facts)
+    }
+
+    async fn project_tenant(&self, tenant: TenantId) -> Result<u64, Failure> {
+        let scope = TenantScope::for_background_task(tenant);
+        let Some(batch) = self.projection_store.next_batch(scope, MAX_FACTS).await? else { return Ok(0) };
+        let (position, end) = (batch.position, batch.end);
+        match self.project_batch(scope, batch).await {
+            Ok(()) => Ok(end.saturating_sub(position)),
+            // Another projector moved the position, so its rows are committed.
+            Err(CommitError::Stale) => Ok(0),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn project_batch(&self, scope: TenantScope, batch: FactBatch) -> Result<(), CommitError> {
+        let FactBatch { mut position, end, facts } = batch;
+        let mut pending = Projection::default();
+        if !facts.is_empty() {
+            let directory = self.directory(scope, &facts).await?;
+            let book = self.preference_book(scope, &directory, &facts).await?;
+            for (fact, subject) in &facts {
+                let Projection { notifications, suppressed, cut } =
+                    project(fact, subject, &directory, &book, self.context.clock.now());
+                if cut > 0 {
+                    tracing::warn!(tenant_id = %scope.tenant(), fact_id = %fact.fact_id, cut, "a fact has too many recipients; the rest gets no notification");
+                }
+                pending.notifications.extend(notifications);
+                pending.suppressed.extend(suppressed);
+                pending.cut = pending.cut.saturating_add(cut);
+                if pending.notifications.len().saturating_add(pending.suppressed.len()) >= MAX_ROWS {
+                    let next = fact.index.saturating_add(1);
+                    self.commit(scope, position, next, &pending).await?;
+                    (position, pending) = (next, Projection::default());
+                }
+            }
+        }
+        if position < end { self.commit(scope, position, end, &pending).await } else { Ok(()) }
+    }
+
+    async fn commit(
+        &self,
+        scope: TenantScope,
+        position: u64,
+        end: u64,
+        projection: &Projection,
+    ) -> Result<(), CommitError> {
+        self.projection_store.commit_batch(scope, position, end, projection).await?;
+        if !projection.suppressed.is_empty() {
+            self.context.notify_facts();
+        }
+        Ok(())
+    }
+
+    /// The rights of everybody whom the facts concern: first who that is, then all their roles.
+    async fn directory(
+        &self,
+        scope: TenantScope,
+        facts: &[(NotifiableFact, SubjectContext)],
+    ) -> Result<Directory, CommitError> {
+        let positions: Vec<_> = facts.iter().map(|(_, subject)| subject.position).collect();
+        let named = facts.iter().flat_map(|(fact, subject)| {
+            subject.owner.iter().chain(&subject.submitter).chain(&subject.author).chain([&fact.actor])
+        });
+        let mut people: BTreeSet<ActorRef> = named.cloned().collect();
+        // The local user holds every permission without a role binding.
+        if self.settings.identity == IdentityMode::Local {
+            people.insert(ActorRef::local());
+        }
+        let people: Vec<ActorRef> = people.into_iter().collect();
+        let held = self.projection_store.held_roles(scope, &positions, &people).await?;
+        let acting = self.rights(scope, held, &people);
+        let concerned: BTreeSet<ActorRef> = facts
+            .iter()
+            .filter_map(|(fact, subject)| recipients_of(fact, subject, &acting))
+            .flat_map(|recipients| recipients.actors)
+            .collect();
+        let concerned: Vec<ActorRef> = concerned.into_iter().collect();
+        let held = self.projection_store.held_roles(scope, &[], &concerned).await?;
+        Ok(self.rights(scope, held, &concerned))
+    }
+
+    /// The rights of the named people, and of everybody who holds one of the roles.
+    fn rights(&self, scope: TenantScope, held: HeldRoles, people: &[ActorRef]) -> Directory {
+        let HeldRoles { roles, never_bound } = held;
+        let mut grants: BTreeMap<ActorRef, Vec<Grant>> =
+            people.iter().map(|person| (person.clone(), Vec::new())).collect();
+        for role in roles {
+            grants.entry(role.principal).or_default().push(Grant::of_role(role.role, role.scope));
+        }
+        let rights = grants.into_iter().map(|(actor, grants)| {
+            let known = PrincipalAccess {
+                tenant: scope.tenant(),
+                ever_bound: !never_bound.contains(&actor),
+                grants,
+                lanes: Vec::new(),
+                access_revision: Revision::FIRST,
+            };
+            let rights = effective_rights(self.settings.identity, &actor, &known);
+            (actor, rights)
+        });
+        Directory { rights: rights.collect() }
+    }
+
+    async fn preference_book(
+        &self,
+        scope: TenantScope,
+        directory: &Directory,
+        facts: &[(NotifiableFact, SubjectContext)],
+    ) -> Result<PreferenceBook, CommitError> {
+        let people: Vec<ActorRef> = directory.rights.keys().cloned().collect();
+        let workspaces: BTreeSet<WorkspaceId> =
+            facts.iter().filter_map(|(_, subject)| subject.position.workspace).collect();
+        let workloads: BTreeSet<WorkloadId> = facts.iter().filter_map(|(_, subject)| subject.workload_id).collect();
+        let (workspaces, workloads): (Vec<_>, Vec<_>) =
+            (workspaces.into_iter().collect(), workloads.into_iter().collect());
+        let found = self.projection_store.preferences(scope, &people, &workspaces, &workloads).await?;
+        let mut sets: HashMap<ActorRef, Vec<PreferenceSet>> = HashMap::new();
+        for set in found {
+            sets.entry(set.principal.clone()).or_default().push(set);
+        }
+        let profiles = self.preference_store.find_profiles(scope).await?;
+        let switches = self.preference_store.switches(scope).await?;
+        Ok(PreferenceBook { sets, profiles, switches })
+    }
+}
+
+/// Projects sequenced facts, forever. Any number of processes may run it concurrently.
+pub async fn run_projector(projector: Arc<Projector>, wake: Arc<SequencerWakeup>) {
+    loop {
+        match projector.project_pending().await {
+            Ok(0) => {
+                // A timeout polls as well.
+                let _ = tokio::time::timeout(POLL_INTERVAL, wake.wait_for_sequenced()).await;
+            }
+            Ok(_) => {}
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "failed to project facts; retrying in 1 s");
+                tokio::time::sleep(RETRY_DELAY).await;
+            }
+        }
+    }
+}
