@@ -364,6 +364,7 @@ diesel::table! {
         fact_id -> Uuid,
         workspace_id -> Nullable<Uuid>,
         workload_id -> Nullable<Uuid>,
+        subject_id -> Nullable<Uuid>,
     }
 }
 
@@ -494,6 +495,16 @@ diesel::table! {
         word -> Text,
         revision -> BigInt,
         chunks -> BigInt,
+    }
+}
+
+diesel::table! {
+    log_tree (tenant_id) {
+        tenant_id -> Uuid,
+        size -> BigInt,
+        edge -> Array<Bytea>,
+        checkpoint -> Nullable<Text>,
+        signed_by -> Nullable<Text>,
     }
 }
 

@@ -16,7 +16,7 @@ use crate::{
     },
     knowledge, mcp, memory,
     openapi::{BaseDocument, document},
-    operator_endpoints, release, rollout, runtime_info, share_link, tenant, workload,
+    operator_endpoints, release, rollout, runtime_info, share_link, tenant, transparency_log, workload,
 };
 use actix_web::{
     App, Error, HttpResponse,
@@ -166,12 +166,18 @@ fn run_routes(config: &mut impl RouteConfig) {
         .service(execution::events::read_execution_events)
         .service(evidence::read_evidence_graph)
         .service(evidence::read_evidence_artifact)
+        .service(evidence::read_evidence_bundle)
         .service(evidence::read_context_lineage)
         .service(builtin_tool::call_tool)
         .service(runtime_info::read_runtime_plugins)
         .service(runtime_info::read_runtime_system_meta)
         .service(runtime_info::read_runtime_mcp_manifest)
-        .service(audit::list_audit_events);
+        .service(audit::list_audit_events)
+        .service(transparency_log::read_checkpoint)
+        .service(transparency_log::read_checkpoint_keys)
+        .service(transparency_log::read_inclusion_proof)
+        .service(transparency_log::read_consistency_proof)
+        .service(transparency_log::read_log_tile);
 }
 
 /// The OpenAPI document that the handlers' attributes describe, without later additions.

@@ -36,6 +36,7 @@ mod share_link;
 mod system_clock_and_ids;
 pub mod telemetry;
 mod tenant;
+mod transparency_log;
 mod value_rules;
 mod worker_metrics;
 mod workload;

@@ -14,7 +14,7 @@ mod tree_edge;
 pub use checkpoint::{Checkpoint, CheckpointRefusal, LogOrigin, LogOriginRefusal};
 pub use merkle::{ConsistencyClaim, InclusionClaim, TreeHash, node_hash};
 pub use ports::{
-    ArchiveError, CheckpointArchive, CheckpointSigner, LogProof, PendingLog, SigningError, TreeAdvance, TreeState,
+    ArchiveError, CheckpointArchive, CheckpointSigner, LoggedFact, PendingLog, SigningError, TreeAdvance, TreeState,
     TreeStore,
 };
 pub use proof_plan::{ProofPlan, TileReader};

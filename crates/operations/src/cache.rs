@@ -34,9 +34,11 @@ pub(crate) struct MaxBytes {
     pub(crate) public_workloads: u64,
     /// Damaged artifacts whose mismatch was recorded recently.
     pub(crate) mismatches: u64,
+    /// Full tiles of transparency logs.
+    pub(crate) log_tiles: u64,
 }
 
-/// 73 MiB in total.
+/// 77 MiB in total.
 pub(crate) const MAX_BYTES: MaxBytes = MaxBytes {
     plans: 40 << 20,
     entries: 6 << 20,
@@ -48,6 +50,7 @@ pub(crate) const MAX_BYTES: MaxBytes = MaxBytes {
     refused_clients: 3 << 20,
     public_workloads: 1 << 20,
     mismatches: 1 << 20,
+    log_tiles: 4 << 20,
 };
 
 /// The largest run plan that the cache holds, in bytes. The cache counts key and entry overhead in addition.

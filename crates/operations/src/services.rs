@@ -11,6 +11,7 @@ use crate::{
     audit::AuditLog,
     demo::DemoSeeder,
     environment::Environments,
+    evidence_bundle::EvidenceBundles,
     execution::{
         Cancellations, ExecutionReader, Executions, Reviews, RunRecovery, RunWorker, UnknownOutcomes, UsageReports,
         engine::RunEngine, plan::RunPlans,
@@ -25,6 +26,7 @@ use crate::{
     rollout::Rollouts,
     share_link::ShareLinks,
     tenant::Tenants,
+    transparency_log::{TransparencyLogs, TreeBuilder},
     wakeups::run_exchange,
     workload::Workloads,
 };
@@ -61,6 +63,7 @@ use fairway_domain::{
     share_link::ShareLinkStore,
     tenant::{TenantStore, WorkspaceStore},
     time::Clock,
+    transparency_log::{CheckpointArchive, CheckpointSigner, LogOrigin, TreeStore},
     wakeup::WakeupBus,
     workload::ports::WorkloadStore,
 };
@@ -127,6 +130,8 @@ pub struct Stores {
     pub resolutions: Arc<dyn ResolutionStore>,
     /// The audit log.
     pub audit: Arc<dyn AuditStore>,
+    /// The Merkle trees over the audit logs.
+    pub log_trees: Arc<dyn TreeStore>,
     /// Idempotency keys.
     pub idempotency: Arc<dyn IdempotencyStore>,
 }
@@ -160,6 +165,8 @@ pub struct Settings {
     pub redactor: Arc<Redactor>,
     /// Settings of knowledge bases.
     pub knowledge: KnowledgeSettings,
+    /// The identity of this installation's transparency logs.
+    pub log_origin: LogOrigin,
 }
 
 /// The ports of an operation besides its stores.
@@ -173,6 +180,10 @@ pub struct Gateways {
     pub http_caller: Arc<dyn HttpCaller>,
     /// Runs scripts.
     pub code_gateway: Arc<dyn ScriptGateway>,
+    /// Keeps the checkpoints of transparency logs outside the database.
+    pub checkpoint_archive: Arc<dyn CheckpointArchive>,
+    /// Signs checkpoints.
+    pub checkpoint_signer: Arc<dyn CheckpointSigner>,
     /// Observes the ends of runs.
     pub run_observer: Arc<dyn RunObserver>,
     /// Tells the time.
@@ -196,6 +207,8 @@ pub struct Services {
     pub environments: Arc<Environments>,
     /// Cancellation of runs.
     pub cancellations: Arc<Cancellations>,
+    /// Evidence bundles of runs.
+    pub evidence_bundles: Arc<EvidenceBundles>,
     /// Executions: acceptance and start.
     pub executions: Arc<Executions>,
     /// Executions, their events and their evidence, for reading.
@@ -236,6 +249,8 @@ pub struct Services {
     pub share_links: Arc<ShareLinks>,
     /// Tenants and workspaces.
     pub tenants: Arc<Tenants>,
+    /// Transparency logs: checkpoints, proofs and tiles.
+    pub transparency_logs: Arc<TransparencyLogs>,
     /// Workloads.
     pub workloads: Arc<Workloads>,
     shared: SharedState,
@@ -264,6 +279,7 @@ impl Services {
         let releases = Releases::new(&stores, &shared, &common, &environments, &workloads, &assets, &knowledge_bases);
         let releases = Arc::new(releases);
         let execution_reader = Arc::new(ExecutionReader::new(&stores, &shared, &common));
+        let transparency_logs = Arc::new(TransparencyLogs::new(&stores, &shared, &common));
         let run_plans = Arc::new(RunPlans::new(&stores, &shared, &assets, &releases));
         let run_engine = Arc::new(RunEngine::new(&stores, &shared, &knowledge_bases));
         let reviews = Arc::new(Reviews::new(&stores, &shared, &common, &execution_reader));
@@ -283,6 +299,8 @@ impl Services {
             run_worker: Arc::new(RunWorker::new(&stores, &shared, &common, &run_engine, &run_plans)),
             unknown_outcomes: Arc::new(UnknownOutcomes::new(&stores, &shared, &common, &execution_reader)),
             usage_reports: Arc::new(UsageReports::new(&stores, &shared, &common)),
+            evidence_bundles: Arc::new(EvidenceBundles::new(&stores, &execution_reader, &transparency_logs)),
+            transparency_logs,
             execution_reader,
             executions,
             reviews,
@@ -312,6 +330,12 @@ impl Services {
     #[must_use]
     pub fn sequencer_wakeup(&self) -> Arc<SequencerWakeup> {
         Arc::clone(&self.shared.context.sequencer)
+    }
+
+    /// A builder of the transparency logs over a store of their trees.
+    #[must_use]
+    pub fn tree_builder(&self, log_trees: Arc<dyn TreeStore>) -> TreeBuilder {
+        TreeBuilder::new(log_trees, &self.shared)
     }
 
     /// Exchanges wakeups with the other processes, forever.

@@ -188,7 +188,7 @@ async fn reports_the_constraint_that_a_migration_violates() {
 }
 
 /// For each migration, an object whose creation kills the connection.
-const KILLED_AT: [&str; 10] = [
+const KILLED_AT: [&str; 11] = [
     "fairway_now",
     "role_binding",
     "fact_order",
@@ -199,6 +199,7 @@ const KILLED_AT: [&str; 10] = [
     "fairway_partitions_until",
     "knowledge_pin",
     "memory_session",
+    "log_tree",
 ];
 
 #[tokio::test]

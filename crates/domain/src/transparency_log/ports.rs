@@ -2,13 +2,13 @@
 
 use super::{Checkpoint, TreeEdge, TreeHash};
 use crate::{
-    access::rights::VisibleScopes,
-    id::{FactId, TenantId},
+    id::{FactId, TenantId, WorkloadId, WorkspaceId},
     store::StoreError,
     tenant::TenantScope,
 };
 use async_trait::async_trait;
 use std::error::Error;
+use uuid::Uuid;
 
 /// The stored tree of a tenant's log.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -43,15 +43,17 @@ pub struct TreeAdvance {
     pub signed_by: String,
 }
 
-/// The position of an event in the log.
+/// A sequenced fact with its position in the log and its scope.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct LogProof {
+pub struct LoggedFact {
     /// The index of the leaf.
     pub index: u64,
-    /// The hash of the leaf.
-    pub leaf: TreeHash,
     /// The stored bytes of the fact, which the leaf is the hash of.
     pub body: Vec<u8>,
+    /// The workspace, if any.
+    pub workspace: Option<WorkspaceId>,
+    /// The workload, if any.
+    pub workload: Option<WorkloadId>,
 }
 
 /// Stores the trees of all logs.
@@ -69,14 +71,17 @@ pub trait TreeStore: Send + Sync {
     /// The leaf hashes of sequenced facts from an index, in order and without a gap.
     async fn leaves(&self, scope: TenantScope, from: u64, limit: u32) -> Result<Vec<TreeHash>, StoreError>;
     /// Replaces the tree if it still has the size that the advance was computed from; whether it did.
-    async fn commit_advance(&self, scope: TenantScope, advance: TreeAdvance) -> Result<bool, StoreError>;
-    /// The position of a sequenced event that the caller may see.
-    async fn find_event(
+    async fn advance_tree(&self, scope: TenantScope, advance: TreeAdvance) -> Result<bool, StoreError>;
+    /// The newest sequenced facts of these kinds about these subjects, by index.
+    async fn facts_about(
         &self,
         scope: TenantScope,
-        event: FactId,
-        visible_scopes: Option<&VisibleScopes>,
-    ) -> Result<Option<LogProof>, StoreError>;
+        subjects: &[Uuid],
+        kinds: &'static [&'static str],
+        limit: u32,
+    ) -> Result<Vec<LoggedFact>, StoreError>;
+    /// A sequenced fact.
+    async fn find_logged_fact(&self, scope: TenantScope, fact: FactId) -> Result<Option<LoggedFact>, StoreError>;
 }
 
 /// Failure of the checkpoint archive.
@@ -114,8 +119,8 @@ pub enum SigningError {
 pub trait CheckpointSigner: Send + Sync {
     /// The public keys, the current one first.
     async fn public_keys(&self) -> Result<Vec<[u8; 32]>, SigningError>;
-    /// Signs a text with each key; the keys with their signatures, the current one first.
-    async fn sign(&self, text: &str) -> Result<Vec<([u8; 32], [u8; 64])>, SigningError>;
+    /// Signs bytes with each key; the keys with their signatures, the current one first.
+    async fn sign(&self, message: &[u8]) -> Result<Vec<([u8; 32], [u8; 64])>, SigningError>;
 }
 
 impl TreeState {

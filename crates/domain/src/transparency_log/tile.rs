@@ -28,6 +28,14 @@ impl TileCoordinate {
         usize::try_from(in_level.saturating_sub(before)).unwrap_or(TILE_HASHES).min(TILE_HASHES)
     }
 
+    /// The tile that holds the root of this tile, and the position of the root in it. `None` at the highest level.
+    #[must_use]
+    pub fn parent(self) -> Option<(Self, usize)> {
+        let level = self.level.checked_add(1).filter(|level| *level <= MAX_LEVEL)?;
+        let position = usize::try_from(self.index % TILE_HASHES as u64).ok()?;
+        Some((Self { level, index: self.index / TILE_HASHES as u64 }, position))
+    }
+
     /// The index in groups of three digits, all but the last with an `x` in front: `x001/x234/067` for 1234067.
     #[must_use]
     pub fn index_path(self) -> String {
