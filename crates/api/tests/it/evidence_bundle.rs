@@ -114,7 +114,4 @@ async fn running_and_awaiting_runs_have_no_bundle() {
     for execution in [stage.create_leased_run().await, stage.create_awaiting_review_run().await] {
         app.get(format!("/v1/executions/{execution}/evidence-bundle")).await.expect_refusal(409, "execution_not_ended");
     }
-    let settled = stage.create_unknown_run().await;
-    let report = verify_bundle(&bundle(&app, &settled).await.body, &keys(&app).await);
-    assert!(report.has_passed(), "{report:#?}");
 }
