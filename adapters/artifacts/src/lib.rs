@@ -5,10 +5,12 @@
 //! Repeating it is safe, because equal bytes at the same path do not conflict.
 
 mod bounded_read;
+mod checkpoint_archive;
 mod location;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+pub use checkpoint_archive::CheckpointObjects;
 use fairway_domain::{
     asset::{
         artifact_store::{ArtifactError, ArtifactPath, ArtifactStore, ObjectListing, PutOutcome, StoredObject},
@@ -85,11 +87,7 @@ impl Artifacts {
     /// # Errors
     /// When the directory cannot be created, or the bucket's settings (with the `AWS_*` variables) are invalid.
     pub fn open(location: &Location) -> Result<Self, OpenError> {
-        let store: Arc<dyn ObjectStore> = match location {
-            Location::Directory(directory) => Arc::new(file_store(directory)?),
-            Location::Bucket(bucket) => bucket_store(AmazonS3Builder::from_env(), bucket)?,
-        };
-        Ok(Self::with_store(store))
+        Ok(Self::with_store(open_store(location)?))
     }
 
     const fn with_store(store: Arc<dyn ObjectStore>) -> Self {
@@ -196,6 +194,14 @@ impl ObjectListing for Listing {
             Ok(found)
         };
         with_timeout(PAGE_TIMEOUT, portion).await
+    }
+}
+
+/// Sets up the objects of a location without a call to it.
+fn open_store(location: &Location) -> Result<Arc<dyn ObjectStore>, OpenError> {
+    match location {
+        Location::Directory(directory) => Ok(Arc::new(file_store(directory)?)),
+        Location::Bucket(bucket) => bucket_store(AmazonS3Builder::from_env(), bucket),
     }
 }
 

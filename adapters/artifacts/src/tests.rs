@@ -1,4 +1,5 @@
 mod bucket;
+mod checkpoints;
 mod oversized;
 
 use super::*;

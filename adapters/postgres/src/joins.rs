@@ -1,12 +1,13 @@
 //! The tables that typed queries join, and the SQL functions that they call.
 
 use crate::schema::{
-    asset, asset_version, asset_version_note, contract_revocation, contract_revocation_reason, execution, namespace,
-    share_link, workload, workspace,
+    asset, asset_version, asset_version_note, contract_revocation, contract_revocation_reason, execution, fact,
+    fact_order, namespace, share_link, workload, workspace,
 };
 
 diesel::allow_tables_to_appear_in_same_query!(namespace, workload, workspace);
 diesel::allow_tables_to_appear_in_same_query!(execution, share_link);
+diesel::allow_tables_to_appear_in_same_query!(fact, fact_order);
 diesel::allow_tables_to_appear_in_same_query!(asset, asset_version, asset_version_note);
 diesel::allow_tables_to_appear_in_same_query!(contract_revocation, contract_revocation_reason);
 

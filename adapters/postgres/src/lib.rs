@@ -35,6 +35,7 @@ mod schema;
 mod share_link;
 mod store_error;
 mod tenant;
+mod transparency_log;
 mod wait_metrics;
 mod wakeups;
 mod workload;

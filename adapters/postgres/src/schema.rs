@@ -364,6 +364,7 @@ diesel::table! {
         fact_id -> Uuid,
         workspace_id -> Nullable<Uuid>,
         workload_id -> Nullable<Uuid>,
+        subject_id -> Nullable<Uuid>,
     }
 }
 
@@ -508,6 +509,16 @@ diesel::table! {
         word -> Text,
         revision -> BigInt,
         chunks -> BigInt,
+    }
+}
+
+diesel::table! {
+    log_tree (tenant_id) {
+        tenant_id -> Uuid,
+        size -> BigInt,
+        edge -> Array<Bytea>,
+        checkpoint -> Nullable<Text>,
+        signed_by -> Nullable<Text>,
     }
 }
 

@@ -4,9 +4,11 @@
 //! `file:name` is `<folder>/<tenant>/name`, and `vault:path#key` is below `<tenant>/` in the vault. References in
 //! the server's settings may name anything.
 
+mod checkpoint_signer;
 mod file;
 mod vault;
 
+pub use checkpoint_signer::{CheckpointKey, SecretSigner};
 pub use vault::{Vault, VaultError};
 
 use async_trait::async_trait;

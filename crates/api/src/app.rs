@@ -17,7 +17,7 @@ use crate::{
     },
     knowledge, mcp, memory, notification,
     openapi::{BaseDocument, document},
-    operator_endpoints, release, rollout, runtime_info, share_link, sign_in, tenant, workload,
+    operator_endpoints, release, rollout, runtime_info, share_link, sign_in, tenant, transparency_log, workload,
 };
 use actix_web::{
     App, Error, HttpResponse,
@@ -170,12 +170,18 @@ fn run_routes(config: &mut impl RouteConfig) {
         .service(execution::events::read_execution_events)
         .service(evidence::read_evidence_graph)
         .service(evidence::read_evidence_artifact)
+        .service(evidence::read_evidence_bundle)
         .service(evidence::read_context_lineage)
         .service(builtin_tool::call_tool)
         .service(runtime_info::read_runtime_plugins)
         .service(runtime_info::read_runtime_system_meta)
         .service(runtime_info::read_runtime_mcp_manifest)
-        .service(audit::list_audit_events);
+        .service(audit::list_audit_events)
+        .service(transparency_log::read_checkpoint)
+        .service(transparency_log::read_checkpoint_keys)
+        .service(transparency_log::read_inclusion_proof)
+        .service(transparency_log::read_consistency_proof)
+        .service(transparency_log::read_log_tile);
 }
 
 /// Inboxes, preferences and records of suppressed notifications.

@@ -18,7 +18,8 @@ use crate::{
     system_clock_and_ids::{SystemClock, SystemIds},
 };
 use anyhow::Context as _;
-use fairway_artifacts::Artifacts;
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use fairway_artifacts::{Artifacts, CheckpointObjects};
 use fairway_chunking::TextSplitter;
 use fairway_document_fetcher::GuardedFetcher;
 use fairway_domain::{
@@ -29,6 +30,7 @@ use fairway_domain::{
     redaction::Redactor,
     secret::{Secret, SecretReader},
     time::Clock,
+    transparency_log::{CheckpointArchive, CheckpointSigner},
 };
 use fairway_egress::{Allowance, Guard, ServerMode};
 use fairway_oidc::{OidcSignIn, SignInConfig, TokenVerifier};
@@ -38,11 +40,12 @@ use fairway_operations::{
     execution::{run_recovery, run_review_expiry, run_worker},
     knowledge::KnowledgeSettings,
     notification::run_projector,
+    transparency_log::run_tree_builder,
 };
 use fairway_postgres::{Database, DatabaseOptions, PostgresWakeupBus};
 use fairway_providers::{Account, Accounts, Anthropic, Connection, LocalProvider, OpenAi};
 use fairway_sandbox::{EmbeddedGateway, HttpGateway};
-use fairway_secrets::{SecretSources, Vault};
+use fairway_secrets::{CheckpointKey, SecretSigner, SecretSources, Vault};
 use fairway_tool_client::ToolClient;
 use std::{sync::Arc, time::Duration};
 use tokio::{sync::OnceCell, task::JoinSet};
@@ -142,6 +145,10 @@ pub struct Adapters {
     pub access_decorator: Option<AccessStoreDecorator>,
     /// Stores artifacts.
     pub artifacts: Arc<dyn ArtifactStore>,
+    /// Keeps published checkpoints outside the database.
+    pub checkpoint_archive: Arc<dyn CheckpointArchive>,
+    /// Signs checkpoints.
+    pub checkpoint_signer: Arc<dyn CheckpointSigner>,
     /// Calls model providers.
     pub provider: Arc<dyn Provider>,
     /// Calls the URLs of tools and hooks.
@@ -176,6 +183,10 @@ impl Adapters {
         Ok(Self {
             access_decorator: None,
             artifacts: Arc::new(Artifacts::open(&settings.artifacts).context("failed to open the artifact store")?),
+            checkpoint_archive: Arc::new(
+                CheckpointObjects::open(&settings.facts).context("failed to open the checkpoint archive")?,
+            ),
+            checkpoint_signer: checkpoint_signer(settings, &secrets),
             provider: Arc::new(Accounts::new(accounts)),
             code_gateway: gateway(settings, &guard)?,
             sign_in: sign_in(settings, &guard, &secrets)?,
@@ -185,6 +196,16 @@ impl Adapters {
             ids: Arc::new(SystemIds),
         })
     }
+}
+
+/// The signer of checkpoints. Without a configured key, it generates one in the data directory.
+fn checkpoint_signer(settings: &Settings, secrets: &Arc<dyn SecretReader>) -> Arc<dyn CheckpointSigner> {
+    let current = settings.checkpoint_key.clone().map_or_else(
+        || CheckpointKey::GeneratedFile(settings.data_dir.join("checkpoint.key")),
+        CheckpointKey::Reference,
+    );
+    let generate = || Secret::new(BASE64_STANDARD.encode(SystemIds.secret()));
+    Arc::new(SecretSigner::new(Arc::clone(secrets), current, settings.checkpoint_previous_key.clone(), generate))
 }
 
 /// The runtime gateway: the embedded sandbox, unless the settings name an external gateway.
@@ -363,6 +384,7 @@ fn stores(database: &Database, access: Option<&AccessStoreDecorator>) -> Stores 
         preferences: shared.clone(),
         suppressed_decisions: shared.clone(),
         projections: shared.clone(),
+        log_trees: shared.clone(),
         idempotency: shared,
     }
 }
@@ -397,10 +419,13 @@ impl Process {
                 fetcher: Arc::new(GuardedFetcher::new(egress_guard(settings))),
                 embedding: settings.embedding_model.clone(),
             },
+            log_origin: settings.log_origin.clone(),
         };
         let Adapters {
             access_decorator: access,
             artifacts,
+            checkpoint_archive,
+            checkpoint_signer,
             provider,
             http_caller: outward,
             code_gateway: gateway,
@@ -419,8 +444,17 @@ impl Process {
             .transpose()?;
         let metrics = Metrics::new()?;
         let run_observer = Arc::new(metrics.runs().clone());
-        let gateways =
-            Gateways { artifacts, provider, http_caller: outward, code_gateway: gateway, run_observer, clock, ids };
+        let gateways = Gateways {
+            artifacts,
+            checkpoint_archive,
+            checkpoint_signer,
+            provider,
+            http_caller: outward,
+            code_gateway: gateway,
+            run_observer,
+            clock,
+            ids,
+        };
         let services = Services::new(stores(&relays, access.as_ref()), gateways, runs);
         Ok(Self {
             url,
@@ -490,9 +524,11 @@ impl Process {
     pub fn start_background_tasks(&self, works: RunWorkers) -> anyhow::Result<JoinSet<()>> {
         let mut relays = self.start_worker(works)?;
         let log = Arc::new(self.background_database.clone());
+        let builder = self.services.tree_builder(log.clone());
         relays.spawn(fairway_operations::audit::run_sequencer(log, self.services.sequencer_wakeup()));
         let projector = Arc::clone(&self.services.projector);
         relays.spawn(run_projector(projector, self.services.sequencer_wakeup()));
+        relays.spawn(run_tree_builder(builder));
         relays.spawn(fairway_operations::release::run_rollback_advisor(Arc::clone(&self.services.releases)));
         relays.spawn(fairway_operations::retention::run_retention(self.services.clone()));
         relays.spawn(run_review_expiry(Arc::clone(&self.services.reviews)));

@@ -32,6 +32,8 @@ use fairway_domain::{
     knowledge::retrieval::EmbeddingModel,
     rate_limit::Quota,
     redaction::NationalId,
+    secret::ServerSecretRef,
+    transparency_log::LogOrigin,
 };
 use fairway_egress::Allowance;
 use fairway_operations::generator::Provisioning;
@@ -54,6 +56,14 @@ pub struct Settings {
     pub migrate_database: Database,
     /// Location of the artifact store.
     pub artifacts: Location,
+    /// Location of the published checkpoints, outside the database.
+    pub facts: Location,
+    /// Identity of this installation's transparency logs.
+    pub log_origin: LogOrigin,
+    /// Reference of the key that signs checkpoints; `None` for a generated file in the data directory.
+    pub checkpoint_key: Option<ServerSecretRef>,
+    /// Reference of the previous key, which signs too while keys are rotated.
+    pub checkpoint_previous_key: Option<ServerSecretRef>,
     /// Authentication of callers.
     pub auth_mode: AuthMode,
     /// The identity providers of OIDC mode.
@@ -223,6 +233,13 @@ impl Settings {
             artifacts: raw
                 .read_optional(&setting::ARTIFACTS_URL, parsers::artifacts)?
                 .unwrap_or_else(|| Location::Directory(data_dir.join("artifacts"))),
+            facts: raw
+                .read_optional(&setting::FACTS_URL, parsers::artifacts)?
+                .unwrap_or_else(|| Location::Directory(data_dir.join("facts"))),
+            log_origin: raw.read(&setting::LOG_ORIGIN, parsers::log_origin)?,
+            checkpoint_key: raw.read_optional(&setting::CHECKPOINT_KEY_REF, parsers::server_secret)?,
+            checkpoint_previous_key: raw
+                .read_optional(&setting::CHECKPOINT_PREVIOUS_KEY_REF, parsers::server_secret)?,
             data_dir,
             auth_mode: raw.read(&setting::AUTH_MODE, parsers::auth_mode)?,
             issuers: raw.issuers()?,
@@ -317,14 +334,16 @@ impl Settings {
     #[must_use]
     pub fn operator_hosts(&self) -> Vec<String> {
         let databases = [&self.database, &self.migrate_database].into_iter().flat_map(Database::hosts);
-        let artifacts = match &self.artifacts {
+        let endpoint_of = |location: &Location| match location {
             Location::Bucket(bucket) => bucket.endpoint.as_deref().and_then(|endpoint| Url::parse(endpoint).ok()),
             Location::Directory(_) => None,
         };
+        let (artifacts, facts) = (endpoint_of(&self.artifacts), endpoint_of(&self.facts));
         let addresses = [
             self.vault.as_ref().map(|vault| &vault.address),
             self.runtime_gateway.as_ref().map(|gateway| &gateway.address),
             artifacts.as_ref(),
+            facts.as_ref(),
         ];
         let accounts = self.providers.iter().filter_map(|account| match &account.kind {
             ProviderKind::OpenAi(endpoint) | ProviderKind::Anthropic(endpoint) => Some(&endpoint.base_url),
@@ -389,12 +408,8 @@ impl Settings {
     fn render(&self, setting: &'static Setting, raw: &RawSettings) -> RenderedSetting {
         let (value, origin) = raw.display_text(setting);
         let value = match setting.key {
-            key if key == setting::ARTIFACTS_URL.key => match &self.artifacts {
-                // A directory that derives from the data directory is shown, because the data directory is shown too.
-                Location::Directory(_) if origin == Origin::Default => self.artifacts.to_string(),
-                Location::Directory(_) => "file://".to_owned(),
-                Location::Bucket(bucket) => format!("s3://{}", bucket.bucket),
-            },
+            key if key == setting::ARTIFACTS_URL.key => render_location(&self.artifacts, origin),
+            key if key == setting::FACTS_URL.key => render_location(&self.facts, origin),
             key if key == setting::MIGRATE_DATABASE_URL.key => self.migrate_database.to_string(),
             key if key == setting::DATABASE_URL.key => self.database.to_string(),
             // Paths and queries of such URLs often contain secrets.
@@ -408,6 +423,16 @@ impl Settings {
             _ => value,
         };
         RenderedSetting { key: setting.key, variable: setting.variable, value, origin }
+    }
+}
+
+/// Renders a location without its path, which may contain a secret.
+fn render_location(location: &Location, origin: Origin) -> String {
+    match location {
+        // A directory that derives from the data directory is shown, because the data directory is shown too.
+        Location::Directory(_) if origin == Origin::Default => location.to_string(),
+        Location::Directory(_) => "file://".to_owned(),
+        Location::Bucket(bucket) => format!("s3://{}", bucket.bucket),
     }
 }
 

@@ -1,10 +1,12 @@
 //! Routes of the evidence of runs.
 
 mod artifact;
+mod bundle;
 mod graph_view;
 mod lineage;
 
 pub(crate) use artifact::*;
+pub(crate) use bundle::*;
 pub(crate) use lineage::*;
 
 use crate::{

@@ -39,6 +39,7 @@ mod sign_in;
 mod system_clock_and_ids;
 pub mod telemetry;
 mod tenant;
+mod transparency_log;
 mod value_rules;
 mod worker_metrics;
 mod workload;

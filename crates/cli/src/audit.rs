@@ -12,6 +12,8 @@ const COLUMNS: [Column; 6] = [
     ("ID", "/subject/id"),
 ];
 
+const KEY_COLUMNS: [Column; 2] = [("STATUS", "/status"), ("KEY", "/verifier_key")];
+
 /// Audit log commands.
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -22,11 +24,37 @@ pub(crate) enum Command {
         #[arg(long, default_value_t = 50)]
         limit: usize,
     },
+    /// List the public keys that sign the checkpoints of the log, for `fairway verify`
+    #[command(after_help = "Example:\n  fairway audit keys --output json")]
+    Keys,
+    /// Show the proof that an entry is part of the log
+    #[command(after_help = "Example:\n  fairway audit proof 019a... --output json")]
+    Proof {
+        /// The id of the entry
+        id: String,
+    },
+    /// Show the proof that the log only grew between two sizes
+    #[command(after_help = "Example:\n  fairway audit consistency 1200 3400 --output json")]
+    Consistency {
+        /// The number of entries of the earlier log
+        from: u64,
+        /// The number of entries of the later log
+        to: u64,
+    },
 }
 
 pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
     let (output, server) = session.open()?;
     match command {
+        Command::Keys => {
+            let keys = server.get(&["audit", "keys"], &[])?;
+            output.list(keys.as_array().map_or(&[], Vec::as_slice), &KEY_COLUMNS)
+        }
+        Command::Proof { id } => output.one(&server.get(&["audit", "events", id, "inclusion-proof"], &[])?),
+        Command::Consistency { from, to } => {
+            let (from, to) = (from.to_string(), to.to_string());
+            output.one(&server.get(&["audit", "consistency-proof"], &[("from", from.as_str()), ("to", to.as_str())])?)
+        }
         Command::List { limit } => output.list(&server.list_first(&["audit", "events"], &[], *limit)?, &COLUMNS),
     }
 }

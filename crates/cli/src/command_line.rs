@@ -7,7 +7,7 @@ use crate::{
     output::{self, Format},
     policy, prompt, release, review, role, run,
     session::Session,
-    share_link, sync, usage, whoami, workload,
+    share_link, sync, usage, verify, whoami, workload,
 };
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum as _};
 use std::env;
@@ -87,6 +87,8 @@ enum Command {
     /// Show the evidence for an answer
     #[command(subcommand)]
     Evidence(evidence::Command),
+    /// Verify an evidence bundle without a server
+    Verify(verify::Arguments),
     /// List and upload the documents of knowledge bases
     #[command(subcommand, alias = "document")]
     Documents(document::Command),
@@ -179,6 +181,7 @@ pub(crate) fn run(line: CommandLine) -> Result<(), Failure> {
         Command::Usage(arguments) => usage::run(&arguments, &session),
         Command::Reviews(command) => review::run(&command, &session),
         Command::Evidence(command) => evidence::run(&command, &session),
+        Command::Verify(arguments) => verify::run(&arguments, &session),
         Command::Documents(command) => document::run(&command, &session),
         Command::ShareLinks(command) => share_link::run(&command, &session),
         Command::Environments(command) => environment::run(&command, &session),

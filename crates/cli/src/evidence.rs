@@ -30,6 +30,12 @@ pub(crate) enum Command {
         #[arg(long, value_enum, default_value_t = GraphFormat::Flat)]
         format: GraphFormat,
     },
+    /// Write the signed evidence of an ended execution, which `fairway verify` checks
+    #[command(after_help = "Example:\n  fairway evidence bundle 019a... > evidence.json")]
+    Bundle {
+        /// The id of the execution
+        id: String,
+    },
     /// List the documents that a run retrieved from knowledge bases
     #[command(after_help = "Example:\n  fairway evidence documents 019a...")]
     Documents {
@@ -60,6 +66,8 @@ pub(crate) enum GraphFormat {
 pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
     let (output, server) = session.open()?;
     match command {
+        // The file is canonical JSON, which a plain serialization of the parsed response reproduces.
+        Command::Bundle { id } => print(&server.get(&["executions", id, "evidence-bundle"], &[])?.to_string()),
         Command::Documents { id } => documents::show(&server, output, id),
         Command::Lineage { id } => output
             .one(&server.get(&["executions", id, "context-lineage"], &[("workspace_id", server.workspace_id()?)])?),

@@ -29,6 +29,7 @@ mod share_link;
 mod sync;
 mod text;
 mod usage;
+mod verify;
 mod whoami;
 mod workload;
 

@@ -1,5 +1,6 @@
 //! Evidence: the governance chain, decisions and artifacts of an execution, as of its run.
 
+pub mod bundle;
 pub mod graph;
 pub mod lineage;
 

@@ -39,5 +39,6 @@ pub mod tenant;
 pub mod text;
 pub mod time;
 pub mod tool;
+pub mod transparency_log;
 pub mod wakeup;
 pub mod workload;

@@ -40,9 +40,11 @@ pub(crate) struct MaxBytes {
     pub(crate) recorded_identities: u64,
     /// Tenants by slug.
     pub(crate) tenants_by_slug: u64,
+    /// Full tiles of transparency logs.
+    pub(crate) log_tiles: u64,
 }
 
-/// 77 MiB in total.
+/// 81 MiB in total.
 pub(crate) const MAX_BYTES: MaxBytes = MaxBytes {
     plans: 40 << 20,
     entries: 6 << 20,
@@ -57,6 +59,7 @@ pub(crate) const MAX_BYTES: MaxBytes = MaxBytes {
     pinned_identities: 2 << 20,
     recorded_identities: 1 << 20,
     tenants_by_slug: 1 << 20,
+    log_tiles: 4 << 20,
 };
 
 /// The largest run plan that the cache holds, in bytes. The cache counts key and entry overhead in addition.

@@ -24,6 +24,7 @@ use fairway_domain::{
     slug::Slug,
     store::{CommitError, Conflict, StoreError},
     tenant::TenantRefusal,
+    transparency_log::SigningError,
     workload::{WorkloadRefusal, interface::InterfaceProblem},
 };
 
@@ -160,6 +161,12 @@ pub enum Failure {
     /// The artifact store returned other bytes than the database records.
     #[error(transparent)]
     Integrity(#[from] IntegrityMismatch),
+    /// The latest checkpoint of the log does not cover the event or the tree yet.
+    #[error("the latest checkpoint does not cover this yet")]
+    NotYetInCheckpoint,
+    /// The checkpoint key cannot be read.
+    #[error(transparent)]
+    Signing(#[from] SigningError),
     /// Stored data is inconsistent.
     #[error("stored data is inconsistent: {0}")]
     Inconsistent(&'static str),
@@ -204,6 +211,9 @@ pub enum RunRefusal {
     /// The tenant has reached its limit of concurrent scripts.
     #[error("too many scripts run")]
     TooManyScripts,
+    /// The run has not ended, so its evidence is not complete.
+    #[error("the run has not ended")]
+    NotEnded,
     /// The run has ended or has passed the last point of cancellation.
     #[error("the run can no longer be cancelled")]
     NotCancellable,
@@ -227,6 +237,7 @@ impl RunRefusal {
             Self::LanguageNotAllowed => "language_not_allowed",
             Self::SandboxUnavailable => "sandbox_unavailable",
             Self::TooManyScripts => "too_many_scripts",
+            Self::NotEnded => "execution_not_ended",
             Self::NotCancellable => "execution_not_cancellable",
             Self::AcceptanceUnknown(_) => "unavailable",
         }

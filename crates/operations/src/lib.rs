@@ -10,6 +10,7 @@ mod cache;
 mod clock_and_ids;
 pub mod demo;
 pub mod environment;
+pub mod evidence_bundle;
 pub mod execution;
 mod failure;
 pub mod flow;
@@ -30,6 +31,7 @@ mod services;
 pub mod share_link;
 pub mod tenant;
 pub mod tool;
+pub mod transparency_log;
 mod wakeups;
 pub mod workload;
 

@@ -11,6 +11,7 @@ use crate::{
     audit::AuditLog,
     demo::DemoSeeder,
     environment::Environments,
+    evidence_bundle::EvidenceBundles,
     execution::{
         Cancellations, ExecutionReader, Executions, Reviews, RunRecovery, RunWorker, UnknownOutcomes, UsageReports,
         engine::RunEngine, plan::RunPlans,
@@ -26,6 +27,7 @@ use crate::{
     rollout::Rollouts,
     share_link::ShareLinks,
     tenant::Tenants,
+    transparency_log::{TransparencyLogs, TreeBuilder},
     wakeups::run_exchange,
     workload::Workloads,
 };
@@ -69,6 +71,7 @@ use fairway_domain::{
     slug::Slug,
     tenant::{TenantStore, WorkspaceStore},
     time::Clock,
+    transparency_log::{CheckpointArchive, CheckpointSigner, LogOrigin, TreeStore},
     wakeup::WakeupBus,
     workload::ports::WorkloadStore,
 };
@@ -147,6 +150,8 @@ pub struct Stores {
     pub suppressed_decisions: Arc<dyn SuppressedDecisionStore>,
     /// The projection of facts into notifications.
     pub projections: Arc<dyn ProjectionStore>,
+    /// The Merkle trees over the audit logs.
+    pub log_trees: Arc<dyn TreeStore>,
     /// Idempotency keys.
     pub idempotency: Arc<dyn IdempotencyStore>,
 }
@@ -184,6 +189,8 @@ pub struct Settings {
     pub redactor: Arc<Redactor>,
     /// Settings of knowledge bases.
     pub knowledge: KnowledgeSettings,
+    /// The identity of this installation's transparency logs.
+    pub log_origin: LogOrigin,
 }
 
 impl Settings {
@@ -205,6 +212,10 @@ pub struct Gateways {
     pub http_caller: Arc<dyn HttpCaller>,
     /// Runs scripts.
     pub code_gateway: Arc<dyn ScriptGateway>,
+    /// Keeps the checkpoints of transparency logs outside the database.
+    pub checkpoint_archive: Arc<dyn CheckpointArchive>,
+    /// Signs checkpoints.
+    pub checkpoint_signer: Arc<dyn CheckpointSigner>,
     /// Observes the ends of runs.
     pub run_observer: Arc<dyn RunObserver>,
     /// Tells the time.
@@ -228,6 +239,8 @@ pub struct Services {
     pub environments: Arc<Environments>,
     /// Cancellation of runs.
     pub cancellations: Arc<Cancellations>,
+    /// Evidence bundles of runs.
+    pub evidence_bundles: Arc<EvidenceBundles>,
     /// Executions: acceptance and start.
     pub executions: Arc<Executions>,
     /// Executions, their events and their evidence, for reading.
@@ -276,6 +289,8 @@ pub struct Services {
     pub share_links: Arc<ShareLinks>,
     /// Tenants and workspaces.
     pub tenants: Arc<Tenants>,
+    /// Transparency logs: checkpoints, proofs and tiles.
+    pub transparency_logs: Arc<TransparencyLogs>,
     /// Workloads.
     pub workloads: Arc<Workloads>,
     shared: SharedState,
@@ -305,6 +320,7 @@ impl Services {
         let releases = Arc::new(releases);
         let execution_reader = Arc::new(ExecutionReader::new(&stores, &shared, &common));
         let pinned_identities = Arc::new(PinnedIdentities::new(&stores, &shared));
+        let transparency_logs = Arc::new(TransparencyLogs::new(&stores, &shared, &common));
         let run_plans = Arc::new(RunPlans::new(&stores, &shared, &assets, &releases));
         let run_engine = Arc::new(RunEngine::new(&stores, &shared, &knowledge_bases));
         let reviews = Arc::new(Reviews::new(&stores, &shared, &common, &execution_reader));
@@ -324,6 +340,8 @@ impl Services {
             run_worker: Arc::new(RunWorker::new(&stores, &shared, &common, &run_engine, &run_plans)),
             unknown_outcomes: Arc::new(UnknownOutcomes::new(&stores, &shared, &common, &execution_reader)),
             usage_reports: Arc::new(UsageReports::new(&stores, &shared, &common)),
+            evidence_bundles: Arc::new(EvidenceBundles::new(&stores, &execution_reader, &transparency_logs)),
+            transparency_logs,
             execution_reader,
             executions,
             reviews,
@@ -357,6 +375,12 @@ impl Services {
     #[must_use]
     pub fn sequencer_wakeup(&self) -> Arc<SequencerWakeup> {
         Arc::clone(&self.shared.context.sequencer)
+    }
+
+    /// A builder of the transparency logs over a store of their trees.
+    #[must_use]
+    pub fn tree_builder(&self, log_trees: Arc<dyn TreeStore>) -> TreeBuilder {
+        TreeBuilder::new(log_trees, &self.shared)
     }
 
     /// Exchanges wakeups with the other processes, forever.

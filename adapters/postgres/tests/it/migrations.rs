@@ -188,7 +188,7 @@ async fn reports_the_constraint_that_a_migration_violates() {
 }
 
 /// For each migration, an object whose creation kills the connection.
-const KILLED_AT: [&str; 12] = [
+const KILLED_AT: [&str; 13] = [
     "fairway_now",
     "role_binding",
     "fact_order",
@@ -201,6 +201,7 @@ const KILLED_AT: [&str; 12] = [
     "memory_session",
     "identity",
     "notification_position",
+    "log_tree",
 ];
 
 #[tokio::test]

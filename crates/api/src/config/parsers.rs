@@ -13,7 +13,9 @@ use fairway_domain::{
     access::{ActorKind, ActorRef},
     execution::dispatch::DispatchPolicy,
     redaction::NationalId,
+    secret::ServerSecretRef,
     slug::Slug,
+    transparency_log::LogOrigin,
 };
 use fairway_egress::Allowance;
 use fairway_operations::generator::Provisioning;
@@ -164,6 +166,16 @@ pub(super) fn database(text: &str) -> Result<Database, String> {
 
 pub(super) fn artifacts(text: &str) -> Result<Location, String> {
     Location::parse(text).map_err(|refusal| format!("is not a location for artifacts: {refusal}"))
+}
+
+pub(super) fn log_origin(text: &str) -> Result<LogOrigin, String> {
+    LogOrigin::parse(text).map_err(|refusal| refusal.to_string())
+}
+
+/// Parses a secret reference. The error omits the text, because it may be the secret itself.
+pub(super) fn server_secret(text: &str) -> Result<ServerSecretRef, String> {
+    ServerSecretRef::parse(text)
+        .map_err(|_| "must be `env:NAME`, `file:path` or `vault:path#key`, and never the key itself".to_owned())
 }
 
 pub(super) fn auth_mode(text: &str) -> Result<AuthMode, String> {

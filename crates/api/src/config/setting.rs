@@ -33,6 +33,15 @@ pub(super) const DATABASE_URL: Setting = secret("database_url", "FAIRWAY_DATABAS
 pub(super) const MIGRATE_DATABASE_URL: Setting = secret("migrate_database_url", "FAIRWAY_MIGRATE_DATABASE_URL", "");
 /// A directory or a bucket.
 pub(super) const ARTIFACTS_URL: Setting = secret("artifacts_url", "FAIRWAY_ARTIFACTS_URL", "");
+/// A directory or a bucket that keeps published checkpoints outside the database.
+pub(super) const FACTS_URL: Setting = secret("facts_url", "FAIRWAY_FACTS_URL", "");
+/// Identity of this installation's transparency logs.
+pub(super) const LOG_ORIGIN: Setting = plain("transparency_log.origin", "FAIRWAY_LOG_ORIGIN", "fairway.invalid/logs");
+/// Secret reference of the key that signs checkpoints; by default a file below the data directory.
+pub(super) const CHECKPOINT_KEY_REF: Setting = plain("transparency_log.key_ref", "FAIRWAY_CHECKPOINT_KEY_REF", "");
+/// Secret reference of the previous key, which signs too while keys are rotated.
+pub(super) const CHECKPOINT_PREVIOUS_KEY_REF: Setting =
+    plain("transparency_log.previous_key_ref", "FAIRWAY_CHECKPOINT_PREVIOUS_KEY_REF", "");
 /// Authentication of callers.
 pub(super) const AUTH_MODE: Setting = plain("auth.mode", "FAIRWAY_AUTH_MODE", "local");
 /// The issuer of the tokens that callers present.
@@ -144,6 +153,10 @@ pub const SETTINGS: &[Setting] = &[
     DATABASE_URL,
     MIGRATE_DATABASE_URL,
     ARTIFACTS_URL,
+    FACTS_URL,
+    LOG_ORIGIN,
+    CHECKPOINT_KEY_REF,
+    CHECKPOINT_PREVIOUS_KEY_REF,
     AUTH_MODE,
     OIDC_ISSUER,
     OIDC_AUDIENCE,

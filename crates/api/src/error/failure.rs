@@ -113,6 +113,12 @@ impl From<Failure> for ApiError {
                 "the stored artifact does not match its checksum; an incident was recorded",
             ),
             Failure::Artifact(error @ ArtifactError::Conflict) => Self::internal().log_cause(&error),
+            Failure::NotYetInCheckpoint => Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "not_yet_in_checkpoint",
+                "the latest checkpoint of the log does not cover this yet; the next one is due within seconds",
+            ),
+            Failure::Signing(error) => Self::unavailable().log_cause(&error),
             // `idempotent` handles these two itself; here they are a defect.
             Failure::KeyTaken | Failure::Inconsistent(_) => Self::internal().log_cause(&failure),
         }
@@ -439,6 +445,7 @@ fn map_run_refusal(refusal: RunRefusal) -> ApiError {
         | RunRefusal::NoActiveRelease { active_environments: None }
         | RunRefusal::NothingToRun
         | RunRefusal::NotCancellable
+        | RunRefusal::NotEnded
         | RunRefusal::AsyncUnavailable => ApiError::new(StatusCode::CONFLICT, code, refusal.to_string()),
     }
 }

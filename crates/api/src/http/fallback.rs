@@ -10,7 +10,10 @@ use actix_web::{
     http::{StatusCode, header::HeaderValue},
     web,
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 use utoipa::openapi::OpenApi;
 
 /// Path patterns of the documentation pages.
@@ -38,7 +41,7 @@ impl KnownMethods {
 
     /// Adds a route.
     pub fn add(&mut self, pattern: &str, method: &'static str) {
-        let methods = self.0.entry(pattern.to_owned()).or_default();
+        let methods = self.0.entry(documented_path(pattern).into_owned()).or_default();
         methods.insert(method);
         if method == "GET" {
             methods.insert("HEAD");
@@ -47,9 +50,22 @@ impl KnownMethods {
 
     /// The value of `Allow` for a pattern.
     pub(super) fn allow(&self, pattern: &str) -> Option<HeaderValue> {
-        let methods: Vec<&str> = self.0.get(pattern)?.iter().copied().collect();
+        let methods: Vec<&str> = self.0.get(&*documented_path(pattern))?.iter().copied().collect();
         HeaderValue::from_str(&methods.join(", ")).ok()
     }
+}
+
+/// The path in the OpenAPI document of a route pattern, which may bound a segment by an expression: `{index:.+}` is
+/// documented as `{index}`.
+pub(super) fn documented_path(pattern: &str) -> Cow<'_, str> {
+    if !pattern.contains(':') {
+        return Cow::Borrowed(pattern);
+    }
+    let segments = pattern.split('/').map(|segment| match segment.split_once(':') {
+        Some((name, _)) if name.starts_with('{') => Cow::Owned(format!("{name}}}")),
+        Some(_) | None => Cow::Borrowed(segment),
+    });
+    Cow::Owned(segments.collect::<Vec<_>>().join("/"))
 }
 
 /// The default service of the application.

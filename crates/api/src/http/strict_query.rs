@@ -2,6 +2,7 @@
 //! ignored condition would not hold.
 
 use super::{
+    fallback::documented_path,
     path::routed_path,
     query::{self, TOKEN_PARAMETER},
 };
@@ -45,7 +46,7 @@ impl KnownQueries {
 
     /// The parameters of a route; `None` if there is no such route.
     fn for_route(&self, pattern: &str, method: &Method) -> Option<&BTreeSet<String>> {
-        self.0.get(pattern)?.get(method.as_str())
+        self.0.get(&*documented_path(pattern))?.get(method.as_str())
     }
 }
 

@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 use std::collections::BTreeSet;
 
 /// Waits until every committed fact is sequenced, and returns the whole log, newest first.
-async fn audit_log(app: &TestApp) -> Vec<Value> {
+pub(crate) async fn audit_log(app: &TestApp) -> Vec<Value> {
     let owner = app.database().connect_as_owner().await.unwrap();
     let waiting = async {
         loop {

@@ -132,6 +132,10 @@ impl<'a> WorkspaceFixture<'a> {
             "session_id" => "session-1".to_owned(),
             "slug" => self.workload.slug.clone(),
             "notification_id" => MISSING_ID.to_owned(),
+            "event_id" => MISSING_ID.to_owned(),
+            // Small logs have no tile of this level.
+            "level" => "7".to_owned(),
+            "index" => "000".to_owned(),
             other => panic!("no value for path parameter {{{other}}}"),
         }
     }
@@ -174,6 +178,39 @@ impl<'a> WorkspaceFixture<'a> {
         let known = here.into_iter().filter(|(name, _)| route.has_query_parameter(name));
         let pairs: Vec<String> = known.map(|(name, value)| format!("{name}={value}")).collect();
         if pairs.is_empty() { String::new() } else { format!("?{}", pairs.join("&")) }
+    }
+
+    /// Waits until a checkpoint covers what the path needs.
+    async fn wait_until_published(&self, path: &str) {
+        let published = async {
+            while self.app.get(path).in_tenant(&self.tenant).await.status != 200 {
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            }
+        };
+        tokio::time::timeout(std::time::Duration::from_secs(60), published).await.unwrap();
+    }
+
+    /// A path of the transparency log that answers once a checkpoint covers an event of the workspace.
+    async fn published_log_path(&self, operation: &str) -> String {
+        let events = format!("/v1/audit/events?workspace_id={}&limit=1", self.workspace);
+        let sequenced = async {
+            loop {
+                let newest = self.app.get(&events).in_tenant(&self.tenant).await.expect(200);
+                if let Some(event) = newest[0]["event_id"].as_str() {
+                    return format!("/v1/audit/events/{event}/inclusion-proof");
+                }
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            }
+        };
+        let proof = tokio::time::timeout(std::time::Duration::from_secs(60), sequenced).await.unwrap();
+        self.wait_until_published(&proof).await;
+        match operation {
+            "read_checkpoint" => "/v1/audit/checkpoint".to_owned(),
+            "read_checkpoint_keys" => "/v1/audit/keys".to_owned(),
+            "read_consistency_proof" => "/v1/audit/consistency-proof?from=0&to=0".to_owned(),
+            "read_log_tile" => "/v1/audit/tile/0/000.p/1".to_owned(),
+            _ => proof,
+        }
     }
 
     /// Creates an active release that superseded another release, in a workload of its own.
@@ -315,6 +352,11 @@ impl<'a> WorkspaceFixture<'a> {
                 let artifact = evidence["evidence_artifacts"][0]["artifact_id"].as_str().unwrap().to_owned();
                 format!("{}/{artifact}", self.fill_path("/v1/executions/{execution_id}/evidence-artifacts"))
             }
+            "read_evidence_bundle" => {
+                let path = self.fill_path("/v1/executions/{execution_id}/evidence-bundle");
+                self.wait_until_published(&path).await;
+                path
+            }
             "read_context_lineage" => {
                 format!("{}?workspace_id={workspace}", self.fill_path("/v1/executions/{execution_id}/context-lineage"))
             }
@@ -328,6 +370,11 @@ impl<'a> WorkspaceFixture<'a> {
             "read_document" => "/openapi.json".to_owned(),
             "read_reference" => "/docs/".to_owned(),
             "list_audit_events" => format!("/v1/audit/events?{from}"),
+            "read_checkpoint"
+            | "read_checkpoint_keys"
+            | "read_inclusion_proof"
+            | "read_consistency_proof"
+            | "read_log_tile" => self.published_log_path(operation).await,
             "healthz" | "readyz" | "metrics" => format!("/{operation}"),
             "delete_role_binding" => {
                 let principal = format!("user:{}", self.unique_name());

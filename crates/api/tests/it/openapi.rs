@@ -106,7 +106,8 @@ fn document_is_consistent() {
             assert!(responses.contains_key(status), "{place} lacks {status}");
         }
         for (status, expected) in [
-            ("409", route.method != "get"),
+            // The evidence of a run that has not ended is not complete.
+            ("409", route.method != "get" || route.operation_id() == "read_evidence_bundle"),
             ("412", route.has_parameter("If-Match")),
             ("413", route.takes_body()),
             ("415", route.takes_body()),

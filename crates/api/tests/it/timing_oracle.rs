@@ -25,7 +25,7 @@ const TENANT_ADMIN: &str = "user:boss";
 const OTHER_WORKSPACE_ADMIN: &str = "user:neighbour";
 /// Path parameters that identify no protected resource: kinds and tools are public, any word names an environment, and
 /// sessions are per caller.
-const UNPROTECTED_PARAMETERS: [&str; 4] = ["kind", "tool", "environment", "session_id"];
+const UNPROTECTED_PARAMETERS: [&str; 6] = ["kind", "tool", "environment", "session_id", "level", "index"];
 
 /// Two requests that differ in one identifier: the first names something that exists and the caller cannot see.
 struct RequestPair {

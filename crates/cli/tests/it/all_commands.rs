@@ -7,7 +7,12 @@ use crate::{
 };
 use fairway_testkit::TestApp;
 use serde_json::{Value, json};
-use std::{cell::RefCell, collections::BTreeSet, fs};
+use std::{
+    cell::RefCell,
+    collections::BTreeSet,
+    fs,
+    time::{Duration, Instant},
+};
 
 /// All leaf commands with their words joined by `-`, taken from the names of the generated manual pages.
 fn known_commands() -> BTreeSet<String> {
@@ -232,6 +237,33 @@ fn runs(ada: &CommandRecorder<'_>) {
     let lineage = ada.run_json(&["evidence", "lineage", run]);
     assert!(lineage.is_object() || lineage.is_array(), "{lineage}");
     assert!(ada.run_ok(&["audit", "list", "--limit", "200"]).contains("execution.ended"));
+    proofs(ada, run);
+}
+
+/// The proof of a run, which an auditor checks without the server.
+fn proofs(ada: &CommandRecorder<'_>, run: &str) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    // A checkpoint covers the end of the run after a few seconds.
+    while ada.terminal.run(&["evidence", "bundle", run]).code != 0 {
+        assert!(Instant::now() < deadline, "no checkpoint covers the run");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let bundle = ada.run_ok(&["evidence", "bundle", run]);
+    let keys = ada.run_json(&["audit", "keys"]);
+    let key = keys[0]["verifier_key"].as_str().unwrap();
+    let event = ada.run_json(&["audit", "list", "--limit", "200"]).as_array().unwrap().last().unwrap().clone();
+    let proof = ada.run_json(&["audit", "proof", event["event_id"].as_str().unwrap()]);
+    assert_eq!(proof["index"], event["index"]);
+    assert_eq!(ada.run_json(&["audit", "consistency", "1", "2"])["tree_size"], 2);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("evidence.json");
+    fs::write(&file, &bundle).unwrap();
+    let report = ada.run_ok(&["verify", path_text(&file), "--key", key]);
+    assert!(report.contains("This bundle shows:") && report.contains("It does not show:"), "{report}");
+    let refused = ada.run_refused(&["verify", path_text(&file)], 1);
+    assert!(refused.err.contains("give a key with --key"), "{}", refused.err);
+    fs::write(&file, bundle.replacen("eyJ", "eyK", 1)).unwrap();
+    ada.run_refused(&["verify", path_text(&file), "--key", key], 1);
 }
 
 fn directories(ada: &CommandRecorder<'_>) {

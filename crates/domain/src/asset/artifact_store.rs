@@ -2,8 +2,9 @@
 
 use super::integrity::UnverifiedBytes;
 use crate::{
-    id::{ArtifactId, AssetId, AssetVersionId, ExecutionId},
+    id::{ArtifactId, AssetId, AssetVersionId, ExecutionId, TenantId},
     time::Timestamp,
+    transparency_log::TileCoordinate,
 };
 use async_trait::async_trait;
 use serde::{Serialize, Serializer};
@@ -28,6 +29,12 @@ impl ArtifactPath {
         Self(format!("{}/{execution}/{artifact}/{name}", Self::EVIDENCE_PREFIX))
     }
 
+    /// Path of a full tile of a tenant's transparency log.
+    #[must_use]
+    pub fn of_log_tile(tenant: TenantId, tile: TileCoordinate) -> Self {
+        Self(format!("{}/{tenant}/tile/{}/{}", Self::LOG_PREFIX, tile.level, tile.index_path()))
+    }
+
     /// Path of the object that names the owning installation.
     #[must_use]
     pub fn of_installation() -> Self {
@@ -50,6 +57,9 @@ impl ArtifactPath {
 
     /// Prefix of all evidence documents.
     pub const EVIDENCE_PREFIX: &str = "evidence";
+
+    /// Prefix of all tiles of transparency logs.
+    pub const LOG_PREFIX: &str = "logs";
 
     /// The path as text.
     #[must_use]

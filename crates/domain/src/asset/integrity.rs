@@ -6,6 +6,7 @@ use crate::{
     audit::{Fact, FactKind, Stamp, Subject},
     fact_category::FactCategory,
     id::{ArtifactId, AssetId, AssetVersionId, ReleaseId, WorkspaceId},
+    transparency_log::{FullTile, TileCoordinate, TreeHash},
 };
 use serde_json::json;
 use std::fmt;
@@ -45,6 +46,18 @@ impl UnverifiedBytes {
             Content::Whole(bytes) if Checksum::blake3_of(&bytes) == *expected => Ok(bytes),
             Content::Whole(_) | Content::TooLong => Err(IntegrityDefect::Different),
         }
+    }
+
+    /// Returns the tile of a transparency log if its root equals the one that the tree has for it.
+    ///
+    /// # Errors
+    /// Returns [`IntegrityDefect::Different`] for every other content.
+    pub fn verify_tile(self, tile: TileCoordinate, root: TreeHash) -> Result<FullTile, IntegrityDefect> {
+        match self.0 {
+            Content::Whole(bytes) => FullTile::from_bytes(tile, &bytes).filter(|tile| tile.root() == root),
+            Content::TooLong => None,
+        }
+        .ok_or(IntegrityDefect::Different)
     }
 
     /// Whether these bytes equal the expected bytes.

@@ -25,6 +25,12 @@ impl Release {
     /// The digest of the current bindings, resolved references and target.
     #[must_use]
     pub fn bindings_digest(&self) -> BindingsDigest {
+        BindingsDigest(format!("blake3:{}", blake3::hash(self.digest_text().as_bytes()).to_hex()))
+    }
+
+    /// The text that [`Self::bindings_digest`] is the digest of.
+    #[must_use]
+    pub fn digest_text(&self) -> String {
         let mut lines: Vec<String> = self
             .bindings
             .iter()
@@ -41,6 +47,6 @@ impl Release {
             let _ = writeln!(text, "policy_bundle {bundle}");
         }
         text.push_str(&lines.join("\n"));
-        BindingsDigest(format!("blake3:{}", blake3::hash(text.as_bytes()).to_hex()))
+        text
     }
 }

@@ -185,6 +185,8 @@ operations! {
     ReadUsage = "read_usage" => on_resource(P::ExecutionView, P::ExecutionView);
     ReadEvidenceGraph = "read_evidence_graph" => on_resource(P::ExecutionView, P::ExecutionView);
     ReadEvidenceArtifact = "read_evidence_artifact" => on_resource(P::ExecutionView, P::ExecutionView);
+    // The bundle holds the contents of the bound versions, so it requires `asset.view` too (see `evidence_bundle`).
+    ReadEvidenceBundle = "read_evidence_bundle" => on_resource(P::ExecutionView, P::AssetView);
     ReadContextLineage = "read_context_lineage" => on_resource(P::ExecutionView, P::ExecutionView);
     ListAuditEvents = "list_audit_events" => on_resource(P::AuditView, P::AuditView);
     // A person's own inbox and preferences need the permission in any scope of the tenant.
@@ -209,6 +211,14 @@ operations! {
     ReadDefaultProfiles = "read_default_profiles" => Tenant(P::NotificationDestinationManage);
     ChangeDefaultProfiles = "change_default_profiles" => Tenant(P::NotificationDestinationManage);
     ListSuppressedDecisions = "list_suppressed_decisions" => BelowWorkspace(P::NotificationAuditView);
+    // Checkpoints, tiles and consistency proofs hold hashes of the whole tenant's log and reveal no event, so an auditor
+    // of any scope in the tenant may read them.
+    ReadCheckpoint = "read_checkpoint" => on_resource(P::AuditView, P::AuditView);
+    ReadCheckpointKeys = "read_checkpoint_keys" => on_resource(P::AuditView, P::AuditView);
+    ReadConsistencyProof = "read_consistency_proof" => on_resource(P::AuditView, P::AuditView);
+    ReadLogTile = "read_log_tile" => on_resource(P::AuditView, P::AuditView);
+    // The proof of an event requires the permission in the scope of the event.
+    ReadInclusionProof = "read_inclusion_proof" => on_resource(P::AuditView, P::AuditView);
     // A tool call also requires the permissions of the operation behind the tool.
     CallTool = "call_tool" => on_resource(P::WorkloadView, P::ExecutionRun);
     ReadPlugins = "read_runtime_plugins" => on_resource(P::WorkloadView, P::WorkloadView);

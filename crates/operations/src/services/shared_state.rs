@@ -12,6 +12,7 @@ use crate::{
     idempotency::KeyedRequests,
     rate_limit::{RateLimitCache, RateLimits},
     release::{ActiveReleaseCache, ContentSummary},
+    transparency_log::{TileCache, new_tile_cache},
     wakeups::WakeupSender,
 };
 use fairway_domain::{
@@ -19,6 +20,7 @@ use fairway_domain::{
     asset::artifact_store::ArtifactStore,
     execution::{http_call::HttpCaller, observer::RunObserver, provider::Provider, script::ScriptGateway},
     id::{AssetVersionId, NamespaceId, TenantId, WorkspaceId},
+    transparency_log::{CheckpointArchive, CheckpointSigner},
 };
 use moka::sync::Cache;
 use std::sync::Arc;
@@ -31,6 +33,10 @@ pub(crate) struct SharedState {
     pub(crate) http_caller: Arc<dyn HttpCaller>,
     pub(crate) code_gateway: Arc<dyn ScriptGateway>,
     pub(crate) run_observer: Arc<dyn RunObserver>,
+    pub(crate) checkpoint_archive: Arc<dyn CheckpointArchive>,
+    pub(crate) checkpoint_signer: Arc<dyn CheckpointSigner>,
+    /// Tiles of transparency logs. A full tile never changes.
+    pub(crate) log_tiles: TileCache,
     pub(crate) context: ClockAndIds,
     pub(crate) settings: Arc<Settings>,
     pub(crate) plans: Arc<PlanCache>,
@@ -63,6 +69,9 @@ impl SharedState {
             http_caller: gateways.http_caller,
             code_gateway: gateways.code_gateway,
             run_observer: gateways.run_observer,
+            checkpoint_archive: gateways.checkpoint_archive,
+            checkpoint_signer: gateways.checkpoint_signer,
+            log_tiles: new_tile_cache(),
             context: ClockAndIds::new(gateways.clock, gateways.ids),
             settings: Arc::new(settings),
             plans: Arc::new(PlanCache::new()),

@@ -1,0 +1,35 @@
+use crate::{CheckpointObjects, Location};
+use fairway_domain::{id::TenantId, transparency_log::CheckpointArchive};
+use uuid::Uuid;
+
+fn tenant(number: u128) -> TenantId {
+    Uuid::from_u128(number).into()
+}
+
+#[tokio::test]
+async fn keeps_the_first_checkpoint_of_a_size_and_finds_the_newest() {
+    let directory = tempfile::tempdir().unwrap();
+    let archive = CheckpointObjects::open(&Location::Directory(directory.path().join("deep/facts"))).unwrap();
+    assert_eq!(archive.newest_from(tenant(1), 0).await.unwrap(), None);
+    for (size, note) in [(0, "zero"), (9, "nine"), (10, "ten"), (1_000, "thousand")] {
+        assert_eq!(archive.keep(tenant(1), size, note).await.unwrap(), note.as_bytes());
+    }
+    assert_eq!(archive.keep(tenant(1), 10, "other").await.unwrap(), b"ten");
+    assert_eq!(archive.keep(tenant(2), 5_000, "of another tenant").await.unwrap(), b"of another tenant");
+    for (from, newest) in [(0, Some("thousand")), (10, Some("thousand")), (1_000, Some("thousand")), (1_001, None)] {
+        let found = archive.newest_from(tenant(1), from).await.unwrap();
+        assert_eq!(found.as_deref(), newest.map(str::as_bytes), "from {from}");
+    }
+}
+
+#[tokio::test]
+async fn ignores_foreign_objects_and_refuses_long_ones() {
+    let directory = tempfile::tempdir().unwrap();
+    let archive = CheckpointObjects::open(&Location::Directory(directory.path().to_owned())).unwrap();
+    archive.keep(tenant(1), 7, "seven").await.unwrap();
+    let folder = directory.path().join("checkpoints").join(tenant(1).to_string());
+    std::fs::write(folder.join("zz-notes.txt"), "x").unwrap();
+    assert_eq!(archive.newest_from(tenant(1), 0).await.unwrap().as_deref(), Some(b"seven".as_slice()));
+    std::fs::write(folder.join("00000000000000000008"), vec![b'x'; 70_000]).unwrap();
+    assert!(archive.newest_from(tenant(1), 0).await.is_err());
+}

@@ -1,0 +1,174 @@
+//! The Merkle trees over the audit logs.
+
+use crate::{
+    database::Database,
+    guarded::{Input, Query},
+    row::{RowExt, decode},
+    schema::{fact, fact_order},
+    store_error,
+};
+use async_trait::async_trait;
+use diesel::{BoolExpressionMethods as _, ExpressionMethods as _, JoinOnDsl as _, QueryDsl as _};
+use fairway_domain::{
+    id::{FactId, TenantId},
+    store::StoreError,
+    tenant::TenantScope,
+    transparency_log::{LoggedFact, PendingLog, TreeAdvance, TreeEdge, TreeHash, TreeState, TreeStore},
+};
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+const LOG_COLUMNS: &str = "fact_log.tenant_id, fact_log.size AS log_size, coalesce(log_tree.size, 0) AS tree_size, \
+    coalesce(log_tree.edge, '{}') AS edge, log_tree.checkpoint";
+
+fn log(row: &Row) -> Result<PendingLog, StoreError> {
+    let size = |name| decode(name, u64::try_from(row.column::<i64>(name)?).ok());
+    let levels: Vec<Vec<u8>> = row.column("edge")?;
+    Ok(PendingLog {
+        tenant: row.id("tenant_id")?,
+        tree: TreeState {
+            edge: decode("edge", TreeEdge::restore(size("tree_size")?, &levels))?,
+            checkpoint: row.column("checkpoint")?,
+        },
+        log_size: size("log_size")?,
+    })
+}
+
+/// Index, bytes, workspace and workload of a sequenced fact.
+type LoggedRow = (i64, Vec<u8>, Option<Uuid>, Option<Uuid>);
+
+fn logged_fact((index, body, workspace, workload): LoggedRow) -> Result<LoggedFact, StoreError> {
+    Ok(LoggedFact {
+        index: decode("index", u64::try_from(index).ok())?,
+        body,
+        workspace: workspace.map(Into::into),
+        workload: workload.map(Into::into),
+    })
+}
+
+fn to_bigint(number: u64) -> Result<i64, StoreError> {
+    decode("index", i64::try_from(number).ok())
+}
+
+#[async_trait]
+impl TreeStore for Database {
+    async fn pending_logs(
+        &self,
+        signed_by: &str,
+        after: Option<TenantId>,
+        limit: u32,
+    ) -> Result<Vec<PendingLog>, StoreError> {
+        static PENDING: Query = Query::of_parts(&[
+            "SELECT ",
+            LOG_COLUMNS,
+            " FROM input JOIN fact_log ON fact_log.tenant_id > input.after
+            LEFT JOIN log_tree ON log_tree.tenant_id = fact_log.tenant_id
+            WHERE fact_log.size > coalesce(log_tree.size, 0) OR log_tree.signed_by IS DISTINCT FROM input.signed_by
+            ORDER BY fact_log.tenant_id LIMIT (SELECT max_logs FROM input)",
+        ]);
+        let input = Input::one()
+            .with("signed_by", signed_by)
+            .with("after", after.map_or_else(Uuid::nil, TenantId::uuid))
+            .with("max_logs", i64::from(limit));
+        self.fetch(&PENDING, input).await?.iter().map(log).collect()
+    }
+
+    async fn find_log(&self, scope: TenantScope) -> Result<Option<PendingLog>, StoreError> {
+        static FIND: Query = Query::of_parts(&[
+            "SELECT ",
+            LOG_COLUMNS,
+            " FROM input JOIN fact_log USING (tenant_id) LEFT JOIN log_tree ON log_tree.tenant_id = fact_log.tenant_id",
+        ]);
+        self.fetch_one(&FIND, Input::new(scope)).await?.as_ref().map(log).transpose()
+    }
+
+    async fn leaves(&self, scope: TenantScope, from: u64, limit: u32) -> Result<Vec<TreeHash>, StoreError> {
+        // OFFSET 0 makes the planner read each fact by its key instead of joining all facts of the tenant.
+        static LEAVES: Query = Query::new(
+            "SELECT fact_order.index, about.leaf_hash
+            FROM input JOIN fact_order ON fact_order.tenant_id = input.tenant_id
+                AND fact_order.index >= input.first AND fact_order.index < input.first + input.max_leaves
+            LEFT JOIN LATERAL (
+                SELECT fact.leaf_hash FROM fact
+                WHERE fact.tenant_id = fact_order.tenant_id AND fact.fact_id = fact_order.fact_id OFFSET 0
+            ) AS about ON true
+            ORDER BY fact_order.index",
+        );
+        let input = Input::new(scope).with("first", to_bigint(from)?).with("max_leaves", i64::from(limit));
+        let rows = self.fetch(&LEAVES, input).await?;
+        let leaves = (from..).zip(&rows).map(|(index, row)| {
+            // A tree over a gap would place every later leaf at a wrong index.
+            if row.column::<i64>("index")? != to_bigint(index)? {
+                return Err(store_error::broken("the audit log has a gap".into()));
+            }
+            let hash: Option<&[u8]> = row.column("leaf_hash")?;
+            decode("leaf_hash", hash.and_then(TreeHash::from_slice))
+        });
+        leaves.collect()
+    }
+
+    async fn advance_tree(&self, scope: TenantScope, advance: TreeAdvance) -> Result<bool, StoreError> {
+        static ADVANCE: Query = Query::new(
+            "INSERT INTO log_tree (tenant_id, size, edge, checkpoint, signed_by)
+            SELECT tenant_id, size, edge, checkpoint, signed_by FROM input
+            WHERE from_size = 0 OR EXISTS (SELECT FROM log_tree WHERE log_tree.tenant_id = input.tenant_id)
+            ON CONFLICT (tenant_id) DO UPDATE
+            SET size = excluded.size, edge = excluded.edge,
+                checkpoint = coalesce(excluded.checkpoint, log_tree.checkpoint),
+                signed_by = CASE WHEN excluded.checkpoint IS NULL THEN log_tree.signed_by ELSE excluded.signed_by END
+            WHERE log_tree.size = (SELECT from_size FROM input)
+            RETURNING 1",
+        );
+        let TreeAdvance { from_size, edge, checkpoint, signed_by } = advance;
+        let input = Input::new(scope)
+            .with("from_size", to_bigint(from_size)?)
+            .with("size", to_bigint(edge.size())?)
+            .with_list("edge", Some(edge.to_bytes()))
+            .with("checkpoint", checkpoint)
+            .with("signed_by", signed_by);
+        let rows = self.write_idempotent(ADVANCE.text(&input)?, &input.params()).await?;
+        Ok(!rows.is_empty())
+    }
+
+    async fn find_logged_fact(&self, scope: TenantScope, id: FactId) -> Result<Option<LoggedFact>, StoreError> {
+        let (tenant, id) = (scope.tenant().uuid(), id.uuid());
+        let find = || {
+            fact_order::table
+                .inner_join(
+                    fact::table
+                        .on(fact::tenant_id.eq(fact_order::tenant_id).and(fact::fact_id.eq(fact_order::fact_id))),
+                )
+                .filter(fact_order::tenant_id.eq(tenant))
+                .filter(fact_order::fact_id.eq(id))
+                .select((fact_order::index, fact::body, fact_order::workspace_id, fact_order::workload_id))
+        };
+        let found: Option<LoggedRow> = self.first("logged fact", find).await?;
+        found.map(logged_fact).transpose()
+    }
+
+    async fn facts_about(
+        &self,
+        scope: TenantScope,
+        subjects: &[Uuid],
+        kinds: &'static [&'static str],
+        limit: u32,
+    ) -> Result<Vec<LoggedFact>, StoreError> {
+        let (tenant, subjects) = (scope.tenant().uuid(), subjects.to_vec());
+        let list = move || {
+            fact_order::table
+                .inner_join(
+                    fact::table
+                        .on(fact::tenant_id.eq(fact_order::tenant_id).and(fact::fact_id.eq(fact_order::fact_id))),
+                )
+                .filter(fact_order::tenant_id.eq(tenant))
+                .filter(fact_order::subject_id.eq_any(subjects.clone()))
+                .filter(fact::kind.eq_any(kinds.to_vec()))
+                .order(fact_order::index.desc())
+                .limit(i64::from(limit))
+                .select((fact_order::index, fact::body, fact_order::workspace_id, fact_order::workload_id))
+        };
+        let mut found: Vec<LoggedRow> = self.load("facts about subjects", list).await?;
+        found.reverse();
+        found.into_iter().map(logged_fact).collect()
+    }
+}

@@ -1,0 +1,184 @@
+//! Signs checkpoints with keys that are secrets.
+
+use async_trait::async_trait;
+use fairway_domain::{
+    secret::{Secret, SecretError, SecretReader, ServerSecretRef},
+    transparency_log::{CheckpointSigner, NoteSigningKey, SigningError},
+};
+use std::{
+    io::{self, ErrorKind, Write as _},
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// Where the current key is.
+#[derive(Clone, Debug)]
+pub enum CheckpointKey {
+    /// A secret, by reference.
+    Reference(ServerSecretRef),
+    /// A file of this installation, which is created with a new key when it is missing. All processes of one
+    /// installation on one machine share it.
+    GeneratedFile(PathBuf),
+}
+
+/// Reads the keys at each use, so a changed secret takes effect without a restart.
+pub struct SecretSigner {
+    secrets: Arc<dyn SecretReader>,
+    current: CheckpointKey,
+    previous: Option<ServerSecretRef>,
+    generate: fn() -> Secret,
+}
+
+impl SecretSigner {
+    /// Signs with the current key and, while keys are rotated, with the previous one too. `generate` makes the base64
+    /// form of a new key.
+    #[must_use]
+    pub fn new(
+        secrets: Arc<dyn SecretReader>,
+        current: CheckpointKey,
+        previous: Option<ServerSecretRef>,
+        generate: fn() -> Secret,
+    ) -> Self {
+        Self { secrets, current, previous, generate }
+    }
+
+    async fn keys(&self) -> Result<Vec<NoteSigningKey>, SigningError> {
+        let current = match &self.current {
+            CheckpointKey::Reference(reference) => self.read(reference).await?,
+            CheckpointKey::GeneratedFile(path) => {
+                let reference = ServerSecretRef::File(path.display().to_string());
+                match self.secrets.read_server_secret(&reference).await {
+                    Err(SecretError::Missing) => {
+                        self.create(path.clone()).await?;
+                        self.read(&reference).await?
+                    }
+                    found => parse(&found.map_err(unavailable)?)?,
+                }
+            }
+        };
+        let mut keys = vec![current];
+        if let Some(reference) = &self.previous {
+            keys.push(self.read(reference).await?);
+        }
+        Ok(keys)
+    }
+
+    async fn read(&self, reference: &ServerSecretRef) -> Result<NoteSigningKey, SigningError> {
+        parse(&self.secrets.read_server_secret(reference).await.map_err(unavailable)?)
+    }
+
+    async fn create(&self, path: PathBuf) -> Result<(), SigningError> {
+        let key = (self.generate)();
+        let created = tokio::task::spawn_blocking(move || create_key_file(&path, &key)).await;
+        created.map_err(unavailable)?.map_err(unavailable)
+    }
+}
+
+fn parse(secret: &Secret) -> Result<NoteSigningKey, SigningError> {
+    NoteSigningKey::parse(secret.expose()).ok_or(SigningError::Malformed)
+}
+
+fn unavailable(source: impl std::error::Error + Send + Sync + 'static) -> SigningError {
+    SigningError::Unavailable(Box::new(source))
+}
+
+/// Creates a file with a key, unless another process did. The file appears with its whole content, because it is
+/// written under another name first.
+fn create_key_file(path: &Path, key: &Secret) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    let unfinished = path.with_extension(format!("{}.new", std::process::id()));
+    // Left behind by a process with the same identifier that died here.
+    remove_if_present(&unfinished)?;
+    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished)?;
+    file.write_all(key.expose().as_bytes())?;
+    file.write_all(b"\n")?;
+    file.sync_all()?;
+    let linked = match std::fs::hard_link(&unfinished, path) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        linked => linked,
+    };
+    remove_if_present(&unfinished)?;
+    linked?;
+    std::fs::File::open(folder)?.sync_all()
+}
+
+fn remove_if_present(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+#[async_trait]
+impl CheckpointSigner for SecretSigner {
+    async fn public_keys(&self) -> Result<Vec<[u8; 32]>, SigningError> {
+        Ok(self.keys().await?.iter().map(NoteSigningKey::public_key).collect())
+    }
+
+    async fn sign(&self, message: &[u8]) -> Result<Vec<([u8; 32], [u8; 64])>, SigningError> {
+        let keys = self.keys().await?;
+        Ok(keys.iter().map(|key| (key.public_key(), key.sign(message))).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SecretSources;
+    use std::{fs, os::unix::fs::PermissionsExt as _};
+
+    const FIRST: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
+    const SECOND: &str = "AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI=";
+
+    fn signer(current: CheckpointKey, previous: Option<ServerSecretRef>) -> SecretSigner {
+        let secrets = Arc::new(SecretSources::new(None, None));
+        SecretSigner::new(secrets, current, previous, || Secret::new(FIRST.to_owned()))
+    }
+
+    fn public_key(key: &str) -> [u8; 32] {
+        NoteSigningKey::parse(key).unwrap().public_key()
+    }
+
+    #[tokio::test]
+    async fn creates_a_missing_key_file_once_for_the_owner_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("deep/checkpoint.key");
+        let signer = signer(CheckpointKey::GeneratedFile(path.clone()), None);
+        assert_eq!(signer.public_keys().await.unwrap(), [public_key(FIRST)]);
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "no unfinished file is left");
+        // An existing key is never replaced.
+        fs::write(&path, SECOND).unwrap();
+        create_key_file(&path, &Secret::new(FIRST.to_owned())).unwrap();
+        assert_eq!(signer.public_keys().await.unwrap(), [public_key(SECOND)]);
+    }
+
+    #[tokio::test]
+    async fn signs_with_both_keys_while_they_are_rotated() {
+        let directory = tempfile::tempdir().unwrap();
+        let reference = |name: &str, key: &str| {
+            let path = directory.path().join(name);
+            fs::write(&path, key).unwrap();
+            ServerSecretRef::File(path.display().to_string())
+        };
+        let (new, old) = (reference("new", SECOND), reference("old", FIRST));
+        let signer = signer(CheckpointKey::Reference(new), Some(old));
+        let signatures = signer.sign(b"text").await.unwrap();
+        let expected = [SECOND, FIRST].map(|key| (public_key(key), NoteSigningKey::parse(key).unwrap().sign(b"text")));
+        assert_eq!(signatures, expected);
+    }
+
+    #[tokio::test]
+    async fn refuses_missing_and_malformed_keys() {
+        let directory = tempfile::tempdir().unwrap();
+        let missing = ServerSecretRef::File(directory.path().join("missing").display().to_string());
+        let refused = signer(CheckpointKey::Reference(missing), None).public_keys().await;
+        assert!(matches!(refused, Err(SigningError::Unavailable(_))));
+        let path = directory.path().join("short");
+        fs::write(&path, "AAAA").unwrap();
+        let refused = signer(CheckpointKey::GeneratedFile(path), None).public_keys().await;
+        assert!(matches!(refused, Err(SigningError::Malformed)));
+    }
+}

@@ -1,0 +1,117 @@
+//! Evidence bundles: fetched over HTTP, verified by the function behind `fairway verify`.
+
+use crate::fixture::WorkspaceFixture;
+use fairway_domain::{
+    evidence::bundle::{BundleReport, CheckVerdict, Envelope, ExecutionStatement, verify_bundle},
+    transparency_log::VerifierKey,
+};
+use fairway_testkit::{TestApp, app::Response};
+use serde_json::json;
+use std::time::Duration;
+
+/// The bundle of a run, once a checkpoint covers its end.
+async fn bundle(app: &TestApp, execution: &str) -> Response {
+    let fetched = async {
+        loop {
+            let response = app.get(format!("/v1/executions/{execution}/evidence-bundle")).await;
+            if response.status != 503 {
+                return response;
+            }
+            response.expect_refusal(503, "not_yet_in_checkpoint");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let response = tokio::time::timeout(Duration::from_secs(60), fetched).await.unwrap();
+    assert_eq!(response.status, 200, "{response}");
+    response
+}
+
+async fn keys(app: &TestApp) -> Vec<VerifierKey> {
+    let listed = app.get("/v1/audit/keys").await.expect(200);
+    listed
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|key| VerifierKey::parse(key["verifier_key"].as_str().unwrap()).unwrap())
+        .collect()
+}
+
+fn failed(report: &BundleReport) -> Vec<&'static str> {
+    report.checks.iter().filter(|check| check.verdict == CheckVerdict::Failed).map(|check| check.name).collect()
+}
+
+fn statement(response: &Response) -> ExecutionStatement {
+    serde_json::from_slice(&Envelope::parse(&response.body).unwrap().payload).unwrap()
+}
+
+#[tokio::test]
+async fn bundle_of_a_run_verifies_offline_and_holds_no_payload() {
+    let app = TestApp::start().await;
+    let workload = app.active_workload("main").await;
+    let body = json!({ "environment": "dev", "inputs": { "ticket": "canary-in-the-ticket" } });
+    let run = app.post(workload.execute_path(), body).await.expect(200);
+    let execution = run["execution_id"].as_str().unwrap();
+    let response = bundle(&app, execution).await;
+    assert_eq!(response.header("content-type"), Some("application/vnd.dsse.envelope.v1+json"));
+    let report = verify_bundle(&response.body, &keys(&app).await);
+    assert_eq!(failed(&report), Vec::<&str>::new(), "{report:#?}");
+    assert!(report.has_passed());
+    let statement = statement(&response);
+    assert_eq!(statement.subject.len(), 2);
+    assert_eq!(statement.subject[0].name, format!("executions/{execution}/output"));
+    let predicate = &statement.predicate;
+    assert_eq!(predicate.evidence["execution"]["execution_id"], execution);
+    assert_eq!(predicate.release.bindings.len(), workload.versions.len());
+    assert!(predicate.release.bindings.iter().all(|version| version.content.is_some()));
+    assert!(predicate.facts.iter().any(|fact| fact.body.contains("\"execution.ended\"")));
+    assert!(!String::from_utf8(statement.to_payload()).unwrap().contains("canary"));
+    // The evidence that the other route shows, without texts of people.
+    let mut shown = app.get(format!("/v1/executions/{execution}/evidence-graph")).await.expect(200);
+    for approval in shown["approvals"].as_array_mut().unwrap() {
+        approval["note"] = json!(null);
+        approval["note_withheld"] = json!(true);
+    }
+    assert_eq!(serde_json::Value::Object(predicate.evidence.clone()), shown);
+}
+
+#[tokio::test]
+async fn changed_database_is_named_by_the_verifier() {
+    let app = TestApp::start().await;
+    let workload = app.active_workload("main").await;
+    let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
+    let run = app.post(workload.execute_path(), body).await.expect(200);
+    let execution = run["execution_id"].as_str().unwrap();
+    let first = bundle(&app, execution).await;
+    let keys = keys(&app).await;
+    let owner = app.database().connect_as_owner().await.unwrap();
+    // A prompt that was replaced after the run. A server that is not restarted signs what the database says now.
+    let prompt = workload.versions.iter().find(|version| version.kind == "prompt_template").unwrap();
+    let edit = format!(
+        "ALTER TABLE asset_version DISABLE TRIGGER append_only;
+         UPDATE asset_version SET content = replace(content, '}}', ' }}') WHERE asset_version_id = '{}';
+         ALTER TABLE asset_version ENABLE TRIGGER append_only",
+        prompt.asset_version_id
+    );
+    owner.batch_execute(&edit).await.unwrap();
+    let changed = bundle(&app, execution).await;
+    assert_ne!(changed.body, first.body);
+    assert_eq!(failed(&verify_bundle(&changed.body, &keys)), ["content of the version"]);
+    // An approver that was replaced, in the snapshot that the evidence shows.
+    let edit = "ALTER TABLE evidence_snapshot DISABLE TRIGGER append_only;
+         UPDATE evidence_snapshot SET body = replace(body, 'user:', 'user:x');
+         ALTER TABLE evidence_snapshot ENABLE TRIGGER append_only";
+    owner.batch_execute(edit).await.unwrap();
+    let changed = bundle(&app, execution).await;
+    assert!(failed(&verify_bundle(&changed.body, &keys)).contains(&"approval in the log"));
+    // The first bundle still holds.
+    assert!(verify_bundle(&first.body, &keys).has_passed());
+}
+
+#[tokio::test]
+async fn running_and_awaiting_runs_have_no_bundle() {
+    let app = TestApp::start().await;
+    let stage = WorkspaceFixture::create(&app).await;
+    for execution in [stage.create_leased_run().await, stage.create_awaiting_review_run().await] {
+        app.get(format!("/v1/executions/{execution}/evidence-bundle")).await.expect_refusal(409, "execution_not_ended");
+    }
+}

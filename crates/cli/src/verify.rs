@@ -1,0 +1,106 @@
+//! `fairway verify`: checks an evidence bundle offline, with keys that did not come with it.
+
+use crate::{
+    failure::Failure,
+    output::{eprint, print},
+    session::Session,
+    text::sanitize,
+};
+use clap::Args;
+use fairway_domain::{
+    evidence::bundle::{BundleReport, CheckVerdict, MAX_BUNDLE_BYTES, verify_bundle},
+    transparency_log::VerifierKey,
+};
+use serde_json::json;
+use std::{
+    fs::File,
+    io::{self, Read as _},
+    path::{Path, PathBuf},
+};
+
+/// What to verify, and with which keys.
+#[derive(Args)]
+#[command(
+    after_help = "The command opens no connection. Take the key from another source than the bundle and the server \
+    that made it: `fairway audit keys`, run by the auditor at another time, or the operator's publication.\n\nExit \
+    codes: 0 every check passed, 1 a check failed or no key was given.\n\nExamples:\n  fairway verify evidence.json \
+    --key 'logs.example.org/019a...+c74f20a3+ARpc...'\n  fairway verify evidence.json --key-file keys.txt --output json"
+)]
+pub(crate) struct Arguments {
+    /// The bundle, from `fairway evidence bundle`
+    file: PathBuf,
+    /// A public key of the log, in the form `<name>+<key id>+<base64>`; repeatable
+    #[arg(long, value_name = "KEY")]
+    key: Vec<String>,
+    /// A file with a public key a line
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
+}
+
+/// Verifies a bundle and shows each check.
+pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failure> {
+    let mut texts = arguments.key.clone();
+    if let Some(path) = &arguments.key_file {
+        let bytes = read(path, 1 << 20)?;
+        let lines = String::from_utf8_lossy(&bytes);
+        texts.extend(lines.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned));
+    }
+    let keys = texts.iter().map(|text| VerifierKey::parse(text).map_err(|refusal| Failure::Usage(refusal.to_string())));
+    let keys: Vec<VerifierKey> = keys.collect::<Result<_, _>>()?;
+    let report = verify_bundle(&read(&arguments.file, MAX_BUNDLE_BYTES + 1)?, &keys);
+    let output = session.offline();
+    if output.is_for_people() {
+        print_report(&report)?;
+    } else {
+        output.value(&json!({
+            "verified": report.has_passed(),
+            "checks": report.checks,
+            "proven": report.proven(),
+            "not_proven": report.not_proven(),
+        }))?;
+    }
+    if report.has_passed() {
+        return Ok(());
+    }
+    let failed = report.checks.iter().filter(|check| check.verdict == CheckVerdict::Failed).count();
+    let hint = if keys.is_empty() { "; give a key with --key" } else { "" };
+    Err(Failure::Failed(format!("{failed} of {} checks failed{hint}", report.checks.len())))
+}
+
+/// Reads at most that many bytes.
+fn read(path: &Path, limit: usize) -> Result<Vec<u8>, Failure> {
+    let failure = |cause: io::Error| Failure::Io { path: path.to_owned(), cause };
+    let mut bytes = Vec::new();
+    let limit = u64::try_from(limit).unwrap_or(u64::MAX);
+    File::open(path).map_err(failure)?.take(limit).read_to_end(&mut bytes).map_err(failure)?;
+    Ok(bytes)
+}
+
+fn print_report(report: &BundleReport) -> Result<(), Failure> {
+    for check in &report.checks {
+        let verdict = match check.verdict {
+            CheckVerdict::Passed => "pass",
+            CheckVerdict::Failed => "FAIL",
+            CheckVerdict::NotIncluded => "skip",
+        };
+        let part = if check.part.is_empty() { String::new() } else { format!(" ({})", sanitize(&check.part)) };
+        print(&format!("{verdict}  {}{part}", check.name))?;
+        if check.verdict == CheckVerdict::Passed {
+            print(&format!("      {}", sanitize(&check.actual)))?;
+        } else {
+            print(&format!(
+                "      expected {}\n      actual   {}",
+                sanitize(&check.expected),
+                sanitize(&check.actual)
+            ))?;
+        }
+    }
+    if report.has_passed() {
+        print("\nThis bundle shows:")?;
+        report.proven().iter().try_for_each(|statement| print(&format!("- {statement}")))?;
+    } else {
+        eprint("this bundle shows nothing, because a check failed");
+    }
+    print("\nIt does not show:")?;
+    report.not_proven().iter().try_for_each(|statement| print(&format!("- {statement}")))
+}

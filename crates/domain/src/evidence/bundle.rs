@@ -1,0 +1,147 @@
+//! Evidence bundles: one file that shows a run's governance chain offline.
+//!
+//! The file is a DSSE envelope around an in-toto statement. The statement holds the evidence of the run, the canonical
+//! bytes of the versions that it ran with, the facts about the run and its release with their proofs, and a checkpoint of
+//! the audit log. Its digests lead from the run's output to the approved bytes and to the checkpoint.
+
+mod envelope;
+mod report;
+mod verification;
+
+pub use envelope::{Envelope, EnvelopeSignature};
+pub use report::{BundleCheck, BundleReport, CheckVerdict};
+pub use verification::{last_outcome, verify_bundle};
+
+use crate::id::{AssetVersionId, TenantId};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+/// The payload type of in-toto statements in DSSE envelopes.
+pub const PAYLOAD_TYPE: &str = "application/vnd.in-toto+json";
+/// The type of in-toto statements.
+pub const STATEMENT_TYPE: &str = "https://in-toto.io/Statement/v1";
+/// The type of the predicate of runs.
+pub const EXECUTION_PREDICATE: &str = "https://fairway.invalid/evidence/execution/v1";
+/// The maximum length of a bundle, in bytes.
+pub const MAX_BUNDLE_BYTES: usize = 64 << 20;
+/// The maximum length of all contents in a bundle, in bytes. Further versions are named by their checksums alone.
+pub const MAX_CONTENT_BYTES: usize = 16 << 20;
+/// The name of the digest algorithm of subjects: BLAKE3 over a salt and the bytes. The salt is erasable, so the digest
+/// reveals nothing about erased bytes.
+pub const DIGEST_NAME: &str = "saltedBlake3";
+
+/// An in-toto statement about a run.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct ExecutionStatement {
+    /// [`STATEMENT_TYPE`].
+    #[serde(rename = "_type")]
+    pub statement_type: String,
+    /// The run's output, if it has one, and its input.
+    pub subject: Vec<StatementSubject>,
+    /// [`EXECUTION_PREDICATE`].
+    pub predicate_type: String,
+    /// What is stated about them.
+    pub predicate: ExecutionPredicate,
+}
+
+/// A subject of a statement.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StatementSubject {
+    /// `executions/<id>/output` or `executions/<id>/input`.
+    pub name: String,
+    /// The digest in hex, by [`DIGEST_NAME`].
+    pub digest: BTreeMap<String, String>,
+}
+
+/// What a bundle states about a run.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExecutionPredicate {
+    /// The tenant.
+    pub tenant_id: TenantId,
+    /// The evidence of the run, as the API shows it in sections, without texts of people.
+    pub evidence: Map<String, Value>,
+    /// The release that the run executed.
+    pub release: BundledRelease,
+    /// Facts about the run and its release, by index.
+    pub facts: Vec<ProvenFact>,
+    /// The checkpoint that the facts are proven against: a signed note.
+    pub checkpoint: String,
+}
+
+/// A release in a bundle.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BundledRelease {
+    /// The text whose BLAKE3 digest reviewers approve: workload, environment, lane, bindings and references.
+    pub digest_text: String,
+    /// The bound versions.
+    pub bindings: Vec<BundledVersion>,
+    /// The versions that bound contents reference.
+    pub references: Vec<BundledVersion>,
+}
+
+/// A version in a bundle.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BundledVersion {
+    /// The role of a binding, or the kind of a referenced asset.
+    pub role: String,
+    /// The version.
+    pub asset_version_id: AssetVersionId,
+    /// `blake3:<hex>` of the canonical bytes.
+    pub checksum: String,
+    /// The canonical bytes; null if the bundle would be too long.
+    pub content: Option<String>,
+}
+
+/// A fact with the proof that it is part of the log.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProvenFact {
+    /// The index in the log.
+    pub index: u64,
+    /// The stored bytes: canonical JSON.
+    pub body: String,
+    /// The hashes from the leaf to the root of the checkpoint, in hex.
+    pub proof: Vec<String>,
+}
+
+impl ExecutionStatement {
+    /// States a predicate about the input and the output of a run.
+    #[must_use]
+    pub fn new(predicate: ExecutionPredicate) -> Self {
+        let subject = subjects_of(&predicate.evidence);
+        Self {
+            statement_type: STATEMENT_TYPE.to_owned(),
+            subject,
+            predicate_type: EXECUTION_PREDICATE.to_owned(),
+            predicate,
+        }
+    }
+
+    /// The payload of the envelope: canonical JSON.
+    #[must_use]
+    pub fn to_payload(&self) -> Vec<u8> {
+        // Strings, integers and maps with string keys always have a canonical form.
+        serde_json_canonicalizer::to_vec(self).unwrap_or_default()
+    }
+}
+
+/// The subjects of the run that the evidence describes.
+fn subjects_of(evidence: &Map<String, Value>) -> Vec<StatementSubject> {
+    let member = |name: &str| evidence.get("execution").and_then(|run| run.get(name)).and_then(Value::as_str);
+    let subject = |(part, digest): (&str, Option<&str>)| {
+        Some(StatementSubject {
+            name: format!("executions/{}/{part}", member("execution_id")?),
+            digest: BTreeMap::from([(DIGEST_NAME.to_owned(), digest?.strip_prefix("blake3:")?.to_owned())]),
+        })
+    };
+    [("output", member("output_digest")), ("input", member("input_digest"))].into_iter().filter_map(subject).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,118 @@
+//! DSSE envelopes: a payload with signatures over its type and bytes.
+
+use super::MAX_BUNDLE_BYTES;
+use crate::transparency_log::VerifierKey;
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use serde::{Deserialize, Serialize};
+
+/// An envelope.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Envelope {
+    /// The type of the payload.
+    pub payload_type: String,
+    /// The payload.
+    pub payload: Vec<u8>,
+    /// The signatures.
+    pub signatures: Vec<EnvelopeSignature>,
+}
+
+/// A signature of an envelope.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EnvelopeSignature {
+    /// The name and identifier of the key, joined by `+`, as in its verifier key.
+    pub key_id: String,
+    /// The Ed25519 signature.
+    pub signature: Vec<u8>,
+}
+
+/// The envelope in JSON. INVARIANT: fields are declared in lexical order, as canonical JSON requires.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct EnvelopeBody {
+    payload: String,
+    payload_type: String,
+    signatures: Vec<SignatureBody>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SignatureBody {
+    keyid: String,
+    sig: String,
+}
+
+impl EnvelopeSignature {
+    /// The signature by that key.
+    #[must_use]
+    pub fn new(key: &VerifierKey, signature: &[u8; 64]) -> Self {
+        Self { key_id: Self::key_id_of(key), signature: signature.to_vec() }
+    }
+
+    fn key_id_of(key: &VerifierKey) -> String {
+        format!("{}+{}", key.name(), key.id_hex())
+    }
+
+    /// Whether the signature names this key.
+    #[must_use]
+    pub fn names(&self, key: &VerifierKey) -> bool {
+        self.key_id == Self::key_id_of(key)
+    }
+}
+
+impl Envelope {
+    /// Parses a file. Only the canonical form is accepted, with or without a final line feed, so that every change of the
+    /// file shows. `None` for every other file.
+    #[must_use]
+    pub fn parse(file: &[u8]) -> Option<Self> {
+        let text = file.strip_suffix(b"\n").unwrap_or(file);
+        if text.len() > MAX_BUNDLE_BYTES {
+            return None;
+        }
+        let body: EnvelopeBody = serde_json::from_slice(text).ok()?;
+        let decode = |text: &str| BASE64_STANDARD.decode(text).ok();
+        let signatures = body.signatures.iter().map(|signature| {
+            Some(EnvelopeSignature { key_id: signature.keyid.clone(), signature: decode(&signature.sig)? })
+        });
+        let envelope = Self {
+            payload_type: body.payload_type.clone(),
+            payload: decode(&body.payload)?,
+            signatures: signatures.collect::<Option<_>>()?,
+        };
+        (envelope.to_json().as_bytes() == text).then_some(envelope)
+    }
+
+    /// The file: canonical JSON.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let body = EnvelopeBody {
+            payload: BASE64_STANDARD.encode(&self.payload),
+            payload_type: self.payload_type.clone(),
+            signatures: self
+                .signatures
+                .iter()
+                .map(|EnvelopeSignature { key_id, signature }| SignatureBody {
+                    keyid: key_id.clone(),
+                    sig: BASE64_STANDARD.encode(signature),
+                })
+                .collect(),
+        };
+        // Strings always have a canonical form.
+        serde_json_canonicalizer::to_string(&body).unwrap_or_default()
+    }
+
+    /// The signed bytes of a payload: the pre-authentication encoding of DSSE. It begins with a constant that no
+    /// checkpoint begins with, so that one key signs both.
+    #[must_use]
+    pub fn signed_bytes(payload_type: &str, payload: &[u8]) -> Vec<u8> {
+        let head = format!("DSSEv1 {} {payload_type} {} ", payload_type.len(), payload.len());
+        [head.as_bytes(), payload].concat()
+    }
+
+    /// Whether the envelope has a valid signature by this key and no invalid one that names it.
+    #[must_use]
+    pub fn is_signed_by(&self, key: &VerifierKey) -> bool {
+        let signed = Self::signed_bytes(&self.payload_type, &self.payload);
+        let mut own = self.signatures.iter().filter(|signature| signature.names(key)).peekable();
+        own.peek().is_some() && own.all(|signature| key.verifies(&signed, &signature.signature))
+    }
+}

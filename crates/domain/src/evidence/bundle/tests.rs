@@ -1,0 +1,284 @@
+use super::*;
+use crate::{
+    access::ActorRef,
+    asset::canonical::Checksum,
+    audit::{Fact, FactKind, Stamp, Subject, leaf_hash},
+    time::Timestamp,
+    transparency_log::{
+        Checkpoint, NoteSignature, NoteSigningKey, ProofPlan, SignedNote, TreeEdge, TreeHash, VerifierKey,
+    },
+};
+use proptest::prelude::*;
+use serde_json::json;
+use std::sync::LazyLock;
+use uuid::Uuid;
+
+const CONTENT: &str = r#"{"rules":[]}"#;
+const INCLUDE: &str = r#"{"template":"x"}"#;
+
+fn id(number: u128) -> Uuid {
+    Uuid::from_u128(number)
+}
+
+fn tenant() -> TenantId {
+    id(7).into()
+}
+
+fn signing_key(seed: u8) -> NoteSigningKey {
+    NoteSigningKey::from_seed(&[seed; 32])
+}
+
+fn origin(tenant: TenantId) -> String {
+    format!("logs.example/{tenant}")
+}
+
+fn verifier(seed: u8) -> VerifierKey {
+    VerifierKey::new(&origin(tenant()), &signing_key(seed).public_key()).unwrap()
+}
+
+fn stamp(number: u128, actor: &str) -> Stamp {
+    Stamp {
+        fact_id: id(number).into(),
+        at: Timestamp::parse("2026-11-27T08:00:00Z").unwrap(),
+        actor: ActorRef::parse(actor).unwrap(),
+        request_id: id(99).into(),
+    }
+}
+
+fn digest_text() -> String {
+    let (bound, included) = (Checksum::blake3_of(CONTENT.as_bytes()), Checksum::blake3_of(INCLUDE.as_bytes()));
+    format!(
+        "fairway.release.v1\n{}\ndev\nall\npolicy_bundle {} {bound}\nreference {} shared * {} {included}",
+        id(2),
+        id(4),
+        id(4),
+        id(5)
+    )
+}
+
+fn version(role: &str, number: u128, content: &str) -> BundledVersion {
+    BundledVersion {
+        role: role.to_owned(),
+        asset_version_id: id(number).into(),
+        checksum: Checksum::blake3_of(content.as_bytes()).as_str().to_owned(),
+        content: Some(content.to_owned()),
+    }
+}
+
+/// The facts of a log: those of the run and its release, among others.
+fn log() -> Vec<Vec<u8>> {
+    let release = Subject { kind: "release", id: id(3) };
+    let digest = Checksum::blake3_of(digest_text().as_bytes());
+    let reviewed = json!({ "approval_id": id(6), "outcome": "approved", "bindings_digest": digest.as_str(), "state": "review_ready" });
+    let ended = json!({
+        "outcome": "success", "error_code": null, "output_digest": format!("blake3:{}", "1".repeat(64)),
+        "input_digest": format!("blake3:{}", "2".repeat(64)), "release_id": id(3), "workload_id": id(2),
+        "environment": "dev",
+    });
+    let fact =
+        |kind, subject, stamp: &Stamp, detail| Fact::new(kind, subject, None, stamp, detail).canonical_bytes(tenant());
+    let other = |number: u128| {
+        fact(
+            FactKind::WorkspaceCreated,
+            Subject { kind: "workspace", id: id(number) },
+            &stamp(number, "user:bo"),
+            json!({}),
+        )
+    };
+    let mut log: Vec<Vec<u8>> = (100..130).map(other).collect();
+    log.push(fact(FactKind::ReleaseReviewed, release, &stamp(20, "user:ada"), reviewed));
+    log.extend((130..140).map(other));
+    let run = Subject { kind: "execution", id: id(1) };
+    log.push(fact(FactKind::ExecutionEnded, run, &stamp(21, "user:eve"), ended));
+    log.extend((140..150).map(other));
+    log
+}
+
+fn predicate() -> ExecutionPredicate {
+    let log = log();
+    let mut tree = TreeEdge::default();
+    for fact in &log {
+        assert!(tree.append(TreeHash::new(leaf_hash(fact))).is_empty());
+    }
+    let checkpoint = Checkpoint { origin: origin(tenant()), size: tree.size(), root: tree.root() };
+    let prove = |index: usize| {
+        let plan = ProofPlan::inclusion(index as u64, tree.size()).unwrap();
+        let hashes = plan.hashes(&|tile| tree.tile(tile)).unwrap();
+        ProvenFact {
+            index: index as u64,
+            body: String::from_utf8(log[index].clone()).unwrap(),
+            proof: hashes.iter().map(TreeHash::to_string).collect(),
+        }
+    };
+    let evidence = json!({
+        "execution": {
+            "execution_id": id(1), "workload_id": id(2), "release_id": id(3), "environment": "dev",
+            "outcome": "success", "error_code": null, "input_digest": format!("blake3:{}", "2".repeat(64)),
+            "output_digest": format!("blake3:{}", "1".repeat(64)),
+        },
+        "bindings": [{ "role": "policy_bundle", "asset_version_id": id(4), "asset_slug": "p" }],
+        "approvals": [{ "approval_id": id(6), "approved_by": "user:ada", "approved_at": "2026-11-27T08:00:00Z" }],
+    });
+    ExecutionPredicate {
+        tenant_id: tenant(),
+        evidence: evidence.as_object().unwrap().clone(),
+        release: BundledRelease {
+            digest_text: digest_text(),
+            bindings: vec![version("policy_bundle", 4, CONTENT)],
+            references: vec![version("prompt_template", 5, INCLUDE)],
+        },
+        facts: vec![prove(30), prove(41)],
+        checkpoint: sign_checkpoint(&checkpoint, 1),
+    }
+}
+
+fn sign_checkpoint(checkpoint: &Checkpoint, seed: u8) -> String {
+    let text = checkpoint.to_string();
+    let key = VerifierKey::new(&checkpoint.origin, &signing_key(seed).public_key()).unwrap();
+    let signature = NoteSignature::new(&key, &signing_key(seed).sign(text.as_bytes()));
+    SignedNote::new(text, vec![signature]).unwrap().to_string()
+}
+
+fn seal(statement: &ExecutionStatement, seeds: &[u8]) -> String {
+    let payload = statement.to_payload();
+    let signed = Envelope::signed_bytes(PAYLOAD_TYPE, &payload);
+    let sign = |seed: &u8| EnvelopeSignature::new(&verifier(*seed), &signing_key(*seed).sign(&signed));
+    let signatures = seeds.iter().map(sign).collect();
+    Envelope { payload_type: PAYLOAD_TYPE.to_owned(), payload, signatures }.to_json()
+}
+
+static BUNDLE: LazyLock<String> = LazyLock::new(|| seal(&ExecutionStatement::new(predicate()), &[1]));
+
+fn failed(report: &BundleReport) -> Vec<&'static str> {
+    report.checks.iter().filter(|check| check.verdict == CheckVerdict::Failed).map(|check| check.name).collect()
+}
+
+#[test]
+fn verifies_a_whole_bundle() {
+    let report = verify_bundle(BUNDLE.as_bytes(), &[verifier(1)]);
+    assert_eq!(failed(&report), Vec::<&str>::new(), "{report:#?}");
+    assert!(report.has_passed() && !report.proven().is_empty() && !report.not_proven().is_empty());
+    assert!(report.checks.len() > 25, "{}", report.checks.len());
+    // A final line feed, which editors add, and further keys change nothing.
+    let with_line_feed = format!("{}\n", *BUNDLE);
+    assert!(verify_bundle(with_line_feed.as_bytes(), &[verifier(9), verifier(1)]).has_passed());
+    // While keys are rotated, each of both keys suffices.
+    let rotating = seal(&ExecutionStatement::new(predicate()), &[2, 1]);
+    assert!(verify_bundle(rotating.as_bytes(), &[verifier(1)]).has_passed());
+}
+
+#[test]
+fn refuses_bundles_without_or_with_another_key() {
+    let report = verify_bundle(BUNDLE.as_bytes(), &[]);
+    assert!(failed(&report).contains(&"key from outside the bundle"));
+    assert!(!report.has_passed() && report.proven().is_empty());
+    let report = verify_bundle(BUNDLE.as_bytes(), &[verifier(2)]);
+    assert_eq!(failed(&report), ["signature of the envelope", "signature of the checkpoint", "origin of the log"]);
+    let foreign = VerifierKey::new("logs.example/other", &signing_key(1).public_key()).unwrap();
+    assert!(!verify_bundle(BUNDLE.as_bytes(), &[foreign]).has_passed());
+    for file in ["", "{}", "[]", "\u{0}", "{\"payload\":\"\",\"payloadType\":\"\",\"signatures\":[]}"] {
+        assert!(!verify_bundle(file.as_bytes(), &[verifier(1)]).has_passed(), "{file:?}");
+    }
+}
+
+/// Changes that a server with a changed database would sign: the chain names each of them.
+#[test]
+fn names_the_statement_that_a_signed_change_breaks() {
+    type Mutation = fn(&mut ExecutionStatement);
+    let mutations: [(&str, Mutation); 24] = [
+        ("subject", |it| it.subject[0].digest = BTreeMap::from([(DIGEST_NAME.to_owned(), "3".repeat(64))])),
+        ("subject", |it| drop(it.subject.pop())),
+        ("statement type", |it| it.statement_type.push('x')),
+        ("predicate type", |it| it.predicate_type.push('x')),
+        ("tenant of the log", |it| it.predicate.tenant_id = id(8).into()),
+        ("tenant of the fact", |it| it.predicate.tenant_id = id(8).into()),
+        ("evidence of the run", |it| it.predicate.evidence["execution"]["outcome"] = json!("failure")),
+        ("evidence of the run", |it| it.predicate.evidence["execution"]["output_digest"] = json!("blake3:00")),
+        ("evidence of the run", |it| it.predicate.evidence["execution"]["environment"] = json!("production")),
+        ("end of the run in the log", |it| drop(it.predicate.facts.pop())),
+        ("end of the run in the log", |it| it.predicate.evidence["execution"]["execution_id"] = json!(id(77))),
+        ("approval in the log", |it| it.predicate.evidence["approvals"][0]["approved_by"] = json!("user:eve")),
+        ("approval in the log", |it| it.predicate.evidence["approvals"][0]["approval_id"] = json!(id(78))),
+        ("approved bindings in the log", |it| drop(it.predicate.facts.remove(0))),
+        ("approved bindings in the log", |it| it.predicate.release.digest_text.push('x')),
+        ("content of the version", |it| it.predicate.release.bindings[0].content = Some("{}".to_owned())),
+        ("binding in the approved text", |it| it.predicate.release.bindings[0] = version("policy_bundle", 4, "{}")),
+        ("binding in the evidence", |it| it.predicate.evidence["bindings"][0]["role"] = json!("skill")),
+        ("number of bindings", |it| drop(it.predicate.release.bindings.pop())),
+        ("references without a version", |it| drop(it.predicate.release.references.pop())),
+        ("reference in the approved text", |it| it.predicate.release.references[0].asset_version_id = id(79).into()),
+        ("inclusion of the fact in the log", |it| it.predicate.facts[0].index += 1),
+        ("inclusion of the fact in the log", |it| {
+            it.predicate.facts[1].body = it.predicate.facts[1].body.replace("eve", "bob")
+        }),
+        ("order of the facts", |it| it.predicate.facts.swap(0, 1)),
+    ];
+    for (name, mutate) in mutations {
+        let mut statement = ExecutionStatement::new(predicate());
+        mutate(&mut statement);
+        let report = verify_bundle(seal(&statement, &[1]).as_bytes(), &[verifier(1)]);
+        assert!(failed(&report).contains(&name), "{name}: {:?}", failed(&report));
+    }
+}
+
+#[test]
+fn refuses_proofs_against_other_checkpoints() {
+    let original = predicate();
+    let note = SignedNote::parse(original.checkpoint.as_bytes()).unwrap();
+    let checkpoint = Checkpoint::parse(note.text()).unwrap();
+    let foreign = Checkpoint { origin: origin(id(8).into()), ..checkpoint.clone() };
+    let forged = Checkpoint { root: TreeHash::of_empty_tree(), ..checkpoint.clone() };
+    let shorter = Checkpoint { size: 40, ..checkpoint.clone() };
+    for (name, note) in [
+        ("signature of the checkpoint", sign_checkpoint(&foreign, 1)),
+        ("signature of the checkpoint", sign_checkpoint(&checkpoint, 2)),
+        ("inclusion of the fact in the log", sign_checkpoint(&forged, 1)),
+        ("inclusion of the fact in the log", sign_checkpoint(&shorter, 1)),
+        ("signature of the checkpoint", original.checkpoint.replace("\n52\n", "\n53\n")),
+        ("signature of the checkpoint", String::new()),
+    ] {
+        let statement = ExecutionStatement::new(ExecutionPredicate { checkpoint: note, ..original.clone() });
+        let report = verify_bundle(seal(&statement, &[1]).as_bytes(), &[verifier(1)]);
+        assert!(failed(&report).contains(&name), "{name}: {:?}", failed(&report));
+    }
+}
+
+#[test]
+fn omitted_contents_are_reported_and_do_not_fail() {
+    let mut original = predicate();
+    original.release.bindings[0].content = None;
+    let report = verify_bundle(seal(&ExecutionStatement::new(original), &[1]).as_bytes(), &[verifier(1)]);
+    assert!(report.has_passed());
+    let skipped: Vec<&str> = report
+        .checks
+        .iter()
+        .filter(|check| check.verdict == CheckVerdict::NotIncluded)
+        .map(|check| check.name)
+        .collect();
+    assert_eq!(skipped, ["content of the version"]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Each single change of the file is detected: a changed, removed, inserted or swapped byte, or a cut.
+    #[test]
+    fn every_single_mutation_is_detected(
+        position in any::<prop::sample::Index>(),
+        mutation in 0_u8..5,
+        byte in any::<u8>(),
+    ) {
+        let bundle = BUNDLE.as_bytes();
+        let at = position.index(bundle.len() - 1);
+        let mut changed = bundle.to_vec();
+        match mutation {
+            0 => changed[at] = byte,
+            1 => drop(changed.remove(at)),
+            2 => changed.insert(at, byte),
+            3 => changed.swap(at, at + 1),
+            _ => changed.truncate(at),
+        }
+        prop_assume!(changed != bundle);
+        prop_assert!(!verify_bundle(&changed, &[verifier(1)]).has_passed(), "{} at {}", mutation, at);
+    }
+}

@@ -1,0 +1,288 @@
+//! The verification of bundles: a pure function of the file and of keys from outside.
+
+use super::{
+    BundledVersion, EXECUTION_PREDICATE, Envelope, ExecutionPredicate, ExecutionStatement, PAYLOAD_TYPE, ProvenFact,
+    STATEMENT_TYPE, report::BundleReport, subjects_of,
+};
+use crate::{
+    asset::canonical::Checksum,
+    audit::leaf_hash,
+    id::ExecutionId,
+    transparency_log::{Checkpoint, InclusionClaim, SignedNote, TreeHash, VerifierKey},
+};
+use serde_json::Value;
+
+/// The kinds of facts that end a run.
+const ENDS: [&str; 4] = ["execution.ended", "execution.denied", "execution.reviewed", "execution.settled"];
+/// The members of the evidence that the fact of a run's end names too, if it has them.
+const NAMED_BY_END: [&str; 7] =
+    ["outcome", "error_code", "input_digest", "output_digest", "release_id", "workload_id", "environment"];
+
+/// A fact whose body is JSON.
+struct ReadFact<'b> {
+    index: u64,
+    body: Value,
+    proven: &'b ProvenFact,
+}
+
+impl ReadFact<'_> {
+    /// The text of a member; the empty text without one.
+    fn text(&self, pointer: &str) -> &str {
+        self.body.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    fn part(&self) -> String {
+        format!("{} at index {}", self.text("/kind"), self.index)
+    }
+}
+
+/// Verifies a bundle with keys that did not come with it. Without a key no bundle passes.
+#[must_use]
+pub fn verify_bundle(file: &[u8], keys: &[VerifierKey]) -> BundleReport {
+    let mut report = BundleReport::default();
+    // A failed check of the form leaves nothing to check behind it.
+    let _ = check_bundle(&mut report, file, keys);
+    report
+}
+
+/// The outcome that the last of a log's facts states about a run.
+pub fn last_outcome<'b>(facts: impl Iterator<Item = &'b [u8]>, execution: ExecutionId) -> Option<String> {
+    let execution = execution.to_string();
+    let outcomes = facts.filter_map(|fact| {
+        let body: Value = serde_json::from_slice(fact).ok()?;
+        let text = |pointer| body.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        let is_end = text("/subject/id") == execution && ENDS.contains(&text("/kind"));
+        is_end.then(|| text("/detail/outcome").to_owned())
+    });
+    outcomes.last()
+}
+
+fn check_bundle(report: &mut BundleReport, file: &[u8], keys: &[VerifierKey]) -> Option<()> {
+    let has_key = !keys.is_empty();
+    report.require("key from outside the bundle", "", "at least one", keys.len().to_string(), has_key);
+    let envelope = Envelope::parse(file);
+    let form = if envelope.is_some() { "a canonical envelope" } else { "another file" };
+    report.compare("form of the file", "", "a canonical envelope", form);
+    let envelope = envelope?;
+    let signer = keys.iter().find(|key| envelope.is_signed_by(key));
+    let signed_by: Vec<&str> = envelope.signatures.iter().map(|signature| signature.key_id.as_str()).collect();
+    let given: Vec<String> = keys.iter().map(|key| format!("{}+{}", key.name(), key.id_hex())).collect();
+    report.require(
+        "signature of the envelope",
+        "",
+        format!("a valid signature by {}", given.join(" or ")),
+        format!("{} by {}", if signer.is_some() { "valid" } else { "none that is valid" }, signed_by.join(", ")),
+        signer.is_some(),
+    );
+    report.compare("payload type", "", PAYLOAD_TYPE, envelope.payload_type.as_str());
+    let statement: Option<ExecutionStatement> = serde_json::from_slice(&envelope.payload).ok();
+    let canonical = statement.as_ref().is_some_and(|statement| statement.to_payload() == envelope.payload);
+    let form = if canonical { "a canonical statement" } else { "another payload" };
+    report.compare("form of the statement", "", "a canonical statement", form);
+    let statement = statement?;
+    report.compare("statement type", "", STATEMENT_TYPE, statement.statement_type.as_str());
+    report.compare("predicate type", "", EXECUTION_PREDICATE, statement.predicate_type.as_str());
+    let predicate = &statement.predicate;
+    let named = subjects_of(&predicate.evidence);
+    let names = |subjects: &[super::StatementSubject]| {
+        let digests = subjects.iter().flat_map(|subject| subject.digest.values().map(|hex| (&subject.name, hex)));
+        digests.map(|(name, hex)| format!("{name} {hex}")).collect::<Vec<_>>().join(", ")
+    };
+    let is_named = !named.is_empty() && named == statement.subject;
+    report.require("subject", "", names(&named), names(&statement.subject), is_named);
+    let checkpoint = check_checkpoint(report, predicate, keys);
+    let facts = check_facts(report, predicate, checkpoint.as_ref());
+    let end = check_end(report, predicate, &facts);
+    check_release(report, predicate, &facts, end);
+    Some(())
+}
+
+fn check_checkpoint(
+    report: &mut BundleReport,
+    predicate: &ExecutionPredicate,
+    keys: &[VerifierKey],
+) -> Option<Checkpoint> {
+    let note = SignedNote::parse(predicate.checkpoint.as_bytes()).ok();
+    let signer = note.as_ref().and_then(|note| keys.iter().find(|key| note.is_signed_by(key)));
+    let signed = if signer.is_some() { "valid" } else { "none that is valid" };
+    report.require("signature of the checkpoint", "", "a valid signature by a given key", signed, signer.is_some());
+    let checkpoint = note.and_then(|note| Checkpoint::parse(note.text()).ok());
+    let origin = checkpoint.as_ref().map_or("", |checkpoint| checkpoint.origin.as_str());
+    report.compare("origin of the log", "", signer.map_or("the name of a given key", VerifierKey::name), origin);
+    let tenant = origin.rsplit('/').next().unwrap_or_default();
+    report.compare("tenant of the log", "", predicate.tenant_id.to_string(), tenant);
+    checkpoint
+}
+
+/// Checks each fact against the checkpoint, and returns those that hold.
+fn check_facts<'b>(
+    report: &mut BundleReport,
+    predicate: &'b ExecutionPredicate,
+    checkpoint: Option<&Checkpoint>,
+) -> Vec<ReadFact<'b>> {
+    let mut held = Vec::new();
+    let mut previous = None;
+    for proven in &predicate.facts {
+        let body: Value = serde_json::from_str(&proven.body).unwrap_or_default();
+        let fact = ReadFact { index: proven.index, body, proven };
+        let part = fact.part();
+        let is_ordered = previous.is_none_or(|previous| previous < fact.index);
+        previous = Some(fact.index);
+        let order = if is_ordered { "in order" } else { "repeated or out of order" };
+        let mut holds = report.compare("order of the facts", part.as_str(), "in order", order);
+        let tenant = predicate.tenant_id.to_string();
+        holds &= report.compare("tenant of the fact", part.as_str(), tenant, fact.text("/tenant_id"));
+        let proof: Option<Vec<TreeHash>> = fact.proven.proof.iter().map(|hash| TreeHash::from_hex(hash)).collect();
+        let root = checkpoint.zip(proof).and_then(|(checkpoint, proof)| {
+            let claim = InclusionClaim {
+                index: fact.index,
+                leaf: TreeHash::new(leaf_hash(proven.body.as_bytes())),
+                tree_size: checkpoint.size,
+                root: checkpoint.root,
+            };
+            claim.root_from(&proof)
+        });
+        let expected = checkpoint.map_or_else(String::new, |checkpoint| checkpoint.root.to_string());
+        let actual = root.map_or_else(|| "no root: the proof does not fit".to_owned(), |root| root.to_string());
+        holds &= report.compare("inclusion of the fact in the log", part.as_str(), expected, actual);
+        if holds {
+            held.push(fact);
+        }
+    }
+    held
+}
+
+/// Compares the evidence with the fact of the run's end.
+fn check_end<'f, 'b>(
+    report: &mut BundleReport,
+    predicate: &ExecutionPredicate,
+    facts: &'f [ReadFact<'b>],
+) -> Option<&'f ReadFact<'b>> {
+    let evidence = |name: &str| predicate.evidence.get("execution").and_then(|run| run.get(name));
+    let text = |value: Option<&Value>| match value {
+        None | Some(Value::Null) => "null".to_owned(),
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
+    };
+    let execution = text(evidence("execution_id"));
+    let of_run =
+        |fact: &&ReadFact<'_>| fact.text("/subject/kind") == "execution" && fact.text("/subject/id") == execution;
+    let end = facts.iter().filter(of_run).rfind(|fact| ENDS.contains(&fact.text("/kind")));
+    let found = end.map_or_else(|| "none".to_owned(), ReadFact::part);
+    report.require("end of the run in the log", execution, "a proven fact", found, end.is_some());
+    let end = end?;
+    for name in NAMED_BY_END {
+        if let Some(named) = end.body.pointer("/detail").and_then(|detail| detail.get(name)) {
+            report.compare("evidence of the run", name, text(Some(named)), text(evidence(name)));
+        } else if name == "output_digest" && evidence(name).is_some_and(|digest| !digest.is_null()) {
+            report.skip("evidence of the run", name, text(evidence(name)));
+        }
+    }
+    Some(end)
+}
+
+fn check_release(
+    report: &mut BundleReport,
+    predicate: &ExecutionPredicate,
+    facts: &[ReadFact<'_>],
+    end: Option<&ReadFact<'_>>,
+) {
+    let release = &predicate.release;
+    let digest = Checksum::blake3_of(release.digest_text.as_bytes());
+    let release_id = end.map_or("", |end| end.text("/detail/release_id"));
+    let own: Vec<&ReadFact<'_>> = facts
+        .iter()
+        .filter(|fact| fact.text("/subject/kind") == "release" && fact.text("/subject/id") == release_id)
+        .collect();
+    let names_digest = |fact: &&&ReadFact<'_>| fact.text("/detail/bindings_digest") == digest.as_str();
+    let naming = own.iter().rfind(names_digest);
+    let logged = own.iter().rev().map(|fact| fact.text("/detail/bindings_digest")).find(|digest| !digest.is_empty());
+    report.require(
+        "approved bindings in the log",
+        release_id,
+        digest.as_str(),
+        naming.map_or(logged.unwrap_or("none"), |_| digest.as_str()),
+        naming.is_some(),
+    );
+    let mut lines = release.digest_text.lines();
+    report.compare("form of the approved text", "", "fairway.release.v1", lines.next().unwrap_or_default());
+    let text = |name: &str| end.map_or("", |end| end.text(name));
+    report.compare("workload of the release", "", text("/detail/workload_id"), lines.next().unwrap_or_default());
+    report.compare("environment of the release", "", text("/detail/environment"), lines.next().unwrap_or_default());
+    check_approvals(report, predicate, &own, digest.as_str());
+    check_versions(report, predicate);
+}
+
+fn check_approvals(report: &mut BundleReport, predicate: &ExecutionPredicate, own: &[&ReadFact<'_>], digest: &str) {
+    let approvals = predicate.evidence.get("approvals").and_then(Value::as_array);
+    for approval in approvals.into_iter().flatten() {
+        let member = |name: &str| approval.get(name).and_then(Value::as_str).unwrap_or_default();
+        let of_approval = |fact: &&&ReadFact<'_>| fact.text("/detail/approval_id") == member("approval_id");
+        let expected = format!("approved by {} at {} of {digest}", member("approved_by"), member("approved_at"));
+        let actual = own.iter().find(of_approval).map_or_else(
+            || "none".to_owned(),
+            |fact| {
+                let (outcome, digest) = (fact.text("/detail/outcome"), fact.text("/detail/bindings_digest"));
+                format!("{outcome} by {} at {} of {digest}", fact.text("/actor"), fact.text("/occurred_at"))
+            },
+        );
+        report.compare("approval in the log", member("approval_id"), expected, actual);
+    }
+}
+
+/// Checks the versions against the approved text, in both directions.
+fn check_versions(report: &mut BundleReport, predicate: &ExecutionPredicate) {
+    let release = &predicate.release;
+    // A line of two words names the policy bundle that the release requires; bindings and references have more words.
+    let lines: Vec<&str> = release.digest_text.lines().skip(4).filter(|line| line.split(' ').count() > 2).collect();
+    let is_reference = |line: &&&str| line.starts_with("reference ");
+    let bound = lines.iter().filter(|line| !is_reference(line)).count();
+    report.compare("number of bindings", "", bound.to_string(), release.bindings.len().to_string());
+    let shown = predicate.evidence.get("bindings").and_then(Value::as_array);
+    let listed = |version: &BundledVersion| {
+        let id = version.asset_version_id.to_string();
+        shown.into_iter().flatten().any(|binding| {
+            binding.get("asset_version_id").and_then(Value::as_str) == Some(id.as_str())
+                && binding.get("role").and_then(Value::as_str) == Some(version.role.as_str())
+        })
+    };
+    report.compare(
+        "number of bindings in the evidence",
+        "",
+        release.bindings.len().to_string(),
+        shown.map_or(0, Vec::len).to_string(),
+    );
+    for version in &release.bindings {
+        let line = format!("{} {} {}", version.role, version.asset_version_id, version.checksum);
+        let found = if lines.contains(&line.as_str()) { line.as_str() } else { "none" };
+        report.compare("binding in the approved text", version.role.as_str(), line.as_str(), found);
+        let place = if listed(version) { "listed" } else { "missing" };
+        report.compare("binding in the evidence", version.role.as_str(), "listed", place);
+        check_content(report, version);
+    }
+    for version in &release.references {
+        let end = format!(" {} {}", version.asset_version_id, version.checksum);
+        let is_named = lines.iter().filter(is_reference).any(|line| line.ends_with(&end));
+        let found = if is_named { end.as_str() } else { "none" };
+        report.compare("reference in the approved text", version.role.as_str(), end.as_str(), found);
+        check_content(report, version);
+    }
+    let unnamed = lines.iter().filter(is_reference).filter(|line| {
+        !release
+            .references
+            .iter()
+            .any(|version| line.ends_with(&format!(" {} {}", version.asset_version_id, version.checksum)))
+    });
+    report.compare("references without a version", "", "0", unnamed.count().to_string());
+}
+
+fn check_content(report: &mut BundleReport, version: &BundledVersion) {
+    let part = format!("{} {}", version.role, version.asset_version_id);
+    match &version.content {
+        None => report.skip("content of the version", part, version.checksum.as_str()),
+        Some(content) => {
+            let actual = Checksum::blake3_of(content.as_bytes());
+            report.compare("content of the version", part, version.checksum.as_str(), actual.as_str());
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! The transparency log: the Merkle tree over a tenant's audit log, its proofs, tiles and signed checkpoints.
+//!
+//! The tree is that of RFC 6962, section 2.1, with SHA-256. Tiles, checkpoints and signatures have the formats of the
+//! C2SP specifications `tlog-tiles`, `tlog-checkpoint` and `signed-note`, so that foreign tools read and verify them.
+
+mod checkpoint;
+mod merkle;
+mod ports;
+mod proof_plan;
+mod signed_note;
+mod tile;
+mod tree_edge;
+
+pub use checkpoint::{Checkpoint, CheckpointRefusal, LogOrigin, LogOriginRefusal};
+pub use merkle::{ConsistencyClaim, InclusionClaim, TreeHash, node_hash};
+pub use ports::{
+    ArchiveError, CheckpointArchive, CheckpointSigner, LoggedFact, PendingLog, SigningError, TreeAdvance, TreeState,
+    TreeStore,
+};
+pub use proof_plan::{ProofPlan, TileReader};
+pub use signed_note::{NoteRefusal, NoteSignature, NoteSigningKey, SignedNote, VerifierKey, VerifierKeyRefusal};
+pub use tile::{FullTile, TILE_HASHES, TileCoordinate, TileRefusal, TileRequest};
+pub use tree_edge::TreeEdge;
+
+#[cfg(test)]
+mod tests;

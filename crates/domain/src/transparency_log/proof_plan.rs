@@ -1,0 +1,136 @@
+//! The generation of proofs from tiles: which tiles a proof needs, and its hashes.
+
+use super::{
+    TreeHash,
+    merkle::fold_subtrees,
+    tile::{TILE_HASHES, TileCoordinate, subtree_root},
+};
+use std::collections::BTreeSet;
+
+/// Looks up the hashes of a tile, full or partial; `None` if the tile is missing.
+pub type TileReader<'t> = dyn Fn(TileCoordinate) -> Option<&'t [TreeHash]> + 't;
+
+/// A range of leaves whose root is part of a proof. INVARIANT: not empty, and its complete subtrees are aligned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct LeafRange {
+    start: u64,
+    end: u64,
+}
+
+/// A complete subtree as part of a tile: `count` hashes of the tile from `offset`.
+struct SubtreePosition {
+    tile: TileCoordinate,
+    offset: usize,
+    count: usize,
+}
+
+impl LeafRange {
+    /// The complete subtrees of the range, from left to right.
+    fn subtrees(self) -> impl Iterator<Item = SubtreePosition> {
+        let mut start = self.start;
+        std::iter::from_fn(move || {
+            let height = self.end.checked_sub(start).filter(|leaves| *leaves > 0)?.ilog2();
+            let level = height / 8;
+            let in_level = start >> (8 * level);
+            let position = SubtreePosition {
+                tile: TileCoordinate { level: u8::try_from(level).ok()?, index: in_level / TILE_HASHES as u64 },
+                offset: usize::try_from(in_level % TILE_HASHES as u64).ok()?,
+                count: 1 << (height % 8),
+            };
+            start += 1 << height;
+            Some(position)
+        })
+    }
+
+    fn root(self, tiles: &TileReader<'_>) -> Option<TreeHash> {
+        let subtrees: Option<Vec<TreeHash>> = self
+            .subtrees()
+            .map(|SubtreePosition { tile, offset, count }| {
+                tiles(tile)?.get(offset..offset.checked_add(count)?).map(subtree_root)
+            })
+            .collect();
+        fold_subtrees(subtrees?.into_iter())
+    }
+}
+
+/// The parts of a proof or of a root, before their tiles are read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ProofPlan {
+    ranges: Vec<LeafRange>,
+}
+
+impl ProofPlan {
+    /// The proof that a leaf is part of a tree (RFC 6962, 2.1.1); `None` if the index is outside.
+    #[must_use]
+    pub fn inclusion(index: u64, tree_size: u64) -> Option<Self> {
+        if index >= tree_size {
+            return None;
+        }
+        let (mut start, mut end, mut ranges) = (0, tree_size, Vec::new());
+        while end - start > 1 {
+            let middle = start + split(end - start);
+            if index < middle {
+                ranges.push(LeafRange { start: middle, end });
+                end = middle;
+            } else {
+                ranges.push(LeafRange { start, end: middle });
+                start = middle;
+            }
+        }
+        ranges.reverse();
+        Some(Self { ranges })
+    }
+
+    /// The proof that a tree is a prefix of a later one (RFC 6962, 2.1.2); `None` if it is larger. The proof for equal
+    /// sizes and for the empty tree is empty.
+    #[must_use]
+    pub fn consistency(from_size: u64, to_size: u64) -> Option<Self> {
+        if from_size > to_size {
+            return None;
+        }
+        if from_size == 0 || from_size == to_size {
+            return Some(Self { ranges: Vec::new() });
+        }
+        let (mut start, mut end, mut ranges) = (0, to_size, Vec::new());
+        while from_size != end {
+            let middle = start + split(end - start);
+            if from_size <= middle {
+                ranges.push(LeafRange { start: middle, end });
+                end = middle;
+            } else {
+                ranges.push(LeafRange { start, end: middle });
+                start = middle;
+            }
+        }
+        // The verifier knows the root of the earlier tree, so a subtree that equals it is left out.
+        if start != 0 {
+            ranges.push(LeafRange { start, end });
+        }
+        ranges.reverse();
+        Some(Self { ranges })
+    }
+
+    /// The root of the tree with that size; one hash, or none for the empty tree.
+    #[must_use]
+    pub fn root(tree_size: u64) -> Self {
+        let whole = LeafRange { start: 0, end: tree_size };
+        Self { ranges: (tree_size > 0).then_some(whole).into_iter().collect() }
+    }
+
+    /// The tiles that the proof needs.
+    #[must_use]
+    pub fn tiles(&self) -> BTreeSet<TileCoordinate> {
+        self.ranges.iter().flat_map(|range| range.subtrees().map(|subtree| subtree.tile)).collect()
+    }
+
+    /// The hashes of the proof; `None` if a tile is missing or too short.
+    #[must_use]
+    pub fn hashes(&self, tiles: &TileReader<'_>) -> Option<Vec<TreeHash>> {
+        self.ranges.iter().map(|range| range.root(tiles)).collect()
+    }
+}
+
+/// The size of the left subtree of a tree with at least two leaves: the largest power of two below its size.
+const fn split(size: u64) -> u64 {
+    1 << (size - 1).ilog2()
+}

@@ -1,0 +1,271 @@
+//! Signed notes (C2SP `signed-note`): a text with Ed25519 signatures, each by a named key.
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use ed25519_dalek::{Signature, SigningKey, VerifyingKey};
+use sha2::{Digest as _, Sha256};
+use std::fmt;
+use zeroize::Zeroizing;
+
+/// The maximum length of a note, in bytes.
+const MAX_NOTE_BYTES: usize = 64 << 10;
+/// The maximum number of signatures of a note. The specification requires at least 16.
+const MAX_SIGNATURES: usize = 64;
+/// What a signature line begins with: an em dash and a space.
+const SIGNATURE_PREFIX: &str = "\u{2014} ";
+/// The signature type of Ed25519, which the key identifier and encoded keys begin with.
+const ED25519: u8 = 1;
+
+/// Whether a name can stand in a signature line and in an encoded key.
+pub(super) fn is_key_name(name: &str) -> bool {
+    !name.is_empty() && name.len() <= 255 && !name.contains('+') && !name.contains(|c: char| c.is_whitespace())
+}
+
+/// The identifier of a key: the first four bytes of SHA-256 over its name, a line feed and the encoded key.
+fn key_id(name: &str, encoded_key: &[u8]) -> [u8; 4] {
+    let mut hasher = Sha256::new();
+    hasher.update(name.as_bytes());
+    hasher.update(b"\n");
+    hasher.update(encoded_key);
+    let digest: [u8; 32] = hasher.finalize().into();
+    let [a, b, c, d, ..] = digest;
+    [a, b, c, d]
+}
+
+fn encode_key(key: &[u8; 32]) -> Vec<u8> {
+    std::iter::once(ED25519).chain(*key).collect()
+}
+
+/// The text is not the key of a verifier.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum VerifierKeyRefusal {
+    /// Another form than name, identifier and key.
+    #[error("a verifier key has the form `<name>+<key id in hex>+<base64>`")]
+    Form,
+    /// The identifier belongs to another name or key.
+    #[error("the key id does not belong to this name and key")]
+    KeyId,
+    /// Another signature type than Ed25519, or no valid public key.
+    #[error("the key must be an Ed25519 public key")]
+    Key,
+}
+
+/// A named public key, in the form `<name>+<key id>+<base64 key>`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VerifierKey {
+    name: String,
+    id: [u8; 4],
+    key: VerifyingKey,
+}
+
+impl VerifierKey {
+    /// Names a public key; `None` for a name that no note can carry and for a key that is weak or no point.
+    #[must_use]
+    pub fn new(name: &str, public_key: &[u8; 32]) -> Option<Self> {
+        let key = VerifyingKey::from_bytes(public_key).ok().filter(|key| !key.is_weak())?;
+        is_key_name(name).then(|| Self { name: name.to_owned(), id: key_id(name, &encode_key(public_key)), key })
+    }
+
+    /// Parses the text form.
+    ///
+    /// # Errors
+    /// When the text has another form, or its parts do not belong together.
+    pub fn parse(text: &str) -> Result<Self, VerifierKeyRefusal> {
+        let (name, rest) = text.split_once('+').ok_or(VerifierKeyRefusal::Form)?;
+        let (id, encoded) = rest.split_once('+').ok_or(VerifierKeyRefusal::Form)?;
+        let encoded = BASE64_STANDARD.decode(encoded).map_err(|_| VerifierKeyRefusal::Form)?;
+        let key: &[u8; 32] = match encoded.split_first() {
+            Some((&ED25519, key)) => key.try_into().map_err(|_| VerifierKeyRefusal::Key)?,
+            _ => return Err(VerifierKeyRefusal::Key),
+        };
+        let verifier = Self::new(name, key).ok_or(VerifierKeyRefusal::Key)?;
+        if verifier.id_hex() == id { Ok(verifier) } else { Err(VerifierKeyRefusal::KeyId) }
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The raw public key.
+    #[must_use]
+    pub fn public_key(&self) -> [u8; 32] {
+        self.key.to_bytes()
+    }
+
+    /// The key identifier in hex.
+    #[must_use]
+    pub fn id_hex(&self) -> String {
+        self.id.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Whether the signature of these bytes is by this key.
+    #[must_use]
+    pub fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
+        Signature::from_slice(signature).is_ok_and(|signature| self.key.verify_strict(message, &signature).is_ok())
+    }
+}
+
+impl fmt::Display for VerifierKey {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let encoded = BASE64_STANDARD.encode(encode_key(self.key.as_bytes()));
+        write!(out, "{}+{}+{encoded}", self.name, self.id_hex())
+    }
+}
+
+/// An Ed25519 private key. Its memory is wiped, and it has no text form.
+#[derive(Clone)]
+pub struct NoteSigningKey(SigningKey);
+
+impl NoteSigningKey {
+    /// Takes the 32 bytes of a private key.
+    #[must_use]
+    pub fn from_seed(seed: &[u8; 32]) -> Self {
+        Self(SigningKey::from_bytes(seed))
+    }
+
+    /// Parses the base64 form of the 32 bytes; `None` for every other text. White space around it is ignored, because
+    /// files end in a line feed.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let bytes = Zeroizing::new(BASE64_STANDARD.decode(text.trim()).ok()?);
+        let seed: &[u8; 32] = bytes.as_slice().try_into().ok()?;
+        Some(Self::from_seed(seed))
+    }
+
+    /// The public key.
+    #[must_use]
+    pub fn public_key(&self) -> [u8; 32] {
+        self.0.verifying_key().to_bytes()
+    }
+
+    /// Signs bytes.
+    #[must_use]
+    pub fn sign(&self, message: &[u8]) -> [u8; 64] {
+        ed25519_dalek::Signer::sign(&self.0, message).to_bytes()
+    }
+}
+
+impl fmt::Debug for NoteSigningKey {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("[signing key]")
+    }
+}
+
+/// Why a text is not a signed note.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum NoteRefusal {
+    /// Too long, not in lines, control characters, or no signature lines after an empty line.
+    #[error("a signed note has a text, an empty line and signature lines")]
+    Form,
+    /// A signature line has another form.
+    #[error("a signature line is an em dash, a name and base64 of a key id and a signature")]
+    SignatureLine,
+    /// Too many signatures.
+    #[error("the note has too many signatures")]
+    TooManySignatures,
+}
+
+/// A signature line.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NoteSignature {
+    /// The name of the key.
+    pub name: String,
+    /// The identifier of the key.
+    pub key_id: [u8; 4],
+    /// The signature, whose form depends on the type of the key.
+    pub signature: Vec<u8>,
+}
+
+impl NoteSignature {
+    /// The signature line of a signature by that key.
+    #[must_use]
+    pub fn new(key: &VerifierKey, signature: &[u8; 64]) -> Self {
+        Self { name: key.name.clone(), key_id: key.id, signature: signature.to_vec() }
+    }
+}
+
+/// A text with signatures. INVARIANT: the text ends in a line feed and has no other control character.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SignedNote {
+    text: String,
+    signatures: Vec<NoteSignature>,
+}
+
+impl SignedNote {
+    /// Joins a text and its signatures; `None` for a text that cannot be signed.
+    #[must_use]
+    pub fn new(text: String, signatures: Vec<NoteSignature>) -> Option<Self> {
+        (is_text(&text) && !signatures.is_empty()).then_some(Self { text, signatures })
+    }
+
+    /// Parses a note. No signature is verified.
+    ///
+    /// # Errors
+    /// When the bytes are no note.
+    pub fn parse(note: &[u8]) -> Result<Self, NoteRefusal> {
+        if note.len() > MAX_NOTE_BYTES {
+            return Err(NoteRefusal::Form);
+        }
+        let note = std::str::from_utf8(note).map_err(|_| NoteRefusal::Form)?;
+        // The text may contain empty lines; the signatures follow the last one.
+        let at = note.rfind("\n\n").ok_or(NoteRefusal::Form)?;
+        let (text, lines) = (note.get(..=at), note.get(at + 2..));
+        let (Some(text), Some(lines)) = (text, lines) else { return Err(NoteRefusal::Form) };
+        let lines = lines.strip_suffix('\n').ok_or(NoteRefusal::Form)?;
+        if !is_text(text) {
+            return Err(NoteRefusal::Form);
+        }
+        let signatures: Vec<NoteSignature> =
+            lines.split('\n').take(MAX_SIGNATURES + 1).map(parse_signature).collect::<Result<_, _>>()?;
+        if signatures.len() > MAX_SIGNATURES {
+            return Err(NoteRefusal::TooManySignatures);
+        }
+        Ok(Self { text: text.to_owned(), signatures })
+    }
+
+    /// The signed text.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The signatures.
+    #[must_use]
+    pub fn signatures(&self) -> &[NoteSignature] {
+        &self.signatures
+    }
+
+    /// Whether the note has a valid signature by this key and no invalid one under the key's name and identifier.
+    #[must_use]
+    pub fn is_signed_by(&self, key: &VerifierKey) -> bool {
+        let mut own = self.signatures.iter().filter(|line| line.name == key.name && line.key_id == key.id).peekable();
+        own.peek().is_some() && own.all(|line| key.verifies(self.text.as_bytes(), &line.signature))
+    }
+}
+
+impl fmt::Display for SignedNote {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(out, "{}", self.text)?;
+        self.signatures.iter().try_for_each(|NoteSignature { name, key_id, signature }| {
+            let encoded = BASE64_STANDARD.encode([key_id.as_slice(), signature].concat());
+            writeln!(out, "{SIGNATURE_PREFIX}{name} {encoded}")
+        })
+    }
+}
+
+fn is_text(text: &str) -> bool {
+    text.ends_with('\n') && text.len() <= MAX_NOTE_BYTES && !text.chars().any(|c| c.is_control() && c != '\n')
+}
+
+fn parse_signature(line: &str) -> Result<NoteSignature, NoteRefusal> {
+    let fields = line.strip_prefix(SIGNATURE_PREFIX).and_then(|line| line.split_once(' '));
+    let (name, encoded) = fields.filter(|(name, _)| is_key_name(name)).ok_or(NoteRefusal::SignatureLine)?;
+    let decoded = BASE64_STANDARD.decode(encoded).map_err(|_| NoteRefusal::SignatureLine)?;
+    match decoded.split_first_chunk::<4>() {
+        Some((key_id, signature)) if !signature.is_empty() => {
+            Ok(NoteSignature { name: name.to_owned(), key_id: *key_id, signature: signature.to_vec() })
+        }
+        _ => Err(NoteRefusal::SignatureLine),
+    }
+}

@@ -1,0 +1,4 @@
+//! The tree, tiles and notes against published vectors, a naive model and a foreign implementation.
+
+mod notes;
+mod tree;

@@ -1,0 +1,140 @@
+use crate::{
+    id::TenantId,
+    transparency_log::{
+        Checkpoint, LogOrigin, NoteRefusal, NoteSignature, NoteSigningKey, SignedNote, TreeHash, VerifierKey,
+        VerifierKeyRefusal,
+    },
+};
+use uuid::Uuid;
+
+/// Key and note of the reference implementation in Go, also the example of the C2SP specification.
+const PUBLISHED_KEY: &str = "PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW";
+const PUBLISHED_SEED: &str = "gQoUAtUUbI2E8kQzMPVAgOv5juF9nHT2JS/F1ccoMXM=";
+const PUBLISHED_TEXT: &str =
+    "If you think cryptography is the answer to your problem,\nthen you don't know what your problem is.\n";
+const PUBLISHED_SIGNATURE: &str = "\u{2014} PeterNeumann x08go/ZJkuBS9UG/SffcvIAQxVBtiFupLLr8pAcElZInNIuGUgYN1FFYC2pZSNXgKvqfqdngotpRZb6KE6RyyBwJnAM=\n";
+
+fn published_note() -> String {
+    format!("{PUBLISHED_TEXT}\n{PUBLISHED_SIGNATURE}")
+}
+
+fn sign(key: &NoteSigningKey, name: &str, text: &str) -> NoteSignature {
+    NoteSignature::new(&VerifierKey::new(name, &key.public_key()).unwrap(), &key.sign(text.as_bytes()))
+}
+
+#[test]
+fn verifies_and_reproduces_published_note() {
+    let key = VerifierKey::parse(PUBLISHED_KEY).unwrap();
+    assert_eq!(key.to_string(), PUBLISHED_KEY);
+    let note = SignedNote::parse(published_note().as_bytes()).unwrap();
+    assert_eq!(note.text(), PUBLISHED_TEXT);
+    assert!(note.is_signed_by(&key));
+    assert_eq!(note.to_string(), published_note());
+}
+
+#[test]
+fn refuses_every_change_of_one_byte_in_a_note() {
+    let key = VerifierKey::parse(PUBLISHED_KEY).unwrap();
+    let note = published_note().into_bytes();
+    for at in 0..note.len() {
+        for change in [1, 0x20, 0x80] {
+            let mut changed = note.clone();
+            changed[at] ^= change;
+            let verified = SignedNote::parse(&changed).is_ok_and(|note| note.is_signed_by(&key));
+            assert!(!verified, "byte {at} changed by {change}");
+        }
+    }
+    for end in 0..note.len() {
+        assert!(!SignedNote::parse(&note[..end]).is_ok_and(|note| note.is_signed_by(&key)), "cut at {end}");
+    }
+}
+
+#[test]
+fn refuses_malformed_notes_and_keys() {
+    let long = format!("{}\n{PUBLISHED_SIGNATURE}", "x\n".repeat(40_000));
+    let many = format!("{PUBLISHED_TEXT}\n{}", PUBLISHED_SIGNATURE.repeat(65));
+    for (note, refusal) in [
+        ("", NoteRefusal::Form),
+        ("text\n", NoteRefusal::Form),
+        ("text\n\n", NoteRefusal::Form),
+        ("te\txt\n\n\u{2014} a AAAAAAA=\n", NoteRefusal::Form),
+        ("text\n\n- a AAAAAAA=\n", NoteRefusal::SignatureLine),
+        ("text\n\n\u{2014} a\n", NoteRefusal::SignatureLine),
+        ("text\n\n\u{2014} a AAAA\n", NoteRefusal::SignatureLine),
+        ("text\n\n\u{2014} a+b AAAAAAA=\n", NoteRefusal::SignatureLine),
+        ("text\n\n\u{2014} a AAAAAAA\n", NoteRefusal::SignatureLine),
+        (long.as_str(), NoteRefusal::Form),
+        (many.as_str(), NoteRefusal::TooManySignatures),
+    ] {
+        assert_eq!(SignedNote::parse(note.as_bytes()), Err(refusal), "{}", note.chars().take(40).collect::<String>());
+    }
+    let (name, rest) = PUBLISHED_KEY.split_once('+').unwrap();
+    let zeros = "AQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
+    for (key, refusal) in [
+        (name.to_owned(), VerifierKeyRefusal::Form),
+        (format!("{name}+c74f20a3"), VerifierKeyRefusal::Form),
+        (format!("Other+{rest}"), VerifierKeyRefusal::KeyId),
+        (PUBLISHED_KEY.replace("c74f20a3", "c74f20a4"), VerifierKeyRefusal::KeyId),
+        (PUBLISHED_KEY.replace("+ARpc", "+Ahpc"), VerifierKeyRefusal::Key),
+        // A key of small order would verify signatures that nobody made.
+        (format!("{name}+00000000+{zeros}"), VerifierKeyRefusal::Key),
+        (format!("+{rest}"), VerifierKeyRefusal::Key),
+    ] {
+        assert_eq!(VerifierKey::parse(&key), Err(refusal), "{key}");
+    }
+}
+
+#[test]
+fn one_note_carries_signatures_of_several_keys() {
+    let (old, new) = (NoteSigningKey::from_seed(&[1; 32]), NoteSigningKey::from_seed(&[2; 32]));
+    let text = "origin/t\n0\n47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=\n";
+    let signatures = vec![sign(&new, "origin/t", text), sign(&old, "origin/t", text)];
+    let note = SignedNote::new(text.to_owned(), signatures).unwrap();
+    let read = SignedNote::parse(note.to_string().as_bytes()).unwrap();
+    assert_eq!(read, note);
+    for (seed, expected) in [(1, true), (2, true), (3, false)] {
+        let key = NoteSigningKey::from_seed(&[seed; 32]);
+        assert_eq!(read.is_signed_by(&VerifierKey::new("origin/t", &key.public_key()).unwrap()), expected);
+        assert!(!read.is_signed_by(&VerifierKey::new("origin/other", &key.public_key()).unwrap()));
+    }
+}
+
+#[test]
+fn parses_only_canonical_checkpoints() {
+    let root = TreeHash::of_empty_tree();
+    let origin = LogOrigin::parse("fairway.example/logs").unwrap().of_tenant(TenantId::from(Uuid::from_u128(7)));
+    assert_eq!(origin, "fairway.example/logs/00000000-0000-0000-0000-000000000007");
+    let checkpoint = Checkpoint { origin, size: 20_852_163, root };
+    let text = checkpoint.to_string();
+    assert_eq!(Checkpoint::parse(&text), Ok(checkpoint.clone()));
+    assert_eq!(Checkpoint::parse(&format!("{text}extension\n")), Ok(checkpoint));
+    for text in [
+        "",
+        "o\n1\n",
+        "o\n1\n47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=",
+        "\n1\n47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=\n",
+        "o\n01\n47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=\n",
+        "o\n+1\n47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=\n",
+        "o\n\n47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=\n",
+        "o\n18446744073709551616\n47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=\n",
+        "o\n1\n47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU\n",
+        "o\n1\nAAAA\n",
+        "o\n1\n47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=\n\n",
+    ] {
+        assert!(Checkpoint::parse(text).is_err(), "{text:?}");
+    }
+    for bad in ["", "a b", "a+b", "a/", "a\u{0}", &"x".repeat(201)] {
+        assert!(LogOrigin::parse(bad).is_err(), "{bad:?}");
+    }
+}
+
+#[test]
+fn signing_key_is_read_from_base64_and_never_shown() {
+    let key = NoteSigningKey::parse(&format!("{PUBLISHED_SEED}\n")).unwrap();
+    assert_eq!(format!("{key:?}"), "[signing key]");
+    assert!(NoteSigningKey::parse("AAAA").is_none());
+    assert!(NoteSigningKey::parse("not base64").is_none());
+    // Ed25519 is deterministic, so the key reproduces the published signature.
+    let note = SignedNote::new(PUBLISHED_TEXT.to_owned(), vec![sign(&key, "PeterNeumann", PUBLISHED_TEXT)]).unwrap();
+    assert_eq!(note.to_string(), published_note());
+}

@@ -1,0 +1,102 @@
+//! The right edge of a tree: the hashes of its tiles that are not full. It suffices to append leaves.
+
+use super::{
+    TreeHash,
+    merkle::fold_subtrees,
+    tile::{FullTile, TILE_HASHES, TileCoordinate, tile_bytes, tile_hashes},
+};
+
+/// The hashes of the partial tiles, one tile a level. INVARIANT: each level has at most 255 hashes, the highest has at
+/// least one, so that the numbers of hashes are the digits of the tree's size to the base 256.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct TreeEdge {
+    levels: Vec<Vec<TreeHash>>,
+}
+
+impl TreeEdge {
+    /// Reads the stored form of a tree with that size: the bytes of each partial tile, lowest level first. `None` if
+    /// the lengths do not fit the size.
+    #[must_use]
+    pub fn restore(size: u64, levels: &[Vec<u8>]) -> Option<Self> {
+        let levels: Vec<Vec<TreeHash>> = levels.iter().map(|bytes| tile_hashes(bytes)).collect::<Option<_>>()?;
+        let edge = Self { levels };
+        let is_valid = edge.levels.iter().all(|level| level.len() < TILE_HASHES)
+            && edge.levels.last().is_none_or(|level| !level.is_empty())
+            && edge.levels.len() <= 8;
+        (is_valid && edge.size() == size).then_some(edge)
+    }
+
+    /// The stored form.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<Vec<u8>> {
+        self.levels.iter().map(|level| tile_bytes(level)).collect()
+    }
+
+    /// The number of leaves of the tree.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.levels
+            .iter()
+            .rev()
+            .fold(0, |size: u64, level| size.saturating_mul(TILE_HASHES as u64).saturating_add(level.len() as u64))
+    }
+
+    /// Appends a leaf and returns the tiles that it fills, lowest level first.
+    #[must_use]
+    pub fn append(&mut self, leaf: TreeHash) -> Vec<FullTile> {
+        let mut filled = Vec::new();
+        let mut hash = leaf;
+        // The number of hashes of the current level in the tree before this leaf.
+        let mut in_level = self.size();
+        let mut level: u8 = 0;
+        loop {
+            let position = usize::from(level);
+            if self.levels.len() <= position {
+                self.levels.resize(position + 1, Vec::new());
+            }
+            let Some(hashes) = self.levels.get_mut(position) else { return filled };
+            hashes.push(hash);
+            if hashes.len() < TILE_HASHES {
+                return filled;
+            }
+            let coordinate = TileCoordinate { level, index: in_level / TILE_HASHES as u64 };
+            let Some(tile) = FullTile::new(coordinate, std::mem::take(hashes)) else { return filled };
+            hash = tile.root();
+            filled.push(tile);
+            in_level /= TILE_HASHES as u64;
+            level += 1;
+        }
+    }
+
+    /// The root of the tree.
+    #[must_use]
+    pub fn root(&self) -> TreeHash {
+        // A level with k hashes holds one complete subtree for each bit of k, the largest first.
+        let subtrees = self.levels.iter().rev().flat_map(|level| {
+            let mut rest = level.as_slice();
+            let mut roots = Vec::new();
+            while !rest.is_empty() {
+                let (subtree, others) = rest.split_at(1 << rest.len().ilog2());
+                roots.push(super::tile::subtree_root(subtree));
+                rest = others;
+            }
+            roots
+        });
+        let subtrees: Vec<TreeHash> = subtrees.collect();
+        fold_subtrees(subtrees.into_iter()).unwrap_or_else(TreeHash::of_empty_tree)
+    }
+
+    /// The hashes of the partial tile of a level.
+    #[must_use]
+    pub fn level(&self, level: u8) -> &[TreeHash] {
+        self.levels.get(usize::from(level)).map_or(&[], Vec::as_slice)
+    }
+
+    /// The hashes of a partial tile; `None` for every other tile.
+    #[must_use]
+    pub fn tile(&self, coordinate: TileCoordinate) -> Option<&[TreeHash]> {
+        let width = coordinate.width_in(self.size());
+        let hashes = self.level(coordinate.level);
+        (width > 0 && width < TILE_HASHES && width == hashes.len()).then_some(hashes)
+    }
+}

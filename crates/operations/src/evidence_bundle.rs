@@ -1,0 +1,175 @@
+//! Evidence bundles: what a run's evidence, release and facts are, and their signature.
+
+use crate::{
+    Failure, RunRefusal, Stores,
+    access::{Operation, authorize},
+    execution::ExecutionReader,
+    transparency_log::TransparencyLogs,
+};
+use fairway_domain::{
+    access::Caller,
+    asset::ports::VersionStore,
+    evidence::{
+        EvidenceRecord,
+        bundle::{
+            BundledRelease, BundledVersion, ExecutionPredicate, ExecutionStatement, MAX_CONTENT_BYTES, ProvenFact,
+            last_outcome,
+        },
+    },
+    execution::ExecutionOutcome,
+    id::{AssetVersionId, ExecutionId},
+    release::{Release, ports::ReleaseStore},
+    tenant::TenantScope,
+    transparency_log::{LoggedFact, TreeStore},
+};
+use serde_json::{Map, Value};
+use std::{collections::BTreeSet, sync::Arc};
+
+/// The facts that a bundle holds.
+const KINDS: &[&str] = &[
+    "execution.code_accepted",
+    "execution.denied",
+    "execution.ended",
+    "execution.review_asked",
+    "execution.reviewed",
+    "execution.settled",
+    "release.reviewed",
+    "release.transitioned",
+];
+/// Maximum number of facts in a bundle: verdicts are limited, and a release has few states.
+const MAX_FACTS: u32 = 500;
+
+/// Makes evidence bundles.
+#[derive(Clone)]
+pub struct EvidenceBundles {
+    execution_reader: Arc<ExecutionReader>,
+    transparency_logs: Arc<TransparencyLogs>,
+    tree_store: Arc<dyn TreeStore>,
+    release_store: Arc<dyn ReleaseStore>,
+    version_store: Arc<dyn VersionStore>,
+}
+
+/// The evidence of an ended run, without texts of people, for rendering.
+#[derive(Clone, Debug)]
+pub struct BundleEvidence {
+    scope: TenantScope,
+    /// The evidence.
+    pub record: EvidenceRecord,
+}
+
+impl EvidenceBundles {
+    pub(crate) fn new(
+        stores: &Stores,
+        execution_reader: &Arc<ExecutionReader>,
+        transparency_logs: &Arc<TransparencyLogs>,
+    ) -> Self {
+        Self {
+            execution_reader: Arc::clone(execution_reader),
+            transparency_logs: Arc::clone(transparency_logs),
+            tree_store: Arc::clone(&stores.log_trees),
+            release_store: Arc::clone(&stores.releases),
+            version_store: Arc::clone(&stores.versions),
+        }
+    }
+}
+
+impl EvidenceBundles {
+    /// The evidence that the bundle of a run states.
+    ///
+    /// # Errors
+    /// When the caller may not see the run or the contents of its versions, or the run has not ended.
+    pub async fn bundle_evidence(&self, caller: &Caller, id: ExecutionId) -> Result<BundleEvidence, Failure> {
+        let mut record = self.execution_reader.read_evidence(caller, id).await?;
+        let place = self.execution_reader.position_of_run(caller, &record.execution).await?;
+        let scope = authorize::authorize(caller, Operation::ReadEvidenceBundle, &place)?;
+        if record.execution.outcome.is_none() {
+            return Err(RunRefusal::NotEnded.into());
+        }
+        // A bundle leaves the installation, and nothing in it can be erased.
+        record.notes.clear();
+        record.retrievals.iter_mut().for_each(|retrieval| retrieval.query = None);
+        record.notes_withheld = true;
+        Ok(BundleEvidence { scope, record })
+    }
+
+    /// The signed bundle of a run, whose evidence the caller rendered.
+    ///
+    /// # Errors
+    /// When no checkpoint covers the run's facts yet, or a store or the signer fails.
+    pub async fn sign_bundle(&self, bundle: BundleEvidence, evidence: Map<String, Value>) -> Result<String, Failure> {
+        let BundleEvidence { scope, record } = bundle;
+        let run = &record.execution;
+        let release = self.release_store.find(scope, run.release_id).await?;
+        let release = release.ok_or(Failure::Inconsistent("the release of a run is missing"))?.release;
+        let subjects = [run.execution_id.uuid(), run.release_id.uuid()];
+        let facts = self.tree_store.facts_about(scope, &subjects, KINDS, MAX_FACTS).await?;
+        // The index of the last facts may be missing, because the sequencer follows the commits.
+        let stated = last_outcome(facts.iter().map(|fact| fact.body.as_slice()), run.execution_id);
+        if stated.as_deref() != run.outcome.map(ExecutionOutcome::as_str) {
+            return Err(Failure::NotYetInCheckpoint);
+        }
+        let (facts, checkpoint) = self.prove(scope, facts).await?;
+        let statement = ExecutionStatement::new(ExecutionPredicate {
+            tenant_id: scope.tenant(),
+            evidence,
+            release: self.bundled_release(scope, &release).await?,
+            facts,
+            checkpoint,
+        });
+        self.transparency_logs.seal(scope, statement.to_payload()).await
+    }
+
+    /// The facts with their proofs. A run whose end has no index yet is not in any checkpoint.
+    async fn prove(&self, scope: TenantScope, facts: Vec<LoggedFact>) -> Result<(Vec<ProvenFact>, String), Failure> {
+        let (proofs, checkpoint) = self.transparency_logs.prove_facts(scope, &facts).await?;
+        let proven = facts.into_iter().zip(proofs).map(|(fact, proof)| {
+            let body = String::from_utf8(fact.body);
+            Ok(ProvenFact {
+                index: fact.index,
+                body: body.map_err(|_| Failure::Inconsistent("a stored fact is not text"))?,
+                proof: proof.iter().map(ToString::to_string).collect(),
+            })
+        });
+        Ok((proven.collect::<Result<_, Failure>>()?, checkpoint))
+    }
+
+    async fn bundled_release(&self, scope: TenantScope, release: &Release) -> Result<BundledRelease, Failure> {
+        let mut left = MAX_CONTENT_BYTES;
+        let mut bindings = Vec::new();
+        for binding in &release.bindings {
+            bindings.push(BundledVersion {
+                role: binding.role.as_str().to_owned(),
+                asset_version_id: binding.asset_version_id,
+                checksum: binding.checksum.as_str().to_owned(),
+                content: self.content(scope, binding.asset_version_id, &mut left).await?,
+            });
+        }
+        let (mut references, mut seen) = (Vec::new(), BTreeSet::new());
+        for reference in &release.references {
+            if seen.insert(reference.asset_version_id) {
+                references.push(BundledVersion {
+                    role: reference.kind.as_str().to_owned(),
+                    asset_version_id: reference.asset_version_id,
+                    checksum: reference.checksum.as_str().to_owned(),
+                    content: self.content(scope, reference.asset_version_id, &mut left).await?,
+                });
+            }
+        }
+        Ok(BundledRelease { digest_text: release.digest_text(), bindings, references })
+    }
+
+    /// The canonical bytes of a version, unless the bundle would be too long.
+    async fn content(
+        &self,
+        scope: TenantScope,
+        id: AssetVersionId,
+        left: &mut usize,
+    ) -> Result<Option<String>, Failure> {
+        let found = self.version_store.find_version(scope, id).await?;
+        let (_, version) = found.ok_or(Failure::Inconsistent("a version of a release is missing"))?;
+        Ok(left.checked_sub(version.canonical.len()).map(|rest| {
+            *left = rest;
+            version.canonical
+        }))
+    }
+}

@@ -1,0 +1,113 @@
+//! Tiles of transparency logs. Partial ones are part of the tree's edge, full ones come from the artifact store.
+
+use crate::{
+    Failure,
+    cache::{MAX_BYTES, weighted_cache},
+};
+use fairway_domain::{
+    asset::artifact_store::{ArtifactPath, ArtifactStore},
+    id::TenantId,
+    tenant::TenantScope,
+    transparency_log::{FullTile, ProofPlan, TileCoordinate, TileRequest, TreeEdge, TreeHash},
+};
+use moka::sync::Cache;
+use std::{collections::HashMap, sync::Arc};
+
+/// Verified full tiles.
+pub(crate) type TileCache = Cache<(TenantId, TileCoordinate), Arc<FullTile>>;
+
+pub(crate) fn new_tile_cache() -> TileCache {
+    weighted_cache(MAX_BYTES.log_tiles, |_, _: &Arc<FullTile>| FullTile::BYTES).build()
+}
+
+/// Reads tiles. A tile from the artifact store counts only if its root is the hash that the next level has for it, and
+/// so on up to the edge in the database.
+#[derive(Clone)]
+pub(super) struct TileLoader {
+    artifact_store: Arc<dyn ArtifactStore>,
+    cache: TileCache,
+}
+
+impl TileLoader {
+    pub(super) fn new(artifact_store: Arc<dyn ArtifactStore>, cache: TileCache) -> Self {
+        Self { artifact_store, cache }
+    }
+
+    /// The hashes of a planned proof.
+    pub(super) async fn proof_hashes(
+        &self,
+        scope: TenantScope,
+        edge: &TreeEdge,
+        plan: &ProofPlan,
+    ) -> Result<Vec<TreeHash>, Failure> {
+        let mut full = HashMap::new();
+        for coordinate in plan.tiles().into_iter().filter(|tile| edge.tile(*tile).is_none()) {
+            full.insert(coordinate, self.full_tile(scope, edge, coordinate).await?);
+        }
+        let hashes = plan.hashes(&|tile| match full.get(&tile) {
+            Some(tile) => Some(tile.hashes()),
+            None => edge.tile(tile),
+        });
+        hashes.ok_or(Failure::Inconsistent("a tile is shorter than the tree"))
+    }
+
+    /// The bytes of the first hashes of a tile, which the tree must have.
+    pub(super) async fn first_hashes(
+        &self,
+        scope: TenantScope,
+        edge: &TreeEdge,
+        request: TileRequest,
+    ) -> Result<Vec<u8>, Failure> {
+        let TileRequest { coordinate, width } = request;
+        let bytes = |hashes: &[TreeHash]| hashes.iter().take(width).flat_map(|hash| *hash.as_bytes()).collect();
+        match edge.tile(coordinate) {
+            Some(hashes) => Ok(bytes(hashes)),
+            None => Ok(bytes(self.full_tile(scope, edge, coordinate).await?.hashes())),
+        }
+    }
+
+    async fn full_tile(
+        &self,
+        scope: TenantScope,
+        edge: &TreeEdge,
+        coordinate: TileCoordinate,
+    ) -> Result<Arc<FullTile>, Failure> {
+        const MISSING: Failure = Failure::Inconsistent("a tile is not part of the tree");
+        let tenant = scope.tenant();
+        if let Some(tile) = self.cache.get(&(tenant, coordinate)) {
+            return Ok(tile);
+        }
+        // The tiles to read, upwards until one whose root is known.
+        let mut unread = vec![coordinate];
+        let mut at = coordinate;
+        let mut root = loop {
+            let (parent, position) = at.parent().ok_or(MISSING)?;
+            if let Some(hashes) = edge.tile(parent) {
+                break *hashes.get(position).ok_or(MISSING)?;
+            }
+            if let Some(tile) = self.cache.get(&(tenant, parent)) {
+                break *tile.hashes().get(position).ok_or(MISSING)?;
+            }
+            unread.push(parent);
+            at = parent;
+        };
+        while let Some(at) = unread.pop() {
+            let tile = Arc::new(self.read(tenant, at, root).await?);
+            self.cache.insert((tenant, at), Arc::clone(&tile));
+            let Some(child) = unread.last() else { return Ok(tile) };
+            let (_, position) = child.parent().ok_or(MISSING)?;
+            root = *tile.hashes().get(position).ok_or(MISSING)?;
+        }
+        Err(MISSING)
+    }
+
+    async fn read(&self, tenant: TenantId, tile: TileCoordinate, root: TreeHash) -> Result<FullTile, Failure> {
+        let path = ArtifactPath::of_log_tile(tenant, tile);
+        let bytes = self.artifact_store.read(&path, FullTile::BYTES).await?;
+        let bytes =
+            bytes.ok_or(Failure::Inconsistent("a tile of the transparency log is missing in the artifact store"))?;
+        bytes
+            .verify_tile(tile, root)
+            .map_err(|_| Failure::Inconsistent("a tile in the artifact store does not match the tree of its log"))
+    }
+}

@@ -1,0 +1,442 @@
+//! The builder over stores in memory that fail at a chosen write.
+
+use super::{BuildError, Progress, TreeBuilder};
+use async_trait::async_trait;
+use fairway_domain::{
+    asset::{
+        artifact_store::{ArtifactError, ArtifactPath, ArtifactStore, ObjectListing, PutOutcome},
+        integrity::UnverifiedBytes,
+    },
+    id::{FactId, TenantId},
+    store::{StoreError, StoreFault},
+    tenant::TenantScope,
+    transparency_log::{
+        ArchiveError, Checkpoint, CheckpointArchive, CheckpointSigner, LogOrigin, LoggedFact, NoteSigningKey,
+        PendingLog, SignedNote, SigningError, TreeAdvance, TreeEdge, TreeHash, TreeState, TreeStore, VerifierKey,
+    },
+};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, MutexGuard},
+};
+use uuid::Uuid;
+
+/// Whether a failing write has an effect.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Effect {
+    None,
+    Written,
+}
+
+#[derive(Default)]
+struct State {
+    facts: Vec<TreeHash>,
+    tree: Option<TreeState>,
+    signed_by: String,
+    tiles: HashMap<String, Vec<u8>>,
+    archive: BTreeMap<u64, Vec<u8>>,
+    /// Writes until one fails.
+    fails_in: Option<(usize, Effect)>,
+    writes: usize,
+    seeds: Vec<u8>,
+}
+
+impl State {
+    /// Applies a write, or fails at it. A failed state stays failed until it is repaired, like a killed process.
+    fn write<T>(&mut self, apply: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        self.writes += 1;
+        match self.fails_in {
+            Some((0, _)) => None,
+            Some((1, effect)) => {
+                self.fails_in = Some((0, effect));
+                if effect == Effect::Written {
+                    apply(self);
+                }
+                None
+            }
+            Some((left, effect)) => {
+                self.fails_in = Some((left - 1, effect));
+                Some(apply(self))
+            }
+            None => Some(apply(self)),
+        }
+    }
+}
+
+#[derive(Clone, Default)]
+struct World(Arc<Mutex<State>>);
+
+fn tenant() -> TenantId {
+    Uuid::from_u128(7).into()
+}
+
+fn origin() -> LogOrigin {
+    LogOrigin::parse("logs.example").unwrap()
+}
+
+fn leaf(number: usize) -> TreeHash {
+    TreeHash::new(fairway_domain::audit::leaf_hash(&number.to_be_bytes()))
+}
+
+fn root(facts: &[TreeHash]) -> TreeHash {
+    let mut edge = TreeEdge::default();
+    for fact in facts {
+        drop(edge.append(*fact));
+    }
+    edge.root()
+}
+
+impl World {
+    fn with_facts(count: usize) -> Self {
+        let world = Self::default();
+        world.state().seeds = vec![1];
+        world.add_facts(count);
+        world
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap()
+    }
+
+    fn add_facts(&self, count: usize) {
+        let facts = &mut self.state().facts;
+        let first = facts.len();
+        facts.extend((first..first + count).map(leaf));
+    }
+
+    fn builder(&self) -> TreeBuilder {
+        TreeBuilder {
+            tree_store: Arc::new(self.clone()),
+            artifact_store: Arc::new(self.clone()),
+            archive: Arc::new(self.clone()),
+            signer: Arc::new(self.clone()),
+            origin: origin(),
+            logs: HashMap::new(),
+        }
+    }
+
+    /// Builds until nothing is left.
+    async fn build(&self) {
+        let mut builder = self.builder();
+        while builder.build_once().await.unwrap() == Progress::Backlog {}
+    }
+
+    fn published(&self) -> SignedNote {
+        let note = self.state().tree.clone().unwrap().checkpoint.unwrap();
+        SignedNote::parse(note.as_bytes()).unwrap()
+    }
+
+    /// Each published checkpoint is a prefix of the log, and the last one covers it whole.
+    fn assert_one_history(&self) {
+        let state = self.state();
+        for (size, note) in &state.archive {
+            let note = SignedNote::parse(note).unwrap();
+            let checkpoint = Checkpoint::parse(note.text()).unwrap();
+            assert_eq!(checkpoint.size, *size);
+            assert_eq!(checkpoint.root, root(&state.facts[..usize::try_from(*size).unwrap()]), "at {size}");
+        }
+        let tree = state.tree.clone().unwrap();
+        let checkpoint = tree.parse_checkpoint().unwrap();
+        assert_eq!(usize::try_from(checkpoint.size).unwrap(), state.facts.len());
+        assert_eq!(checkpoint.root, tree.edge.root());
+        assert!(state.archive.contains_key(&checkpoint.size), "a published checkpoint is archived");
+        let mut model = TreeEdge::default();
+        let tiles: Vec<_> = state.facts.iter().flat_map(|fact| model.append(*fact)).collect();
+        assert_eq!(state.tiles.len(), tiles.len());
+        for tile in tiles {
+            let path = ArtifactPath::of_log_tile(tenant(), tile.coordinate);
+            assert_eq!(state.tiles.get(path.as_str()), Some(&tile.to_bytes()), "{path}");
+        }
+    }
+}
+
+fn unavailable() -> StoreError {
+    StoreError { source: "stopped".into(), fault: StoreFault::Unavailable }
+}
+
+#[async_trait]
+impl TreeStore for World {
+    async fn pending_logs(
+        &self,
+        signed_by: &str,
+        after: Option<TenantId>,
+        _: u32,
+    ) -> Result<Vec<PendingLog>, StoreError> {
+        tokio::task::yield_now().await;
+        let log = self.find_log(TenantScope::for_background_task(tenant())).await?;
+        let is_signed = self.state().signed_by == signed_by;
+        let is_pending = |log: &PendingLog| log.log_size > log.tree.edge.size() || !is_signed;
+        Ok(log.filter(|log| after.is_none() && is_pending(log)).into_iter().collect())
+    }
+
+    async fn find_log(&self, _: TenantScope) -> Result<Option<PendingLog>, StoreError> {
+        tokio::task::yield_now().await;
+        let state = self.state();
+        let log_size = u64::try_from(state.facts.len()).unwrap();
+        Ok(Some(PendingLog { tenant: tenant(), tree: state.tree.clone().unwrap_or_default(), log_size }))
+    }
+
+    async fn leaves(&self, _: TenantScope, from: u64, limit: u32) -> Result<Vec<TreeHash>, StoreError> {
+        tokio::task::yield_now().await;
+        let from = usize::try_from(from).unwrap();
+        Ok(self.state().facts.iter().skip(from).take(usize::try_from(limit).unwrap()).copied().collect())
+    }
+
+    async fn advance_tree(&self, _: TenantScope, advance: TreeAdvance) -> Result<bool, StoreError> {
+        tokio::task::yield_now().await;
+        let committed = self.state().write(|state| {
+            let old = state.tree.clone().unwrap_or_default();
+            if old.edge.size() != advance.from_size {
+                return false;
+            }
+            if advance.checkpoint.is_some() {
+                state.signed_by = advance.signed_by;
+            }
+            state.tree = Some(TreeState { edge: advance.edge, checkpoint: advance.checkpoint.or(old.checkpoint) });
+            true
+        });
+        committed.ok_or_else(unavailable)
+    }
+
+    async fn facts_about(
+        &self,
+        _: TenantScope,
+        _: &[Uuid],
+        _: &'static [&'static str],
+        _: u32,
+    ) -> Result<Vec<LoggedFact>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn find_logged_fact(&self, _: TenantScope, _: FactId) -> Result<Option<LoggedFact>, StoreError> {
+        Ok(None)
+    }
+}
+
+#[async_trait]
+impl ArtifactStore for World {
+    async fn put_if_absent(&self, path: &ArtifactPath, bytes: Vec<u8>) -> Result<PutOutcome, ArtifactError> {
+        tokio::task::yield_now().await;
+        let put = self.state().write(|state| match state.tiles.get(path.as_str()) {
+            Some(there) if *there == bytes => Ok(PutOutcome::AlreadyExists),
+            Some(_) => Err(ArtifactError::Conflict),
+            None => {
+                state.tiles.insert(path.as_str().to_owned(), bytes);
+                Ok(PutOutcome::Created)
+            }
+        });
+        put.unwrap_or_else(|| Err(ArtifactError::Unavailable("stopped".into())))
+    }
+
+    async fn read(&self, _: &ArtifactPath, _: usize) -> Result<Option<UnverifiedBytes>, ArtifactError> {
+        Ok(None)
+    }
+
+    fn list(&self, _: &'static str) -> Box<dyn ObjectListing + '_> {
+        unreachable!("the builder lists nothing")
+    }
+
+    async fn remove(&self, _: &ArtifactPath) -> Result<(), ArtifactError> {
+        Ok(())
+    }
+
+    async fn ready(&self) -> Result<(), ArtifactError> {
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl CheckpointArchive for World {
+    async fn keep(&self, _: TenantId, size: u64, note: &str) -> Result<Vec<u8>, ArchiveError> {
+        tokio::task::yield_now().await;
+        let kept = self.state().write(|state| state.archive.entry(size).or_insert_with(|| note.into()).clone());
+        kept.ok_or_else(|| ArchiveError::Unavailable("stopped".into()))
+    }
+
+    async fn newest_from(&self, _: TenantId, size: u64) -> Result<Option<Vec<u8>>, ArchiveError> {
+        tokio::task::yield_now().await;
+        Ok(self.state().archive.range(size..).next_back().map(|(_, note)| note.clone()))
+    }
+}
+
+#[async_trait]
+impl CheckpointSigner for World {
+    async fn public_keys(&self) -> Result<Vec<[u8; 32]>, SigningError> {
+        let seeds = self.state().seeds.clone();
+        Ok(seeds.into_iter().map(|seed| NoteSigningKey::from_seed(&[seed; 32]).public_key()).collect())
+    }
+
+    async fn sign(&self, message: &[u8]) -> Result<Vec<([u8; 32], [u8; 64])>, SigningError> {
+        let keys = self.state().seeds.clone().into_iter().map(|seed| NoteSigningKey::from_seed(&[seed; 32]));
+        Ok(keys.map(|key| (key.public_key(), key.sign(message))).collect())
+    }
+}
+
+fn verifier(seed: u8) -> VerifierKey {
+    let key = NoteSigningKey::from_seed(&[seed; 32]).public_key();
+    VerifierKey::new(&origin().of_tenant(tenant()), &key).unwrap()
+}
+
+#[tokio::test]
+async fn publishes_signed_checkpoint_over_every_fact() {
+    for facts in [0, 1, 255, 256, 257, 4_096, 4_097, 10_000] {
+        let world = World::with_facts(facts);
+        world.build().await;
+        world.assert_one_history();
+        assert!(world.published().is_signed_by(&verifier(1)), "{facts}");
+        assert_eq!(world.builder().build_once().await.unwrap(), Progress::UpToDate);
+        let writes = world.state().writes;
+        world.build().await;
+        assert_eq!(world.state().writes, writes, "a log without new facts is not written");
+    }
+}
+
+/// A builder that dies at any write, with or without its effect, leaves neither a gap nor a fork to the next.
+#[tokio::test]
+async fn killed_builder_leaves_one_history_to_the_next() {
+    for effect in [Effect::None, Effect::Written] {
+        for at in 1..14 {
+            let world = World::with_facts(700);
+            world.build().await;
+            world.add_facts(1_900);
+            world.state().fails_in = Some((at, effect));
+            // The killed builder reports nothing.
+            drop(world.builder().build_once().await);
+            world.state().fails_in = None;
+            // The next builder meets a longer log.
+            world.add_facts(3);
+            world.build().await;
+            world.assert_one_history();
+        }
+    }
+}
+
+#[tokio::test]
+async fn concurrent_builders_publish_one_history() {
+    let world = World::with_facts(100);
+    let build = |number: usize| {
+        let world = world.clone();
+        async move {
+            let mut builder = world.builder();
+            for _ in 0..20 {
+                world.add_facts(50 * number + 7);
+                builder.build_once().await.unwrap();
+            }
+        }
+    };
+    tokio::join!(build(1), build(2), build(3));
+    world.build().await;
+    world.assert_one_history();
+    assert!(world.state().archive.len() > 10);
+}
+
+async fn refusal(world: &World) -> BuildError {
+    let mut builder = world.builder();
+    loop {
+        let log = world.find_log(TenantScope::for_background_task(tenant())).await.unwrap().unwrap();
+        match builder.step(log, "keys").await {
+            Ok(Progress::Backlog) => {}
+            Ok(Progress::UpToDate) => panic!("the log was published"),
+            Err(error) => return error,
+        }
+    }
+}
+
+/// Changes of the log below a published checkpoint stop its publication, wherever they are.
+#[tokio::test]
+async fn refuses_to_publish_logs_that_contradict_the_archive() {
+    type Change = fn(&mut State);
+    let changes: [(&str, Change); 6] = [
+        ("a restored dump", |state| {
+            state.facts.truncate(500);
+            state.tree = None;
+        }),
+        ("a dump that was written again", |state| {
+            state.facts.truncate(500);
+            state.facts.extend((9_000..10_000).map(leaf));
+            state.tree = None;
+        }),
+        ("an edited fact in a rebuilt tree", |state| {
+            state.facts[3] = leaf(9_999);
+            state.tree = None;
+            state.facts.push(leaf(1));
+        }),
+        ("a deleted fact in a rebuilt tree", |state| {
+            state.facts.remove(650);
+            state.facts.push(leaf(9_999));
+            state.tree = None;
+        }),
+        ("swapped facts in a rebuilt tree without tiles", |state| {
+            state.facts.swap(10, 11);
+            state.tree = None;
+            state.tiles.clear();
+        }),
+        ("a forged tree and checkpoint", |state| {
+            state.facts.swap(10, 11);
+            let mut edge = TreeEdge::default();
+            for fact in &state.facts {
+                drop(edge.append(*fact));
+            }
+            state.tree = Some(TreeState { edge, checkpoint: state.tree.clone().unwrap().checkpoint });
+        }),
+    ];
+    for (name, change) in changes {
+        let world = World::with_facts(700);
+        world.build().await;
+        let archive = world.state().archive.clone();
+        change(&mut world.state());
+        let refusal = refusal(&world).await;
+        assert!(matches!(refusal, BuildError::Truncated { .. } | BuildError::Forked(_)), "{name}: {refusal:?}");
+        assert_eq!(world.state().archive, archive, "{name}: nothing is published");
+    }
+}
+
+/// A running builder notices that the tree was restored to an earlier size.
+#[tokio::test]
+async fn running_builder_compares_restored_trees_again() {
+    let world = World::with_facts(300);
+    world.build().await;
+    let restored = {
+        let state = world.state();
+        (state.facts.clone(), state.tree.clone())
+    };
+    world.add_facts(100);
+    let mut builder = world.builder();
+    builder.build_once().await.unwrap();
+    let archive = {
+        let mut state = world.state();
+        (state.facts, state.tree) = restored;
+        state.facts.extend((5_000..5_200).map(leaf));
+        state.archive.clone()
+    };
+    for _ in 0..3 {
+        builder.build_once().await.unwrap();
+    }
+    assert_eq!(world.state().archive, archive);
+}
+
+#[tokio::test]
+async fn foreign_bytes_in_the_archive_stop_publication() {
+    for note in
+        ["", "text", "other.example/log\n700\n47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=\n\n\u{2014} a AAAAAAA=\n"]
+    {
+        let world = World::with_facts(700);
+        world.state().archive.insert(10, note.into());
+        assert!(matches!(refusal(&world).await, BuildError::ForeignCheckpoint), "{note:?}");
+    }
+}
+
+#[tokio::test]
+async fn rotated_keys_sign_the_checkpoint_of_an_idle_log_again() {
+    let world = World::with_facts(300);
+    world.build().await;
+    world.state().seeds = vec![2, 1];
+    world.build().await;
+    let note = world.published();
+    assert!(note.is_signed_by(&verifier(1)) && note.is_signed_by(&verifier(2)));
+    world.state().seeds = vec![2];
+    world.build().await;
+    let note = world.published();
+    assert!(!note.is_signed_by(&verifier(1)) && note.is_signed_by(&verifier(2)));
+    world.assert_one_history();
+}
