@@ -62,6 +62,7 @@ impl SuppressedDecisionStore for Database {
             }
         };
         let listing = ListQuery {
+            stored_count: None,
             with,
             columns: COLUMNS,
             key: SortKey::Id("suppressed_decision_id", "suppressed_decision_id"),
