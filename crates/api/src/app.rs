@@ -16,7 +16,7 @@ use crate::{
     },
     knowledge, mcp, memory,
     openapi::{BaseDocument, document},
-    operator_endpoints, release, rollout, runtime_info, share_link, tenant, workload,
+    operator_endpoints, portal, release, rollout, runtime_info, share_link, tenant, workload,
 };
 use actix_web::{
     App, Error, HttpResponse,
@@ -200,6 +200,7 @@ pub fn app(
         .service(web::resource("/docs").guard(guard::Get()).to(redirect_to_docs))
         .service(page)
         .service(mcp::resource())
+        .configure(portal::routes::configure)
         .service(embeddable_page::resource())
         .default_service(web::to(fallback))
         .wrap(from_fn(strict_query))

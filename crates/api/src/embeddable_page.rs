@@ -1,15 +1,12 @@
-//! The embeddable page of a workload's runtime interface: static text, without scripts or subresources.
+//! The embeddable page of a workload's runtime interface, the only page that another site may frame. Errors are
+//! static pages without scripts.
 
 use crate::{
     caller::RuntimeClient,
     compose::Api,
     error::ApiError,
-    http::{
-        HttpBase,
-        fallback::not_found,
-        html_page::{self, escape},
-        outermost_middleware::request_id,
-    },
+    http::{HttpBase, fallback::not_found, html_page, outermost_middleware::request_id},
+    portal::page::{PageKind, PortalPage},
 };
 use actix_web::{
     FromRequest as _, HttpRequest, HttpResponse, ResponseError as _,
@@ -21,7 +18,10 @@ use actix_web::{
     },
     web,
 };
-use fairway_domain::{slug::Slug, workload::Workload};
+use fairway_domain::{
+    slug::Slug,
+    workload::{Workload, interface::InterfaceConfig},
+};
 use std::fmt;
 
 /// The workload that always has an embeddable page.
@@ -103,10 +103,17 @@ async fn embed(request: HttpRequest, api: web::Data<Api>, base: web::Data<HttpBa
         return not_found(&request);
     };
     match load_workload(&request, &api, &slug).await {
-        Ok(workload) => {
-            let description = escape(workload.display_description());
-            embeddable_page(embedding, StatusCode::OK, &escape(&workload.name), &format!("<p>{description}</p>"))
+        Ok(workload) => PortalPage {
+            status: StatusCode::OK,
+            kind: PageKind::Embed,
+            title: &workload.name,
+            description: workload.display_description(),
+            slug: Some(slug.as_str()),
+            auth_mode: api.mode.as_str(),
+            theme: workload.interface_config.iter().flat_map(InterfaceConfig::css_variables).collect(),
+            ancestors: &embedding.ancestors.to_string(),
         }
+        .render(&base.portal),
         Err(refusal) => error_page(&request, embedding, &refusal),
     }
 }
@@ -115,10 +122,10 @@ async fn load_workload(request: &HttpRequest, api: &Api, slug: &Slug) -> Result<
     let RuntimeClient(arrival) = RuntimeClient::from_request(request, &mut Payload::None).await?;
     let visit = api.services.share_links.verify_request(arrival).await?;
     let caller = api.services.identities.identify(api.mode, &visit.claims, request_id()).await?;
-    Ok(api.services.workloads.read_runtime_workload(&caller, &visit, slug).await?)
+    Ok(api.services.workloads.read_runtime_workload(&caller, &visit, slug).await?.workload)
 }
 
-/// An embeddable page.
+/// An error page without scripts or subresources.
 fn embeddable_page(embedding: &EmbedPolicy, status: StatusCode, title: &str, body: &str) -> HttpResponse {
     let mut page = html_page::page(status, title, body);
     if let Ok(policy) = HeaderValue::from_str(&embedding.content_security_policy()) {

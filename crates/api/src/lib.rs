@@ -25,6 +25,7 @@ mod note;
 mod open_files;
 pub mod openapi;
 mod operator_endpoints;
+pub mod portal;
 pub mod provider_check;
 mod release;
 mod response;
