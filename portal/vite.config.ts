@@ -1,4 +1,5 @@
 import react from "@vitejs/plugin-react";
+import { fileURLToPath } from "node:url";
 import { defineConfig } from "vite";
 
 /** Builds hashed files for `/_app/` and a manifest. The server renders the HTML documents itself. */
@@ -6,6 +7,14 @@ export default defineConfig({
   plugins: [react()],
   base: "/_app/",
   publicDir: false,
+  resolve: {
+    alias: {
+      // Its variant for browsers decodes entities with `innerHTML`, which the pages' policy forbids.
+      "decode-named-character-reference": fileURLToPath(
+        new URL("node_modules/decode-named-character-reference/index.js", import.meta.url),
+      ),
+    },
+  },
   build: {
     outDir: "build-output",
     assetsDir: "",

@@ -287,7 +287,7 @@ impl Services {
             executions,
             reviews,
             audit_log: Arc::new(AuditLog::new(&stores, &common)),
-            demo: Arc::new(DemoSeeder::new(&stores, &workloads, &assets, &flows, &releases)),
+            demo: Arc::new(DemoSeeder::new(&stores, &workloads, &assets, &flows, &releases, &knowledge_bases)),
             memories: Arc::new(Memories::new(&stores, &shared, &common)),
             principal_bindings: Arc::new(PrincipalBindings::new(&stores, &shared, &common, &workloads)),
             role_bindings: Arc::new(RoleBindings::new(&stores, &shared, &common)),

@@ -224,9 +224,11 @@ function TurnView({ turn, client, display, onRetry }: TurnProps) {
         <>
           <OutcomeView outcome={answerOf(state.outcome)} display={display} />
           {state.outcome.status !== "completed" && onRetry && (
-            <button type="button" className="secondary" onClick={onRetry}>
-              {text("chat_retry")}
-            </button>
+            <div className="actions">
+              <button type="button" className="secondary" onClick={onRetry}>
+                {text("chat_retry")}
+              </button>
+            </div>
           )}
           <Why client={client} executionId={state.outcome.executionId} />
         </>

@@ -1,6 +1,6 @@
 import type { FieldProblem } from "../api/problem";
 import type { InputField, Json } from "../api/types";
-import { knownKey, type Translate } from "../i18n";
+import type { TextKey, Translate } from "../i18n";
 
 /** The values of a form as its controls hold them. */
 export type FormValues = Record<string, string | boolean>;
@@ -60,14 +60,24 @@ function isDate(text: string): boolean {
   return /^\d{4}-\d{2}-\d{2}$/.test(text) && !Number.isNaN(day.getTime()) && day.toISOString().startsWith(text);
 }
 
+/** The texts of the server's codes for inputs. */
+const SERVER_CODES: ReadonlyMap<string, TextKey> = new Map([
+  ["missing", "invalid_missing"],
+  ["not_an_option", "invalid_option"],
+  ["invalid_date", "invalid_date"],
+  ["too_long", "invalid_too_long"],
+  ["out_of_bounds", "invalid_bounds"],
+  ["invalid", "invalid_other"],
+]);
+
 /** The server's problems as messages at their fields. */
 export function serverMessages(problems: readonly FieldProblem[], text: Translate): FieldMessages {
   const messages: FieldMessages = {};
   for (const problem of problems) {
     const name = problem.path.match(/^inputs\.([a-z][a-z0-9_]*)/)?.[1];
     if (name === undefined) continue;
-    const key = knownKey(`invalid_${problem.code}`);
-    messages[name] = key && !key.match(/min|max/) ? text(key) : problem.message || text("invalid_other");
+    const key = SERVER_CODES.get(problem.code);
+    messages[name] = key ? text(key) : problem.message || text("invalid_other");
   }
   return messages;
 }

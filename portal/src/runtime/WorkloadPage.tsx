@@ -42,7 +42,8 @@ export function WorkloadPage({ client, slug, isGuest, root, channel, host }: Pro
     // A change of the interface shows on the next load of the page.
     staleTime: Number.POSITIVE_INFINITY,
   });
-  const [chosen, setChosen] = useState<string | null>(() => new URLSearchParams(location.search).get("environment"));
+  const [asked] = useState(() => new URLSearchParams(location.search).get("environment"));
+  const [chosen, setChosen] = useState<string | null>(asked);
   useEffect(() => {
     applyTheme(root, workload.data);
     if (workload.data) document.title = workload.data.name;
@@ -66,6 +67,7 @@ export function WorkloadPage({ client, slug, isGuest, root, channel, host }: Pro
   if (!workload.data) return <p role="status">{text("loading")}</p>;
   const { environments, interface_config: config } = workload.data;
   const environment = environmentOf(environments, chosen);
+  const mustChoose = environments.length > 1 && !asked && environmentOf(environments, null) === null;
   return (
     <>
       <h1 dir="auto">{workload.data.name}</h1>
@@ -74,9 +76,7 @@ export function WorkloadPage({ client, slug, isGuest, root, channel, host }: Pro
           {config.description}
         </p>
       )}
-      {environments.length > 1 && environment !== chosen && environmentOf(environments, null) === null && (
-        <EnvironmentChoice names={environments} onChoose={setChosen} />
-      )}
+      {mustChoose && <EnvironmentChoice names={environments} chosen={chosen} onChoose={setChosen} />}
       {environments.length === 0 && <ProblemNotice problem={new Problem(409, "no_active_release", "")} />}
       {environment !== null && (
         <Suspense fallback={<p role="status">{text("loading")}</p>}>
@@ -98,12 +98,18 @@ export function environmentOf(names: readonly string[], chosen: string | null): 
   return names.length === 1 ? (names[0] ?? null) : null;
 }
 
-function EnvironmentChoice({ names, onChoose }: { names: readonly string[]; onChoose: (name: string) => void }) {
+interface ChoiceProps {
+  names: readonly string[];
+  chosen: string | null;
+  onChoose: (name: string) => void;
+}
+
+function EnvironmentChoice({ names, chosen, onChoose }: ChoiceProps) {
   const text = useText();
   return (
     <div className="field">
       <label htmlFor="environment">{text("environment")}</label>
-      <select id="environment" defaultValue="" onChange={(event) => onChoose(event.target.value)}>
+      <select id="environment" value={chosen ?? ""} onChange={(event) => onChoose(event.target.value)}>
         <option value="">{text("choose")}</option>
         {names.map((name) => (
           <option key={name}>{name}</option>

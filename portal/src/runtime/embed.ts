@@ -34,6 +34,9 @@ export function isAllowedOrigin(origin: string, ancestors: readonly string[], ow
   });
 }
 
+/** Space below the content, in CSS pixels. */
+const MARGIN = 16;
+
 /** The channel to the page that frames this one. It opens when an allowed ancestor greets. */
 export class EmbedChannel {
   #host: string | null = null;
@@ -49,10 +52,13 @@ export class EmbedChannel {
   open(): () => void {
     const listen = (event: MessageEvent) => this.#receive(event);
     window.addEventListener("message", listen);
-    const observer = new ResizeObserver(() =>
-      this.send({ type: "fairway:height", height: Math.ceil(document.documentElement.getBoundingClientRect().height) }),
-    );
-    observer.observe(document.documentElement);
+    const main = document.querySelector("main");
+    const observer = new ResizeObserver(() => {
+      // The root fills the frame, so only its content says how high the frame should be.
+      const bottom = main?.getBoundingClientRect().bottom ?? 0;
+      this.send({ type: "fairway:height", height: Math.ceil(bottom + scrollY) + MARGIN });
+    });
+    if (main) observer.observe(main);
     return () => {
       window.removeEventListener("message", listen);
       observer.disconnect();
