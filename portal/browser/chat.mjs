@@ -3,9 +3,9 @@ import { check, equal, holdAnswers, look, newPage, script, until, workload } fro
 import { FIELDS, visit } from "./forms.mjs";
 
 const chatConfig = (more = {}) => ({ presentation_mode: "chat", output_display: "markdown", input_fields: [FIELDS[0]], ...more });
-const ask = async (page, text) => {
-  await page.getByLabel("Message").fill(text);
-  await page.getByLabel("Message").press("Enter");
+const ask = async (page, text, label = "Message") => {
+  await page.getByLabel(label).fill(text);
+  await page.getByLabel(label).press("Enter");
 };
 
 export async function conversation() {
@@ -32,6 +32,9 @@ export async function conversation() {
   await page.getByRole("button", { name: "Try again" }).click();
   await page.getByText("This is said half, and this is not.").waitFor();
   await look(page, "chat");
+  await page.reload();
+  await page.getByText("This is said half, and this is not.").waitFor();
+  await page.locator("strong", { hasText: "there" }).waitFor();
   await page.getByRole("button", { name: "Erase my conversation" }).click();
   await page.getByText("Ask the first question.").waitFor();
   check(!(await page.getByText("how can I help").isVisible()), "the conversation is gone");
@@ -66,15 +69,25 @@ export async function chat_refusal() {
   await page.context().close();
 }
 
+export async function demo_form() {
+  const page = await newPage();
+  await visit(page, "ticket-classifier");
+  await page.getByLabel("Ticket").fill("I was charged twice this month, please send me a refund.");
+  await page.getByRole("button", { name: "Run" }).click();
+  await page.getByText("category: billing").waitFor();
+  await look(page, "demo-form");
+  await page.context().close();
+}
+
 export async function demo_chat() {
   const page = await newPage();
   await visit(page, "handbook-chat");
-  await ask(page, "How many days of leave do I have?");
+  await ask(page, "How many days of leave do I have?", "Question");
   await page.locator(".sources").getByText("leave").waitFor();
   await page.getByText("Why this answer?").click();
   await page.getByText("passages of handbook").waitFor();
   await look(page, "demo-chat");
-  await ask(page, "May I take the train?");
+  await ask(page, "May I take the train?", "Question");
   await page.locator(".sources").getByText("travel").waitFor();
   check(!(await page.getByText("does not remember").isVisible()), "the demo has a memory");
   await page.context().close();

@@ -57,7 +57,7 @@ export async function right_to_left() {
   await simple("text");
   script("rtl", "مرحبا بالعالم [leave]");
   const page = await run("browser-text", "rtl");
-  await page.getByText("مرحبا").first().waitFor();
+  await page.getByRole("heading", { name: "Result" }).waitFor();
   equal(await page.locator("pre.output").evaluate((element) => getComputedStyle(element).direction), "rtl", "an output has its own direction");
   await page.evaluate(() => (document.documentElement.dir = "rtl"));
   const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);

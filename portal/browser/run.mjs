@@ -13,7 +13,7 @@ const STATES = {
   forms: ["gallery", "gallery_filters", "fields", "missing_fields", "server_errors", "defaults", "block"],
   runs: ["streaming", "text_output", "json_output", "markdown_output", "table_output", "reconnect", "left_and_found", "stopped", "review", "failed", "why", "why_hidden"],
   access: ["denied", "share_link", "revoked_link", "anonymous", "rate_limit", "unknown", "suspended", "no_release", "environment_choice"],
-  chat: ["conversation", "chat_settings", "chat_refusal", "demo_chat", "demo_block"],
+  chat: ["conversation", "chat_settings", "chat_refusal", "demo_form", "demo_chat", "demo_block"],
   embeds: ["embed_handshake", "embed_themed", "embed_refused", "embed_stranger", "no_other_page_framed"],
   hostile: ["hostile_markdown", "hostile_json", "hostile_table", "hostile_theme", "hostile_sizes"],
   people: ["german", "dark", "narrow", "right_to_left", "reduced_motion", "keyboard_only", "no_script", "first_view"],

@@ -22,6 +22,7 @@ use fairway_domain::{
     slug::Slug,
     workload::{Workload, interface::InterfaceConfig},
 };
+use fairway_operations::access::IdentityMode;
 use std::fmt;
 
 /// The workload that always has an embeddable page.
@@ -114,7 +115,7 @@ async fn embed(request: HttpRequest, api: web::Data<Api>, base: web::Data<HttpBa
             ancestors: &embedding.ancestors.to_string(),
         }
         .render(&base.portal),
-        Err(refusal) => error_page(&request, embedding, &refusal),
+        Err(refusal) => error_page(&request, embedding, &refusal, api.mode.as_str(), &slug),
     }
 }
 
@@ -135,11 +136,16 @@ fn embeddable_page(embedding: &EmbedPolicy, status: StatusCode, title: &str, bod
 }
 
 /// The error page for an embedded page, with the headers of the error, such as `Retry-After`.
-fn error_page(request: &HttpRequest, embedding: &EmbedPolicy, refusal: &ApiError) -> HttpResponse {
+fn error_page(
+    request: &HttpRequest,
+    embedding: &EmbedPolicy,
+    refusal: &ApiError,
+    auth_mode: &str,
+    slug: &Slug,
+) -> HttpResponse {
+    let no_access = no_access_text(auth_mode, slug);
     let (title, text) = match refusal.status() {
-        StatusCode::UNAUTHORIZED => {
-            ("No access", "<p>You have no access to this page. Ask the sender of the link for a new one.</p>")
-        }
+        StatusCode::UNAUTHORIZED => ("No access", no_access.as_str()),
         StatusCode::TOO_MANY_REQUESTS => {
             ("Too many requests", "<p>This page received too many requests. Try again later.</p>")
         }
@@ -155,9 +161,29 @@ fn error_page(request: &HttpRequest, embedding: &EmbedPolicy, refusal: &ApiError
     page
 }
 
+/// The text for a client without access. A frame gets no cookies, so signing in leads to the page outside the frame.
+fn no_access_text(auth_mode: &str, slug: &Slug) -> String {
+    let mut text = "<p>You have no access to this page. Ask the sender of the link for a new one.</p>".to_owned();
+    if auth_mode != IdentityMode::Local.as_str() {
+        text += &format!(
+            "\n<p><a href=\"/sign-in?return_to=%2Fworkload-runtime%2F{slug}\" target=\"_blank\" \
+             rel=\"noopener noreferrer\">Sign in</a> in a new window.</p>"
+        );
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn offers_to_sign_in_where_people_sign_in() {
+        let slug = Slug::parse("desk").unwrap();
+        assert!(!no_access_text("local", &slug).contains("href"));
+        let expected = "<a href=\"/sign-in?return_to=%2Fworkload-runtime%2Fdesk\" target=\"_blank\"";
+        assert!(no_access_text("oidc", &slug).contains(expected));
+    }
 
     #[test]
     fn parses_only_valid_frame_ancestors() {

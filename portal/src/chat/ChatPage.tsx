@@ -8,7 +8,7 @@ import { Field } from "../forms/Field";
 import { initialValues, inputsOf, type FormValues } from "../forms/values";
 import { useText } from "../i18n";
 import { plainText } from "../output/plain";
-import { RunFollower, type RunState } from "../runtime/run";
+import { RunFollower, type RunState, type RunTicket } from "../runtime/run";
 import { OutcomeView, Why } from "../runtime/RunView";
 import type { ModeProps } from "../runtime/WorkloadPage";
 import { ProblemNotice } from "../ui/ProblemNotice";
@@ -18,12 +18,19 @@ interface Turn {
   question: string;
   inputs: Record<string, Json>;
   state: RunState;
+  /** The accepted run; null before the server has answered. */
+  ticket: RunTicket | null;
 }
+
+/** Turns that a tab finds again after a reload. */
+const MAX_STORED_TURNS = 50;
 
 /** A conversation. Its session id lives in the tab; the server keeps the memory. */
 export default function ChatPage({ client, workload, environment, isGuest, channel, host }: ModeProps) {
   const text = useText();
   const { slug, workload_id: workloadId, interface_config: config } = workload;
+  // Names the conversations of this caller with this workload in the storage of the tab.
+  const place = `${client.cacheKey} ${slug}`;
   const fields = useMemo(() => config.input_fields ?? [], [config]);
   const messageField = useMemo(
     () =>
@@ -34,7 +41,7 @@ export default function ChatPage({ client, workload, environment, isGuest, chann
   const settings = fields.filter((field) => field !== messageField);
   const [values, setValues] = useState<FormValues>(() => initialValues(settings));
   const [messages, setMessages] = useState<Record<string, string>>({});
-  const [session, setSession] = useState(() => sessionOf(slug));
+  const [session, setSession] = useState(() => sessionOf(place));
   const [turns, setTurns] = useState<Turn[]>([]);
   const [draft, setDraft] = useState("");
   const [erased, setErased] = useState<Problem | "done" | null>(null);
@@ -52,27 +59,45 @@ export default function ChatPage({ client, workload, environment, isGuest, chann
   });
   const hasNoMemory = isGuest || (memory.data !== undefined && memory.data.turns.length === 0);
 
-  useEffect(() => () => follower.current?.leave(), []);
+  const update = useCallback((id: string, change: Partial<Turn>) => {
+    setTurns((before) => before.map((turn) => (turn.id === id ? { ...turn, ...change } : turn)));
+  }, []);
+
+  useEffect(() => {
+    const stored = storedTurns(place).map((turn): Turn => ({ ...turn, state: { phase: "sending" } }));
+    setTurns(stored);
+    const followers = stored.map(({ id, ticket }) => {
+      const each = new RunFollower(client, (state) => update(id, { state }));
+      if (ticket) void each.resume(ticket);
+      return each;
+    });
+    follower.current = followers.at(-1) ?? null;
+    return () => {
+      followers.forEach((each) => each.leave());
+      follower.current?.leave();
+    };
+  }, [client, place, update]);
+
+  useEffect(() => storeTurns(place, turns), [place, turns]);
 
   const ask = useCallback(
     (question: string, inputs: Record<string, Json>) => {
       const id = randomId();
-      const update = (state: RunState) =>
-        setTurns((before) => before.map((turn) => (turn.id === id ? { ...turn, state } : turn)));
       setErased(null);
-      setTurns((before) => [...before, { id, question, inputs, state: { phase: "sending" } }]);
-      const next = new RunFollower(client, (state) => {
-        update(state);
+      setTurns((before) => [...before, { id, question, inputs, state: { phase: "sending" }, ticket: null }]);
+      const onState = (state: RunState) => {
+        update(id, { state });
         if (state.phase === "ended") {
           channel?.send({ type: "fairway:ended", executionId: state.outcome.executionId, status: state.outcome.status });
         } else if (state.phase === "refused") {
           channel?.send({ type: "fairway:error", code: state.problem.code, requestId: state.problem.requestId });
         }
-      });
+      };
+      const next = new RunFollower(client, onState, (ticket) => update(id, { ticket }));
       follower.current = next;
       void next.start({ slug, environment, inputs, ...(isGuest ? {} : { sessionId: session }) });
     },
-    [client, channel, slug, environment, session, isGuest],
+    [client, channel, slug, environment, session, isGuest, update],
   );
 
   const send = () => {
@@ -89,8 +114,8 @@ export default function ChatPage({ client, workload, environment, isGuest, chann
   const renew = useCallback(() => {
     follower.current?.leave();
     setTurns([]);
-    setSession(newSession(slug));
-  }, [slug]);
+    setSession(newSession(place));
+  }, [place]);
 
   const erase = async () => {
     try {
@@ -152,7 +177,9 @@ export default function ChatPage({ client, workload, environment, isGuest, chann
           send();
         }}
       >
-        <label htmlFor="chat-message">{text("chat_message")}</label>
+        <label htmlFor="chat-message" dir="auto">
+          {messageField?.label ?? text("chat_message")}
+        </label>
         <textarea
           id="chat-message"
           ref={input}
@@ -249,18 +276,37 @@ function answerOf<T extends { output: Json }>(outcome: T): T {
 const memoryPath = (workload: string, session: string) =>
   apiPath("/v1/workloads/{workload_id}/sessions/{session_id}/memory", { workload_id: workload, session_id: session });
 
-function sessionOf(slug: string): string {
+/** The accepted turns of this tab. */
+function storedTurns(place: string): Omit<Turn, "state">[] {
   try {
-    return sessionStorage.getItem(`fairway.chat ${slug}`) ?? newSession(slug);
+    const stored = JSON.parse(sessionStorage.getItem(`fairway.turns ${place}`) ?? "[]") as unknown;
+    return Array.isArray(stored) ? (stored as Omit<Turn, "state">[]).filter((turn) => turn.ticket) : [];
+  } catch {
+    return [];
+  }
+}
+
+function storeTurns(place: string, turns: readonly Turn[]): void {
+  const accepted = turns.filter((turn) => turn.ticket).slice(-MAX_STORED_TURNS);
+  try {
+    sessionStorage.setItem(`fairway.turns ${place}`, JSON.stringify(accepted.map(({ state: _, ...turn }) => turn)));
+  } catch {
+    // Without storage the conversation ends with the page.
+  }
+}
+
+function sessionOf(place: string): string {
+  try {
+    return sessionStorage.getItem(`fairway.chat ${place}`) ?? newSession(place);
   } catch {
     return randomId();
   }
 }
 
-function newSession(slug: string): string {
+function newSession(place: string): string {
   const session = randomId();
   try {
-    sessionStorage.setItem(`fairway.chat ${slug}`, session);
+    sessionStorage.setItem(`fairway.chat ${place}`, session);
   } catch {
     // Without storage the conversation ends with the page.
   }

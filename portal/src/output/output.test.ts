@@ -11,7 +11,7 @@ test("shows texts, flat objects and other values as plain text", () => {
 });
 
 test("finds each cited document once, and no links", () => {
-  expect(citations("Thirty days [leave]. See [leave], [travel] and [a](http://x) [not this one].")).toEqual(["leave", "travel"]);
+  expect(citations("Thirty days [leave]. See [leave], [travel] and [a](http://x) [b][c]\n[d]: x [not this one].")).toEqual(["leave", "travel", "c"]);
 });
 
 test("a table accepts any column name, and only arrays of objects", () => {

@@ -26,6 +26,6 @@ export function parsed(value: Json): Json {
 
 /** The document names in brackets that an answer cites, each once. */
 export function citations(text: string): string[] {
-  const found = text.matchAll(/\[([A-Za-z0-9][A-Za-z0-9._:-]{0,127})\](?!\()/g);
+  const found = text.matchAll(/\[([A-Za-z0-9][A-Za-z0-9._:-]{0,127})\](?![([:])/g);
   return [...new Set([...found].map((match) => match[1] ?? ""))].slice(0, 50);
 }

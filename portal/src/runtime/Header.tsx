@@ -17,6 +17,13 @@ export function Header({ page, client, session, onActAs }: Props) {
   const [actor, setActor] = useState(storedActor() ?? "");
   const { identity } = client;
   if (identity.kind === "link") return null;
+  const signOut = async () => {
+    try {
+      await client.send("/v1/session/logout", { method: "POST", body: {} });
+    } finally {
+      location.reload();
+    }
+  };
   const here = encodeURIComponent(location.pathname + location.search);
   return (
     <header className="bar">
@@ -51,7 +58,14 @@ export function Header({ page, client, session, onActAs }: Props) {
           </button>
         </form>
       )}
-      {identity.kind === "session" && session && <span>{text("signed_in_as", { name: session.display_name })}</span>}
+      {identity.kind === "session" && session && (
+        <div className="act-as">
+          <span>{text("signed_in_as", { name: session.display_name })}</span>
+          <button type="button" className="secondary" onClick={() => void signOut()}>
+            {text("sign_out")}
+          </button>
+        </div>
+      )}
       {identity.kind === "session" && !session && <a href={`/sign-in?return_to=${here}`}>{text("sign_in")}</a>}
     </header>
   );

@@ -96,14 +96,14 @@ impl PortalPage<'_> {
         let _ = write!(
             html,
             "</head>\n<body>\n<div id=\"root\" class=\"svc-root\" data-page=\"{kind}\"{slug} data-auth=\"{auth}\" \
-             data-ancestors=\"{ancestors}\">\n<main>\n<h1>{title}</h1>\n<p>{description}</p>\n</main>\n</div>\n"
+             data-ancestors=\"{ancestors}\">\n<main>\n<h1>{title}</h1>\n<p>{description}</p>\n"
         );
         html.push_str(if portal.is_built() {
             "<noscript><p>This page needs JavaScript. | Diese Seite benötigt JavaScript.</p></noscript>\n"
         } else {
             "<p>This server was built without the portal: run <code>cargo xtask portal</code>, then build it again.</p>\n"
         });
-        html.push_str("</body>\n</html>\n");
+        html.push_str("</main>\n</div>\n</body>\n</html>\n");
         html
     }
 
