@@ -9,7 +9,8 @@ export async function german() {
   await visit(page, "browser-text");
   equal(await page.evaluate(() => document.documentElement.lang), "de");
   await page.getByRole("button", { name: "Ausführen" }).click();
-  await page.getByText("Geben Sie einen Wert ein.").first().waitFor();
+  await page.getByText("(erforderlich)").waitFor();
+  await page.getByRole("alert").waitFor();
   await look(page, "german");
   await page.goto(`${SERVER}/workload-runtime?lang=en`);
   await page.getByRole("heading", { name: "Workloads" }).waitFor();
