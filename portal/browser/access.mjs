@@ -55,6 +55,8 @@ export async function share_link() {
   await fresh.getByRole("button", { name: "Switch" }).click();
   await fresh.getByText("This page needs a link with access.").waitFor();
   await look(fresh, "share-link-missing");
+  await visit(fresh, "browser-linked", "?token=%E6%97%A5%0A");
+  await fresh.getByText("This link does not give access.").waitFor();
   await fresh.context().close();
 }
 

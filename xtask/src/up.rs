@@ -75,7 +75,7 @@ pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
         }
     }
     println!(
-        "\nFairway listens on {url}; the API documentation is at {url}/docs. Ctrl-C stops the server and keeps its data."
+        "\nOpen {url} in a browser; the API documentation is at {url}/docs. Ctrl-C stops the server and keeps its data."
     );
     loop {
         match children::poll(&mut server.child, &signals)? {

@@ -2,7 +2,7 @@ import { useState } from "react";
 import type { Client } from "../api/client";
 import type { Session } from "../api/types";
 import { useText } from "../i18n";
-import { storedActor, type PageInfo } from "../session/page";
+import { ACTOR_PATTERN, storedActor, type PageInfo } from "../session/page";
 
 interface Props {
   page: PageInfo;
@@ -43,6 +43,7 @@ export function Header({ page, client, session, onActAs }: Props) {
             placeholder="user:local"
             autoComplete="off"
             spellCheck={false}
+            pattern={ACTOR_PATTERN}
             value={actor}
             title={text("act_as_help")}
             onChange={(event) => setActor(event.target.value)}

@@ -43,8 +43,8 @@ export interface RunRequest {
 
 /** Delays between attempts to reconnect, in milliseconds; the last one repeats. */
 const RECONNECT_DELAYS = [500, 1_000, 2_000, 5_000];
-/** Time between two reads of a run that awaits review, in milliseconds. */
-const REVIEW_POLL = 5_000;
+/** Delays between reads of a run that awaits review, in milliseconds; the last one repeats. */
+const REVIEW_DELAYS = [1_000, 1_000, 2_000, 5_000];
 
 /** Starts and follows one run, and reports each new state. */
 export class RunFollower {
@@ -233,8 +233,8 @@ export class RunFollower {
   }
 
   async #awaitReview(): Promise<void> {
-    while (this.#state.phase === "review" && !this.#abort.signal.aborted) {
-      await this.wait(REVIEW_POLL, this.#abort.signal);
+    for (let attempt = 0; this.#state.phase === "review" && !this.#abort.signal.aborted; attempt += 1) {
+      await this.wait(REVIEW_DELAYS[Math.min(attempt, REVIEW_DELAYS.length - 1)] ?? 0, this.#abort.signal);
       try {
         await this.#readOnce();
       } catch (problem) {

@@ -21,7 +21,9 @@ export function readPage(root: HTMLElement): PageInfo {
 export function takeShareToken(page: PageInfo): string | null {
   const key = `fairway.link ${page.slug ?? ""}`;
   const address = new URL(location.href);
-  const token = address.searchParams.get("token");
+  let token = address.searchParams.get("token");
+  // A text that no header can carry is no token; the server refuses the shorter one in the same way.
+  if (token !== null && !/^[\x21-\x7e]{1,200}$/.test(token)) token = "malformed";
   if (token !== null) {
     address.searchParams.delete("token");
     history.replaceState(history.state, "", address);
@@ -34,10 +36,14 @@ export function takeShareToken(page: PageInfo): string | null {
   }
 }
 
+/** The actors that a page in local mode may act as. */
+export const ACTOR_PATTERN = "(user|service):[a-z0-9][a-z0-9._@+\\-]{0,126}|anonymous";
+
 /** The actor that a page in local mode acts as; null for the local user. */
 export function storedActor(): string | null {
   try {
-    return localStorage.getItem("fairway.actor");
+    const actor = localStorage.getItem("fairway.actor");
+    return actor !== null && new RegExp(`^(?:${ACTOR_PATTERN})$`).test(actor) ? actor : null;
   } catch {
     return null;
   }
