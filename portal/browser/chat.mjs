@@ -14,6 +14,7 @@ export async function conversation() {
   await workload("browser-chat", chatConfig(), { name: "A chat" });
   const page = await newPage();
   await visit(page, "browser-chat");
+  await page.getByText("Ask the first question.").waitFor();
   await look(page, "chat-empty");
   const release = holdAnswers();
   await ask(page, "[[hello]]");

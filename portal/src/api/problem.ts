@@ -22,6 +22,11 @@ export class Problem extends Error {
     super(message);
   }
 
+  /** Whether the same request can succeed later. */
+  get isTemporary(): boolean {
+    return this.status === 0 || this.status === 429 || this.status >= 500;
+  }
+
   /** The run that the refusal belongs to. */
   get executionId(): string | null {
     const id = this.detail["execution_id"];

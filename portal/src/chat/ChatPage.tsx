@@ -48,6 +48,7 @@ export default function ChatPage({ client, workload, environment, isGuest, chann
   const follower = useRef<RunFollower | null>(null);
   const input = useRef<HTMLTextAreaElement>(null);
   const last = turns.at(-1);
+  const list = useRef<HTMLElement>(null);
   const busy = last?.state.phase === "sending" || last?.state.phase === "running";
   const hasAnswer = turns.some((turn) => turn.state.phase === "ended");
 
@@ -77,6 +78,9 @@ export default function ChatPage({ client, workload, environment, isGuest, chann
       follower.current?.leave();
     };
   }, [client, place, update]);
+
+  // The newest turn stays above the composer.
+  useEffect(() => list.current?.lastElementChild?.scrollIntoView({ block: "nearest" }), [turns.length, last?.state.phase]);
 
   useEffect(() => storeTurns(place, turns), [place, turns]);
 
@@ -153,7 +157,7 @@ export default function ChatPage({ client, workload, environment, isGuest, chann
           ))}
         </details>
       )}
-      <section aria-label={text("chat_title")} className="turns">
+      <section aria-label={text("chat_title")} className="turns" ref={list}>
         {turns.length === 0 && <p className="hint">{text("chat_empty")}</p>}
         {turns.map((turn) => (
           <TurnView
@@ -246,7 +250,7 @@ function TurnView({ turn, client, display, onRetry }: TurnProps) {
         </>
       )}
       {state.phase === "review" && <p className="notice">{text("review_text")}</p>}
-      {state.phase === "refused" && <ProblemNotice problem={state.problem} onRetry={onRetry} />}
+      {state.phase === "refused" && <ProblemNotice problem={state.problem} onRetry={state.problem.isTemporary ? onRetry : undefined} />}
       {state.phase === "ended" && (
         <>
           <OutcomeView outcome={answerOf(state.outcome)} display={display} />

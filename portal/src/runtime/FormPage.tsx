@@ -1,5 +1,4 @@
 import { lazy, Suspense, useCallback, useEffect, useMemo, useState } from "react";
-import type { Problem } from "../api/problem";
 import type { Json } from "../api/types";
 import { Form } from "../forms/Form";
 import { initialValues, serverMessages, type FormValues } from "../forms/values";
@@ -92,17 +91,12 @@ export function FormPage({ client, workload, environment, isGuest, channel, host
             client={client}
             display={workload.interface_config.output_display}
             onCancel={run.cancel}
-            onRetry={sent && problem && mayRepeat(problem) ? () => submit(sent) : undefined}
+            onRetry={sent && problem?.isTemporary ? () => submit(sent) : undefined}
           />
         </Suspense>
       )}
     </div>
   );
-}
-
-/** Whether the same request can succeed later. */
-function mayRepeat(problem: Problem): boolean {
-  return problem.status === 0 || problem.status === 429 || problem.status >= 500;
 }
 
 /** What a screen reader says about a run; each change once. */

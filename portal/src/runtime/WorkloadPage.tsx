@@ -56,11 +56,10 @@ export function WorkloadPage({ client, slug, isGuest, root, channel, host }: Pro
 
   if (workload.error instanceof Problem) {
     const problem = workload.error;
-    const retry = problem.status === 429 || problem.status === 0 || problem.status >= 500;
     return (
       <>
-        <h1>{text(problem.status === 404 ? "gallery_title" : "result")}</h1>
-        <ProblemNotice problem={problem} onRetry={retry ? () => void workload.refetch() : undefined} />
+        <h1>{slug}</h1>
+        <ProblemNotice problem={problem} onRetry={problem.isTemporary ? () => void workload.refetch() : undefined} />
       </>
     );
   }
