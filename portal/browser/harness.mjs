@@ -21,14 +21,20 @@ const AXE = readFileSync(modules.resolve("axe-core/axe.min.js"), "utf8");
 
 /** Scripted answers of the model by the marker in the question: `[[name]]`. */
 const answers = new Map();
-/** Delay between two parts of a streamed answer, in milliseconds; a promise holds the answer back. */
+/** Holds the second half of each answer back until it is resolved. */
 let gate = Promise.resolve();
+let openGate = () => undefined;
 export const script = (name, text) => answers.set(name, text);
 /** Holds all answers back until the returned function is called. */
 export function holdAnswers() {
-  let release;
-  gate = new Promise((resolve) => (release = resolve));
-  return release;
+  gate = new Promise((resolve) => (openGate = resolve));
+  return openGate;
+}
+
+/** Answers at once again, whatever an earlier test held back. */
+export function releaseAnswers() {
+  openGate();
+  gate = Promise.resolve();
 }
 
 const listen = (server, address) => new Promise((resolve) => server.listen(new URL(address).port, "127.0.0.1", resolve));

@@ -1,5 +1,5 @@
 // Tests the runtime pages in Chromium. Each state is a function here, and takes its pictures; `cargo xtask browser` runs all.
-import { close, canary, open, violations } from "./harness.mjs";
+import { close, canary, open, releaseAnswers, violations } from "./harness.mjs";
 import * as access from "./access.mjs";
 import * as chat from "./chat.mjs";
 import * as embeds from "./embeds.mjs";
@@ -31,6 +31,7 @@ try {
       const start = Date.now();
       try {
         if (!test) throw new Error(`${name}.mjs has no test of ${state}`);
+        releaseAnswers();
         await test();
         console.log(`ok      ${state} (${((Date.now() - start) / 1000).toFixed(1)} s)`);
       } catch (error) {

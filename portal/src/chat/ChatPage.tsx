@@ -80,7 +80,10 @@ export default function ChatPage({ client, workload, environment, isGuest, chann
   }, [client, place, update]);
 
   // The newest turn stays above the composer.
-  useEffect(() => list.current?.lastElementChild?.scrollIntoView({ block: "nearest" }), [turns.length, last?.state.phase]);
+  useEffect(() => {
+    // Returns a promise in some browsers, which must not become the effect's cleanup.
+    void list.current?.lastElementChild?.scrollIntoView({ block: "nearest" });
+  }, [turns.length, last?.state.phase]);
 
   useEffect(() => storeTurns(place, turns), [place, turns]);
 
