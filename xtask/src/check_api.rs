@@ -3,24 +3,21 @@
 //! of the guide.
 
 use std::fs;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use fairway_managed_postgres::ManagedServer;
-use fairway_managed_postgres::binaries::BIN_VARIABLE;
 use tempfile::TempDir;
 
-use crate::children::{self, ChildEvent};
+use crate::children;
+use crate::demo_server::DemoServer;
 use crate::external_tools::{self, NpmInstallation, PythonEnvironment};
 use crate::paths::{Paths, Profile};
 use crate::signals::Signals;
 use crate::step::{Steps, run_checked};
-use crate::up::Server;
-use crate::{demo, postgres};
 
 /// The folder of the tools' files.
 const TOOLS_FOLDER: &str = "tools/api";
@@ -55,7 +52,7 @@ pub(crate) fn check(place: &Paths, arguments: &Arguments, steps: &mut Steps) -> 
     if !built.success() {
         bail!("the server does not build ({built})");
     }
-    let running = DemoServer::start(place, &signals)?;
+    let running = DemoServer::start(place, &signals, &[])?;
     steps.run("a generated TypeScript client", || typescript_client(place, &npm, &files, &work, running.address));
     steps.run("a generated Python client", || python_client(place, &python, &files, &work, running.address));
     steps.run("properties of every operation", || property_tests(&python, &files, &work, running.address, arguments));
@@ -148,45 +145,6 @@ fn fresh_seed() -> Result<u64> {
 fn generation_arguments(is_long: bool, seed: u64) -> [String; 4] {
     let examples = if is_long { LONG_EXAMPLES } else { EXAMPLES };
     ["--max-examples".to_owned(), examples.to_string(), "--seed".to_owned(), seed.to_string()]
-}
-
-/// A server with the demo, and its managed PostgreSQL.
-struct DemoServer {
-    address: SocketAddr,
-    // Dropped in this order: the server ends before its database.
-    _server: Server,
-    _database: ManagedServer,
-    _home: TempDir,
-}
-
-impl DemoServer {
-    fn start(place: &Paths, signals: &Signals) -> Result<Self> {
-        let binaries = postgres::ensure()?;
-        let database = ManagedServer::start_temporary(binaries.clone(), Vec::new()).context("starting PostgreSQL")?;
-        let home = tempfile::tempdir()?;
-        // The port may be taken before the server binds it; the server then reports the conflict.
-        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-        let configured = |mut command: Command| {
-            command
-                // A settings file of the checkout must not change the checks.
-                .args(["--config", "/dev/null"])
-                .env("FAIRWAY_BIND", address.to_string())
-                .env("FAIRWAY_DATABASE_URL", database.url("postgres"))
-                .env("FAIRWAY_DATA_DIR", home.path())
-                .env("FAIRWAY_LOG", "error")
-                .env(BIN_VARIABLE, binaries.directory());
-            command
-        };
-        let mut serve = configured(crate::up::serve_command(place, Profile::Dev));
-        let mut server = Server { child: serve.spawn().context("starting fairway-server")? };
-        match server.wait_until_ready(address, signals)? {
-            ChildEvent::Running => {}
-            ChildEvent::Exited(status) => bail!("fairway-server exited during startup ({status})"),
-            ChildEvent::StopRequested => bail!("stopped"),
-        }
-        run_checked(configured(demo::seed(place, Profile::Dev)))?;
-        Ok(Self { address, _server: server, _database: database, _home: home })
-    }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use crate::apt;
+use crate::node::Node;
 use crate::paths::{Paths, find_on_path};
 use crate::step::run_checked;
 
@@ -75,26 +76,18 @@ pub(crate) fn ensure_installed(
 /// Installs the packages of `package-lock.json` in this folder.
 pub(crate) fn install_npm_packages(place: &Paths, files: &Path) -> Result<NpmInstallation> {
     let lock = fs::read(files.join("package-lock.json")).context("reading package-lock.json")?;
-    let node = match find_on_path("node") {
-        Some(node) if find_on_path("npm").is_some() => node,
-        Some(_) | None => {
-            println!("xtask: installing nodejs and npm");
-            apt::install("nodejs")?;
-            apt::install("npm")?;
-            find_on_path("node").context("node is not installed: install your distribution's `nodejs` and `npm`")?
-        }
-    };
+    let node = Node::ensure(place)?;
     let folder = ensure_installed(place, "npm", &lock, |folder| {
         fs::create_dir_all(folder)?;
         for name in ["package.json", "package-lock.json"] {
             fs::copy(files.join(name), folder.join(name)).with_context(|| format!("copying {name}"))?;
         }
-        let mut install = Command::new(find_on_path("npm").context("npm is not installed")?);
+        let mut install = node.npm()?;
         // Packages must not run install scripts.
         install.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel", "error"]).current_dir(folder);
         run_checked(install)
     })?;
-    Ok(NpmInstallation { node, modules: folder.join("node_modules") })
+    Ok(NpmInstallation { node: node.program, modules: folder.join("node_modules") })
 }
 
 /// Installs the packages of `requirements.txt` in this folder.

@@ -6,18 +6,22 @@ mod advisories;
 mod apt;
 mod arch_lints;
 mod bench;
+mod browser;
 mod check_api;
 mod children;
 mod db;
 mod demo;
+mod demo_server;
 mod docs;
 mod external_tools;
 mod gateway;
 mod model;
+mod node;
 mod npm_audit;
 mod openapi;
 mod package;
 mod paths;
+mod portal;
 mod postgres;
 mod postgres_with_vectors;
 mod required_checks;
@@ -55,12 +59,16 @@ enum Verb {
     Test(test::Arguments),
     /// Run the seeded tests at full length: histories compared with their model, and lanes under load
     Model(model::Arguments),
-    /// Run everything that a change must pass: `check`, the README's test command, and `check-api`
+    /// Run everything that a change must pass: `check`, the README's test command, `check-api` and `browser`
     Ci,
     /// Check formatting, lints, architecture and dependencies
     Check,
     /// Check the API with a linter, a property-based testing tool and two generated clients
     CheckApi(check_api::Arguments),
+    /// Build the portal, which the next build of the server embeds
+    Portal,
+    /// Test the portal in Chromium against a server with the demo
+    Browser,
     /// Write docs/openapi.json
     Openapi,
     /// Write the document tables that are copied from snapshots
@@ -88,6 +96,8 @@ fn main() -> ExitCode {
         Verb::Ci => required_checks::ci(&place),
         Verb::Check => required_checks::run(&place),
         Verb::CheckApi(arguments) => check_api::run(&place, &arguments),
+        Verb::Portal => portal::run(&place),
+        Verb::Browser => browser::run(&place),
         Verb::Openapi => openapi::run(&place),
         Verb::Docs => docs::run(&place),
         Verb::Schema => schema::run(&place),

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use crate::paths::{Paths, find_on_path};
 
-/// Folders with a `package-lock.json`: tools of the checks and tests, not of the product.
-const FOLDERS: [&str; 2] = ["tools/api", "tools/mcp"];
+/// Folders with a `package-lock.json`: the portal, and tools of the checks and tests.
+const FOLDERS: [&str; 3] = ["portal", "tools/api", "tools/mcp"];
 /// Timeout of the registry in milliseconds, because the checks also run offline.
 const FETCH_TIMEOUT: &str = "--fetch-timeout=10000";
 
@@ -87,6 +87,16 @@ mod tests {
         let report = br#"{ "auditReportVersion": 2, "vulnerabilities": {}, "metadata": { "vulnerabilities":
             { "info": 1, "low": 2, "moderate": 3, "high": 4, "critical": 5, "total": 15 } } }"#;
         assert_eq!(parse_report(report), AuditResult::Reported { severe: 9, mild: 6 });
+    }
+
+    /// An address would bind every machine to one registry.
+    #[test]
+    fn lock_files_name_no_registry() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        for folder in FOLDERS {
+            let lock = std::fs::read_to_string(root.join(folder).join("package-lock.json")).unwrap();
+            assert!(!lock.contains("\"resolved\""), "{folder}");
+        }
     }
 
     #[test]

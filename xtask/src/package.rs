@@ -1,4 +1,5 @@
-//! `cargo xtask package`: builds the command line's distribution with completions and manual pages.
+//! `cargo xtask package`: builds the portal for the server, and the command line's distribution with completions and
+//! manual pages.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -7,12 +8,14 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result, bail};
 
 use crate::paths::Paths;
+use crate::portal;
 use crate::step::run_checked;
 
 /// Maximum size of the executable in bytes, because CI pipelines download it.
 const MAX_BYTES: u64 = 15 << 20;
 
 pub(crate) fn run(place: &Paths) -> Result<ExitCode> {
+    portal::ensure_built(place)?;
     let mut build = place.cargo();
     build.args(["build", "--profile", "small", "--package", "fairway-cli", "--bin", "fairway"]);
     run_checked(build)?;

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::paths::Paths;
 use crate::step::{Steps, run_checked};
-use crate::{advisories, arch_lints, check_api, docs, npm_audit, schema, security, spelling, tools};
+use crate::{advisories, arch_lints, browser, check_api, docs, npm_audit, portal, schema, security, spelling, tools};
 
 /// The test command in the README.
 const TEST_COMMAND: &str = "cargo xtask test";
@@ -22,6 +22,8 @@ pub(crate) fn run(place: &Paths) -> Result<ExitCode> {
 /// current.
 pub(crate) fn ci(place: &Paths) -> Result<ExitCode> {
     let mut steps = Steps::default();
+    // First, because every later build of the server embeds it.
+    steps.run("portal", || portal::ensure_built(place));
     check(place, &mut steps);
     steps.run("README test command", || {
         let readme = fs::read_to_string(place.root.join("README.md")).context("reading README.md")?;
@@ -37,6 +39,9 @@ pub(crate) fn ci(place: &Paths) -> Result<ExitCode> {
     // External tools against a server of this build.
     if let Err(error) = check_api::check(place, &check_api::Arguments::default(), &mut steps) {
         steps.run("external tools", || Err(error));
+    }
+    if let Err(error) = browser::check(place, &mut steps) {
+        steps.run("browser tests", || Err(error));
     }
     Ok(steps.finish())
 }

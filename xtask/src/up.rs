@@ -16,7 +16,7 @@ use nix::sys::signal::Signal;
 use crate::children::{self, ChildEvent};
 use crate::paths::{Paths, Profile};
 use crate::signals::Signals;
-use crate::{demo, postgres};
+use crate::{demo, portal, postgres};
 
 /// Timeout of the start, which includes the first `initdb` and the migrations.
 const READY_TIMEOUT: Duration = Duration::from_secs(180);
@@ -43,6 +43,7 @@ pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
         .as_deref()
         .map(|file| file.canonicalize().with_context(|| format!("{} cannot be read", file.display())));
     let config = config.transpose()?;
+    portal::ensure_built(place).context("building the portal")?;
     let built = children::run(place.build_programs(profile), &signals)?;
     if !built.success() {
         return Ok(children::exit_code(built));

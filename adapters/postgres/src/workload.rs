@@ -181,6 +181,23 @@ impl WorkloadStore for Database {
         found.map(StoredWorkload::into_value).transpose()
     }
 
+    async fn serving_environments(&self, scope: TenantScope, workload: WorkloadId) -> Result<Vec<Slug>, StoreError> {
+        use schema::deployment;
+        let (tenant, workload) = (scope.tenant().uuid(), workload.uuid());
+        let find = || {
+            let is_held = deployment::restricted_release_id
+                .is_not_null()
+                .or(deployment::guided_release_id.is_not_null())
+                .or(deployment::standard_release_id.is_not_null());
+            deployment::table
+                .filter(deployment::tenant_id.eq(tenant).and(deployment::workload_id.eq(workload)).and(is_held))
+                .order(deployment::environment)
+                .select(deployment::environment)
+        };
+        let names: Vec<String> = self.load("environments of a workload", find).await?;
+        names.iter().map(|name| decode("environment", Slug::parse(name).ok())).collect()
+    }
+
     async fn list_runtime(
         &self,
         scope: TenantScope,

@@ -3,7 +3,7 @@
 use crate::{
     access, asset, asset_kind, audit, builtin_tool,
     compose::Api,
-    embeddable_page, environment, evidence, execution, flow, home_page,
+    embeddable_page, environment, evidence, execution, flow,
     http::{
         HttpBase,
         authentication::authenticate,
@@ -17,7 +17,8 @@ use crate::{
     },
     knowledge, mcp, memory, notification,
     openapi::{BaseDocument, document},
-    operator_endpoints, release, rollout, runtime_info, share_link, sign_in, tenant, transparency_log, workload,
+    operator_endpoints, portal, release, rollout, runtime_info, share_link, sign_in, tenant, transparency_log,
+    workload,
 };
 use actix_web::{
     App, Error, HttpResponse,
@@ -237,7 +238,7 @@ pub fn app(
         .service(sign_in::callback_resource())
         .service(sign_in::sign_out_resource())
         .service(sign_in::backchannel_resource())
-        .service(home_page::resource())
+        .configure(portal::routes::configure)
         .service(embeddable_page::resource())
         .default_service(web::to(fallback))
         .wrap(from_fn(strict_query))

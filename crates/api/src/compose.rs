@@ -14,6 +14,7 @@ use crate::{
         shutdown::ShutdownSignal,
     },
     metrics::Metrics,
+    portal::Portal,
     runtime_info::ProviderPlugin,
     system_clock_and_ids::{SystemClock, SystemIds},
 };
@@ -483,6 +484,7 @@ impl Process {
             public_scheme: settings.scheme(),
             trusted_proxies: settings.trusted_proxies.clone(),
             embed_policy: settings.embed_policy.clone(),
+            portal: Portal::embedded(),
             memory_budgets: MemoryBudgets::default(),
             body_timeout: settings.body_timeout,
             known_methods: self.openapi.known_methods.clone(),

@@ -1,15 +1,12 @@
-//! The embeddable page of a workload's runtime interface: static text, without scripts or subresources.
+//! The embeddable page of a workload's runtime interface, the only page that another site may frame. Errors are
+//! static pages without scripts.
 
 use crate::{
     caller::RuntimeClient,
     compose::Api,
     error::ApiError,
-    http::{
-        HttpBase,
-        fallback::not_found,
-        html_page::{self, escape},
-        outermost_middleware::request_id,
-    },
+    http::{HttpBase, fallback::not_found, html_page, outermost_middleware::request_id},
+    portal::page::{PageKind, PortalPage},
 };
 use actix_web::{
     FromRequest as _, HttpRequest, HttpResponse, ResponseError as _,
@@ -21,7 +18,11 @@ use actix_web::{
     },
     web,
 };
-use fairway_domain::{slug::Slug, workload::Workload};
+use fairway_domain::{
+    slug::Slug,
+    workload::{Workload, interface::InterfaceConfig},
+};
+use fairway_operations::access::IdentityMode;
 use std::fmt;
 
 /// The workload that always has an embeddable page.
@@ -110,11 +111,18 @@ async fn embed(request: HttpRequest, api: web::Data<Api>, base: web::Data<HttpBa
         return not_found(&request);
     };
     match load_workload(&request, &api, &slug).await {
-        Ok(workload) => {
-            let description = escape(workload.display_description());
-            embeddable_page(embedding, StatusCode::OK, &escape(&workload.name), &format!("<p>{description}</p>"))
+        Ok(workload) => PortalPage {
+            status: StatusCode::OK,
+            kind: PageKind::Embed,
+            title: &workload.name,
+            description: workload.display_description(),
+            slug: Some(slug.as_str()),
+            auth_mode: api.mode.as_str(),
+            theme: workload.interface_config.iter().flat_map(InterfaceConfig::css_variables).collect(),
+            ancestors: &embedding.ancestors.to_string(),
         }
-        Err(refusal) => error_page(&request, embedding, &refusal),
+        .render(&base.portal),
+        Err(refusal) => error_page(&request, embedding, &refusal, api.mode.as_str(), &slug),
     }
 }
 
@@ -123,10 +131,10 @@ pub(crate) async fn load_workload(request: &HttpRequest, api: &Api, slug: &Slug)
     let RuntimeClient(arrival) = RuntimeClient::from_request(request, &mut Payload::None).await?;
     let visit = api.services.share_links.verify_request(arrival).await?;
     let caller = api.services.identities.identify(api.mode, &visit.claims, request_id()).await?;
-    Ok(api.services.workloads.read_runtime_workload(&caller, &visit, slug).await?)
+    Ok(api.services.workloads.read_runtime_workload(&caller, &visit, slug).await?.workload)
 }
 
-/// An embeddable page.
+/// An error page without scripts or subresources.
 fn embeddable_page(embedding: &EmbedPolicy, status: StatusCode, title: &str, body: &str) -> HttpResponse {
     let mut page = html_page::page(status, title, body);
     if let Ok(policy) = HeaderValue::from_str(&embedding.content_security_policy()) {
@@ -136,11 +144,16 @@ fn embeddable_page(embedding: &EmbedPolicy, status: StatusCode, title: &str, bod
 }
 
 /// The error page for an embedded page, with the headers of the error, such as `Retry-After`.
-fn error_page(request: &HttpRequest, embedding: &EmbedPolicy, refusal: &ApiError) -> HttpResponse {
+fn error_page(
+    request: &HttpRequest,
+    embedding: &EmbedPolicy,
+    refusal: &ApiError,
+    auth_mode: &str,
+    slug: &Slug,
+) -> HttpResponse {
+    let no_access = no_access_text(auth_mode, slug);
     let (title, text) = match refusal.status() {
-        StatusCode::UNAUTHORIZED => {
-            ("No access", "<p>You have no access to this page. Ask the sender of the link for a new one.</p>")
-        }
+        StatusCode::UNAUTHORIZED => ("No access", no_access.as_str()),
         StatusCode::TOO_MANY_REQUESTS => {
             ("Too many requests", "<p>This page received too many requests. Try again later.</p>")
         }
@@ -156,9 +169,29 @@ fn error_page(request: &HttpRequest, embedding: &EmbedPolicy, refusal: &ApiError
     page
 }
 
+/// The text for a client without access. A frame gets no cookies, so signing in leads to the page outside the frame.
+fn no_access_text(auth_mode: &str, slug: &Slug) -> String {
+    let mut text = "<p>You have no access to this page. Ask the sender of the link for a new one.</p>".to_owned();
+    if auth_mode != IdentityMode::Local.as_str() {
+        text += &format!(
+            "\n<p><a href=\"/sign-in?return_to=%2Fworkload-runtime%2F{slug}\" target=\"_blank\" \
+             rel=\"noopener noreferrer\">Sign in</a> in a new window.</p>"
+        );
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn offers_to_sign_in_where_people_sign_in() {
+        let slug = Slug::parse("desk").unwrap();
+        assert!(!no_access_text("local", &slug).contains("href"));
+        let expected = "<a href=\"/sign-in?return_to=%2Fworkload-runtime%2Fdesk\" target=\"_blank\"";
+        assert!(no_access_text("oidc", &slug).contains(expected));
+    }
 
     #[test]
     fn parses_only_valid_frame_ancestors() {

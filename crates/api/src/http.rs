@@ -29,7 +29,7 @@ pub mod shutdown;
 pub mod site_guard;
 pub mod strict_query;
 
-use crate::{embeddable_page::EmbedPolicy, execution::stream_limit::StreamLimiter, metrics::Metrics};
+use crate::{embeddable_page::EmbedPolicy, execution::stream_limit::StreamLimiter, metrics::Metrics, portal::Portal};
 use client_address::TrustedProxies;
 use deprecation::Deprecation;
 use fallback::KnownMethods;
@@ -52,6 +52,8 @@ pub struct HttpBase {
     pub trusted_proxies: TrustedProxies,
     /// The workloads whose page may be embedded, and the embedding origins.
     pub embed_policy: EmbedPolicy,
+    /// The built pages.
+    pub portal: Portal,
     /// Memory budgets for request bodies and responses.
     pub memory_budgets: MemoryBudgets,
     /// Time limit for a body to arrive.

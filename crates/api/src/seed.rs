@@ -10,6 +10,7 @@ use fairway_domain::{
     access::{ActorRef, Caller, OwnerRef},
     asset::kind::AssetKind,
     id::IdSource as _,
+    knowledge::document::{DocumentDraft, DocumentSource},
     slug::Slug,
     workload::{InvocationMode, interface::InterfaceConfig},
 };
@@ -26,15 +27,64 @@ const AUTHOR: &str = "user:demo-author";
 /// The actor that approves and activates the demo.
 const APPROVER: &str = "user:demo-approver";
 
-/// The files of the demo; `demo/README.md` describes them.
-const PROMPT: &str = include_str!("../../../demo/assets/ticket-prompt.yaml");
-const MODEL: &str = include_str!("../../../demo/assets/ticket-model.yaml");
-const POLICY: &str = include_str!("../../../demo/assets/ticket-policy.yaml");
-const FLOW: &str = include_str!("../../../demo/flows/ticket-flow.yaml");
-const FLOW_META: &str = include_str!("../../../demo/flows/ticket-flow.meta.yaml");
-const FLOW_SLUG: &str = "ticket-flow";
-const WORKLOAD: &str = include_str!("../../../demo/workloads/ticket-classifier.yaml");
-const RELEASE: &str = include_str!("../../../demo/releases/ticket-classifier.dev.yaml");
+/// The files of a demo workload, with the format of `demo/README.md`.
+struct DemoFiles {
+    assets: &'static [&'static str],
+    flow_slug: &'static str,
+    flow: &'static str,
+    flow_meta: &'static str,
+    workload: &'static str,
+    release: &'static str,
+    /// The documents of a bound knowledge base.
+    documents: Option<&'static str>,
+}
+
+/// The form: the workload of the guides, in `demo`.
+const TICKET_CLASSIFIER: DemoFiles = DemoFiles {
+    assets: &[
+        include_str!("../../../demo/assets/ticket-prompt.yaml"),
+        include_str!("../../../demo/assets/ticket-model.yaml"),
+        include_str!("../../../demo/assets/ticket-policy.yaml"),
+    ],
+    flow_slug: "ticket-flow",
+    flow: include_str!("../../../demo/flows/ticket-flow.yaml"),
+    flow_meta: include_str!("../../../demo/flows/ticket-flow.meta.yaml"),
+    workload: include_str!("../../../demo/workloads/ticket-classifier.yaml"),
+    release: include_str!("../../../demo/releases/ticket-classifier.dev.yaml"),
+    documents: None,
+};
+/// The chat over documents, in `examples/pages`.
+const HANDBOOK_CHAT: DemoFiles = DemoFiles {
+    assets: &[
+        include_str!("../../../examples/pages/handbook-chat/assets/handbook.yaml"),
+        include_str!("../../../examples/pages/handbook-chat/assets/handbook-prompt.yaml"),
+        include_str!("../../../examples/pages/handbook-chat/assets/handbook-model.yaml"),
+        include_str!("../../../examples/pages/handbook-chat/assets/handbook-policy.yaml"),
+        include_str!("../../../examples/pages/handbook-chat/assets/handbook-memory.yaml"),
+    ],
+    flow_slug: "handbook-flow",
+    flow: include_str!("../../../examples/pages/handbook-chat/flows/handbook-flow.yaml"),
+    flow_meta: include_str!("../../../examples/pages/handbook-chat/flows/handbook-flow.meta.yaml"),
+    workload: include_str!("../../../examples/pages/handbook-chat/workloads/handbook-chat.yaml"),
+    release: include_str!("../../../examples/pages/handbook-chat/releases/handbook-chat.dev.yaml"),
+    documents: Some(include_str!("../../../examples/pages/handbook-chat/documents/handbook.yaml")),
+};
+/// The block that summarises, in `examples/pages`.
+const SHORT_SUMMARY: DemoFiles = DemoFiles {
+    assets: &[
+        include_str!("../../../examples/pages/short-summary/assets/summary-prompt.yaml"),
+        include_str!("../../../examples/pages/short-summary/assets/summary-model.yaml"),
+        include_str!("../../../examples/pages/short-summary/assets/summary-policy.yaml"),
+    ],
+    flow_slug: "summary-flow",
+    flow: include_str!("../../../examples/pages/short-summary/flows/summary-flow.yaml"),
+    flow_meta: include_str!("../../../examples/pages/short-summary/flows/summary-flow.meta.yaml"),
+    workload: include_str!("../../../examples/pages/short-summary/workloads/short-summary.yaml"),
+    release: include_str!("../../../examples/pages/short-summary/releases/short-summary.dev.yaml"),
+    documents: None,
+};
+/// One workload for each presentation mode, the one of the guides last: its result is the last line.
+const DEMOS: [&DemoFiles; 3] = [&HANDBOOK_CHAT, &SHORT_SUMMARY, &TICKET_CLASSIFIER];
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -79,6 +129,21 @@ struct BindingFile {
     asset: String,
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DocumentsFile {
+    asset: String,
+    documents: Vec<DocumentFile>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DocumentFile {
+    document_id: String,
+    title: String,
+    text: String,
+}
+
 /// Seeds the demo into the database of the settings, with or without a running server. Returns the text for standard
 /// output: the result, and the commands that run the demo. Repeated calls change nothing.
 ///
@@ -98,17 +163,21 @@ async fn seed_database(settings: &Settings, database: &OpenDatabase) -> anyhow::
     let process = Process::new(settings, database.url.clone(), Adapters::of(settings)?)?;
     let services = process.services();
     let callers = (caller(services, AUTHOR).await?, caller(services, APPROVER).await?);
-    let (demo, file) = parse_demo()?;
-    let (workload, environment) = (&file.workload, &file.environment);
-    let seeded = services.demo.seed(&callers.0, &callers.1, &demo).await;
-    Ok(match seeded.with_context(|| format!("failed to seed the demo `{workload}`"))? {
-        SeedOutcome::Activated(release) => format!(
-            "{AUTHOR} made `{workload}`; {APPROVER} approved and activated release {release} in `{environment}`\n"
-        ),
-        SeedOutcome::Unchanged(release) => {
-            format!("release {release} of `{workload}` serves in `{environment}`: nothing was changed\n")
-        }
-    })
+    let mut results = String::new();
+    for files in DEMOS {
+        let (demo, file) = parse_demo(files)?;
+        let (workload, environment) = (&file.workload, &file.environment);
+        let seeded = services.demo.seed(&callers.0, &callers.1, &demo).await;
+        results += &match seeded.with_context(|| format!("failed to seed the demo `{workload}`"))? {
+            SeedOutcome::Activated(release) => format!(
+                "{AUTHOR} made `{workload}`; {APPROVER} approved and activated release {release} in `{environment}`\n"
+            ),
+            SeedOutcome::Unchanged(release) => {
+                format!("release {release} of `{workload}` serves in `{environment}`: nothing was changed\n")
+            }
+        };
+    }
+    Ok(results)
 }
 
 async fn caller(services: &Services, actor: &str) -> anyhow::Result<Caller> {
@@ -119,17 +188,17 @@ async fn caller(services: &Services, actor: &str) -> anyhow::Result<Caller> {
     services.identities.identify(mode, &claims, request_id).await.with_context(|| format!("failed to identify {actor}"))
 }
 
-/// Parses the demo, and the file of its release.
-fn parse_demo() -> anyhow::Result<(Demo, ReleaseFile)> {
-    let mut assets = [PROMPT, MODEL, POLICY].map(parse_asset).into_iter().collect::<anyhow::Result<Vec<_>>>()?;
-    let meta: FlowMetaFile = parse_yaml(FLOW_META)?;
+/// Parses a demo workload, and the file of its release.
+fn parse_demo(files: &DemoFiles) -> anyhow::Result<(Demo, ReleaseFile)> {
+    let mut assets = files.assets.iter().map(|text| parse_asset(text)).collect::<anyhow::Result<Vec<_>>>()?;
+    let meta: FlowMetaFile = parse_yaml(files.flow_meta)?;
     assets.push(DemoAsset {
-        slug: parse_slug(FLOW_SLUG)?,
+        slug: parse_slug(files.flow_slug)?,
         owner_ref: OwnerRef::parse(&meta.owner_ref)?,
-        content: DemoContent::Flow(FLOW.to_owned()),
+        content: DemoContent::Flow(files.flow.to_owned()),
     });
-    let workload: WorkloadFile = parse_yaml(WORKLOAD)?;
-    let release: ReleaseFile = parse_yaml(RELEASE)?;
+    let workload: WorkloadFile = parse_yaml(files.workload)?;
+    let release: ReleaseFile = parse_yaml(files.release)?;
     anyhow::ensure!(
         release.workload == workload.slug && release.target_lane == "all",
         "the release of the demo must target all lanes of its workload"
@@ -150,6 +219,7 @@ fn parse_demo() -> anyhow::Result<(Demo, ReleaseFile)> {
         invocation_mode: InvocationMode::parse(&workload.invocation_mode).context("unknown invocation mode")?,
         interface_config: interface.map_err(|findings| anyhow::anyhow!("{findings:?}"))?,
         environment: parse_slug(&release.environment)?,
+        documents: files.documents.map(parse_documents).transpose()?,
     };
     Ok((demo, release))
 }
@@ -159,6 +229,18 @@ fn parse_asset(text: &str) -> anyhow::Result<DemoAsset> {
     let kind = AssetKind::parse(&kind).context("unknown asset kind")?;
     let content = DemoContent::Document(kind, content);
     Ok(DemoAsset { slug: parse_slug(&name)?, owner_ref: OwnerRef::parse(&owner_ref)?, content })
+}
+
+/// Parses the documents of a knowledge base, and its slug.
+fn parse_documents(text: &str) -> anyhow::Result<(Slug, Vec<DocumentDraft>)> {
+    let DocumentsFile { asset, documents } = parse_yaml(text)?;
+    let draft = |DocumentFile { document_id, title, text }: DocumentFile| DocumentDraft {
+        document_id,
+        title: Some(title),
+        source: DocumentSource::Text(text),
+        metadata: Map::new(),
+    };
+    Ok((parse_slug(&asset)?, documents.into_iter().map(draft).collect()))
 }
 
 const fn kind_of(asset: &DemoAsset) -> AssetKind {
@@ -178,7 +260,7 @@ fn parse_slug(text: &str) -> anyhow::Result<Slug> {
 
 /// The commands that run the demo on the server at `url`.
 fn usage(url: &str) -> anyhow::Result<String> {
-    let ReleaseFile { workload, environment, example_inputs, .. } = parse_yaml(RELEASE)?;
+    let ReleaseFile { workload, environment, example_inputs, .. } = parse_yaml(TICKET_CLASSIFIER.release)?;
     let address = quote_for_shell(&format!("{url}/v1/workloads/by-slug/{workload}/execute"));
     let body = quote_for_shell(&json!({ "environment": environment, "inputs": example_inputs }).to_string());
     let inputs =
@@ -214,8 +296,17 @@ mod tests {
 
     #[test]
     fn parses_embedded_demo_files() {
-        let (demo, release) = parse_demo().unwrap();
-        assert_eq!((demo.assets.len(), demo.slug.as_str()), (4, "ticket-classifier"));
-        assert!(demo.interface_config.is_some() && release.example_inputs.contains_key("ticket"));
+        let modes = DEMOS.map(|files| {
+            let (demo, release) = parse_demo(files).unwrap();
+            assert!(!release.example_inputs.is_empty());
+            let mode = demo.interface_config.unwrap().presentation_mode().as_str();
+            (demo.slug.to_string(), mode, demo.assets.len(), demo.documents.map(|(_, documents)| documents.len()))
+        });
+        let expected = [
+            ("handbook-chat".to_owned(), "chat", 6, Some(3)),
+            ("short-summary".to_owned(), "block", 4, None),
+            ("ticket-classifier".to_owned(), "form", 4, None),
+        ];
+        assert_eq!(modes, expected);
     }
 }

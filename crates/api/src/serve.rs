@@ -7,6 +7,7 @@ use crate::{
     http::{connection::GuardedConnection, shutdown::ShutdownSignal},
     local_mode::warn_of_exposure_forever,
     open_files,
+    portal::page::NOT_BUILT,
     provider_check::warn_of_unreadable_keys,
     worker_metrics,
 };
@@ -216,6 +217,9 @@ pub fn start_server(
         relays.spawn(warn_of_exposure_forever());
     }
     let base = web::Data::new(process.http_base(settings));
+    if !base.portal.is_built() {
+        tracing::info!("{NOT_BUILT}");
+    }
     let documents = web::Data::new(process.openapi.clone());
     // Each worker thread has its own connections. A wrong URL is an error here; in the thread it would be a panic.
     let count = thread::available_parallelism().map_or(1, usize::from);

@@ -5,6 +5,7 @@ use crate::{
     Failure, Precondition, Stores,
     asset::{AssetDraft, Assets, VersionDraft},
     flow::{Flows, NewFlow, NewFlowVersion},
+    knowledge::KnowledgeBases,
     release::{ReleaseDraft, Releases, Transition},
     workload::{WorkloadDraft, Workloads},
 };
@@ -14,6 +15,7 @@ use fairway_domain::{
     flow,
     id::{AssetId, AssetVersionId, ReleaseId, WorkloadId},
     idempotency::RequestKey,
+    knowledge::document::DocumentDraft,
     note::Note,
     release::{
         StateName,
@@ -54,6 +56,8 @@ pub struct Demo {
     pub interface_config: Option<InterfaceConfig>,
     /// The environment of its release.
     pub environment: Slug,
+    /// The documents of one of the assets, which is a knowledge base.
+    pub documents: Option<(Slug, Vec<DocumentDraft>)>,
 }
 
 /// An asset of the demo.
@@ -96,6 +100,7 @@ pub struct DemoSeeder {
     assets: Arc<Assets>,
     flows: Arc<Flows>,
     releases: Arc<Releases>,
+    knowledge_bases: Arc<KnowledgeBases>,
 }
 
 impl DemoSeeder {
@@ -105,6 +110,7 @@ impl DemoSeeder {
         assets: &Arc<Assets>,
         flows: &Arc<Flows>,
         releases: &Arc<Releases>,
+        knowledge_bases: &Arc<KnowledgeBases>,
     ) -> Self {
         Self {
             asset_store: Arc::clone(&stores.assets),
@@ -115,6 +121,7 @@ impl DemoSeeder {
             assets: Arc::clone(assets),
             flows: Arc::clone(flows),
             releases: Arc::clone(releases),
+            knowledge_bases: Arc::clone(knowledge_bases),
         }
     }
 }
@@ -137,6 +144,7 @@ impl DemoSeeder {
         for asset in &demo.assets {
             bound.push(self.demo_version(author, asset).await?);
         }
+        self.add_demo_documents(author, demo).await?;
         let policy_bundle = bound.iter().find(|(_, _, kind)| *kind == AssetKind::PolicyBundle);
         let draft = ReleaseDraft {
             workload_id,
@@ -182,7 +190,8 @@ impl DemoSeeder {
                     invocation_mode: demo.invocation_mode,
                     workspace_id: None,
                 };
-                self.workloads.create_workload(author, draft, Some(&step_key(author, "workload"))).await?.value
+                let key = step_key(author, &format!("workload {}", demo.slug.as_str()));
+                self.workloads.create_workload(author, draft, Some(&key)).await?.value
             }
         };
         // An interrupted attempt leaves a workload without an interface and without changes.
@@ -270,6 +279,17 @@ impl DemoSeeder {
                 Ok(self.flows.create_flow_version(author, asset, None, new_version, None).await?.1.value.version)
             }
         }
+    }
+
+    /// Adds the documents of the demo. A repeated attempt adds them once, because the step has a key.
+    async fn add_demo_documents(&self, author: &Caller, demo: &Demo) -> Result<(), Failure> {
+        let Some((slug, documents)) = &demo.documents else { return Ok(()) };
+        let found = self.asset_store.find_by_slug(TenantScope::for_caller(author), slug, None).await?;
+        let (base, _) = found.ok_or(Failure::Inconsistent("the knowledge base of the demo is missing"))?;
+        let key = step_key(author, &format!("documents {}", slug.as_str()));
+        let drafts = documents.clone();
+        self.knowledge_bases.add_documents(author, base.asset_id, base.workspace_id, drafts, Some(&key)).await?;
+        Ok(())
     }
 
     /// Takes the remaining steps until the release serves.

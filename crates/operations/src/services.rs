@@ -346,7 +346,7 @@ impl Services {
             executions,
             reviews,
             audit_log: Arc::new(AuditLog::new(&stores, &common)),
-            demo: Arc::new(DemoSeeder::new(&stores, &workloads, &assets, &flows, &releases)),
+            demo: Arc::new(DemoSeeder::new(&stores, &workloads, &assets, &flows, &releases, &knowledge_bases)),
             memories: Arc::new(Memories::new(&stores, &shared, &common)),
             notifications: Arc::new(Notifications::new(&stores, &shared, &common, &workloads)),
             projector: Arc::new(Projector::new(&stores, &shared)),

@@ -58,6 +58,15 @@ pub struct InterfaceFilter {
     pub text: Option<String>,
 }
 
+/// A workload with its runtime interface.
+#[derive(Clone, Debug)]
+pub struct RuntimeWorkload {
+    /// The workload.
+    pub workload: Workload,
+    /// The environments in which a release of it serves, by name.
+    pub environments: Vec<Slug>,
+}
+
 /// The resource position of a workload.
 pub(crate) fn position_of(caller: &Caller, workload: &Workload) -> ResourcePosition {
     match workload.management_source {
@@ -286,7 +295,7 @@ impl Workloads {
         caller: &Caller,
         visit: &RuntimeCaller,
         slug: &Slug,
-    ) -> Result<Workload, Failure> {
+    ) -> Result<RuntimeWorkload, Failure> {
         let pass = visit.link.as_ref();
         let found = self.workload_store.find_by_slug(TenantScope::for_caller(caller), slug).await?;
         let workload = found.ok_or_else(|| unknown_slug(pass))?;
@@ -296,7 +305,8 @@ impl Workloads {
         }
         self.rate_limits.count_workload_request(caller, &workload, Some(visit.address)).await?;
         run_access::check_link(pass, workload.effective_access_mode())?;
-        Ok(workload)
+        let environments = self.workload_store.serving_environments(scope, workload.workload_id).await?;
+        Ok(RuntimeWorkload { workload, environments })
     }
 
     pub(crate) async fn authorize_workload(

@@ -31,6 +31,25 @@ pub(super) fn collect(folder: &Path, package: &str, into: &mut BTreeSet<String>)
     Ok(())
 }
 
+/// Adds every state of the browser tests as `browser::state`. The run fails for a listed state without a test.
+///
+/// # Errors
+/// When the file cannot be read or lists no states.
+pub(super) fn collect_browser_states(file: &Path, into: &mut BTreeSet<String>) -> Result<()> {
+    let source = fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
+    into.extend(
+        listed_states(&source).context("the browser tests list no states")?.map(|state| format!("browser::{state}")),
+    );
+    Ok(())
+}
+
+/// The quoted names in the table `STATES`.
+fn listed_states(source: &str) -> Option<impl Iterator<Item = &str>> {
+    let (_, table) = source.split_once("const STATES = {")?;
+    let (table, _) = table.split_once("};")?;
+    Some(table.split('"').skip(1).step_by(2))
+}
+
 /// Visits every source file below a folder, with its module path.
 fn walk(folder: &Path, modules: &mut Vec<String>, visit: &mut impl FnMut(&[String], &str)) -> Result<()> {
     for entry in fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
@@ -101,6 +120,14 @@ mod tests {
             proptest! {\n    /// Draws.\n    #[test]\n    fn drawn(text in \".*\") {}\n}\n\
             #[expect(clippy::panic, reason = \"a test\")]\n#[actix_web::test]\nasync fn served() {}\n";
         assert_eq!(declared_tests(source), ["plain", "of_a_runtime", "drawn", "served"]);
+    }
+
+    #[test]
+    fn lists_states_of_the_browser_tests() {
+        let source =
+            "import x from \"y\";\nconst STATES = {\n  forms: [\"gallery\", \"fields\"],\n  runs: [\"why\"],\n};\n";
+        assert_eq!(listed_states(source).unwrap().collect::<Vec<_>>(), ["gallery", "fields", "why"]);
+        assert!(listed_states("const OTHER = {};").is_none());
     }
 
     #[test]

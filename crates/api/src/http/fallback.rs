@@ -4,6 +4,7 @@ use crate::{
     error::ApiError,
     http::{HttpBase, html_page, path::routed_path},
     openapi::operations,
+    portal::routes::PORTAL_PATTERNS,
 };
 use actix_web::{
     HttpRequest, HttpResponse, ResponseError as _,
@@ -30,7 +31,7 @@ impl KnownMethods {
     #[must_use]
     pub fn of(document: &OpenApi) -> Self {
         let mut known = Self::default();
-        DOCS_PATTERNS.iter().for_each(|pattern| known.add(pattern, "GET"));
+        DOCS_PATTERNS.iter().chain(&PORTAL_PATTERNS).for_each(|pattern| known.add(pattern, "GET"));
         for (pattern, item) in document.paths.paths.iter().filter(|(pattern, _)| *pattern != EMBED_PATTERN) {
             for (method, _) in operations(item) {
                 known.add(pattern, method);

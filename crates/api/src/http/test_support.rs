@@ -22,6 +22,7 @@ pub(crate) fn base() -> HttpBase {
         public_scheme: Scheme::Http,
         trusted_proxies: TrustedProxies::default(),
         embed_policy: EmbedPolicy::new(Vec::new(), FrameAncestors::parse("'self'").unwrap()),
+        portal: crate::portal::tests::small_portal(),
         memory_budgets: Default::default(),
         body_timeout: Duration::from_secs(30),
         known_methods: KnownMethods::default(),

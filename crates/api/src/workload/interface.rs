@@ -17,7 +17,7 @@ use fairway_domain::{
         interface::{InterfaceConfig, InterfaceProblem, PresentationMode},
     },
 };
-use fairway_operations::workload::InterfaceFilter;
+use fairway_operations::workload::{InterfaceFilter, RuntimeWorkload};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
@@ -216,11 +216,15 @@ pub(crate) struct DetailView {
     /// The interface with all defaults filled in; `theme` may be empty.
     #[schema(value_type = InterfaceShape)]
     interface_config: Option<Value>,
+    /// The environments in which a release serves, by name: those that a run can name.
+    environments: Vec<String>,
 }
 
 impl DetailView {
-    fn of(workload: &Workload) -> Self {
+    fn of(runtime: &RuntimeWorkload) -> Self {
+        let workload = &runtime.workload;
         Self {
+            environments: runtime.environments.iter().map(ToString::to_string).collect(),
             slug: workload.slug.to_string(),
             workload_id: workload.workload_id.uuid(),
             name: workload.name.clone(),

@@ -1,4 +1,5 @@
-//! T31: only pages of named workloads can be framed by other sites, and the pages contain no scripts.
+//! T31: only pages of named workloads can be framed by other sites. They load only files of the server, and error pages
+//! load nothing.
 
 use fairway_testkit::{FaultProxy, ProxyFault, TestApp, app::Response};
 use serde_json::{Value, json};
@@ -15,11 +16,24 @@ async fn workload_with_interface(app: &TestApp, slug: &str, mode: &str) -> Strin
     workload
 }
 
+/// Checks an error page or a runtime page; returns its text.
 #[track_caller]
 fn assert_page(answer: &Response, status: u16, ancestors: &str) -> String {
     assert_eq!(answer.status, status, "{answer}");
-    let expected = format!("default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors {ancestors}");
-    assert_eq!(answer.header("content-security-policy"), Some(expected.as_str()));
+    let policy = answer.header("content-security-policy").unwrap();
+    let text = answer.text();
+    if status == 200 {
+        assert!(policy.starts_with("default-src 'none'; script-src 'self';"), "{policy}");
+        assert!(policy.ends_with(&format!("frame-ancestors {ancestors}")) && !policy.contains("unsafe"), "{policy}");
+        assert!(text.matches("<script").all(|_| text.contains("<script type=\"module\" src=\"/_app/")), "{text}");
+        assert!(text.matches("<script").count() <= 1, "{text}");
+    } else {
+        let expected = format!("default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors {ancestors}");
+        assert_eq!(policy, expected);
+        for never in ["<script", "style", "src=", "href="] {
+            assert!(!text.contains(never), "{never}: {text}");
+        }
+    }
     for (name, value) in [
         ("content-type", "text/html; charset=utf-8"),
         ("referrer-policy", "no-referrer"),
@@ -28,8 +42,7 @@ fn assert_page(answer: &Response, status: u16, ancestors: &str) -> String {
     ] {
         assert_eq!(answer.header(name), Some(value), "{answer}");
     }
-    let text = answer.text();
-    for never in ["<script", "<b>", "style", "src=", "href=", "fws_"] {
+    for never in ["<b>", "fws_"] {
         assert!(!text.contains(never), "{never}: {text}");
     }
     text
@@ -39,35 +52,6 @@ fn assert_page(answer: &Response, status: u16, ancestors: &str) -> String {
 fn assert_not_found(answer: &Response) {
     answer.expect_refusal(404, "not_found");
     assert_eq!(answer.header("content-security-policy"), Some(NO_FRAMING));
-}
-
-#[tokio::test]
-async fn home_page_is_for_browsers_and_names_only_readable_workloads() {
-    let app = TestApp::builder().setting("SERVICE_EMBED_ROOT_SLUGS", "shown, unlisted").start().await;
-    let home = |actor: &'static str| app.get("/").as_actor(actor).header("Accept", "text/html,*/*;q=0.8");
-    let empty = home("user:ada").await;
-    assert!(empty.status == 200 && empty.text().contains("fairway workloads list"), "{empty}");
-    for slug in ["ticket-classifier", "shown", "other"] {
-        workload_with_interface(&app, slug, "authenticated").await;
-    }
-    let page = home("user:ada").await;
-    assert_eq!((page.status, page.header("content-type")), (200, Some("text/html; charset=utf-8")));
-    assert_eq!(page.header("content-security-policy"), Some(NO_FRAMING));
-    let text = page.text();
-    for shown in ["/docs/", "\"/ticket-classifier\"", "\"/shown\"", "fairway run ticket-classifier --env dev"] {
-        assert!(text.contains(shown), "{shown}: {text}");
-    }
-    for never in ["<script>", "style", "src=", "\"/unlisted\"", "\"/other\""] {
-        assert!(!text.contains(never), "{never}: {text}");
-    }
-    // A caller that may see no workload gets the page without them.
-    let stranger = home("anonymous").await.text();
-    assert!(stranger.contains("/docs/") && !stranger.contains("ticket-classifier"), "{stranger}");
-    for accept in ["*/*", "application/json", "application/json, text/html"] {
-        let answer = app.get("/").header("Accept", accept).await;
-        assert_not_found(&answer);
-    }
-    app.post("/", json!({})).header("Accept", "application/json").await.expect_refusal(404, "not_found");
 }
 
 #[tokio::test]
@@ -118,6 +102,39 @@ async fn only_configured_workloads_have_a_page() {
         let policy = app.get(path).await.header("content-security-policy").unwrap().to_owned();
         assert!(policy.contains("frame-ancestors 'none'"), "{path}: {policy}");
     }
+}
+
+#[tokio::test]
+async fn page_carries_title_and_theme_and_no_other_page_can_be_framed() {
+    let app = TestApp::start().await;
+    let workload = app.fixtures().workload("ticket-classifier").await;
+    let theme = json!({ "accent_color": "#0b7285", "font_family": "\"A B\", serif", "border_radius": "8px" });
+    let config = json!({ "presentation_mode": "form", "access_mode": "public", "theme": theme });
+    app.patch(format!("/v1/workloads/{workload}"), json!({ "interface_config": config })).await.expect(200);
+    let page = app.get("/ticket-classifier").await;
+    let text = assert_page(&page, 200, "'self'");
+    let (_, style) = text.split_once("<style nonce=\"").unwrap();
+    let (nonce, style) = style.split_once("\">").unwrap();
+    let expected = "#root { --svc-accent: #0b7285; --svc-font: \"A B\", serif; --svc-radius: 8px; }</style>";
+    assert!(style.starts_with(expected), "{style}");
+    assert!(page.header("content-security-policy").unwrap().contains(&format!("'nonce-{nonce}'")), "{page}");
+    let again = app.get("/ticket-classifier").await;
+    assert!(!again.text().contains(nonce), "a nonce is used once");
+    for path in ["/workload-runtime", "/workload-runtime/ticket-classifier", "/workload-runtime/nobodys"] {
+        let page = app.get(path).await;
+        let policy = page.header("content-security-policy").unwrap();
+        assert!(
+            page.status == 200 && policy.ends_with("frame-ancestors 'none'") && !policy.contains("unsafe"),
+            "{page}"
+        );
+        assert!(!page.text().contains("0b7285"), "the document of a page does not depend on the workload");
+    }
+    let root = app.get("/").await;
+    assert_eq!((root.status, root.header("location")), (307, Some("/workload-runtime")));
+    app.get("/workload-runtime/NO").await.expect_refusal(404, "not_found");
+    app.get("/_app/missing.js").await.expect_refusal(404, "not_found");
+    app.raw_path("GET", "/_app/../Cargo.toml").await.expect_refusal(404, "not_found");
+    app.raw_path("POST", "/workload-runtime").await.expect_refusal(405, "method_not_allowed");
 }
 
 #[tokio::test]

@@ -323,3 +323,23 @@ async fn replay_finds_its_run_after_the_form_changed() {
     assert_eq!(again.expect(200)["execution_id"], first["execution_id"]);
     assert_eq!(again.header("idempotency-replayed"), Some("true"));
 }
+
+#[tokio::test]
+async fn runtime_interface_names_the_environments_in_which_a_release_serves() {
+    let app = TestApp::start().await;
+    let other = workload_with_echo_flow(&app, "other").await;
+    let workload_id = app.fixtures().workload("shown").await;
+    let interface = json!({ "interface_config": full_interface() });
+    for id in [&workload_id, &other.workload_id] {
+        app.patch(format!("/v1/workloads/{id}"), interface.clone()).await.expect(200);
+    }
+    let environments =
+        async || app.get("/v1/workloads/by-slug/shown").await.expect(200)["environments"].as_array().unwrap().clone();
+    assert_eq!(environments().await, [""; 0]);
+    let release = app.fixtures().approved_release(&workload_id, &other.versions).await;
+    assert_eq!(environments().await, [""; 0], "an approved release does not serve");
+    app.fixtures().transition(&release, "active").await;
+    assert_eq!(environments().await, ["dev"]);
+    app.fixtures().transition(&release, "retired").await;
+    assert_eq!(environments().await, [""; 0], "a retired release does not serve");
+}

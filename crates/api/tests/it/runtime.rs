@@ -211,6 +211,7 @@ async fn reads_a_runtime_workload_by_its_slug() {
                 "input_fields": [{ "name": "ticket", "type": "text" }], "rollout_config": { "sample_size": 5 },
                 "access_mode": "authenticated",
             },
+            "environments": [],
         })
     );
     // A suspended workload stays readable, so that a page can report it.

@@ -207,6 +207,11 @@ impl InterfaceConfig {
         }
     }
 
+    /// The CSS variables of the theme, with their values.
+    pub fn css_variables(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        self.theme.iter().flat_map(Theme::css_variables)
+    }
+
     /// An estimate of the configuration's heap memory, in bytes. Caches use it as weight.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {

@@ -45,6 +45,8 @@ pub trait WorkloadStore: Send + Sync {
     async fn find(&self, scope: TenantScope, id: WorkloadId) -> Result<Option<Workload>, StoreError>;
     /// Finds a workload by slug.
     async fn find_by_slug(&self, scope: TenantScope, slug: &Slug) -> Result<Option<Workload>, StoreError>;
+    /// The environments in which a release of the workload holds a lane, by name.
+    async fn serving_environments(&self, scope: TenantScope, workload: WorkloadId) -> Result<Vec<Slug>, StoreError>;
     /// A page of workloads with a runtime interface, newest first.
     async fn list_runtime(
         &self,

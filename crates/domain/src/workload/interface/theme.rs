@@ -38,6 +38,17 @@ pub struct Theme {
 }
 
 impl Theme {
+    /// The CSS variables of the values that are set, with their values.
+    pub fn css_variables(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let variables = [
+            ("--svc-accent", &self.accent_color),
+            ("--svc-bg", &self.background_color),
+            ("--svc-font", &self.font_family),
+            ("--svc-radius", &self.border_radius),
+        ];
+        variables.into_iter().filter_map(|(name, value)| value.as_deref().map(|value| (name, value)))
+    }
+
     /// An estimate of the theme's heap memory, in bytes.
     pub(super) fn heap_bytes(&self) -> usize {
         let texts = [&self.accent_color, &self.background_color, &self.font_family, &self.border_radius];

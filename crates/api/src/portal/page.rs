@@ -1,0 +1,128 @@
+//! The HTML documents of the portal.
+//!
+//! A document contains no workload data except the title, the description and the theme of an embeddable page. Its
+//! content security policy allows only files of this server, and the one style element with the document's nonce.
+
+use super::Portal;
+use crate::http::html_page::escape;
+use actix_web::{
+    HttpResponse,
+    http::{
+        StatusCode,
+        header::{self, HeaderValue},
+    },
+};
+use std::fmt::Write as _;
+use uuid::Uuid;
+
+/// Logged by a server without the portal; its pages say the same.
+pub(crate) const NOT_BUILT: &str =
+    "this server was built without the portal: run `cargo xtask portal`, then build it again";
+/// The sources that a page may use: files of this server only. Scripts cannot write markup (Trusted Types).
+const SOURCES: &str = "script-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; \
+     base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
+
+/// A document of the portal.
+#[derive(Clone, Debug)]
+pub(crate) struct PortalPage<'a> {
+    pub(crate) status: StatusCode,
+    /// Which page the script shows: `gallery`, `runtime` or `embed`.
+    pub(crate) kind: PageKind,
+    pub(crate) title: &'a str,
+    /// Shown until the script has started.
+    pub(crate) description: &'a str,
+    /// The workload; none on the gallery.
+    pub(crate) slug: Option<&'a str>,
+    /// The server's authentication mode.
+    pub(crate) auth_mode: &'static str,
+    /// The CSS variables of the theme. The domain has parsed the values.
+    pub(crate) theme: Vec<(&'static str, &'a str)>,
+    /// The value of `frame-ancestors`.
+    pub(crate) ancestors: &'a str,
+}
+
+/// The pages of the runtime entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PageKind {
+    Gallery,
+    Runtime,
+    Embed,
+}
+
+impl PageKind {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Gallery => "gallery",
+            Self::Runtime => "runtime",
+            Self::Embed => "embed",
+        }
+    }
+}
+
+impl PortalPage<'_> {
+    /// Renders the document.
+    pub(crate) fn render(&self, portal: &Portal) -> HttpResponse {
+        let nonce = Uuid::new_v4().simple().to_string();
+        let html = self.html(portal, &nonce);
+        let mut response = HttpResponse::build(self.status);
+        response.content_type("text/html; charset=utf-8");
+        if let Ok(policy) = HeaderValue::from_str(&content_security_policy(self.ancestors, &nonce)) {
+            response.insert_header((header::CONTENT_SECURITY_POLICY, policy));
+        }
+        response.body(html)
+    }
+
+    fn html(&self, portal: &Portal, nonce: &str) -> String {
+        let (title, description) = (escape(self.title), escape(self.description));
+        let mut html = format!(
+            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+             <meta name=\"referrer\" content=\"no-referrer\">\n<meta name=\"color-scheme\" content=\"light dark\">\n\
+             <link rel=\"icon\" href=\"data:,\">\n\
+             <title>{title}</title>\n"
+        );
+        self.write_theme(&mut html, nonce);
+        if let Some(entry) = &portal.runtime {
+            for style in &entry.styles {
+                let _ = writeln!(html, "<link rel=\"stylesheet\" href=\"/_app/{}\">", escape(style));
+            }
+            for import in &entry.imports {
+                let _ = writeln!(html, "<link rel=\"modulepreload\" href=\"/_app/{}\">", escape(import));
+            }
+            let _ = writeln!(html, "<script type=\"module\" src=\"/_app/{}\"></script>", escape(&entry.script));
+        }
+        let slug = self.slug.map(|slug| format!(" data-slug=\"{}\"", escape(slug))).unwrap_or_default();
+        let (kind, auth, ancestors) = (self.kind.as_str(), escape(self.auth_mode), escape(self.ancestors));
+        let _ = write!(
+            html,
+            "</head>\n<body>\n<div id=\"root\" class=\"svc-root\" data-page=\"{kind}\"{slug} data-auth=\"{auth}\" \
+             data-ancestors=\"{ancestors}\">\n<main>\n<h1>{title}</h1>\n<p>{description}</p>\n"
+        );
+        html.push_str(if portal.is_built() {
+            "<noscript><p>This page needs JavaScript. | Diese Seite benötigt JavaScript.</p></noscript>\n"
+        } else {
+            "<p>This server was built without the portal: run <code>cargo xtask portal</code>, then build it again.</p>\n"
+        });
+        html.push_str("</main>\n</div>\n</body>\n</html>\n");
+        html
+    }
+
+    /// Writes the theme as a style element. A value with a character that could end its declaration is left out; the
+    /// domain refuses such values, so this holds even for a value that it never saw.
+    fn write_theme(&self, html: &mut String, nonce: &str) {
+        let is_inert = |value: &&str| !value.contains(|character: char| "<>{};\\@*&".contains(character));
+        let declarations: Vec<String> = self
+            .theme
+            .iter()
+            .filter(|(_, value)| is_inert(value))
+            .map(|(name, value)| format!("{name}: {value};"))
+            .collect();
+        if !declarations.is_empty() {
+            let _ = writeln!(html, "<style nonce=\"{nonce}\">#root {{ {} }}</style>", declarations.join(" "));
+        }
+    }
+}
+
+fn content_security_policy(ancestors: &str, nonce: &str) -> String {
+    format!("default-src 'none'; {SOURCES}; style-src 'self' 'nonce-{nonce}'; frame-ancestors {ancestors}")
+}

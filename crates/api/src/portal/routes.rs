@@ -1,0 +1,70 @@
+//! The routes of the portal: its files, the gallery and the runtime pages. `GET /{slug}` is in
+//! [`crate::embeddable_page`].
+
+use super::page::{PageKind, PortalPage};
+use crate::{
+    compose::Api,
+    http::{HttpBase, fallback::not_found},
+};
+use actix_web::{
+    HttpRequest, HttpResponse, guard,
+    http::{StatusCode, header::LOCATION},
+    web,
+};
+use fairway_domain::slug::Slug;
+
+/// Path patterns of the portal, for `Allow` of other methods.
+pub(crate) const PORTAL_PATTERNS: [&str; 4] = ["/", GALLERY, RUNTIME_PAGE, FILE];
+const GALLERY: &str = "/workload-runtime";
+const RUNTIME_PAGE: &str = "/workload-runtime/{slug}";
+const FILE: &str = "/_app/{file}";
+/// No other site may frame these pages.
+const NO_ANCESTORS: &str = "'none'";
+
+/// Registers the routes.
+pub(crate) fn configure(config: &mut web::ServiceConfig) {
+    config
+        .service(web::resource("/").guard(guard::Get()).to(redirect_to_gallery))
+        .service(web::resource(GALLERY).guard(guard::Get()).to(gallery))
+        .service(web::resource(RUNTIME_PAGE).guard(guard::Get()).to(runtime_page))
+        .service(web::resource(FILE).guard(guard::Get()).to(file));
+}
+
+async fn redirect_to_gallery() -> HttpResponse {
+    HttpResponse::TemporaryRedirect().insert_header((LOCATION, GALLERY)).finish()
+}
+
+async fn gallery(api: web::Data<Api>, base: web::Data<HttpBase>) -> HttpResponse {
+    document(&api, &base, PageKind::Gallery, None)
+}
+
+/// The document is the same for every well-formed slug, so it does not reveal which workloads exist.
+async fn runtime_page(
+    request: HttpRequest,
+    api: web::Data<Api>,
+    base: web::Data<HttpBase>,
+    slug: web::Path<String>,
+) -> HttpResponse {
+    match Slug::parse(&slug) {
+        Ok(slug) => document(&api, &base, PageKind::Runtime, Some(&slug)),
+        Err(_) => not_found(&request),
+    }
+}
+
+fn document(api: &Api, base: &HttpBase, kind: PageKind, slug: Option<&Slug>) -> HttpResponse {
+    PortalPage {
+        status: StatusCode::OK,
+        kind,
+        title: "Fairway",
+        description: "",
+        slug: slug.map(Slug::as_str),
+        auth_mode: api.mode.as_str(),
+        theme: Vec::new(),
+        ancestors: NO_ANCESTORS,
+    }
+    .render(&base.portal)
+}
+
+async fn file(request: HttpRequest, base: web::Data<HttpBase>, name: web::Path<String>) -> HttpResponse {
+    base.portal.file(&name, &request).unwrap_or_else(|| not_found(&request))
+}

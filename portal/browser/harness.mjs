@@ -1,0 +1,244 @@
+// The stage of the browser tests: the browser, a stand-in for a model, an embedding page, and a canary that no page may call.
+import { createRequire } from "node:module";
+import { createServer } from "node:http";
+import { connect, createServer as createTcpServer } from "node:net";
+import { mkdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { setTimeout as pause } from "node:timers/promises";
+
+const required = (name) => {
+  const value = process.env[name];
+  if (!value) throw new Error(`${name} is not set; run \`cargo xtask browser\``);
+  return value;
+};
+export const SERVER = required("PORTAL_SERVER");
+export const HOST = required("PORTAL_HOST");
+const PROVIDER = required("PORTAL_PROVIDER");
+const PICTURES = required("PORTAL_PICTURES");
+const modules = createRequire(join(required("PORTAL_MODULES"), "x.js"));
+const { chromium } = modules("playwright-core");
+const AXE = readFileSync(modules.resolve("axe-core/axe.min.js"), "utf8");
+
+/** Scripted answers of the model by the marker in the question: `[[name]]`. */
+const answers = new Map();
+/** Holds the second half of each answer back until it is resolved. */
+let gate = Promise.resolve();
+let openGate = () => undefined;
+export const script = (name, text) => answers.set(name, text);
+/** Holds all answers back until the returned function is called. */
+export function holdAnswers() {
+  gate = new Promise((resolve) => (openGate = resolve));
+  return openGate;
+}
+
+/** Answers at once again, whatever an earlier test held back. */
+export function releaseAnswers() {
+  openGate();
+  gate = Promise.resolve();
+}
+
+const listen = (server, address) => new Promise((resolve) => server.listen(new URL(address).port, "127.0.0.1", resolve));
+const body = async (request) => {
+  let text = "";
+  for await (const part of request) text += part;
+  return text;
+};
+
+/** A stand-in for a model with OpenAI's protocol. It streams the first half of an answer, then waits for the gate. */
+const provider = createServer(async (request, response) => {
+  const asked = JSON.parse(await body(request));
+  const question = asked.messages.map((message) => message.content).join("\n");
+  const marker = question.match(/\[\[([a-z0-9-]+)\]\]/g)?.at(-1)?.slice(2, -2);
+  const text = answers.get(marker) ?? `No script for ${marker}.`;
+  const held = gate;
+  if (!asked.stream) {
+    await held;
+    response.setHeader("content-type", "application/json");
+    response.end(JSON.stringify({ model: "stub", choices: [{ message: { role: "assistant", content: text }, finish_reason: "stop" }], usage: { prompt_tokens: 1, completion_tokens: 1 } }));
+    return;
+  }
+  response.setHeader("content-type", "text/event-stream");
+  const send = (delta, finish = null) => response.write(`data: ${JSON.stringify({ model: "stub", choices: [{ index: 0, delta, finish_reason: finish }] })}\n\n`);
+  const half = Math.ceil(text.length / 2);
+  send({ role: "assistant", content: text.slice(0, half) });
+  await held;
+  send({ content: text.slice(half) });
+  send({}, "stop");
+  response.end("data: [DONE]\n\n");
+});
+
+/** Pages of another origin. Its other paths are the canary: every request to them is a failure. */
+export const canary = [];
+const pages = new Map();
+export const hostPage = (path, html) => pages.set(path, html);
+const host = createServer((request, response) => {
+  const path = new URL(request.url, HOST).pathname;
+  const html = pages.get(path);
+  if (html) {
+    response.setHeader("content-type", "text/html; charset=utf-8");
+    response.end(html);
+    return;
+  }
+  if (path !== "/favicon.ico") canary.push(request.url);
+  response.statusCode = 404;
+  response.end();
+});
+/** A third origin, which may not frame anything. */
+const stranger = createServer((request, response) => {
+  response.setHeader("content-type", "text/html; charset=utf-8");
+  response.end(pages.get(new URL(request.url, HOST).pathname) ?? "");
+});
+
+/** A second address of the server, whose connections the tests can cut. */
+const sockets = new Set();
+const line = createTcpServer((client) => {
+  const upstream = connect(new URL(SERVER).port, "127.0.0.1");
+  for (const socket of [client, upstream]) {
+    sockets.add(socket);
+    socket.on("error", () => undefined);
+    socket.on("close", () => {
+      sockets.delete(socket);
+      client.destroy();
+      upstream.destroy();
+    });
+  }
+  client.pipe(upstream).pipe(client);
+});
+export const cutConnections = () => sockets.forEach((socket) => socket.destroy());
+export let LINE;
+
+let browser;
+export let STRANGER;
+
+export async function open() {
+  mkdirSync(PICTURES, { recursive: true });
+  await listen(provider, PROVIDER);
+  await listen(host, HOST);
+  await new Promise((resolve) => stranger.listen(0, "127.0.0.1", resolve));
+  await new Promise((resolve) => line.listen(0, "127.0.0.1", resolve));
+  LINE = `http://127.0.0.1:${line.address().port}`;
+  STRANGER = `http://127.0.0.1:${stranger.address().port}`;
+  // The library starts it on a fresh user-data folder.
+  browser = await chromium.launch({
+    executablePath: required("PORTAL_CHROMIUM"),
+    headless: true,
+    args: [
+      "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+      "--disable-component-update", "--disable-sync", "--force-color-profile=srgb",
+    ],
+  });
+}
+
+export async function close() {
+  await browser?.close();
+  for (const server of [provider, host, stranger]) {
+    server.closeAllConnections();
+    server.close();
+  }
+  cutConnections();
+  line.close();
+}
+
+/** Messages of the console that mean a defect, and requests that left the server. */
+export const violations = [];
+
+/** A page in a profile of its own. */
+export async function newPage(options = {}) {
+  const { expectsViolations = false, ...rest } = options;
+  const context = await browser.newContext({ locale: "en-GB", viewport: { width: 1000, height: 800 }, acceptDownloads: true, ...rest });
+  const page = await context.newPage();
+  page.on("console", (message) => {
+    if (/Content Security Policy|Trusted|Uncaught|Warning:/.test(message.text()) && !expectsViolations) {
+      violations.push(`${page.url()}: ${message.text()}`);
+    }
+  });
+  page.on("pageerror", (error) => violations.push(`${page.url()}: ${error}`));
+  page.on("request", (request) => {
+    const url = new URL(request.url());
+    if (![SERVER, HOST, STRANGER, LINE].includes(url.origin) && !["data:", "blob:"].includes(url.protocol)) violations.push(`request to ${url}`);
+    if (request.headers()["referer"]?.includes("token=")) violations.push(`token in Referer to ${url}`);
+  });
+  page.setDefaultTimeout(20_000);
+  return page;
+}
+
+/** Asserts with a message. */
+export function check(condition, message) {
+  if (!condition) throw new Error(message);
+}
+export function equal(actual, expected, message = "") {
+  const [left, right] = [JSON.stringify(actual), JSON.stringify(expected)];
+  if (left !== right) throw new Error(`${message}: ${left} instead of ${right}`);
+}
+
+/** Waits until a condition holds. */
+export async function until(condition, message, timeout = 20_000) {
+  const end = Date.now() + timeout;
+  while (!(await condition())) {
+    if (Date.now() > end) throw new Error(`timed out: ${message}`);
+    await pause(50);
+  }
+}
+
+/** Takes a picture, and checks the state with axe-core: no violations. */
+export async function look(page, name, { axe = true, frame = page } = {}) {
+  await page.screenshot({ path: join(PICTURES, `${name}.png`), fullPage: true });
+  if (!axe) return;
+  // Playwright evaluates in the page without a script element, so the policy stays in force.
+  await frame.evaluate(AXE);
+  const { violations: found } = await frame.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
+  const text = found.map((rule) => `${rule.id}: ${rule.help}\n  ${rule.nodes.map((node) => `${node.target} ${node.failureSummary}`).join("\n  ")}`);
+  check(found.length === 0, `axe-core in ${name}:\n${text.join("\n")}`);
+}
+
+/** A request to the API as an actor. */
+export async function api(method, path, sent, { as = "user:demo-author", status, headers = {} } = {}) {
+  const response = await fetch(SERVER + path, {
+    method,
+    headers: { "X-Actor-Ref": as, ...(sent === undefined ? {} : { "Content-Type": "application/json" }), ...headers },
+    ...(sent === undefined ? {} : { body: JSON.stringify(sent) }),
+  });
+  const text = await response.text();
+  const answer = text ? JSON.parse(text) : null;
+  const fits = status === undefined ? response.ok : response.status === status;
+  if (!fits) throw new Error(`${method} ${path}: ${response.status} ${text}`);
+  return answer;
+}
+
+const RULES = [{ id: "all", condition: "always", outcome: "allow", reason_code: "fine" }];
+
+/** A workload with an active release in `dev`, whose model is the stand-in. A server that was tested before has it. */
+export async function workload(slug, config, { rules = RULES, name = slug, environment = "dev", bindings = [] } = {}) {
+  const known = await fetch(`${SERVER}/v1/workloads/by-slug/${slug}`);
+  if (known.ok) return (await known.json()).workload_id;
+  const version = async (suffix, kind, content) => {
+    const asset = await api("POST", "/v1/assets", { slug: `${slug}-${suffix}`, asset_kind: kind, owner_ref: "team:browser" });
+    return [kind, (await api("POST", `/v1/assets/${asset.asset_id}/versions`, { content })).asset_version_id];
+  };
+  const fields = config.input_fields ?? [];
+  const first = fields.find((field) => field.name === "message") ?? fields[0];
+  const versions = [
+    await version("prompt", "prompt_template", {
+      system_prompt: first ? `Answer: $arg:${first.name}` : "Answer.",
+      ...(first ? { variables: [{ name: first.name }] } : {}),
+    }),
+    await version("model", "model_policy", {
+      provider_route: { route_id: "stub", provider: "stub", model: "stub", account_slot: "stub", state: "approved" },
+      supports_streaming: true,
+    }),
+    await version("policy", "policy_bundle", { rules }),
+    ...bindings,
+  ];
+  const made = await api("POST", "/v1/workloads", { slug, owner_ref: "team:browser", invocation_mode: "form", name, description: `About ${slug}.` });
+  const id = made.workload_id;
+  await api("PATCH", `/v1/workloads/${id}`, { interface_config: config });
+  const release = await api("POST", "/v1/releases", { workload_id: id, environment, target_lane: "all" });
+  const path = `/v1/releases/${release.release_id}`;
+  for (const [role, asset_version_id] of versions) await api("POST", `${path}/bindings`, { role, asset_version_id });
+  await api("POST", `${path}/transition`, { to_state: "review_ready" });
+  await api("POST", `${path}/approvals`, { outcome: "approved", subject_kind: "release", subject_ref: release.release_id }, { as: "user:demo-approver" });
+  for (const to_state of ["approved", "active"]) await api("POST", `${path}/transition`, { to_state }, { as: "user:demo-approver" });
+  return id;
+}
+
+export { pause };

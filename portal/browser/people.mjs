@@ -1,0 +1,141 @@
+// Languages, colours, sizes, keyboards, and what the first view costs.
+import { check, equal, look, newPage, script, SERVER } from "./harness.mjs";
+import { visit } from "./forms.mjs";
+import { run, simple } from "./runs.mjs";
+
+export async function german() {
+  await simple("text");
+  const page = await newPage({ locale: "de-DE" });
+  await visit(page, "browser-text");
+  equal(await page.evaluate(() => document.documentElement.lang), "de");
+  await page.getByRole("button", { name: "Ausführen" }).click();
+  await page.getByText("(erforderlich)").waitFor();
+  await page.getByRole("alert").waitFor();
+  await look(page, "german");
+  await page.goto(`${SERVER}/workload-runtime?lang=en`);
+  await page.getByRole("heading", { name: "Workloads" }).waitFor();
+  await page.context().close();
+}
+
+export async function dark() {
+  await simple("json");
+  script("dark", '{"a": "text", "b": 1}');
+  const page = await run("browser-json", "dark", { colorScheme: "dark" });
+  await page.getByRole("button", { name: /entries: 2/ }).waitFor();
+  await look(page, "dark");
+  await visit(page, "browser-form");
+  await page.getByRole("button", { name: "Run" }).click();
+  await look(page, "dark-errors");
+  await page.goto(`${SERVER}/workload-runtime`);
+  await page.getByRole("link", { name: "Ticket classifier" }).waitFor();
+  await look(page, "dark-gallery");
+  await page.context().close();
+}
+
+export async function narrow() {
+  for (const [slug, name] of [["browser-form", "narrow-form"], ["browser-chat", "narrow-chat"], [null, "narrow-gallery"]]) {
+    // 320 px is also 1280 px at 400 % zoom.
+    const page = await newPage({ viewport: { width: 320, height: 256 } });
+    await page.goto(`${SERVER}/workload-runtime${slug ? `/${slug}` : ""}`);
+    await page.getByRole("heading", { level: 1 }).waitFor();
+    await page.waitForLoadState("networkidle");
+    const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+    check(overflow <= 0, `${name} scrolls sideways by ${overflow} px`);
+    await look(page, name);
+    await page.context().close();
+  }
+  await simple("table");
+  script("wide", JSON.stringify([Object.fromEntries(Array.from({ length: 12 }, (_, index) => [`column ${index}`, "value of a cell"]))]));
+  const page = await run("browser-table", "wide", { viewport: { width: 320, height: 600 } });
+  await page.getByRole("table").waitFor();
+  const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+  check(overflow <= 0, `a wide table scrolls the page by ${overflow} px`);
+  await look(page, "narrow-table");
+  await page.context().close();
+}
+
+export async function right_to_left() {
+  await simple("text");
+  script("rtl", "مرحبا بالعالم [leave]");
+  const page = await run("browser-text", "rtl");
+  await page.getByRole("heading", { name: "Result" }).waitFor();
+  equal(await page.locator("pre.output").evaluate((element) => getComputedStyle(element).direction), "rtl", "an output has its own direction");
+  await page.evaluate(() => (document.documentElement.dir = "rtl"));
+  const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+  check(overflow <= 0, "a mirrored page does not scroll sideways");
+  await look(page, "right-to-left");
+  await page.context().close();
+}
+
+export async function reduced_motion() {
+  const page = await newPage({ reducedMotion: "reduce" });
+  await visit(page, "browser-form");
+  const moving = await page.evaluate(() => [...document.querySelectorAll("*")].filter((element) => parseFloat(getComputedStyle(element).transitionDuration) > 0 || getComputedStyle(element).animationName !== "none").length);
+  equal(moving, 0, "moving elements");
+  await page.context().close();
+}
+
+export async function keyboard_only() {
+  script("keys", "Reached by keys.");
+  await simple("text");
+  const page = await newPage();
+  await page.goto(`${SERVER}/workload-runtime`);
+  await page.getByRole("link", { name: "browser-text", exact: true }).waitFor();
+  const focused = () => page.evaluate(() => document.activeElement?.textContent || document.activeElement?.id || "");
+  const tabTo = async (text) => {
+    for (let count = 0; count < 60; count += 1) {
+      await page.keyboard.press("Tab");
+      if ((await focused()).trim() === text) return;
+    }
+    throw new Error(`the Tab key does not reach ${text}`);
+  };
+  await tabTo("browser-text");
+  const outline = await page.evaluate(() => getComputedStyle(document.activeElement).outlineStyle);
+  equal(outline, "solid", "the focus is visible");
+  await page.keyboard.press("Enter");
+  await page.getByLabel("Message").waitFor();
+  await page.getByLabel("Message").focus();
+  await page.keyboard.type("[[keys]]");
+  await tabTo("Run");
+  await page.keyboard.press("Enter");
+  await page.getByText("Reached by keys.").waitFor();
+  await tabTo("Why this answer?");
+  await page.keyboard.press("Enter");
+  await page.getByText("Approved by").waitFor();
+  await look(page, "keyboard");
+  await page.context().close();
+}
+
+export async function no_script() {
+  const page = await newPage({ javaScriptEnabled: false });
+  await page.goto(`${SERVER}/workload-runtime/browser-text`);
+  // Text selectors skip this element.
+  const message = await page.evaluate(() => document.querySelector("noscript")?.innerText ?? "");
+  check(message.includes("This page needs JavaScript.") && message.includes("benötigt JavaScript"), `no message: ${message}`);
+  await look(page, "no-script", { axe: false });
+  await page.context().close();
+}
+
+/** The bytes of the first view, and its times on a slow machine. Bytes are checked, times are only printed. */
+export async function first_view() {
+  const page = await newPage();
+  const session = await page.context().newCDPSession(page);
+  await session.send("Network.enable");
+  const kinds = new Map();
+  const bytes = { js: 0, css: 0 };
+  session.on("Network.responseReceived", ({ requestId, response }) => kinds.set(requestId, response.url));
+  session.on("Network.loadingFinished", ({ requestId, encodedDataLength }) => {
+    const kind = kinds.get(requestId)?.match(/\.(js|css)$/)?.[1];
+    if (kind) bytes[kind] += encodedDataLength;
+  });
+  await session.send("Emulation.setCPUThrottlingRate", { rate: 4 });
+  await session.send("Network.emulateNetworkConditions", { offline: false, latency: 40, downloadThroughput: 1_250_000, uploadThroughput: 1_250_000 });
+  await page.goto(`${SERVER}/workload-runtime/ticket-classifier`);
+  await page.getByRole("button", { name: "Run" }).waitFor();
+  const ready = await page.evaluate(() => performance.now());
+  const painted = await page.evaluate(() => performance.getEntriesByName("first-contentful-paint")[0]?.startTime);
+  await page.waitForLoadState("networkidle");
+  console.log(`        first view: ${bytes.js} bytes of JavaScript and ${bytes.css} of CSS transferred; throttled: painted after ${Math.round(painted)} ms, ready after ${Math.round(ready)} ms`);
+  check(bytes.js < 90_000 && bytes.css < 15_000, `the first view transfers ${JSON.stringify(bytes)}`);
+  await page.context().close();
+}

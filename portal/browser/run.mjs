@@ -1,0 +1,51 @@
+// Tests the runtime pages in Chromium. Each state is a function here, and takes its pictures; `cargo xtask browser` runs all.
+import { close, canary, open, releaseAnswers, violations } from "./harness.mjs";
+import * as access from "./access.mjs";
+import * as chat from "./chat.mjs";
+import * as embeds from "./embeds.mjs";
+import * as forms from "./forms.mjs";
+import * as hostile from "./hostile.mjs";
+import * as people from "./people.mjs";
+import * as runs from "./runs.mjs";
+
+/** States that must have a test. A module without one of them fails the run. */
+const STATES = {
+  forms: ["gallery", "gallery_filters", "fields", "missing_fields", "server_errors", "defaults", "block"],
+  runs: ["streaming", "text_output", "json_output", "markdown_output", "table_output", "reconnect", "left_and_found", "stopped", "review", "failed", "why", "why_hidden"],
+  access: ["denied", "share_link", "revoked_link", "anonymous", "rate_limit", "unknown", "suspended", "no_release", "environment_choice"],
+  chat: ["conversation", "chat_settings", "chat_refusal", "demo_form", "demo_chat", "demo_block"],
+  embeds: ["embed_handshake", "embed_themed", "embed_refused", "embed_stranger", "no_other_page_framed"],
+  hostile: ["hostile_markdown", "hostile_json", "hostile_table", "hostile_theme", "hostile_sizes"],
+  people: ["german", "dark", "narrow", "right_to_left", "reduced_motion", "keyboard_only", "no_script", "first_view"],
+};
+const MODULES = { forms, runs, access, chat, embeds, hostile, people };
+
+const only = process.argv.slice(2);
+const failures = [];
+await open();
+try {
+  for (const [name, states] of Object.entries(STATES)) {
+    for (const state of states) {
+      if (only.length > 0 && !only.includes(state) && !only.includes(name)) continue;
+      const test = MODULES[name][state];
+      const start = Date.now();
+      try {
+        if (!test) throw new Error(`${name}.mjs has no test of ${state}`);
+        releaseAnswers();
+        await test();
+        console.log(`ok      ${state} (${((Date.now() - start) / 1000).toFixed(1)} s)`);
+      } catch (error) {
+        failures.push(state);
+        console.log(`FAILED  ${state}: ${error.stack ?? error}`);
+      }
+    }
+  }
+  for (const violation of violations) failures.push(violation);
+  for (const request of canary) failures.push(`the canary was called: ${request}`);
+} finally {
+  await close();
+}
+if (failures.length > 0) {
+  console.log(`\n${failures.length} failures:\n  ${failures.join("\n  ")}`);
+  process.exitCode = 1;
+}

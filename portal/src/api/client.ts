@@ -1,0 +1,81 @@
+import { Problem, problemOf, unreachable } from "./problem";
+
+/** Who the page acts as. A share token is used alone, and never beside another identity. */
+export type Identity =
+  | { kind: "local"; actor: string | null }
+  | { kind: "session"; csrf: string | null }
+  | { kind: "link"; token: string };
+
+/** The parts of a request that its identity does not determine. */
+export interface RequestOptions {
+  method?: "GET" | "POST" | "DELETE";
+  body?: unknown;
+  accept?: string;
+  headers?: Record<string, string | undefined>;
+  signal?: AbortSignal;
+}
+
+/** Sends requests to this server with the identity of the page. */
+export class Client {
+  constructor(readonly identity: Identity) {}
+
+  /** The identity as part of cache keys; it contains no secret. */
+  get cacheKey(): string {
+    return this.identity.kind === "local" ? `local ${this.identity.actor ?? ""}` : this.identity.kind;
+  }
+
+  #headers(options: RequestOptions): Headers {
+    const headers = new Headers({ Accept: options.accept ?? "application/json" });
+    if (options.body !== undefined) headers.set("Content-Type", "application/json");
+    for (const [name, value] of Object.entries(options.headers ?? {})) {
+      if (value !== undefined) headers.set(name, value);
+    }
+    const { identity } = this;
+    if (identity.kind === "local" && identity.actor) headers.set("X-Actor-Ref", identity.actor);
+    if (identity.kind === "link") headers.set("X-Share-Token", identity.token);
+    if (identity.kind === "session" && identity.csrf && options.method && options.method !== "GET") {
+      headers.set("X-CSRF-Token", identity.csrf);
+    }
+    return headers;
+  }
+
+  /** Sends a request; a refusal or a lost connection is a `Problem`. */
+  async send(path: string, options: RequestOptions = {}): Promise<Response> {
+    const init: RequestInit = {
+      method: options.method ?? "GET",
+      headers: this.#headers(options),
+      referrerPolicy: "no-referrer",
+      cache: "no-store",
+      redirect: "error",
+      // Embeds are used without cookies: a framed page acts by its link or as a public visitor.
+      credentials: this.identity.kind === "session" ? "same-origin" : "omit",
+    };
+    if (options.body !== undefined) init.body = JSON.stringify(options.body);
+    if (options.signal) init.signal = options.signal;
+    let response: Response;
+    try {
+      response = await fetch(path, init);
+    } catch (cause) {
+      if (cause instanceof DOMException && cause.name === "AbortError") throw cause;
+      throw unreachable();
+    }
+    if (!response.ok) throw await problemOf(response);
+    return response;
+  }
+
+  /** Reads a JSON resource. */
+  async get<T>(path: string, signal?: AbortSignal): Promise<T> {
+    const response = await this.send(path, signal ? { signal } : {});
+    try {
+      return (await response.json()) as T;
+    } catch {
+      throw new Problem(response.status, "unreadable", "", response.headers.get("x-request-id"));
+    }
+  }
+}
+
+/** A random identifier of 128 bits. `crypto.randomUUID` needs a secure context. */
+export function randomId(): string {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+}

@@ -1,0 +1,77 @@
+import { lazy, Suspense } from "react";
+import type { Json, OutputDisplay } from "../api/types";
+import { useText } from "../i18n";
+import { ErrorBoundary } from "../ui/ErrorBoundary";
+import { rowsOf } from "./csv";
+import { isTooDeep, MAX_MARKDOWN } from "./markdown";
+import { citations, parsed, plainText } from "./plain";
+
+const JsonTree = lazy(() => import("./JsonTree"));
+const MarkdownOutput = lazy(() => import("./MarkdownOutput"));
+const TableOutput = lazy(() => import("./TableOutput"));
+
+/** A result in the display that the workload chose. */
+export function Output({ value, display }: { value: Json; display: OutputDisplay | undefined }) {
+  const text = useText();
+  if (value === null || value === "") return <p className="hint">{text("no_output")}</p>;
+  const plain = <PlainOutput value={value} />;
+  return (
+    <div className="stack">
+      <ErrorBoundary fallback={plain}>
+        <Suspense fallback={plain}>{rendered(value, display) ?? plain}</Suspense>
+      </ErrorBoundary>
+      <Sources value={value} />
+    </div>
+  );
+}
+
+function rendered(value: Json, display: OutputDisplay | undefined) {
+  switch (display) {
+    case "json":
+      return <JsonTree value={parsed(value)} />;
+    case "table": {
+      const rows = rowsOf(parsed(value));
+      return rows ? <TableOutput rows={rows} /> : <JsonTree value={parsed(value)} />;
+    }
+    case "markdown": {
+      const source = plainText(value);
+      if (source.length > MAX_MARKDOWN || isTooDeep(source)) return null;
+      return (
+        <div className="markdown" dir="auto">
+          <MarkdownOutput value={source} />
+        </div>
+      );
+    }
+    default:
+      return null;
+  }
+}
+
+/** Text in a panel that scrolls, also by keyboard. */
+export function PlainOutput({ value }: { value: Json }) {
+  const text = useText();
+  return (
+    <pre className="output scroll" dir="auto" tabIndex={0} role="region" aria-label={text("result")}>
+      {plainText(value)}
+    </pre>
+  );
+}
+
+/** The documents that an answer names. */
+function Sources({ value }: { value: Json }) {
+  const text = useText();
+  const named = typeof value === "string" ? citations(value) : [];
+  if (named.length === 0) return null;
+  return (
+    <div className="sources">
+      <p className="hint">{text("sources")}</p>
+      <ul>
+        {named.map((name) => (
+          <li key={name}>
+            <bdi>{name}</bdi>
+          </li>
+        ))}
+      </ul>
+    </div>
+  );
+}

@@ -1,0 +1,50 @@
+import type { Json } from "../api/types";
+
+/** A row of a table. A map has no inherited members, whatever the columns are called. */
+export type Row = Map<string, Json>;
+
+/** The rows of an array of objects; null for anything else. */
+export function rowsOf(value: Json): Row[] | null {
+  if (!Array.isArray(value) || value.length === 0) return null;
+  const rows: Row[] = [];
+  for (const item of value) {
+    if (item === null || typeof item !== "object" || Array.isArray(item)) return null;
+    rows.push(new Map(Object.entries(item)));
+  }
+  return rows;
+}
+
+/** The columns of all rows, in the order of their first use. */
+export function columnsOf(rows: readonly Row[]): string[] {
+  return [...new Set(rows.flatMap((row) => [...row.keys()]))];
+}
+
+/** A cell as text. */
+export function cellText(value: Json | undefined): string {
+  if (value === undefined || value === null) return "";
+  return typeof value === "object" ? JSON.stringify(value) : String(value);
+}
+
+/** Rows in the order of a column: numbers by value, other cells by their text; empty cells last. */
+export function sorted(rows: readonly Row[], column: string, descending: boolean): Row[] {
+  const collator = new Intl.Collator(undefined, { numeric: true });
+  const compare = (one: Row, other: Row) => {
+    const [a, b] = [one.get(column), other.get(column)];
+    const [left, right] = [cellText(a), cellText(b)];
+    if (left === "" || right === "") return Number(left === "") - Number(right === "");
+    const order = typeof a === "number" && typeof b === "number" ? a - b : collator.compare(left, right);
+    return descending ? -order : order;
+  };
+  return [...rows].sort(compare);
+}
+
+/** The table as CSV (RFC 4180). A text that a spreadsheet would run as a formula gets a leading apostrophe. */
+export function toCsv(columns: readonly string[], rows: readonly Row[]): string {
+  const quote = (value: Json | undefined) => {
+    const text = cellText(value);
+    const safe = typeof value !== "number" && /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
+    return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+  };
+  const lines = [columns.map(quote), ...rows.map((row) => columns.map((column) => quote(row.get(column))))];
+  return `${lines.map((cells) => cells.join(",")).join("\r\n")}\r\n`;
+}

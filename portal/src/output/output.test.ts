@@ -1,0 +1,48 @@
+import { expect, test } from "vitest";
+import { columnsOf, rowsOf, sorted, toCsv } from "./csv";
+import { isTooDeep, linkTarget } from "./markdown";
+import { citations, parsed, plainText } from "./plain";
+
+test("shows texts, flat objects and other values as plain text", () => {
+  expect(plainText("a")).toBe("a");
+  expect(plainText({ category: "billing", sure: true })).toBe("category: billing\nsure: true");
+  expect(plainText({ a: [1] })).toBe('{\n  "a": [\n    1\n  ]\n}');
+  expect(parsed('[{"a":1}]')).toEqual([{ a: 1 }]);
+});
+
+test("finds each cited document once, and no links", () => {
+  expect(citations("Thirty days [leave]. See [leave], [travel] and [a](http://x) [b][c]\n[d]: x [not this one].")).toEqual(["leave", "travel", "c"]);
+});
+
+test("a table accepts any column name, and only arrays of objects", () => {
+  const rows = rowsOf(JSON.parse('[{"__proto__": 1, "b": 2}, {"constructor": 3}]'))!;
+  expect(columnsOf(rows)).toEqual(["__proto__", "b", "constructor"]);
+  for (const other of [[], [1], [null], [[1]], {}, "x", null]) expect(rowsOf(other)).toBeNull();
+});
+
+test("sorts numbers by value and empty cells last", () => {
+  const rows = rowsOf([{ n: 10 }, {}, { n: 9 }])!;
+  expect(sorted(rows, "n", false).map((row) => row.get("n"))).toEqual([9, 10, undefined]);
+  expect(sorted(rows, "n", true).map((row) => row.get("n"))).toEqual([10, 9, undefined]);
+});
+
+test("csv quotes cells and disarms formulas", () => {
+  const rows = rowsOf([{ a: '=cmd|"x"', b: -1, c: "l\n2" }])!;
+  expect(toCsv(columnsOf(rows), rows)).toBe('a,b,c\r\n"\'=cmd|""x""",-1,"l\n2"\r\n');
+});
+
+test("markdown links lead to the web or to mail only", () => {
+  for (const hostile of ["javascript:alert(1)", "data:text/html,x", "//evil", "/v1/x", "vbscript:x", " javascript:x", "java\nscript:x", "blob:x", "file:///x"]) {
+    expect(linkTarget(hostile), hostile).toBeNull();
+  }
+  expect(linkTarget("https://user:pass@a.example/x")).toBeNull();
+  expect(linkTarget("https://a.example/x?y")).toEqual({ href: "https://a.example/x?y", shown: "a.example" });
+  expect(linkTarget("https://\u0440aypal.example/")?.shown).toBe("xn--aypal-uye.example");
+  expect(linkTarget("mailto:a@b.example")?.shown).toBe("a@b.example");
+});
+
+test("refuses markdown that nests too deep", () => {
+  expect(isTooDeep(`${"> ".repeat(500)}x`)).toBe(true);
+  expect(isTooDeep(`${" ".repeat(400)}- x`)).toBe(true);
+  expect(isTooDeep("- a\n  - b\n    - c")).toBe(false);
+});

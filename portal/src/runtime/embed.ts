@@ -1,0 +1,96 @@
+import type { Json } from "../api/types";
+
+/** Messages of the embedding page. */
+export type HostMessage =
+  | { type: "fairway:hello"; version: 1 }
+  | { type: "fairway:setInputs"; inputs: Record<string, Json> }
+  | { type: "fairway:reset" };
+
+/** Messages to the embedding page. Outputs and inputs are never among them. */
+export type FrameMessage =
+  | { type: "fairway:ready"; version: 1; slug: string }
+  | { type: "fairway:height"; height: number }
+  | { type: "fairway:ended"; executionId: string; status: string }
+  | { type: "fairway:error"; code: string; requestId: string | null };
+
+/** Whether an origin is one of the sources that may frame the page. */
+export function isAllowedOrigin(origin: string, ancestors: readonly string[], own: string): boolean {
+  return ancestors.some((source) => {
+    if (source === "'self'") return origin === own;
+    let asked: URL;
+    try {
+      asked = new URL(origin);
+    } catch {
+      return false;
+    }
+    const match = source.match(/^(https?:)\/\/(\*\.)?([A-Za-z0-9.-]+)(?::(\d+))?$/);
+    if (!match || asked.origin !== origin) return false;
+    const [, scheme, wildcard, host = "", port] = match;
+    const name = host.toLowerCase();
+    const portOf = asked.port || (asked.protocol === "https:" ? "443" : "80");
+    const expected = port ?? (scheme === "https:" ? "443" : "80");
+    const named = wildcard ? asked.hostname.endsWith(`.${name}`) : asked.hostname === name;
+    return asked.protocol === scheme && named && portOf === expected;
+  });
+}
+
+/** Space below the content, in CSS pixels. */
+const MARGIN = 16;
+
+/** The channel to the page that frames this one. It opens when an allowed ancestor greets. */
+export class EmbedChannel {
+  #host: string | null = null;
+  readonly #waiting = new Map<string, FrameMessage>();
+
+  constructor(
+    private readonly slug: string,
+    private readonly ancestors: readonly string[],
+    private readonly onMessage: (message: HostMessage) => void,
+  ) {}
+
+  /** Listens, and returns the function that stops it. */
+  open(): () => void {
+    const listen = (event: MessageEvent) => this.#receive(event);
+    window.addEventListener("message", listen);
+    const main = document.querySelector("main");
+    const observer = new ResizeObserver(() => {
+      // The root fills the frame, so only its content says how high the frame should be.
+      const bottom = main?.getBoundingClientRect().bottom ?? 0;
+      this.send({ type: "fairway:height", height: Math.ceil(bottom + scrollY) + MARGIN });
+    });
+    if (main) observer.observe(main);
+    return () => {
+      window.removeEventListener("message", listen);
+      observer.disconnect();
+    };
+  }
+
+  /** Sends a message to the greeted origin alone; before the greeting the newest of each type waits. */
+  send(message: FrameMessage): void {
+    if (window.parent === window) return;
+    if (this.#host === null) this.#waiting.set(message.type, message);
+    else window.parent.postMessage(message, this.#host);
+  }
+
+  #receive(event: MessageEvent): void {
+    const message: unknown = event.data;
+    if (event.source !== window.parent || !isAllowedOrigin(event.origin, this.ancestors, location.origin)) return;
+    if (typeof message !== "object" || message === null) return;
+    const { type } = message as { type?: unknown };
+    if (type === "fairway:hello") {
+      this.#host = event.origin;
+      this.send({ type: "fairway:ready", version: 1, slug: this.slug });
+      this.#waiting.forEach((waiting) => this.send(waiting));
+      this.#waiting.clear();
+    } else if (event.origin !== this.#host) {
+      return;
+    } else if (type === "fairway:reset") {
+      this.onMessage({ type });
+    } else if (type === "fairway:setInputs") {
+      const { inputs } = message as { inputs?: unknown };
+      if (typeof inputs === "object" && inputs !== null && !Array.isArray(inputs)) {
+        this.onMessage({ type, inputs: inputs as Record<string, Json> });
+      }
+    }
+  }
+}

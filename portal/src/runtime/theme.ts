@@ -1,0 +1,59 @@
+import type { RuntimeWorkload } from "../api/types";
+
+/** A colour in sRGB, each part from 0 to 255. */
+export type Rgb = readonly [number, number, number];
+
+/** Sets the theme's variables on the root. `setProperty` takes one value, which cannot end its declaration. */
+export function applyTheme(root: HTMLElement, workload: RuntimeWorkload | undefined): void {
+  const theme = workload?.interface_config.theme;
+  const variables = {
+    "--svc-accent": theme?.accent_color,
+    "--svc-bg": theme?.background_color,
+    "--svc-font": theme?.font_family,
+    "--svc-radius": theme?.border_radius,
+  };
+  for (const [name, value] of Object.entries(variables)) {
+    if (value) root.style.setProperty(name, value);
+  }
+  applyContrast(root);
+}
+
+/** Chooses text colours that are readable on the theme's background and accent. */
+export function applyContrast(root: HTMLElement): void {
+  const probe = document.createElement("span");
+  root.append(probe);
+  const resolve = (value: string): Rgb | null => {
+    probe.style.backgroundColor = value;
+    return toRgb(getComputedStyle(probe).backgroundColor);
+  };
+  const background = resolve("var(--bg)");
+  const accent = resolve("var(--accent)");
+  probe.remove();
+  if (root.style.getPropertyValue("--svc-bg") || getComputedStyle(root).getPropertyValue("--svc-bg")) {
+    if (background) root.dataset["scheme"] = luminance(background) > 0.18 ? "light" : "dark";
+  }
+  if (accent) root.style.setProperty("--accent-text", luminance(accent) > 0.18 ? "#000" : "#fff");
+}
+
+/** Any CSS colour in sRGB, over white. */
+function toRgb(color: string): Rgb | null {
+  const canvas = document.createElement("canvas");
+  canvas.width = canvas.height = 1;
+  const context = canvas.getContext("2d");
+  if (!context) return null;
+  context.fillStyle = "#fff";
+  context.fillRect(0, 0, 1, 1);
+  context.fillStyle = color;
+  context.fillRect(0, 0, 1, 1);
+  const [red = 0, green = 0, blue = 0] = context.getImageData(0, 0, 1, 1).data;
+  return [red, green, blue];
+}
+
+/** The relative luminance of a colour (WCAG 2). At 0.18, black and white contrast equally with it. */
+export function luminance(color: Rgb): number {
+  const [red, green, blue] = color.map((part) => {
+    const share = part / 255;
+    return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+  }) as [number, number, number];
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+}

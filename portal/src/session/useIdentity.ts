@@ -1,0 +1,56 @@
+import { useQuery } from "@tanstack/react-query";
+import { useMemo, useState } from "react";
+import { Client, type Identity } from "../api/client";
+import { apiPath } from "../api/paths";
+import { Problem } from "../api/problem";
+import type { Session } from "../api/types";
+import { storeActor, storedActor, type PageInfo } from "./page";
+
+export interface PageIdentity {
+  /** Null until the session is known. */
+  client: Client | null;
+  session: Session | null;
+  /** Whether the caller has an identity of its own, and so keeps conversations. */
+  isGuest: boolean;
+  actAs: (actor: string) => void;
+}
+
+/** Who the page acts as: the holder of a share link, else the local actor, else the session of the browser. */
+export function useIdentity(page: PageInfo, token: string | null): PageIdentity {
+  const [actor, setActor] = useState(storedActor);
+  const isLocal = page.authMode === "local";
+  // A frame gets no cookies, so an embedded page has no session.
+  const asks = token === null && page.kind !== "embed";
+  const reader = useMemo(() => new Client(isLocal ? { kind: "local", actor } : { kind: "session", csrf: null }), [isLocal, actor]);
+  const session = useQuery({
+    queryKey: ["session", reader.cacheKey],
+    enabled: asks,
+    retry: false,
+    queryFn: async ({ signal }) => {
+      try {
+        return await reader.get<Session>(apiPath("/v1/session", {}), signal);
+      } catch (problem) {
+        // Without an identity the page is that of a visitor.
+        if (problem instanceof Problem && (problem.status === 401 || problem.status === 403)) return null;
+        throw problem;
+      }
+    },
+  });
+  const csrf = session.data?.csrf_token ?? null;
+  const client = useMemo(() => {
+    const identity: Identity =
+      token !== null ? { kind: "link", token } : isLocal ? { kind: "local", actor } : { kind: "session", csrf };
+    return new Client(identity);
+  }, [token, isLocal, actor, csrf]);
+  const known = !asks || isLocal || !session.isPending;
+  const isGuest = token !== null || actor === "anonymous" || (!isLocal && !session.data);
+  return {
+    client: known ? client : null,
+    session: session.data ?? null,
+    isGuest,
+    actAs: (name) => {
+      storeActor(name);
+      setActor(name || null);
+    },
+  };
+}

@@ -1,0 +1,29 @@
+import react from "@vitejs/plugin-react";
+import { fileURLToPath } from "node:url";
+import { defineConfig } from "vite";
+
+/** Builds hashed files for `/_app/` and a manifest. The server renders the HTML documents itself. */
+export default defineConfig({
+  plugins: [react()],
+  base: "/_app/",
+  publicDir: false,
+  resolve: {
+    alias: {
+      // Its variant for browsers decodes entities with `innerHTML`, which the pages' policy forbids.
+      "decode-named-character-reference": fileURLToPath(
+        new URL("node_modules/decode-named-character-reference/index.js", import.meta.url),
+      ),
+    },
+  },
+  build: {
+    outDir: "build-output",
+    assetsDir: "",
+    manifest: "manifest.json",
+    // Inlined files would need `data:` sources.
+    assetsInlineLimit: 0,
+    target: "es2022",
+    // Lazy chunks have no dependencies of their own worth a preload, and its helper counts in the first view.
+    modulePreload: false,
+    rollupOptions: { input: "src/runtime/main.tsx" },
+  },
+});

@@ -1,0 +1,73 @@
+//! `cargo xtask browser`: tests the portal in Chromium against a server with the demo.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, bail};
+
+use crate::demo_server::DemoServer;
+use crate::paths::{Paths, Profile, find_on_path};
+use crate::signals::Signals;
+use crate::step::{Steps, run_checked};
+use crate::{apt, children, portal};
+
+/// The names of the browser's program.
+const PROGRAMS: [&str; 2] = ["chromium", "chromium-browser"];
+
+pub(crate) fn run(place: &Paths) -> Result<ExitCode> {
+    let mut steps = Steps::default();
+    check(place, &mut steps)?;
+    Ok(steps.finish())
+}
+
+/// Runs the tests. Screenshots are stored in `browser` of the target directory.
+pub(crate) fn check(place: &Paths, steps: &mut Steps) -> Result<()> {
+    let npm = portal::install_packages(place)?;
+    portal::ensure_built(place)?;
+    let browser = ensure_chromium()?;
+    let signals = Signals::catch()?;
+    let built = children::run(place.build_programs(Profile::Dev), &signals)?;
+    if !built.success() {
+        bail!("the server does not build ({built})");
+    }
+    let tests = |server: SocketAddr, host: SocketAddr, provider: SocketAddr| {
+        let mut command = Command::new(&npm.node);
+        command.arg(place.root.join("portal/browser/run.mjs"));
+        command.env("PORTAL_MODULES", &npm.modules).env("PORTAL_SERVER", format!("http://{server}"));
+        command.env("PORTAL_CHROMIUM", &browser).env("PORTAL_HOST", format!("http://{host}"));
+        command.env("PORTAL_PROVIDER", format!("http://{provider}"));
+        command.env("PORTAL_PICTURES", place.target.join("browser"));
+        run_checked(command)
+    };
+    // The address of the page that embeds a workload; the server must know it before it starts.
+    let host = unused_address()?;
+    let provider = unused_address()?;
+    let settings = [
+        ("FAIRWAY_EMBED_ANCESTORS", format!("'self' http://{host}")),
+        ("SERVICE_EMBED_ROOT_SLUGS", "browser-embed, browser-link".to_owned()),
+        ("FAIRWAY_PROVIDERS__STUB__KIND", "openai".to_owned()),
+        ("FAIRWAY_PROVIDERS__STUB__BASE_URL", format!("http://{provider}/v1")),
+        ("FAIRWAY_PUBLIC_RATE_PER_MINUTE", "30".to_owned()),
+    ];
+    let running = DemoServer::start(place, &signals, &settings)?;
+    steps.run("pages in Chromium", || tests(running.address, host, provider));
+    drop(running);
+    Ok(())
+}
+
+fn unused_address() -> Result<SocketAddr> {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").context("finding an unused port")?;
+    Ok(listener.local_addr()?)
+}
+
+/// Chromium of the distribution, which is installed when missing.
+fn ensure_chromium() -> Result<PathBuf> {
+    let find = || PROGRAMS.iter().find_map(|program| find_on_path(program));
+    if let Some(program) = find() {
+        return Ok(program);
+    }
+    println!("xtask: installing chromium");
+    apt::install("chromium")?;
+    find().context("Chromium is missing: install your distribution's `chromium`")
+}

@@ -1,0 +1,57 @@
+//! A server with the demo, for checks against a running server.
+
+use std::net::{SocketAddr, TcpListener};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use fairway_managed_postgres::ManagedServer;
+use fairway_managed_postgres::binaries::BIN_VARIABLE;
+use tempfile::TempDir;
+
+use crate::children::ChildEvent;
+use crate::paths::{Paths, Profile};
+use crate::signals::Signals;
+use crate::step::run_checked;
+use crate::up::{self, Server};
+use crate::{demo, postgres};
+
+/// A server with the demo, and its managed PostgreSQL.
+pub(crate) struct DemoServer {
+    pub(crate) address: SocketAddr,
+    // Dropped in this order: the server ends before its database.
+    _server: Server,
+    _database: ManagedServer,
+    _home: TempDir,
+}
+
+impl DemoServer {
+    /// Starts a server with these settings in addition, and seeds the demo.
+    pub(crate) fn start(place: &Paths, signals: &Signals, settings: &[(&str, String)]) -> Result<Self> {
+        let binaries = postgres::ensure()?;
+        let database = ManagedServer::start_temporary(binaries.clone(), Vec::new()).context("starting PostgreSQL")?;
+        let home = tempfile::tempdir()?;
+        // The port may be taken before the server binds it; the server then reports the conflict.
+        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let configured = |mut command: Command| {
+            command
+                // A settings file of the checkout must not change the checks.
+                .args(["--config", "/dev/null"])
+                .env("FAIRWAY_BIND", address.to_string())
+                .env("FAIRWAY_DATABASE_URL", database.url("postgres"))
+                .env("FAIRWAY_DATA_DIR", home.path())
+                .env("FAIRWAY_LOG", "error")
+                .env(BIN_VARIABLE, binaries.directory())
+                .envs(settings.iter().map(|(name, value)| (name, value)));
+            command
+        };
+        let mut serve = configured(up::serve_command(place, Profile::Dev));
+        let mut server = Server { child: serve.spawn().context("starting fairway-server")? };
+        match server.wait_until_ready(address, signals)? {
+            ChildEvent::Running => {}
+            ChildEvent::Exited(status) => bail!("fairway-server exited during startup ({status})"),
+            ChildEvent::StopRequested => bail!("stopped"),
+        }
+        run_checked(configured(demo::seed(place, Profile::Dev)))?;
+        Ok(Self { address, _server: server, _database: database, _home: home })
+    }
+}
