@@ -79,6 +79,7 @@ impl Table {
             "timestamp with time zone" => "Timestamptz",
             "text[]" => "Array<Text>",
             "uuid[]" => "Array<Uuid>",
+            "bytea[]" => "Array<Bytea>",
             "tsvector" | "vector" => return Ok(()),
             unknown => {
                 bail!("column `{name}` of `{}` has the type `{unknown}`, which this program does not map", self.name)

@@ -81,13 +81,6 @@ impl EmbedPolicy {
         Self { slugs, ancestors }
     }
 
-    /// The slugs of the workloads with a page, if these workloads exist.
-    pub(crate) fn slugs(&self) -> impl Iterator<Item = Slug> {
-        let builtin = Slug::parse(BUILTIN_SLUG).ok();
-        let others = self.slugs.iter().filter(|slug| slug.as_str() != BUILTIN_SLUG).cloned();
-        builtin.into_iter().chain(others)
-    }
-
     fn has_page(&self, slug: &str) -> bool {
         slug == BUILTIN_SLUG || self.slugs.iter().any(|shown| shown.as_str() == slug)
     }

@@ -299,7 +299,7 @@ impl Workloads {
         let pass = visit.link.as_ref();
         let found = self.workload_store.find_by_slug(TenantScope::for_caller(caller), slug).await?;
         let workload = found.ok_or_else(|| unknown_slug(pass))?;
-        run_access::authorize_view(caller, pass, &workload, Operation::ReadRuntimeWorkload)?;
+        let scope = run_access::authorize_view(caller, pass, &workload, Operation::ReadRuntimeWorkload)?;
         if workload.interface_config.is_none() {
             return Err(Failure::NotFound);
         }
