@@ -269,11 +269,7 @@ fn refuses_invalid_values_without_revealing_secrets() {
             &[("FAIRWAY_ARTIFACTS_URL", "s3://k:hunter2@b")],
             "`FAIRWAY_ARTIFACTS_URL` is not a location for artifacts: credentials belong into the `AWS_*` variables, not into the address",
         ),
-        (
-            "",
-            &[("FAIRWAY_AUTH_MODE", "oidc")],
-            "`FAIRWAY_AUTH_MODE` must be `local`: this version has no sign-in (it is `oidc`)",
-        ),
+        ("", &[("FAIRWAY_AUTH_MODE", "none")], "`FAIRWAY_AUTH_MODE` must be `local` or `oidc` (it is `none`)"),
         (
             "",
             &[("FAIRWAY_BIND", "0.0.0.0:80")],

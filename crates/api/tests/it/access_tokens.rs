@@ -78,14 +78,14 @@ async fn names_callers_by_claims_and_grants_only_their_bindings() {
     assert!([200, 403, 422].contains(&listed.status), "{}", listed.text());
     // The next request has the role of a group, and the one after its removal has not.
     let workspace = format!("/v1/workspaces/{WORKSPACE}");
-    app.get(&workspace).token(&ada).await.expect_refusal(404, "not_found");
+    app.get(&workspace).token(&ada).await.expect_refusal(403, "forbidden");
     let binding = local.fixtures().bind_role("group:readers", "viewer", "workspace", Some(WORKSPACE)).await;
     app.get(&workspace).token(&ada).await.expect(200);
     local.delete(format!("/v1/role-bindings/{binding}")).await.expect(204);
-    app.get(&workspace).token(&ada).await.expect_refusal(404, "not_found");
+    app.get(&workspace).token(&ada).await.expect_refusal(403, "forbidden");
     // A token without the group has no role of it, although an earlier one had.
     local.fixtures().bind_role("group:readers", "viewer", "workspace", Some(WORKSPACE)).await;
-    app.get(&workspace).token(&issuer.person("ada", &[])).await.expect_refusal(404, "not_found");
+    app.get(&workspace).token(&issuer.person("Ada", &[])).await.expect_refusal(403, "forbidden");
     app.get(&workspace).token(&ada).await.expect(200);
     let service = app.get("/v1/session").token(&issuer.service("ci")).await.expect(200);
     assert_eq!(service["actor"], "service:ci");
@@ -278,14 +278,17 @@ async fn clients_find_the_issuer_of_their_tokens() {
         assert_eq!(metadata["authorization_servers"], json!([issuer.url()]));
         local.get(&path).await.expect_refusal(404, "not_found");
     }
-    let call = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"});
-    let response = app.post("/mcp", call.clone()).await;
+    let call = || {
+        let ping = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"});
+        app.post("/mcp", ping).header("Accept", "application/json, text/event-stream")
+    };
+    let response = call().await;
     let challenge = response.header("www-authenticate").unwrap_or_default().to_owned();
     assert!(challenge.contains("https://fairway.test/.well-known/oauth-protected-resource"), "{challenge}");
     response.expect_refusal(401, "unauthenticated");
-    app.post("/mcp", call.clone()).token(&issuer.person("ada", &[])).await.expect(200);
+    call().token(&issuer.person("ada", &[])).await.expect(200);
     let foreign = issuer.token(json!({"sub": "1", "aud": "https://other.example"}));
-    app.post("/mcp", call).token(&foreign).await.expect_refusal(401, "unauthenticated");
+    call().token(&foreign).await.expect_refusal(401, "unauthenticated");
 }
 
 #[tokio::test]
@@ -300,7 +303,7 @@ async fn production_needs_a_model_that_thinks() {
         let (given, versions, workload) = (given.clone(), versions.clone(), workload.clone());
         let (app, operator) = (&app, &operator);
         async move {
-            let release = given.draft_in(&workload, environment, &versions).await;
+            let release = given.approved_release_in(&workload, environment, &versions).await;
             let gates = app.get(format!("/v1/releases/{release}/gates")).token(operator).await.expect(200);
             let blocked = |gate: &&Value| gate["gate"] == "provider_account" && gate["verdict"] == "blocked";
             gates.as_array().unwrap().iter().any(|gate| blocked(&gate))

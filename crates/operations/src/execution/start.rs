@@ -135,6 +135,7 @@ impl Executions {
                     match self.caller_for_run(mode, &subject, request_id, fresh).await {
                         // A principal without rights in the tenant is bound to no workload there.
                         Err(Failure::NotFound) => return Err(RunRefusal::PrincipalNotBound.into()),
+                        Ok(subject) if subject.rights.is_empty() => return Err(RunRefusal::PrincipalNotBound.into()),
                         subject => (subject?, Some(sender)),
                     }
                 }
