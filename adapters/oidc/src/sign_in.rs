@@ -263,13 +263,13 @@ impl<'c> AsyncHttpClient<'c> for GuardedClient<'_> {
 
 fn refusal(error: RequestTokenError<SignInError, BasicErrorResponse>) -> SignInError {
     match error {
-        RequestTokenError::ServerResponse(response) => match response.error() {
-            BasicErrorResponseType::InvalidClient | BasicErrorResponseType::UnauthorizedClient => {
-                tracing::error!(code = %response.error(), "the identity provider refuses the client of the portal");
-                SignInError::Refused
+        RequestTokenError::ServerResponse(response) => {
+            let code = response.error();
+            if matches!(code, BasicErrorResponseType::InvalidClient | BasicErrorResponseType::UnauthorizedClient) {
+                tracing::error!(%code, "the identity provider refuses the client of the portal");
             }
-            _ => SignInError::Refused,
-        },
+            SignInError::Refused
+        }
         RequestTokenError::Request(error) => error,
         RequestTokenError::Parse(..) | RequestTokenError::Other(_) => SignInError::Malformed,
     }

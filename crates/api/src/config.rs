@@ -243,10 +243,7 @@ impl Settings {
             data_dir,
             auth_mode: raw.read(&setting::AUTH_MODE, parsers::auth_mode)?,
             issuers: raw.issuers()?,
-            session_lifetime: SessionLifetime {
-                idle: raw.read(&setting::SESSION_IDLE, parsers::duration)?,
-                total: raw.read(&setting::SESSION_LIFETIME, parsers::duration)?,
-            },
+            session_lifetime: session_lifetime(&raw)?,
             bootstrap_admins: raw.read(&setting::BOOTSTRAP_ADMINS, parsers::principals)?,
             public_url: raw.read_optional(&setting::PUBLIC_URL, parsers::public_url)?,
             allowed_hosts: raw.read(&setting::ALLOWED_HOSTS, parsers::hosts)?,
@@ -265,10 +262,7 @@ impl Settings {
             review_deadline: raw.read(&setting::REVIEW_DEADLINE, parsers::duration)?,
             worker_lease: raw.read(&setting::WORKER_LEASE, parsers::duration)?,
             national_ids: raw.read(&setting::NATIONAL_IDS, parsers::national_ids)?,
-            embedding_model: EmbeddingModel {
-                account: raw.read(&setting::EMBEDDING_ACCOUNT, parsers::name)?,
-                model: raw.read(&setting::EMBEDDING_MODEL, parsers::name)?,
-            },
+            embedding_model: embedding_model(&raw)?,
             result_retention: raw.read(&setting::RESULT_RETENTION, parsers::duration)?,
             public_rate: Quota {
                 per_minute: raw.read(&setting::PUBLIC_RATE_PER_MINUTE, parsers::rate)?,
@@ -434,6 +428,20 @@ fn render_location(location: &Location, origin: Origin) -> String {
         Location::Directory(_) => "file://".to_owned(),
         Location::Bucket(bucket) => format!("s3://{}", bucket.bucket),
     }
+}
+
+fn session_lifetime(raw: &RawSettings) -> Result<SessionLifetime, ConfigError> {
+    Ok(SessionLifetime {
+        idle: raw.read(&setting::SESSION_IDLE, parsers::duration)?,
+        total: raw.read(&setting::SESSION_LIFETIME, parsers::duration)?,
+    })
+}
+
+fn embedding_model(raw: &RawSettings) -> Result<EmbeddingModel, ConfigError> {
+    Ok(EmbeddingModel {
+        account: raw.read(&setting::EMBEDDING_ACCOUNT, parsers::name)?,
+        model: raw.read(&setting::EMBEDDING_MODEL, parsers::name)?,
+    })
 }
 
 /// The vault, if configured. URL and token are required together.

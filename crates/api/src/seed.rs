@@ -151,7 +151,7 @@ struct DocumentFile {
 /// When the database or the artifact store cannot be reached, or a step is refused.
 pub async fn seed(settings: &Settings) -> anyhow::Result<String> {
     let database = OpenDatabase::open_or_join(settings).await?;
-    let seeded = seed_database(settings, &database).await;
+    let seeded = Box::pin(seed_database(settings, &database)).await;
     let closed = database.close().await;
     let seeded = seeded?;
     closed?;

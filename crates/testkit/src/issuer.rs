@@ -1,5 +1,7 @@
 //! An identity provider on loopback: publishes one key, signs any claims that a test wants, and signs people in.
 
+#![expect(clippy::panic, reason = "a test fails when a sign-in lacks a parameter")]
+
 use aws_lc_rs::{
     digest,
     signature::{Ed25519KeyPair, KeyPair as _},

@@ -43,6 +43,7 @@ mod migrations;
 mod model;
 #[cfg(test)]
 mod model_conformance;
+#[cfg(test)]
 mod notifications;
 #[cfg(test)]
 mod partitions;

@@ -59,14 +59,8 @@ impl From<Failure> for ApiError {
             }
             Failure::OutcomeLost => Self::response_lost(),
             Failure::Conflict(conflict) => map_conflict(conflict),
-            Failure::KeyReused => Self::conflict(
-                "idempotency_key_conflict",
-                "an earlier request used this idempotency key with another body",
-            ),
-            Failure::KeyInProgress => Self::conflict(
-                "request_in_progress",
-                "the first request with this idempotency key is still in progress",
-            ),
+            Failure::KeyReused => key_reused(),
+            Failure::KeyInProgress => key_in_progress(),
             Failure::Tenant(refusal) => {
                 Self::invalid_field(FieldProblem::new(refusal.field(), refusal.code(), refusal.to_string()))
             }
@@ -95,12 +89,7 @@ impl From<Failure> for ApiError {
             Failure::Settle(refusal @ ResolveRefusal::NotUnknown) => {
                 Self::new(StatusCode::CONFLICT, refusal.code(), refusal.to_string())
             }
-            Failure::SettingOff(SettingOff(setting)) => Self::new(
-                StatusCode::FORBIDDEN,
-                "enterprise_capability_required",
-                "a setting of the tenant does not allow this",
-            )
-            .with_detail("setting", setting.as_str()),
+            Failure::SettingOff(setting) => map_setting_off(setting),
             Failure::RepeatedPreference(repeated) => {
                 FieldProblem::new(format!("[{}]", repeated.position), "duplicate_item", repeated.to_string()).into()
             }
@@ -113,16 +102,31 @@ impl From<Failure> for ApiError {
                 "the stored artifact does not match its checksum; an incident was recorded",
             ),
             Failure::Artifact(error @ ArtifactError::Conflict) => Self::internal().log_cause(&error),
-            Failure::NotYetInCheckpoint => Self::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "not_yet_in_checkpoint",
-                "the latest checkpoint of the log does not cover this yet; the next one is due within seconds",
-            ),
+            Failure::NotYetInCheckpoint => not_yet_in_checkpoint(),
             Failure::Signing(error) => Self::unavailable().log_cause(&error),
             // `idempotent` handles these two itself; here they are a defect.
             Failure::KeyTaken | Failure::Inconsistent(_) => Self::internal().log_cause(&failure),
         }
     }
+}
+
+fn key_reused() -> ApiError {
+    ApiError::conflict("idempotency_key_conflict", "an earlier request used this idempotency key with another body")
+}
+
+fn key_in_progress() -> ApiError {
+    ApiError::conflict("request_in_progress", "the first request with this idempotency key is still in progress")
+}
+
+fn map_setting_off(SettingOff(setting): SettingOff) -> ApiError {
+    let message = "a setting of the tenant does not allow this";
+    ApiError::new(StatusCode::FORBIDDEN, "enterprise_capability_required", message)
+        .with_detail("setting", setting.as_str())
+}
+
+fn not_yet_in_checkpoint() -> ApiError {
+    let message = "the latest checkpoint of the log does not cover this yet; the next one is due within seconds";
+    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "not_yet_in_checkpoint", message)
 }
 
 /// Maps the refusal of a verified identity. The response names the claim that people have to configure, and never its

@@ -28,7 +28,14 @@ impl Condition {
                 ("@in", [key, whole]) if is_inputs(whole) => tested.extend(text_literal(key)),
                 _ => {}
             },
-            _ => {}
+            Expr::Unspecified
+            | Expr::Comprehension(_)
+            | Expr::Ident(_)
+            | Expr::List(_)
+            | Expr::Literal(_)
+            | Expr::Map(_)
+            | Expr::Select(_)
+            | Expr::Struct(_) => {}
         });
         read.into_iter().filter(|name| !tested.contains(name)).collect()
     }
@@ -45,7 +52,13 @@ impl Condition {
                     ("_[_]", [_, key]) => text_literal(key).is_some_and(|key| key == name),
                     _ => false,
                 },
-                _ => false,
+                Expr::Unspecified
+                | Expr::Comprehension(_)
+                | Expr::Ident(_)
+                | Expr::List(_)
+                | Expr::Literal(_)
+                | Expr::Map(_)
+                | Expr::Struct(_) => false,
             };
         });
         found && name.len() <= MAX_NAME

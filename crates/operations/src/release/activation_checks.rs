@@ -310,9 +310,9 @@ impl Releases {
         let residency = |slot: &str| self.provider.residency(slot);
         let has_refused_search_route = searches.iter().any(|search| search.embedding == EmbeddingStatus::RouteRefused);
         let refuses_local = self.settings.refuses_local_provider(&release.environment);
+        let is_refused = |slot: &str| refuses_local && self.provider.is_local(slot);
         let has_no_allowed_route = policy.is_some_and(|policy| {
             let routing = Routing::for_policy(&policy, profile.as_ref(), residency);
-            let is_refused = |slot: &str| refuses_local && self.provider.is_local(slot);
             routing.refusing_local_accounts(&policy, is_refused).allowed.is_empty()
         });
         Ok(has_refused_search_route || has_no_allowed_route)
@@ -490,13 +490,9 @@ fn summarize_policy(content: &Value) -> Result<ContentSummary, Failure> {
     let Ok(CheckedContent::PolicyBundle(policy)) = content::read(AssetKind::PolicyBundle, content) else {
         return Err(Failure::Inconsistent("a stored policy bundle that does not compile"));
     };
-    let mut names: Vec<String> = policy
-        .obligations()
-        .filter(|obligation| !SUPPORTED_OBLIGATIONS.contains(obligation))
-        .map(|obligation| obligation.as_str().to_owned())
-        .collect();
-    names.sort_unstable();
-    names.dedup();
+    let unsupported = policy.obligations().filter(|obligation| !SUPPORTED_OBLIGATIONS.contains(obligation));
+    let names: BTreeSet<String> = unsupported.map(|obligation| obligation.as_str().to_owned()).collect();
+    let names = names.into_iter().collect();
     let required = policy.required_inputs().map(|(rule, inputs)| (rule.to_owned(), inputs.into_iter().collect()));
     Ok(ContentSummary::Policy { unsupported_obligations: names, required_inputs: required.collect() })
 }

@@ -6,7 +6,8 @@ use crate::{
 };
 use fairway_domain::{
     access::{
-        AccessStore, ActorRef, GrantScope, OwnerRef, principal_binding::PrincipalBindingStore, rights::VisibleScopes,
+        AccessStore, ActorRef, GrantScope, NameScope, OwnerRef, principal_binding::PrincipalBindingStore,
+        rights::VisibleScopes,
     },
     asset::{
         Lifecycle,

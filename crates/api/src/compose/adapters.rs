@@ -1,0 +1,238 @@
+//! The adapters behind the ports, as the settings select them.
+
+use crate::{
+    config::{AuthMode, GatewaySettings, Issuer, ProviderAccount, ProviderEndpoint, ProviderKind, Settings},
+    http::authentication::CliClient,
+    runtime_info::ProviderPlugin,
+    system_clock_and_ids::{SystemClock, SystemIds},
+};
+use anyhow::Context as _;
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use fairway_artifacts::{Artifacts, CheckpointObjects};
+use fairway_domain::{
+    access::{AccessStore, identity::IdentityProvider, sign_in::SignInProvider},
+    asset::artifact_store::ArtifactStore,
+    execution::{http_call::HttpCaller, provider::Provider, script::ScriptGateway},
+    id::IdSource,
+    secret::{Secret, SecretReader},
+    time::Clock,
+    transparency_log::{CheckpointArchive, CheckpointSigner},
+};
+use fairway_egress::{Allowance, Guard, ServerMode};
+use fairway_oidc::{OidcSignIn, SignInConfig, TokenVerifier};
+use fairway_operations::access::IdentityMode;
+use fairway_providers::{Account, Accounts, Anthropic, Connection, LocalProvider, OpenAi};
+use fairway_sandbox::{EmbeddedGateway, HttpGateway};
+use fairway_secrets::{CheckpointKey, SecretSigner, SecretSources, Vault};
+use fairway_tool_client::ToolClient;
+use std::sync::Arc;
+
+/// A decorator around the store of role bindings.
+pub type AccessStoreDecorator = Arc<dyn Fn(Arc<dyn AccessStore>) -> Arc<dyn AccessStore> + Send + Sync>;
+
+/// The adapters behind the ports; tests replace them.
+#[derive(Clone)]
+pub struct Adapters {
+    /// Decorates the store of role bindings; `None` outside tests.
+    pub access_decorator: Option<AccessStoreDecorator>,
+    /// Stores artifacts.
+    pub artifacts: Arc<dyn ArtifactStore>,
+    /// Keeps published checkpoints outside the database.
+    pub checkpoint_archive: Arc<dyn CheckpointArchive>,
+    /// Signs checkpoints.
+    pub checkpoint_signer: Arc<dyn CheckpointSigner>,
+    /// Calls model providers.
+    pub provider: Arc<dyn Provider>,
+    /// Calls the URLs of tools and hooks.
+    pub http_caller: Arc<dyn HttpCaller>,
+    /// Executes scripts.
+    pub code_gateway: Arc<dyn ScriptGateway>,
+    /// Verifies access tokens; `None` in local mode.
+    pub identity_provider: Option<Arc<dyn IdentityProvider>>,
+    /// Signs people in with browsers; `None` if no issuer is configured for that.
+    pub sign_in: Option<Arc<dyn SignInProvider>>,
+    /// The source of the current time.
+    pub clock: Arc<dyn Clock>,
+    /// The source of identifiers.
+    pub ids: Arc<dyn IdSource>,
+}
+
+impl Adapters {
+    /// Creates the adapters that the settings select.
+    ///
+    /// # Errors
+    /// When the artifact store, a provider account, the vault or the runtime gateway cannot be set up.
+    pub fn of(settings: &Settings) -> anyhow::Result<Self> {
+        let guard = egress_guard(settings);
+        warn_of_open_ports(&settings.egress_allow);
+        let secrets = secrets(settings, &guard).context("failed to set up the sources of secrets")?;
+        let mut accounts: Vec<(String, Arc<dyn Provider>)> = Vec::new();
+        for account in &settings.providers {
+            let provider = provider(account, &guard, &secrets)
+                .with_context(|| format!("failed to set up the provider account `{}`", account.account_slot))?;
+            accounts.push((account.account_slot.clone(), provider));
+        }
+        Ok(Self {
+            access_decorator: None,
+            artifacts: Arc::new(Artifacts::open(&settings.artifacts).context("failed to open the artifact store")?),
+            checkpoint_archive: Arc::new(
+                CheckpointObjects::open(&settings.facts).context("failed to open the checkpoint archive")?,
+            ),
+            checkpoint_signer: checkpoint_signer(settings, &secrets),
+            provider: Arc::new(Accounts::new(accounts)),
+            code_gateway: gateway(settings, &guard)?,
+            sign_in: sign_in(settings, &guard, &secrets)?,
+            http_caller: Arc::new(ToolClient::new(guard.clone(), secrets)),
+            identity_provider: identity_provider(settings, &guard)?,
+            clock: Arc::new(SystemClock),
+            ids: Arc::new(SystemIds),
+        })
+    }
+}
+
+/// The signer of checkpoints. Without a configured key, it generates one in the data directory.
+fn checkpoint_signer(settings: &Settings, secrets: &Arc<dyn SecretReader>) -> Arc<dyn CheckpointSigner> {
+    let current = settings.checkpoint_key.clone().map_or_else(
+        || CheckpointKey::GeneratedFile(settings.data_dir.join("checkpoint.key")),
+        CheckpointKey::Reference,
+    );
+    let generate = || Secret::new(BASE64_STANDARD.encode(SystemIds.secret()));
+    Arc::new(SecretSigner::new(Arc::clone(secrets), current, settings.checkpoint_previous_key.clone(), generate))
+}
+
+/// The runtime gateway: the embedded sandbox, unless the settings name an external gateway.
+fn gateway(settings: &Settings, guard: &Guard) -> anyhow::Result<Arc<dyn ScriptGateway>> {
+    match &settings.runtime_gateway {
+        None => Ok(Arc::new(EmbeddedGateway::new())),
+        Some(GatewaySettings { address, token }) => {
+            let gateway = HttpGateway::new(guard, address.as_str()).context("failed to set up the runtime gateway")?;
+            let gateway = match token {
+                Some(token) => {
+                    let token = Secret::new(token.expose().to_owned());
+                    gateway.with_token(&token).context("failed to set up the runtime gateway")?
+                }
+                None => gateway,
+            };
+            Ok(Arc::new(gateway))
+        }
+    }
+}
+
+/// The verifier of access tokens, in OIDC mode.
+fn identity_provider(settings: &Settings, guard: &Guard) -> anyhow::Result<Option<Arc<dyn IdentityProvider>>> {
+    match settings.auth_mode {
+        AuthMode::Local => Ok(None),
+        AuthMode::Oidc => {
+            let issuers = settings.issuers.iter().map(|issuer| issuer.config.clone()).collect();
+            let verifier = TokenVerifier::new(guard, Arc::new(SystemClock), issuers);
+            Ok(Some(Arc::new(verifier.context("failed to set up the identity providers")?)))
+        }
+    }
+}
+
+/// The sign-in of browsers, if an issuer has a client for the portal.
+fn sign_in(
+    settings: &Settings,
+    guard: &Guard,
+    secrets: &Arc<dyn SecretReader>,
+) -> anyhow::Result<Option<Arc<dyn SignInProvider>>> {
+    let of_issuer = |issuer: &Issuer| {
+        let client = issuer.client.clone()?;
+        Some(SignInConfig {
+            issuer: issuer.config.clone(),
+            name: issuer.name.clone(),
+            client_id: client.client_id,
+            secret_ref: client.secret_ref,
+            scopes: issuer.scopes.clone(),
+        })
+    };
+    let configs: Vec<SignInConfig> = settings.issuers.iter().filter_map(of_issuer).collect();
+    if configs.is_empty() {
+        return Ok(None);
+    }
+    let sign_in = OidcSignIn::new(guard, Arc::new(SystemClock), Arc::clone(secrets), configs);
+    Ok(Some(Arc::new(sign_in.context("failed to set up the sign-in")?)))
+}
+
+/// The client of the command line at the first issuer.
+pub(super) fn cli_client(settings: &Settings) -> Option<CliClient> {
+    settings.issuers.first().map(|issuer| CliClient {
+        issuer: issuer.config.rules.issuer.clone(),
+        client_id: issuer.cli_client_id.clone(),
+        scopes: issuer.scopes.clone(),
+    })
+}
+
+/// The identity mode of the operations.
+pub(super) const fn identity_mode(settings: &Settings) -> IdentityMode {
+    match settings.auth_mode {
+        AuthMode::Local => IdentityMode::Local,
+        AuthMode::Oidc => IdentityMode::Oidc,
+    }
+}
+
+/// Logs each egress allowance without a port: it also opens databases and consoles on the same host.
+fn warn_of_open_ports(allowances: &[Allowance]) {
+    for allowance in allowances.iter().filter(|allowance| allowance.port.is_none()) {
+        tracing::warn!(
+            %allowance,
+            setting = "FAIRWAY_EGRESS_ALLOW",
+            "egress allowance without `:port` opens every port of its target; name the port"
+        );
+    }
+}
+
+/// The egress guard: the targets that requests of this server may reach.
+pub(crate) fn egress_guard(settings: &Settings) -> Guard {
+    let mode = match settings.auth_mode {
+        AuthMode::Local => ServerMode::Local,
+        AuthMode::Oidc => ServerMode::Remote,
+    };
+    Guard::new(mode, settings.egress_allow.clone())
+}
+
+pub(crate) fn secrets(settings: &Settings, guard: &Guard) -> anyhow::Result<Arc<dyn SecretReader>> {
+    let vault = settings.vault.as_ref().map(|vault| {
+        let token = Secret::new(vault.token.expose().to_owned());
+        Vault::new(guard, vault.address.as_str(), &token)
+    });
+    Ok(Arc::new(SecretSources::new(settings.secrets_dir.clone(), vault.transpose()?)))
+}
+
+pub(crate) fn provider(
+    account: &ProviderAccount,
+    guard: &Guard,
+    secrets: &Arc<dyn SecretReader>,
+) -> anyhow::Result<Arc<dyn Provider>> {
+    let connection = |endpoint: &ProviderEndpoint| {
+        let key = endpoint.secret_ref.clone().map(|reference| (Arc::clone(secrets), reference));
+        Connection::new(&account.account_slot, guard, &endpoint.base_url, endpoint.timeout, key)
+    };
+    let provider: Arc<dyn Provider> = match &account.kind {
+        ProviderKind::Local => Arc::new(LocalProvider),
+        ProviderKind::OpenAi(endpoint) => Arc::new(OpenAi::new(connection(endpoint)?, &endpoint.base_url)),
+        ProviderKind::Anthropic(endpoint) => Arc::new(Anthropic::new(connection(endpoint)?, &endpoint.base_url)),
+    };
+    let account = Account::new(provider)
+        .with_residency(account.residency.clone())
+        .with_max_calls(account.concurrency)
+        .with_prices(account.prices.clone());
+    Ok(Arc::new(account))
+}
+
+/// The provider accounts that callers can list. The built-in `local` account is included, unless the settings name it.
+pub(super) fn provider_plugins(accounts: &[ProviderAccount]) -> Arc<[ProviderPlugin]> {
+    let always = ProviderAccount::LOCAL;
+    let is_named = accounts.iter().any(|account| account.account_slot == always);
+    let implied = ProviderPlugin { account_slot: always.to_owned(), kind: always };
+    (!is_named).then_some(implied).into_iter().chain(accounts.iter().map(provider_plugin)).collect()
+}
+
+fn provider_plugin(account: &ProviderAccount) -> ProviderPlugin {
+    let kind = match &account.kind {
+        ProviderKind::Local => "local",
+        ProviderKind::OpenAi(_) => "openai",
+        ProviderKind::Anthropic(_) => "anthropic",
+    };
+    ProviderPlugin { account_slot: account.account_slot.clone(), kind }
+}
