@@ -3,7 +3,7 @@
 mod attempt;
 mod logout;
 
-pub(crate) use logout::{backchannel_resource, end_session, sign_out_resource};
+pub(crate) use logout::{EndSessionRequest, backchannel_resource, end_session, sign_out_resource};
 
 use crate::{
     compose::Api,

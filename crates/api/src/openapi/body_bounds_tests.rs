@@ -17,6 +17,7 @@ use crate::{
     },
     rollout::AdvanceRequest,
     share_link::NewShareLink,
+    sign_in::EndSessionRequest,
     tenant::{NewTenant, NewWorkspace, SettingsChange},
     workload::{NewWorkload, WorkloadChange},
 };
@@ -37,6 +38,7 @@ const BODIES: &[(&str, Probe)] = &[
     ("AssetMove", broken_bounds::<AssetMove>),
     ("CallOfTool", broken_bounds::<ToolCallBody>),
     ("CancelRequest", broken_bounds::<CancelRequest>),
+    ("EndSessionRequest", broken_bounds::<EndSessionRequest>),
     ("DraftRequest", broken_bounds::<DraftRequest>),
     ("EnvironmentChange", broken_bounds::<EnvironmentChange>),
     ("Execute", broken_bounds::<Execute>),
