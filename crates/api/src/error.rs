@@ -5,6 +5,7 @@
 
 mod failure;
 mod field_errors;
+mod identity_refusal;
 
 use crate::http::outermost_middleware;
 use actix_web::{

@@ -113,6 +113,8 @@ struct DecisionSection {
     /// Ids of the rules that matched, in the order of the bundle.
     rules: Vec<String>,
     /// The rules that could not be evaluated, if that decided: at most 20, in the order of the bundle.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
     failed_rules: Vec<FailedRuleSection>,
     #[schema(format = DateTime)]
     evaluated_at: String,

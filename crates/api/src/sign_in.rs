@@ -3,7 +3,9 @@
 mod attempt;
 mod logout;
 
-pub(crate) use logout::{EndSessionRequest, backchannel_resource, end_session, sign_out_resource};
+#[cfg(test)]
+pub(crate) use logout::EndSessionRequest;
+pub(crate) use logout::{backchannel_resource, end_session, sign_out_resource};
 
 use crate::{
     compose::Api,

@@ -41,6 +41,7 @@ const RESTRICTIONS: &[Restriction] = &[
             "crates/operations/src/notification/projector.rs",
             "crates/operations/src/release/rollback_advisor.rs",
             "crates/operations/src/rollout/rollout_controller.rs",
+            "crates/operations/src/transparency_log/tree_builder.rs",
         ],
     },
     Restriction {

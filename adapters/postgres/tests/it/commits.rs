@@ -9,6 +9,7 @@ mod release;
 mod resolve_unknown;
 mod review;
 mod share_link;
+mod sign_in;
 mod tenant_and_access;
 
 use crate::fixture::{Fixture, acceptance, denied, new_workload, queued, scope, script, slug, stamp};
@@ -53,7 +54,7 @@ const fn keyless(method: &'static str, tells: FactKind) -> Commit {
 /// All commits. `DeploymentStore::commit_lane_change` appears once for each kind of decision. `RunStore::accept`
 /// appears six times: for delegated and other runs, running, queued or denied, and for scripts. An admitted run writes
 /// its fact when it ends; an admitted script writes one at once too.
-pub(crate) const COMMITS: [Commit; 60] = [
+pub(crate) const COMMITS: [Commit; 63] = [
     keyed("TenantStore::commit_new", FactKind::TenantCreated),
     keyless("TenantStore::commit_settings", FactKind::TenantConfigured),
     keyed("WorkspaceStore::commit_new", FactKind::WorkspaceCreated),
@@ -75,6 +76,9 @@ pub(crate) const COMMITS: [Commit; 60] = [
     keyed("DocumentStore::commit_reembedding", FactKind::DocumentsReembedded),
     keyed("ContractRevocationStore::commit_contract_revocation", FactKind::ContractRevoked),
     keyless("MemoryStore::commit_erasure", FactKind::MemoryErased),
+    keyless("IdentityStore::commit_pin", FactKind::IdentityPinned),
+    keyless("SessionStore::commit_new", FactKind::SessionStarted),
+    keyless("SessionStore::commit_end", FactKind::SessionEnded),
     keyed("ShareLinkStore::commit_new", FactKind::ShareLinkCreated),
     keyless("ShareLinkStore::commit_revocation", FactKind::ShareLinkRevoked),
     keyed("WorkloadStore::commit_new", FactKind::WorkloadCreated),
@@ -178,6 +182,9 @@ impl Commit {
             "DocumentStore::commit_documents" => knowledge::addition(stage).await,
             "DocumentStore::commit_reembedding" => knowledge::reembedding(stage).await,
             "ContractRevocationStore::commit_contract_revocation" => knowledge::revocation(stage).await,
+            "IdentityStore::commit_pin" => sign_in::pin(stage),
+            "SessionStore::commit_new" => sign_in::session(stage).await,
+            "SessionStore::commit_end" => sign_in::end_of_session(stage).await,
             "ShareLinkStore::commit_new" => share_link::creation(stage).await,
             "ShareLinkStore::commit_revocation" => share_link::revocation(stage).await,
             "WorkloadStore::commit_new" => workload(stage).await,

@@ -1,6 +1,6 @@
 //! Maps failures of operations to error responses. The match is exhaustive, so a new failure must be mapped here.
 
-use super::{ApiError, FieldProblem};
+use super::{ApiError, FieldProblem, identity_refusal::map_identity_refusal};
 use crate::{
     builtin_tool::ARGUMENTS,
     flow::FlowErrorView,
@@ -15,7 +15,7 @@ use actix_web::http::{
     header::{HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE},
 };
 use fairway_domain::{
-    access::{GrantRefusal, Role, identity::IdentityRefusal},
+    access::{GrantRefusal, Role},
     asset::{
         AssetRefusal, artifact_store::ArtifactError, canonical::CanonicalRefusal, content::ContentRefusal,
         ports::BlockingRelease,
@@ -54,9 +54,7 @@ impl From<Failure> for ApiError {
                 "name a workspace: your roles do not select exactly one",
             ),
             Failure::PreconditionFailed => Self::precondition_failed(),
-            Failure::Contended => {
-                Self::conflict("concurrent_change", "concurrent requests changed this resource; read it and try again")
-            }
+            Failure::Contended => contended(),
             Failure::OutcomeLost => Self::response_lost(),
             Failure::Conflict(conflict) => map_conflict(conflict),
             Failure::KeyReused => key_reused(),
@@ -96,11 +94,7 @@ impl From<Failure> for ApiError {
             Failure::Generate(refusal) => map_generate_refusal(refusal),
             Failure::Store(error) => map_store_error(&error),
             Failure::Artifact(error @ ArtifactError::Unavailable(_)) => Self::unavailable().log_cause(&error),
-            Failure::Integrity(_) => Self::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "integrity_mismatch",
-                "the stored artifact does not match its checksum; an incident was recorded",
-            ),
+            Failure::Integrity(_) => integrity_mismatch(),
             Failure::Artifact(error @ ArtifactError::Conflict) => Self::internal().log_cause(&error),
             Failure::NotYetInCheckpoint => not_yet_in_checkpoint(),
             Failure::Signing(error) => Self::unavailable().log_cause(&error),
@@ -108,6 +102,15 @@ impl From<Failure> for ApiError {
             Failure::KeyTaken | Failure::Inconsistent(_) => Self::internal().log_cause(&failure),
         }
     }
+}
+
+fn integrity_mismatch() -> ApiError {
+    let message = "the stored artifact does not match its checksum; an incident was recorded";
+    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "integrity_mismatch", message)
+}
+
+fn contended() -> ApiError {
+    ApiError::conflict("concurrent_change", "concurrent requests changed this resource; read it and try again")
 }
 
 fn key_reused() -> ApiError {
@@ -127,25 +130,6 @@ fn map_setting_off(SettingOff(setting): SettingOff) -> ApiError {
 fn not_yet_in_checkpoint() -> ApiError {
     let message = "the latest checkpoint of the log does not cover this yet; the next one is due within seconds";
     ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "not_yet_in_checkpoint", message)
-}
-
-/// Maps the refusal of a verified identity. The response names the claim that people have to configure, and never its
-/// value.
-fn map_identity_refusal(refusal: &IdentityRefusal) -> ApiError {
-    match (refusal, challenge()) {
-        (IdentityRefusal::NameTaken, Some(challenge)) => ApiError::unauthenticated(challenge),
-        (IdentityRefusal::TenantMissing { claim } | IdentityRefusal::TenantUnknown { claim: Some(claim) }, _) => {
-            ApiError::new(StatusCode::FORBIDDEN, refusal.code(), refusal.to_string())
-                .with_detail("claim", claim.as_str())
-        }
-        (
-            IdentityRefusal::NameTaken
-            | IdentityRefusal::TenantUnknown { claim: None }
-            | IdentityRefusal::GroupsIncomplete
-            | IdentityRefusal::TooManyGroups,
-            _,
-        ) => ApiError::new(StatusCode::FORBIDDEN, refusal.code(), refusal.to_string()),
-    }
 }
 
 fn map_invalid_inputs(findings: Vec<InterfaceProblem>) -> ApiError {

@@ -28,6 +28,17 @@ fn assert_no_trace(what: &str, text: &str) {
     }
 }
 
+/// The members of a body, or of each item of a list.
+fn member_pointers(body: &Value) -> Vec<String> {
+    let members = |place: &str, item: &Value| -> Vec<String> {
+        item.as_object().unwrap().keys().map(|name| format!("{place}/{name}")).collect()
+    };
+    match body.as_array() {
+        Some(items) => items.iter().enumerate().flat_map(|(at, item)| members(&format!("/{at}"), item)).collect(),
+        None => members("", body),
+    }
+}
+
 /// Bodies with a secret in place of each member, in several forms.
 fn bodies_with_misplaced_secrets(body: &Value) -> Vec<Vec<u8>> {
     let mut bodies = Vec::new();
@@ -38,10 +49,10 @@ fn bodies_with_misplaced_secrets(body: &Value) -> Vec<Vec<u8>> {
         json!([CANARY, SECRET_NUMBER]),
         json!("placeholder"),
     ];
-    for name in body.as_object().unwrap().keys() {
+    for pointer in member_pointers(body) {
         for value in &values {
             let mut poisoned = body.clone();
-            poisoned[name] = value.clone();
+            *poisoned.pointer_mut(&pointer).unwrap() = value.clone();
             bodies.push(poisoned.to_string().replace("\"placeholder\"", &format!("\"{ESCAPED_CANARY}\"")).into_bytes());
         }
     }
@@ -321,9 +332,9 @@ async fn requests_cannot_forge_log_lines_or_metric_labels() {
     for route in routes().iter().filter(|route| route.takes_body()) {
         let request = stage.successful_request(route.operation_id()).await;
         let body = stage.successful_body(route.operation_id());
-        for name in body.as_object().unwrap().keys() {
+        for pointer in member_pointers(&body) {
             let mut hostile = body.clone();
-            hostile[name] = json!(FORGED_LINE);
+            *hostile.pointer_mut(&pointer).unwrap() = json!(FORGED_LINE);
             count(&with_json_bytes(&request, hostile.to_string().into_bytes()).await);
         }
         let mut hostile = body.clone();

@@ -91,7 +91,7 @@ mod tests {
 
     fn refused(detail: &Value) -> Failure {
         let body = json!({ "detail": detail, "request_id": "r" });
-        no_active_release("letters", "produktion", Failure::Refused(Box::new(Refusal::from_body(409, &body))))
+        no_active_release("letters", "prod", Failure::Refused(Box::new(Refusal::from_body(409, &body))))
     }
 
     #[test]
@@ -100,7 +100,7 @@ mod tests {
         let several = refused(&detail(json!(["dev", "production"])));
         assert_eq!(
             several.to_string(),
-            "no_active_release: no release of `letters` is active in environment `produktion` (request r)\n  \
+            "no_active_release: no release of `letters` is active in environment `prod` (request r)\n  \
              active in: dev, production\nnext: fairway run letters --env production"
         );
         let json = several.to_json();

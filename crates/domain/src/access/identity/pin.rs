@@ -257,7 +257,7 @@ mod tests {
             let own = actor_name(&identity("2", Some(name))).to_string();
             assert!(own.starts_with("user:sub-") && own != derived, "{name}: {own}");
         }
-        let other_issuer = VerifiedIdentity { issuer: "https://idp.exampl".into(), ..identity("e1", None) };
+        let other_issuer = VerifiedIdentity { issuer: "https://idp".into(), ..identity(".example1", None) };
         assert_ne!(actor_name(&identity("1", None)), actor_name(&other_issuer));
         // `Debug` omits values, and lengths separate issuer and subject.
         let moved = VerifiedIdentity { issuer: "https://idp.example1".into(), ..identity("", None) };
