@@ -6,7 +6,7 @@ use crate::{
     Failure, MaybeReplayed, Precondition, Stores,
     access::{Operation, ScopeResolver, authorize},
     clock_and_ids::ClockAndIds,
-    idempotency::{KeyedRequests, MAX_ATTEMPTS, keyed_outcome},
+    idempotency::{KeyedRequests, MAX_ATTEMPTS, keyed_outcome, read_after_commit},
     services::{CommonOperations, SharedState},
     workload::Workloads,
 };
@@ -190,7 +190,8 @@ impl Notifications {
                     let outcome = keyed_outcome(key, 200, scope.tenant().uuid());
                     let fact = inbox_read_fact(scope.tenant(), &self.context.stamp(caller));
                     self.inbox_store.commit_all_read(scope, &caller.actor, fact, outcome.as_ref()).await?;
-                    Ok(self.inbox_store.count_unread(scope, &caller.actor).await?)
+                    let unread = self.inbox_store.count_unread(scope, &caller.actor).await;
+                    read_after_commit(unread.map_err(Failure::from), key)
                 },
                 async |_| Ok(self.inbox_store.count_unread(scope, &caller.actor).await?),
             )

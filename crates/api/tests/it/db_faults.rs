@@ -54,7 +54,7 @@ const SCRIPT_OPERATION: &str = "run_code";
 
 /// Tables that background tasks and caches write at any time.
 const BACKGROUND_TABLES: &str = "fact_order fact_pending fact_log execution_lease evidence_snapshot chore notification \
-    notification_position";
+    notification_position log_tree";
 
 /// The seed and the odds of each pass. `FAIRWAY_TEST_SEED` sets the first seed.
 fn seeds_and_odds() -> Vec<(u64, u64)> {
