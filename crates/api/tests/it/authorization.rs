@@ -42,6 +42,8 @@ const EXPECTED_ACCESS: &[(&str, &str)] = &[
     ("read_environment_settings", "f f f f f f + + + . f ."),
     ("change_environment_settings", "f f f f f f + + + . f ."),
     ("read_session", "+ + + + + + + + + + + +"),
+    ("read_sign_in_settings", "+ + + + + + + + + + + +"),
+    ("end_session", "+ + + + + + + + + + + +"),
     ("list_roles", "+ + + + + + + + + f + +"),
     ("list_role_bindings", "f f f f f f + + + . f ."),
     ("create_role_binding", "f f f f f f + + + . f ."),

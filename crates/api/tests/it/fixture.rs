@@ -280,6 +280,8 @@ impl<'a> WorkspaceFixture<'a> {
                 return app.put(path, self.successful_body(operation));
             }
             "read_session" => "/v1/session".to_owned(),
+            "read_sign_in_settings" => "/v1/sign-in".to_owned(),
+            "end_session" => return app.post("/v1/session/logout", self.successful_body(operation)),
             "list_roles" => "/v1/roles".to_owned(),
             "list_role_bindings" => format!("/v1/role-bindings?{from}"),
             "list_assets" => format!("/v1/assets?{from}"),

@@ -82,6 +82,8 @@ const TENANCY: &[(&str, RequiredPermissions)] = &[
     ("read_environment_settings", Permission("workspace.manage")),
     ("change_environment_settings", Permission("workspace.manage")),
     ("read_session", Nothing),
+    ("read_sign_in_settings", Nothing),
+    ("end_session", Nothing),
     ("list_roles", Membership),
     ("list_role_bindings", Permission("workspace.manage")),
     ("delete_role_binding", Visibility("workspace.manage")),

@@ -2,9 +2,9 @@
 
 use super::{
     CANCEL_OPERATION, CONCURRENT_REQUESTS, FaultHarness, changing_request, changing_routes, harness::added_rows,
-    warm_up, with_key,
+    reading_routes, warm_up, with_key,
 };
-use crate::{fixture::WorkspaceFixture, openapi_routes::routes};
+use crate::fixture::WorkspaceFixture;
 use fairway_testkit::{
     FaultPoint, ProxyFault,
     app::{Client, Request, Response},
@@ -181,7 +181,7 @@ async fn refused_reads_name_no_change() {
     let harness = FaultHarness::start(1, ProxyFault::None).await;
     let direct = Client::clone(&harness.direct);
     let stage = WorkspaceFixture::create(&direct).await;
-    for route in routes().iter().filter(|route| route.method == "get" && route.path.starts_with("/v1/")) {
+    for route in reading_routes() {
         let request = stage.successful_request(route.operation_id()).await;
         harness.proxy.set_fault(ProxyFault::Matching(""));
         let answer = request.to_server(&harness.proxied).await;
