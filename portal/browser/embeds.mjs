@@ -23,10 +23,14 @@ export async function embed_handshake() {
   await host.evaluate(() => {
     globalThis.received = [];
     addEventListener("message", (event) => globalThis.received.push({ origin: event.origin, ...event.data }));
+    // Before the handshake: the snippet keeps the messages and their order.
+    globalThis.fairway.reset();
+    globalThis.fairway.setInputs({ message: "early" });
   });
   const frame = host.frameLocator("iframe");
   await frame.getByRole("heading", { name: "Embedded" }).waitFor();
   equal(await frame.getByLabel("Act as").count(), 0, "an embed has no chrome");
+  await until(async () => (await frame.getByLabel("Message").inputValue()) === "early", "messages before the handshake arrive after it");
   const before = (await host.locator("iframe").boundingBox()).height;
   await host.evaluate(() => globalThis.fairway.setInputs({ message: "[[embedded]]", unknown: "x" }));
   await until(async () => (await frame.getByLabel("Message").inputValue()) === "[[embedded]]", "setInputs fills the form");

@@ -1,4 +1,5 @@
 import { lazy, Suspense, useEffect, useState } from "react";
+import { flushSync } from "react-dom";
 import { useText } from "../i18n";
 import type { PageInfo } from "../session/page";
 import { useIdentity } from "../session/useIdentity";
@@ -23,7 +24,8 @@ export function App({ page, root, token }: { page: PageInfo; root: HTMLElement; 
     // Only embedded pages load the channel.
     void import("./embed").then((embed) => {
       if (left) return;
-      const opened = new embed.EmbedChannel(slug, ancestors, setHost);
+      // Rendered at once, because a batch would keep only the last of two messages.
+      const opened = new embed.EmbedChannel(slug, ancestors, (message) => flushSync(() => setHost(message)));
       close = opened.open();
       setChannel(opened);
     });
