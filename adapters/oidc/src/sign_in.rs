@@ -167,24 +167,31 @@ impl OidcSignIn {
         let is_new = response.extra_fields().id_token.is_some();
         let token = UnverifiedToken::parse_for(&id_token, TokenUse::IdToken)?;
         let (rules, now) = (&client.config.issuer.rules, self.clock.now());
-        let check = || match is_new {
-            true => rules.check_id_token(&token, &client.config.client_id, nonce, now),
-            // The provider renewed only the access token; the identity is that of the first ID token.
-            false => rules.check_earlier_id_token(&token, &client.config.client_id),
+        let mut identity = if is_new {
+            let _ = rules.check_id_token(&token, &client.config.client_id, nonce, now)?;
+            verify_signature(client, &token).await?;
+            rules.check_id_token(&token, &client.config.client_id, nonce, now)?.into_verified()
+        } else {
+            // The provider renewed only the access token. The first ID token was verified when it was new, and was
+            // stored sealed; it proves issuer and subject, and nothing that may have changed since.
+            rules.check_earlier_id_token(&token, &client.config.client_id)?.into_verified()
         };
-        let _ = check()?;
-        verify_signature(client, &token).await?;
-        let mut identity = check()?.into_verified();
         let mut claims = token.into_claims();
-        if let Some(userinfo) = userinfo(client, addresses, response, &identity.subject).await? {
-            // Claims of the signed token have precedence over those of the response.
-            for (name, value) in userinfo {
-                claims.entry(name).or_insert(value);
+        match userinfo(client, addresses, response, &identity.subject).await? {
+            Some(userinfo) => {
+                // Groups that only the first ID token listed cannot be read again.
+                let groups_claim = &rules.groups_claim;
+                if !is_new && claims.contains_key(groups_claim) && !userinfo.contains_key(groups_claim) {
+                    return Err(SignInError::Refused);
+                }
+                identity = rules.with_userinfo(identity, &userinfo)?;
+                for (name, value) in userinfo {
+                    claims.entry(name).or_insert(value);
+                }
             }
-            identity = rules.with_claims(identity, &claims)?;
-        } else if !is_new {
             // Without a new token and without userinfo nothing shows that the session continues.
-            return Err(SignInError::Refused);
+            None if !is_new => return Err(SignInError::Refused),
+            None => {}
         }
         let text = |name: &str| claims.get(name).and_then(Value::as_str).map(str::to_owned);
         let refresh_token = response.refresh_token().map(|token| token.secret().clone());
@@ -265,10 +272,22 @@ fn refusal(error: RequestTokenError<SignInError, BasicErrorResponse>) -> SignInE
     match error {
         RequestTokenError::ServerResponse(response) => {
             let code = response.error();
-            if matches!(code, BasicErrorResponseType::InvalidClient | BasicErrorResponseType::UnauthorizedClient) {
-                tracing::error!(%code, "the identity provider refuses the client of the portal");
+            match code {
+                // The code or the refresh token is not valid, or no longer.
+                BasicErrorResponseType::InvalidGrant => SignInError::Refused,
+                BasicErrorResponseType::Extension(_) => {
+                    tracing::warn!(%code, "the identity provider cannot issue tokens now");
+                    SignInError::Unavailable
+                }
+                BasicErrorResponseType::InvalidClient
+                | BasicErrorResponseType::InvalidRequest
+                | BasicErrorResponseType::InvalidScope
+                | BasicErrorResponseType::UnauthorizedClient
+                | BasicErrorResponseType::UnsupportedGrantType => {
+                    tracing::error!(%code, "the identity provider refuses the client of the portal");
+                    SignInError::Client
+                }
             }
-            SignInError::Refused
         }
         RequestTokenError::Request(error) => error,
         RequestTokenError::Parse(..) | RequestTokenError::Other(_) => SignInError::Malformed,
@@ -321,9 +340,13 @@ impl SignInProvider for OidcSignIn {
         redirect_uri: &str,
         attempt: &SignInAttempt,
         code: &str,
+        named_issuer: Option<&str>,
     ) -> Result<SignedInPerson, SignInError> {
         let client = self.client(issuer)?;
         let addresses = client.addresses.get().await?;
+        if named_issuer.map_or(addresses.names_issuer, |named| named != issuer) {
+            return Err(SignInError::Refused);
+        }
         let redirect = RedirectUrl::new(redirect_uri.to_owned()).map_err(|_| SignInError::Malformed)?;
         let oauth = self.token_client(client, &addresses).await?.set_redirect_uri(redirect);
         let response = oauth

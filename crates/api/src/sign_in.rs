@@ -11,12 +11,12 @@ use crate::{
     compose::Api,
     error::ApiError,
     http::{
-        authentication::Authentication,
+        authentication::{Authentication, session_token},
         html_page::{self, escape},
         outermost_middleware::request_id,
         query,
     },
-    openapi::{ErrorBody, ServiceRefusals},
+    openapi::ReadRefusals,
     response::ResourceResponse,
 };
 use actix_web::{
@@ -28,7 +28,7 @@ use actix_web::{
 };
 use attempt::PendingSignIn;
 use fairway_domain::access::{
-    session::SessionToken,
+    session::{SessionEnd, SessionToken},
     sign_in::{SignInError, SignInProvider},
 };
 use serde::{Deserialize, Serialize};
@@ -60,11 +60,7 @@ pub(crate) struct SignInSettingsView {
 #[utoipa::path(
     operation_id = "read_sign_in_settings",
     tag = "tenants",
-    responses(
-        (status = 200, description = "The settings of sign-in", body = SignInSettingsView),
-        (status = 400, description = "Malformed request", body = ErrorBody),
-        ServiceRefusals,
-    )
+    responses((status = 200, description = "The settings of sign-in", body = SignInSettingsView), ReadRefusals)
 )]
 #[get("/v1/sign-in")]
 pub(crate) async fn read_sign_in_settings(api: web::Data<Api>) -> HttpResponse {
@@ -172,13 +168,16 @@ async fn finish_sign_in(request: HttpRequest, api: web::Data<Api>) -> Result<Htt
         _ => return refused(&SignInError::Refused),
     };
     let redirect = callback_url(authentication);
-    let person = match provider.redeem(&pending.issuer, &redirect, &pending.attempt(), &code).await {
+    let attempt = pending.attempt();
+    let redeemed = provider.redeem(&pending.issuer, &redirect, &attempt, &code, callback.iss.as_deref());
+    let person = match redeemed.await {
         Ok(person) => person,
         Err(error) => {
             tracing::warn!(issuer = pending.issuer, code = error.code(), "a sign-in failed");
             return refused(&error);
         }
     };
+    end_earlier_session(&request, &api).await?;
     match api.services.sessions.start(provider, &person, request_id()).await {
         Ok(token) => {
             let mut response = see_other(&pending.return_to);
@@ -192,6 +191,15 @@ async fn finish_sign_in(request: HttpRequest, api: web::Data<Api>) -> Result<Htt
             without_attempt(html_page::page(error.status(), "Sign-in is refused", &text))
         }
     }
+}
+
+/// Ends the session that the browser had before, whose cookie the new one replaces.
+async fn end_earlier_session(request: &HttpRequest, api: &Api) -> Result<(), ApiError> {
+    let Some(token) = session_token(request) else { return Ok(()) };
+    if let Some(snapshot) = api.services.sessions.find_stored(&token).await? {
+        api.services.sessions.end(&token, &snapshot, SessionEnd::SignedOut, request_id()).await?;
+    }
+    Ok(())
 }
 
 /// The cookie of a session. Scripts cannot read it, and other sites cannot make a browser send it with a change.
@@ -246,7 +254,7 @@ fn error_page(authentication: &Authentication, error: &SignInError) -> HttpRespo
         SignInError::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         SignInError::UnknownIssuer => StatusCode::NOT_FOUND,
         SignInError::Refused | SignInError::Token(_) => StatusCode::FORBIDDEN,
-        SignInError::Malformed | SignInError::ClientSecret => StatusCode::BAD_GATEWAY,
+        SignInError::Malformed | SignInError::Client | SignInError::ClientSecret => StatusCode::BAD_GATEWAY,
     };
     let text = format!(
         "<p>{}</p>\n<p>Error code: <code>{}</code></p>\n\

@@ -51,6 +51,11 @@ struct Person {
     id_token: Value,
     userinfo: Value,
     refuses_refresh: bool,
+    /// The error of the token endpoint.
+    failure: Option<&'static str>,
+    omits_id_tokens: bool,
+    names_issuer: bool,
+    renewals: usize,
 }
 
 impl Drop for TestIssuer {
@@ -68,7 +73,15 @@ impl TestIssuer {
         let key = Ed25519KeyPair::generate()?;
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
-        let person = Mutex::new(Person { id_token: json!({}), userinfo: json!({}), refuses_refresh: false });
+        let person = Mutex::new(Person {
+            id_token: json!({}),
+            userinfo: json!({}),
+            refuses_refresh: false,
+            failure: None,
+            omits_id_tokens: false,
+            names_issuer: false,
+            renewals: 0,
+        });
         let state = Arc::new(IssuerState { address, key, person, codes: Mutex::default() });
         let served = Arc::clone(&state);
         let task = tokio::spawn(async move {
@@ -105,6 +118,27 @@ impl TestIssuer {
     /// Refuses refresh tokens from now on, as after the provider ended its session.
     pub fn refuse_refresh(&self) {
         self.state.person().refuses_refresh = true;
+    }
+
+    /// Answers token requests with this error from now on.
+    pub fn fail_with(&self, error: &'static str) {
+        self.state.person().failure = Some(error);
+    }
+
+    /// Renews access tokens only from now on (OpenID Connect Core 12.2).
+    pub fn omit_id_tokens(&self) {
+        self.state.person().omits_id_tokens = true;
+    }
+
+    /// Announces that every callback names the issuer (RFC 9207).
+    pub fn announce_issuer_parameter(&self) {
+        self.state.person().names_issuer = true;
+    }
+
+    /// The number of successful renewals.
+    #[must_use]
+    pub fn renewals(&self) -> usize {
+        self.state.person().renewals
     }
 
     /// Signs in at the address that a server redirected to: returns path and query of the callback.
@@ -192,6 +226,7 @@ impl IssuerState {
             "issuer": url, "jwks_uri": format!("{url}/keys"), "authorization_endpoint": format!("{url}/authorize"),
             "token_endpoint": format!("{url}/token"), "userinfo_endpoint": format!("{url}/userinfo"),
             "end_session_endpoint": format!("{url}/logout"),
+            "authorization_response_iss_parameter_supported": self.person().names_issuer,
         })
     }
 
@@ -207,6 +242,9 @@ impl IssuerState {
             pairs.find_map(|(key, value)| (key == name).then_some(value.to_owned()))
         };
         let refused = ("400 Bad Request", json!({"error": "invalid_grant"}));
+        if let Some(failure) = self.person().failure {
+            return ("400 Bad Request", json!({"error": failure}));
+        }
         let nonce = match field("grant_type").as_deref() {
             Some("authorization_code") => {
                 let Some((nonce, challenge)) = field("code").and_then(|code| self.codes().remove(&code)) else {
@@ -219,19 +257,26 @@ impl IssuerState {
                 }
                 json!(nonce)
             }
-            Some("refresh_token") if !self.person().refuses_refresh => Value::Null,
+            Some("refresh_token") if !self.person().refuses_refresh => {
+                self.person().renewals += 1;
+                Value::Null
+            }
             _ => return refused,
         };
         let base = json!({
             "iss": self.url(), "aud": PORTAL, "sub": "1", "sid": "session-1", "iat": TestIssuer::now(),
-            "exp": TestIssuer::now().saturating_add(LIFETIME), "nonce": nonce,
+            "exp": TestIssuer::now().saturating_add(LIFETIME), "nonce": nonce.clone(),
         });
         let claims = with(base, self.person().id_token.clone());
         let id_token = self.sign(&json!({"alg": "EdDSA", "kid": KEY_ID, "typ": "JWT"}), &claims);
-        let response = json!({
+        let is_omitted = nonce.is_null() && self.person().omits_id_tokens;
+        let mut response = json!({
             "access_token": "opaque", "token_type": "Bearer", "expires_in": 300, "refresh_token": "refresh",
             "id_token": id_token,
         });
+        if let (true, Value::Object(members)) = (is_omitted, &mut response) {
+            members.remove("id_token");
+        }
         ("200 OK", response)
     }
 }

@@ -16,6 +16,8 @@ use url::Url;
 
 /// How long the addresses are used before they are read again.
 const LIFETIME: Duration = Duration::from_secs(60 * 60);
+/// How long a failed read is not repeated.
+const RETRY_DELAY: Duration = Duration::from_secs(5);
 /// Maximum time of a request. A person waits for it.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -26,12 +28,22 @@ pub(super) struct DiscoveredAddresses {
     pub(super) token: Url,
     pub(super) userinfo: Option<Url>,
     pub(super) end_session: Option<Url>,
+    /// Whether every callback names the issuer (RFC 9207).
+    pub(super) names_issuer: bool,
 }
 
 /// Reads the addresses, and sends requests to them.
 pub(super) struct Addresses {
     source: KeySource,
-    known: Mutex<Option<(Arc<DiscoveredAddresses>, Instant)>>,
+    known: Mutex<Known>,
+}
+
+/// The last result of reading the discovery document.
+#[derive(Default)]
+struct Known {
+    addresses: Option<Arc<DiscoveredAddresses>>,
+    /// When the document is read again at the earliest.
+    next_read: Option<Instant>,
 }
 
 impl Addresses {
@@ -39,21 +51,30 @@ impl Addresses {
         Self { source, known: Mutex::default() }
     }
 
-    /// The addresses. Concurrent sign-ins share one read.
+    /// The addresses. Concurrent sign-ins share one read, and also its failure: the last addresses stay in use, and
+    /// without any the sign-in fails at once until the next read.
     pub(super) async fn get(&self) -> Result<Arc<DiscoveredAddresses>, SignInError> {
         let mut known = self.known.lock().await;
-        if let Some((addresses, read_at)) = &*known
-            && read_at.elapsed() < LIFETIME
-        {
-            return Ok(Arc::clone(addresses));
+        if known.next_read.is_none_or(|due| due <= Instant::now()) {
+            let read = self.read().await;
+            let wait = if read.is_ok() { LIFETIME } else { RETRY_DELAY };
+            known.next_read = Some(Instant::now() + wait);
+            known.addresses = read.ok().or_else(|| known.addresses.take());
         }
+        known.addresses.clone().ok_or(SignInError::Unavailable)
+    }
+
+    async fn read(&self) -> Result<Arc<DiscoveredAddresses>, SignInError> {
         let document = self.source.fetch_discovery().await.map_err(|error| {
             tracing::warn!(issuer = self.source.issuer(), code = error.code(), "failed to read the discovery document");
             SignInError::Unavailable
         })?;
-        let addresses = Arc::new(parse(&document, self.source.url())?);
-        *known = Some((Arc::clone(&addresses), Instant::now()));
-        Ok(addresses)
+        let addresses = parse(&document, self.source.url());
+        if addresses.is_err() {
+            let issuer = self.source.issuer();
+            tracing::warn!(issuer, "the discovery document lacks an address for sign-in, or has an unprotected one");
+        }
+        Ok(Arc::new(addresses?))
     }
 
     /// Sends a request to one of the addresses; returns status and body.
@@ -90,6 +111,7 @@ fn parse(document: &[u8], issuer: &Url) -> Result<DiscoveredAddresses, SignInErr
         token: address("token_endpoint")?.ok_or(SignInError::Malformed)?,
         userinfo: address("userinfo_endpoint")?,
         end_session: address("end_session_endpoint")?,
+        names_issuer: document.get("authorization_response_iss_parameter_supported") == Some(&Value::Bool(true)),
     })
 }
 

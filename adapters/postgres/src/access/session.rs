@@ -11,7 +11,9 @@ use deadpool_postgres::Pool;
 use fairway_domain::{
     access::{
         ActorRef,
-        session::{LiveSession, LogoutTarget, NewSession, SessionLifetime, SessionSnapshot, SessionStore},
+        session::{
+            LiveSession, LogoutTarget, NewSession, SessionLifetime, SessionSnapshot, SessionStore, USE_INTERVAL,
+        },
     },
     audit::Fact,
     id::SessionId,
@@ -123,11 +125,13 @@ impl SessionStore for Database {
             "used AS (
                 UPDATE session SET last_used_at = fairway_now() FROM input
                 WHERE session.tenant_id = input.tenant_id AND session.session_id = input.session_id
+                    AND last_used_at < fairway_now() - make_interval(secs => interval_seconds)
                 RETURNING 1
             )
             SELECT count(*) FROM used",
         );
-        let input = Input::new(scope).with("session_id", session.uuid());
+        let input =
+            Input::new(scope).with("session_id", session.uuid()).with("interval_seconds", USE_INTERVAL.as_secs_f64());
         self.write_idempotent(USE.text(&input)?, &input.params()).await.map(drop)
     }
 
@@ -143,6 +147,7 @@ impl SessionStore for Database {
                 UPDATE session SET groups = new_groups, groups_read_at = fairway_now(), sealed_tokens = new_tokens
                 FROM input
                 WHERE session.tenant_id = input.tenant_id AND session.session_id = input.session_id
+                    AND ended_at IS NULL
                 RETURNING 1
             )
             SELECT count(*) FROM renewed",

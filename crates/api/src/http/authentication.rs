@@ -202,8 +202,9 @@ impl Authentication {
         if !request.path().starts_with(API_PREFIX) || request.cookie(SESSION_COOKIE).is_none() {
             return Ok(RequestIdentity::Anonymous { tenant: chosen });
         }
+        // A browser sends the cookie of an ended session by itself, so it proves nothing and refuses nothing.
         let Some(session) = session_of(api, self, request).await? else {
-            return Err(ApiError::unauthenticated(self.challenge.clone()));
+            return Ok(RequestIdentity::Anonymous { tenant: chosen });
         };
         let changes = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
         if changes && !has_csrf_token(request, &session.token) {
@@ -243,13 +244,17 @@ pub(crate) async fn session_of(
     authentication: &Authentication,
     request: &HttpRequest,
 ) -> Result<Option<BrowserSession>, ApiError> {
-    let token = request.cookie(SESSION_COOKIE).and_then(|cookie| SessionToken::parse(cookie.value()));
-    let (Some(token), Some(provider)) = (token, authentication.sign_in()) else { return Ok(None) };
+    let (Some(token), Some(provider)) = (session_token(request), authentication.sign_in()) else { return Ok(None) };
     match api.services.sessions.find(provider, &token, request_id()).await {
         Ok(active) => Ok(active.map(|active| BrowserSession { token, active })),
         Err(SessionFailure::Failure(failure)) => Err(failure.into()),
         Err(failure @ SessionFailure::Provider(_)) => Err(ApiError::unavailable().log_cause(&failure)),
     }
+}
+
+/// The session token of a request's cookie.
+pub(crate) fn session_token(request: &HttpRequest) -> Option<SessionToken> {
+    request.cookie(SESSION_COOKIE).and_then(|cookie| SessionToken::parse(cookie.value()))
 }
 
 /// Whether a request repeats the session's token in its header.

@@ -5,14 +5,14 @@ use crate::{
     compose::Api,
     error::ApiError,
     http::{
-        authentication::{BrowserSession, session_of},
+        authentication::{BrowserSession, session_token},
         body::Body,
         outermost_middleware::request_id,
     },
     openapi::WriteRefusals,
 };
 use actix_web::{HttpMessage as _, HttpRequest, HttpResponse, guard, http::StatusCode, post, web};
-use fairway_domain::access::session::SessionEnd;
+use fairway_domain::access::{session::SessionEnd, sign_in::SignInError};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa::ToSchema;
@@ -67,19 +67,22 @@ async fn sign_out(
 ) -> Result<HttpResponse, ApiError> {
     let Some(authentication) = &api.authentication else { return Ok(see_other("/")) };
     let mut location = SIGNED_OUT_PATH.to_owned();
-    if let Some(BrowserSession { token, active }) = session_of(&api, authentication, &request).await? {
+    // Without reading its groups again: a session must end while the provider does not answer.
+    let sessions = &api.services.sessions;
+    if let Some(token) = session_token(&request)
+        && let Some(snapshot) = sessions.find_stored(&token).await?
+    {
         if !token.is_csrf_token(&form.csrf_token) {
             return Err(ApiError::csrf_token_invalid());
         }
-        let sessions = &api.services.sessions;
         if let Some(provider) = authentication.sign_in()
-            && let Some(id_token) = sessions.id_token(provider, &token, &active.snapshot)
+            && let Some(id_token) = sessions.id_token(provider, &token, &snapshot)
         {
             let return_to = format!("{}{SIGNED_OUT_PATH}", authentication.base_url());
-            let url = provider.end_session_url(&active.snapshot.issuer, &id_token, &return_to).await;
+            let url = provider.end_session_url(&snapshot.issuer, &id_token, &return_to).await;
             location = url.unwrap_or(location);
         }
-        sessions.end(&token, &active.snapshot, SessionEnd::SignedOut, request_id()).await?;
+        sessions.end(&token, &snapshot, SessionEnd::SignedOut, request_id()).await?;
     }
     let mut response = see_other(&location);
     response.add_cookie(&removal(SESSION_COOKIE)).map_err(|_| ApiError::internal())?;
@@ -106,6 +109,8 @@ async fn end_by_provider(api: web::Data<Api>, form: web::Form<LogoutForm>) -> Re
             tracing::info!(issuer = logout.issuer, ended, "the identity provider ended sessions");
             Ok(HttpResponse::Ok().finish())
         }
+        // The provider repeats a logout that was not processed.
+        Err(error @ SignInError::Unavailable) => Err(ApiError::unavailable().log_cause(&error)),
         Err(error) => {
             tracing::warn!(code = error.code(), "refused a logout token");
             Ok(HttpResponse::build(StatusCode::BAD_REQUEST).json(json!({ "error": "invalid_request" })))

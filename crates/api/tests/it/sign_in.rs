@@ -164,6 +164,9 @@ async fn sign_out_ends_the_session_here_and_at_the_provider() {
     scene.app.get("/sign-in?signed_out=1").await;
     let page = scene.app.get("/sign-in?signed_out=1").await;
     assert!(page.status == 200 && page.text().contains("You are signed out"));
+    // The cookie of an ended session refuses nothing that needs no identity.
+    browser.send(scene.app.get("/v1/sign-in")).await.expect(200);
+    assert_eq!(browser.send(scene.app.post("/v1/session/logout", json!({}))).await.status, 204);
     let other = scene.sign_in().await;
     let csrf = other.csrf_token().await;
     other.send(scene.app.post("/v1/session/logout", json!({}))).await.expect_refusal(403, "csrf_token_invalid");
@@ -221,6 +224,7 @@ async fn sessions_expire_and_read_their_groups_again() {
     browser.session().await.expect(200);
     age(&scene, "groups_read_at", "10 minutes").await;
     browser.session().await.expect_refusal(401, "unauthenticated");
+    assert_eq!(scene.issuer.renewals(), 1, "a refused renewal is none");
     let idle = Scene::start().await;
     let browser = idle.sign_in().await;
     age(&idle, "last_used_at", "50 minutes").await;
@@ -230,6 +234,93 @@ async fn sessions_expire_and_read_their_groups_again() {
     let old = idle.sign_in().await;
     age(&idle, "expires_at", "12 hours").await;
     old.session().await.expect_refusal(401, "unauthenticated");
+}
+
+#[tokio::test]
+async fn concurrent_requests_share_one_renewal() {
+    let scene = Scene::start().await;
+    let browser = scene.sign_in().await;
+    age(&scene, "groups_read_at", "10 minutes").await;
+    let all = futures_util::future::join_all((0..12).map(|_| browser.session())).await;
+    assert!(all.iter().all(|response| response.status == 200));
+    assert_eq!(scene.issuer.renewals(), 1);
+}
+
+#[tokio::test]
+async fn renewal_takes_nothing_from_the_first_token() {
+    let scene = Scene::start().await;
+    scene.issuer.set_person(json!({"preferred_username": "ada", "groups": ["ops"]}), json!({}));
+    let browser = scene.sign_in().await;
+    assert_eq!(browser.session().await.expect(200)["groups"], json!(["group:ops"]));
+    // The provider renews only the access token, and userinfo lists other groups.
+    scene.issuer.omit_id_tokens();
+    scene.issuer.set_person(json!({}), json!({"groups": ["dev"]}));
+    age(&scene, "groups_read_at", "10 minutes").await;
+    assert_eq!(browser.session().await.expect(200)["groups"], json!(["group:dev"]));
+    // Groups that nobody can read again end the session.
+    scene.issuer.set_person(json!({}), json!({}));
+    age(&scene, "groups_read_at", "10 minutes").await;
+    browser.session().await.expect_refusal(401, "unauthenticated");
+}
+
+#[tokio::test]
+async fn session_ends_when_its_person_moves_to_another_tenant() {
+    let issuer = TestIssuer::start().await.unwrap();
+    let local = TestApp::builder().start().await;
+    let builder = TestApp::builder().sharing_storage_of(&local).oidc(&issuer);
+    let builder = builder.setting("FAIRWAY_OIDC_CLIENT_ID", PORTAL).setting("FAIRWAY_OIDC_TENANT_CLAIM", "org");
+    let scene = Scene { issuer, app: builder.start().await, local };
+    scene.local.fixtures().tenant("acme").await;
+    let person = |org: &str| scene.issuer.set_person(json!({"preferred_username": "eve", "org": org}), json!({}));
+    person("acme");
+    let browser = scene.sign_in().await;
+    age(&scene, "groups_read_at", "10 minutes").await;
+    browser.session().await.expect(200);
+    person("default");
+    age(&scene, "groups_read_at", "10 minutes").await;
+    browser.session().await.expect_refusal(401, "unauthenticated");
+    person("acme");
+    let browser = scene.sign_in().await;
+    scene.issuer.set_person(json!({"preferred_username": "eve"}), json!({}));
+    age(&scene, "groups_read_at", "10 minutes").await;
+    browser.session().await.expect_refusal(401, "unauthenticated");
+}
+
+#[tokio::test]
+async fn an_unavailable_provider_ends_no_session_and_prevents_no_sign_out() {
+    let scene = Scene::start().await;
+    let browser = scene.sign_in().await;
+    let csrf = browser.csrf_token().await;
+    scene.issuer.fail_with("temporarily_unavailable");
+    age(&scene, "groups_read_at", "10 minutes").await;
+    browser.session().await.expect_refusal(503, "unavailable");
+    scene.issuer.fail_with("invalid_client");
+    browser.session().await.expect_refusal(503, "unavailable");
+    let request = scene.app.request(Method::POST, "/sign-out");
+    let form = request.with_body("application/x-www-form-urlencoded", format!("csrf_token={csrf}"));
+    assert_eq!(browser.send(form).await.status, 303);
+    browser.session().await.expect_refusal(401, "unauthenticated");
+}
+
+#[tokio::test]
+async fn a_new_sign_in_ends_the_earlier_session_of_the_browser() {
+    let scene = Scene::start().await;
+    let browser = scene.sign_in().await;
+    let (callback, attempt) = scene.begin("").await;
+    let cookies = format!("{ATTEMPT}={attempt}; {SESSION}={}", browser.session);
+    assert_eq!(scene.app.get(callback).header("Cookie", cookies).await.status, 303);
+    browser.session().await.expect_refusal(401, "unauthenticated");
+}
+
+#[tokio::test]
+async fn an_issuer_that_names_itself_must_do_so() {
+    let scene = Scene::start().await;
+    scene.issuer.announce_issuer_parameter();
+    let (callback, attempt) = scene.begin("").await;
+    assert_eq!(scene.callback(&callback, &attempt).await.status, 403);
+    let (callback, attempt) = scene.begin("").await;
+    let named = format!("{callback}&iss={}", scene.issuer.url());
+    assert_eq!(scene.callback(&named, &attempt).await.status, 303);
 }
 
 #[tokio::test]

@@ -241,9 +241,9 @@ pub trait SessionStore: Send + Sync {
         lifetime: SessionLifetime,
         fact: Fact,
     ) -> Result<(), CommitError>;
-    /// Records that a session is in use.
+    /// Records that a session is in use, unless that was recorded within [`USE_INTERVAL`].
     async fn record_use(&self, scope: TenantScope, session: SessionId) -> Result<(), StoreError>;
-    /// Replaces groups and tokens that were read again from the identity provider.
+    /// Replaces groups and tokens that were read again from the identity provider, unless the session has ended.
     async fn renew(
         &self,
         scope: TenantScope,

@@ -86,6 +86,9 @@ pub enum SignInError {
     /// The discovery document lacks a needed address, or the response of the provider is malformed.
     #[error("the identity provider sent an unusable response")]
     Malformed,
+    /// The provider refuses the client, or does not allow what the client asks for.
+    #[error("the identity provider refuses the client of the portal")]
+    Client,
     /// The secret of the client cannot be read.
     #[error("the secret of the sign-in client cannot be read")]
     ClientSecret,
@@ -103,6 +106,7 @@ impl SignInError {
             Self::Unavailable => "sign_in_provider_unavailable",
             Self::Refused => "sign_in_refused_by_provider",
             Self::Malformed => "sign_in_unusable_response",
+            Self::Client => "sign_in_client_refused",
             Self::ClientSecret => "sign_in_client_secret",
             Self::Token(reason) => reason.code(),
         }
@@ -126,13 +130,15 @@ pub trait SignInProvider: Send + Sync {
         attempt: &SignInAttempt,
     ) -> Result<String, SignInError>;
 
-    /// Exchanges the code of a callback for the person's identity.
+    /// Exchanges the code of a callback for the person's identity. `named_issuer` is the issuer that the callback names
+    /// (RFC 9207): it must be the chosen one, and an issuer that announces to name itself must do so.
     async fn redeem(
         &self,
         issuer: &str,
         redirect_uri: &str,
         attempt: &SignInAttempt,
         code: &str,
+        named_issuer: Option<&str>,
     ) -> Result<SignedInPerson, SignInError>;
 
     /// Reads the identity again; refused when the provider ended the session.

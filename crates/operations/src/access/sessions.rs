@@ -1,18 +1,17 @@
 //! Browser sessions: sign-in, the claims of a session's requests, and sign-out.
 
 use super::{Claims, PinnedIdentities};
-use crate::{Failure, Settings, Stores, clock_and_ids::ClockAndIds, services::SharedState};
+use crate::{Failure, Settings, Stores, cache::PendingLoads, clock_and_ids::ClockAndIds, services::SharedState};
 use fairway_domain::{
     access::{
         ActorRef,
-        identity::group_actors,
         session::{
             self, MAX_GROUPS_AGE, NewSession, SessionEnd, SessionSnapshot, SessionStore, SessionToken, USE_INTERVAL,
         },
         sign_in::{ProviderLogout, ProviderTokens, SignInError, SignInProvider, SignedInPerson},
     },
     audit::Stamp,
-    id::RequestId,
+    id::{RequestId, SessionId},
     store::CommitError,
     tenant::TenantScope,
 };
@@ -45,6 +44,7 @@ pub struct Sessions {
     settings: Arc<Settings>,
     session_store: Arc<dyn SessionStore>,
     pinned_identities: Arc<PinnedIdentities>,
+    renewals: Arc<PendingLoads<SessionId, Option<Vec<ActorRef>>>>,
 }
 
 impl Sessions {
@@ -54,6 +54,7 @@ impl Sessions {
             settings: Arc::clone(&shared.settings),
             session_store: Arc::clone(&stores.sessions),
             pinned_identities: Arc::clone(pinned_identities),
+            renewals: Arc::clone(&shared.session_renewals),
         }
     }
 
@@ -105,7 +106,9 @@ impl Sessions {
             return Ok(None);
         };
         if snapshot.groups_age >= MAX_GROUPS_AGE {
-            match self.renew(provider, token, &snapshot, request_id).await? {
+            // Requests that arrive together share one renewal: providers accept a refresh token once.
+            let renewal = self.renew(provider, token, request_id);
+            match self.renewals.get_or_compute(snapshot.session_id, renewal).await? {
                 Some(groups) => snapshot.groups = groups,
                 None => return Ok(None),
             }
@@ -118,33 +121,58 @@ impl Sessions {
         Ok(Some(ActiveSession { snapshot, claims }))
     }
 
-    /// Reads a session's groups again; `None` if the provider ended the session.
+    /// The session of a cookie as it is stored, without reading its groups again: for its end, which needs none.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn find_stored(&self, token: &SessionToken) -> Result<Option<SessionSnapshot>, Failure> {
+        let found = self.session_store.find(TenantScope::for_session(token), &token.hash()).await?;
+        Ok(found.filter(|session| session.is_live(self.settings.session_lifetime)))
+    }
+
+    /// Reads a session's groups again; `None` if the session is over. The provider may say so, or give the person
+    /// another name or tenant than those of the session.
     async fn renew(
         &self,
         provider: &dyn SignInProvider,
         token: &SessionToken,
-        snapshot: &SessionSnapshot,
         request_id: RequestId,
     ) -> Result<Option<Vec<ActorRef>>, SessionFailure> {
-        let scope = TenantScope::for_session(token);
+        // Another request may have renewed it meanwhile.
+        let Some(snapshot) = self.find_stored(token).await? else { return Ok(None) };
+        if snapshot.groups_age < MAX_GROUPS_AGE {
+            return Ok(Some(snapshot.groups));
+        }
         let renewed = match opened(provider, token, &snapshot.sealed_tokens) {
             Some(tokens) => provider.renew(&snapshot.issuer, &tokens).await,
             None => Err(SignInError::Refused),
         };
+        let refused = async || {
+            self.end(token, &snapshot, SessionEnd::Refused, request_id).await?;
+            Ok(None)
+        };
         let person = match renewed {
             Ok(person) if person.identity.subject == snapshot.subject => person,
             Ok(_) | Err(SignInError::Refused | SignInError::Token(_) | SignInError::UnknownIssuer) => {
-                self.end(token, snapshot, SessionEnd::Refused, request_id).await?;
-                return Ok(None);
+                return refused().await;
             }
-            Err(error @ (SignInError::Unavailable | SignInError::Malformed | SignInError::ClientSecret)) => {
-                return Err(SessionFailure::Provider(error));
-            }
+            Err(
+                error @ (SignInError::Unavailable
+                | SignInError::Malformed
+                | SignInError::Client
+                | SignInError::ClientSecret),
+            ) => return Err(SessionFailure::Provider(error)),
         };
-        let groups = group_actors(&person.identity.groups).map_err(Failure::from)?;
+        // First, because the provider may accept the old refresh token no more.
         let sealed = sealed(provider, token, &person.tokens)?;
-        self.session_store.renew(scope, snapshot.session_id, &groups, &sealed).await.map_err(Failure::from)?;
-        Ok(Some(groups))
+        let pin = match self.pinned_identities.pinned(&person.identity, request_id).await {
+            Ok((tenant, pin)) if tenant == token.tenant() && pin.actor == snapshot.actor => pin,
+            Ok(_) | Err(Failure::Identity(_)) => return refused().await,
+            Err(failure) => return Err(failure.into()),
+        };
+        let scope = TenantScope::for_session(token);
+        self.session_store.renew(scope, snapshot.session_id, &pin.groups, &sealed).await.map_err(Failure::from)?;
+        Ok(Some(pin.groups.clone()))
     }
 
     /// Ends a session. The next request with its cookie has no identity.

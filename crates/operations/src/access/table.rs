@@ -90,6 +90,8 @@ operations! {
     ChangeEnvironmentSettings = "change_environment_settings" => BelowWorkspace(P::WorkspaceManage);
     // Every caller may learn who the server takes it for.
     ReadSession = "read_session" => Nothing;
+    ReadSignInSettings = "read_sign_in_settings" => Nothing;
+    EndSession = "end_session" => Nothing;
     ListRoles = "list_roles" => Membership;
     // Granting also requires every permission of the granted role (see `role_bindings`).
     ListRoleBindings = "list_role_bindings" => BelowWorkspace(P::WorkspaceManage);

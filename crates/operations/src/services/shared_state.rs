@@ -4,7 +4,7 @@ use crate::{
     Gateways, Settings, Stores,
     access::{Claims, Identities, PinCache, ScopeResolver},
     asset::{Artifacts, RecordedMismatches},
-    cache::{MAX_BYTES, caller_bytes, claims_bytes, weighted_cache},
+    cache::{MAX_BYTES, PendingLoads, caller_bytes, claims_bytes, weighted_cache},
     clock_and_ids::ClockAndIds,
     execution::{
         active_runs::ActiveRuns, large_runs::LargeRuns, plan::PlanCache, run_limit::RunSlots, script::ScriptSlots,
@@ -16,10 +16,10 @@ use crate::{
     wakeups::WakeupSender,
 };
 use fairway_domain::{
-    access::Caller,
+    access::{ActorRef, Caller},
     asset::artifact_store::ArtifactStore,
     execution::{http_call::HttpCaller, observer::RunObserver, provider::Provider, script::ScriptGateway},
-    id::{AssetVersionId, NamespaceId, TenantId, WorkspaceId},
+    id::{AssetVersionId, NamespaceId, SessionId, TenantId, WorkspaceId},
     transparency_log::{CheckpointArchive, CheckpointSigner},
 };
 use moka::sync::Cache;
@@ -50,6 +50,8 @@ pub(crate) struct SharedState {
     /// Artifact mismatches that this process recorded recently.
     pub(crate) mismatches: RecordedMismatches,
     pub(crate) pins: PinCache,
+    /// Renewals of browser sessions in progress.
+    pub(crate) session_renewals: Arc<PendingLoads<SessionId, Option<Vec<ActorRef>>>>,
     /// Clients that the rate limit refuses at present.
     pub(crate) refusals: RateLimitCache,
     pub(crate) active_runs: Arc<ActiveRuns>,
@@ -84,6 +86,7 @@ impl SharedState {
             summaries: weighted_cache(MAX_BYTES.summaries, |_, summary: &Arc<ContentSummary>| summary.bytes()).build(),
             mismatches: RecordedMismatches::new(),
             pins: PinCache::new(),
+            session_renewals: Arc::new(PendingLoads::new()),
             refusals: RateLimitCache::new(),
             wakeups: WakeupSender::new(Arc::clone(&active_runs)),
             active_runs,

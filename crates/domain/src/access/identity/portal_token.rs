@@ -34,7 +34,8 @@ impl ClaimRules {
         self.id_token_identity(token, client_id, expires_at)
     }
 
-    /// Checks an ID token whose signature and times were checked when it was new.
+    /// Checks an ID token whose signature and times were checked when it was new. The identity has no groups, tenant and
+    /// e-mail address of it, because they may have changed.
     ///
     /// # Errors
     /// As [`Self::check_id_token`].
@@ -44,7 +45,12 @@ impl ClaimRules {
         client_id: &str,
     ) -> Result<ClaimedIdentity, InvalidToken> {
         let expires_at = time_of(token, "exp")?.ok_or(InvalidToken::Time)?;
-        self.id_token_identity(token, client_id, expires_at)
+        let ClaimedIdentity(identity) = self.id_token_identity(token, client_id, expires_at)?;
+        let tenant = match &self.tenant_claim {
+            Some(claim) => TenantClaim::Missing { claim: claim.clone() },
+            None => TenantClaim::NotConfigured,
+        };
+        Ok(ClaimedIdentity(VerifiedIdentity { groups: GroupsClaim::Absent, tenant, email: None, ..identity }))
     }
 
     fn id_token_identity(
@@ -72,29 +78,26 @@ impl ClaimRules {
         }))
     }
 
-    /// The identity with what an ID token leaves out and userinfo adds. `claims` are those of both, and belong to the
-    /// identity's subject.
+    /// The identity with what an ID token leaves out and userinfo adds. The response must belong to the identity's
+    /// subject. It never replaces a claim of the signed token.
     ///
     /// # Errors
     /// When a claim has a wrong type.
-    pub fn with_claims(
+    pub fn with_userinfo(
         &self,
         identity: VerifiedIdentity,
-        claims: &Map<String, Value>,
+        userinfo: &Map<String, Value>,
     ) -> Result<VerifiedIdentity, InvalidToken> {
-        let token = UnverifiedToken::of_claims(claims.clone());
+        let token = UnverifiedToken::of_claims(userinfo.clone());
         let name = text(&token, &self.user_claim)?.filter(|name| !name.is_empty()).map(str::to_owned);
-        // Userinfo lists the groups that a token announces without listing them.
-        let from_userinfo = if claims.get(&self.groups_claim).is_some_and(Value::is_array) {
-            groups(&UnverifiedToken::of_claims(claims.clone()).without_overage(), &self.groups_claim)?
-        } else {
-            groups(&token, &self.groups_claim)?
-        };
+        let listed = groups(&token, &self.groups_claim)?;
         Ok(VerifiedIdentity {
             name: identity.name.or(name),
-            groups: match identity.groups {
-                GroupsClaim::Absent | GroupsClaim::Overage { .. } => from_userinfo,
-                listed @ GroupsClaim::Listed(_) => listed,
+            groups: match (identity.groups, listed) {
+                (GroupsClaim::Absent, listed) => listed,
+                // Userinfo lists the groups that a token announces without listing them.
+                (GroupsClaim::Overage { .. }, listed @ GroupsClaim::Listed(_)) => listed,
+                (own @ (GroupsClaim::Listed(_) | GroupsClaim::Overage { .. }), _) => own,
             },
             tenant: match identity.tenant {
                 TenantClaim::Missing { .. } => self.tenant(&token),

@@ -174,13 +174,6 @@ impl<'t> UnverifiedToken<'t> {
         }
     }
 
-    /// The token without the announcement that its list of groups is incomplete.
-    pub(super) fn without_overage(mut self) -> Self {
-        self.claims.remove("hasgroups");
-        self.claims.remove("_claim_names");
-        self
-    }
-
     pub(super) fn claim(&self, name: &str) -> Option<&Value> {
         self.claims.get(name)
     }

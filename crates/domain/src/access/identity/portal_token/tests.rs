@@ -83,10 +83,8 @@ fn accepts_only_id_tokens_of_this_client_and_sign_in() {
 #[test]
 fn userinfo_adds_what_the_token_leaves_out() {
     let of = |claims: Value, userinfo: Value| {
-        let identity = rules().check_id_token(&id_token(claims.clone()), CLIENT, Some("n"), at(NOW)).unwrap();
-        let (Value::Object(mut all), Value::Object(claims)) = (userinfo, claims) else { panic!("claims are objects") };
-        all.extend(claims);
-        rules().with_claims(identity.into_verified(), &all).unwrap()
+        let identity = rules().check_id_token(&id_token(claims), CLIENT, Some("n"), at(NOW)).unwrap();
+        rules().with_userinfo(identity.into_verified(), userinfo.as_object().unwrap()).unwrap()
     };
     let listed = |names: &[&str]| GroupsClaim::Listed(names.iter().map(|name| (*name).to_owned()).collect());
     let added = of(
@@ -106,6 +104,22 @@ fn userinfo_adds_what_the_token_leaves_out() {
     assert!(resolved.groups == listed(&["a", "b"]));
     let unresolved = of(json!({"hasgroups": true}), json!({}));
     assert!(unresolved.groups == GroupsClaim::Overage { endpoint: None });
+    let truncated = of(json!({"hasgroups": true, "groups": ["a"]}), json!({}));
+    assert!(truncated.groups == GroupsClaim::Overage { endpoint: None }, "a list with an announcement is incomplete");
+}
+
+#[test]
+fn earlier_tokens_prove_the_subject_alone() {
+    let rules = ClaimRules { tenant_claim: Some("org".into()), ..rules() };
+    let claims =
+        json!({"groups": ["ops"], "org": "acme", "email": "a@b.example", "email_verified": true, "exp": NOW - 999});
+    let identity = rules.check_earlier_id_token(&id_token(claims), CLIENT).unwrap().into_verified();
+    assert!(identity.groups == GroupsClaim::Absent && identity.email.is_none());
+    assert!(identity.tenant == TenantClaim::Missing { claim: "org".into() });
+    let userinfo = json!({"groups": ["dev"], "org": "globex"});
+    let renewed = rules.with_userinfo(identity, userinfo.as_object().unwrap()).unwrap();
+    assert!(renewed.groups == GroupsClaim::Listed(vec!["dev".into()]));
+    assert!(renewed.tenant == TenantClaim::Named { claim: "org".into(), tenant: "globex".into() });
 }
 
 #[test]
