@@ -5,10 +5,12 @@
 //! round trip, so no part of a commit can be left out.
 
 mod access;
+mod access_request;
 mod asset;
 mod audit;
 mod batch_load;
 mod coalesce;
+mod connection;
 mod database;
 mod driver_error;
 mod environment;
@@ -36,6 +38,7 @@ mod share_link;
 mod store_error;
 mod tenant;
 mod transparency_log;
+mod use_case;
 mod wait_metrics;
 mod wakeups;
 mod workload;

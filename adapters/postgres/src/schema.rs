@@ -12,6 +12,24 @@ diesel::table! {
 }
 
 diesel::table! {
+    access_request (tenant_id, access_request_id) {
+        tenant_id -> Uuid,
+        access_request_id -> Uuid,
+        workspace_id -> Uuid,
+        use_case_id -> Uuid,
+        connection_name -> Text,
+        status -> Text,
+        connection_id -> Nullable<Uuid>,
+        reason -> Nullable<Text>,
+        requested_by -> Text,
+        created_at -> Timestamptz,
+        decided_by -> Nullable<Text>,
+        decided_at -> Nullable<Timestamptz>,
+        revision -> BigInt,
+    }
+}
+
+diesel::table! {
     approval (tenant_id, approval_id) {
         tenant_id -> Uuid,
         approval_id -> Uuid,
@@ -116,6 +134,39 @@ diesel::table! {
     chore (name) {
         name -> Text,
         due_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
+    connection (tenant_id, connection_id) {
+        tenant_id -> Uuid,
+        connection_id -> Uuid,
+        workspace_id -> Uuid,
+        name -> Text,
+        connector_kind -> Text,
+        endpoint -> Nullable<Text>,
+        secret_bindings -> Jsonb,
+        expires_at -> Nullable<Timestamptz>,
+        status -> Text,
+        health -> Text,
+        health_code -> Nullable<Text>,
+        checked_at -> Nullable<Timestamptz>,
+        revision -> BigInt,
+        created_at -> Timestamptz,
+        created_by -> Text,
+        updated_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
+    connection_check (tenant_id, connection_check_id) {
+        tenant_id -> Uuid,
+        connection_check_id -> Uuid,
+        connection_id -> Uuid,
+        health -> Text,
+        health_code -> Nullable<Text>,
+        checked_at -> Timestamptz,
+        checked_by -> Text,
     }
 }
 
@@ -812,6 +863,40 @@ diesel::table! {
         tenant_id -> Uuid,
         bucket -> Bytea,
         paid_until -> Timestamptz,
+    }
+}
+
+diesel::table! {
+    use_case (tenant_id, use_case_id) {
+        tenant_id -> Uuid,
+        use_case_id -> Uuid,
+        workspace_id -> Uuid,
+        status -> Text,
+        name -> Text,
+        summary -> Text,
+        source_description -> Text,
+        bundle -> Jsonb,
+        connections -> Array<Text>,
+        pieces -> Nullable<Jsonb>,
+        supersedes -> Nullable<Uuid>,
+        superseded_by -> Nullable<Uuid>,
+        workload_id -> Nullable<Uuid>,
+        release_id -> Nullable<Uuid>,
+        revision -> BigInt,
+        created_at -> Timestamptz,
+        created_by -> Text,
+        updated_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
+    use_case_refinement (tenant_id, workspace_id, refinement_key) {
+        tenant_id -> Uuid,
+        workspace_id -> Uuid,
+        refinement_key -> Text,
+        predecessor_id -> Uuid,
+        successor_id -> Uuid,
+        body_digest -> Bytea,
     }
 }
 

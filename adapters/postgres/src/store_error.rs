@@ -51,6 +51,8 @@ fn conflict(code: &SqlState, constraint: Option<&str>) -> Option<Conflict> {
         "access_contract_owner" => Some(Conflict::ContractNameTaken),
         "access_contract_revoked" => Some(Conflict::ContractRevoked),
         "tenant_public_host_key" => Some(Conflict::HostTaken),
+        "connection_name_key" => Some(Conflict::DuplicateConnection),
+        "use_case_refinement_once" => Some(Conflict::RefinementKeyTaken),
         "identity_actor_key" => Some(Conflict::ActorNameTaken),
         _ => None,
     }

@@ -6,7 +6,8 @@
 //!    shares most words with the question; the first of several. Hints in parentheses, such as `billing (invoice,
 //!    refund)`, count as words of the option and are not part of the answer.
 //! 2. If the system prompt has a line `Draft: prompt_template`, the answer is the content of a prompt template as
-//!    JSON, generated from the question (see [`draft`]).
+//!    JSON, generated from the question (see [`draft`]). If the question begins with the line `Task: use_case_bundle`,
+//!    it is a bundle plan (see [`bundle`]).
 //! 3. If a user message lists documents, each after its name in brackets, the answer is the first sentence of the
 //!    first document, followed by its name: `Thirty days. [leave]`.
 //! 4. If the last user message has lines `Call: name {"its": "arguments"}` for offered tools, the answer is those
@@ -17,6 +18,7 @@
 //!
 //! Its vectors count words ([`embedding`]): texts with common words are similar.
 
+mod bundle;
 mod draft;
 mod embedding;
 mod tools;
@@ -54,7 +56,11 @@ impl Provider for LocalProvider {
             Some(first_sentence(tool_result))
         } else if draft::is_requested(&call.system_prompt) {
             // Options in the question belong to the draft.
-            Some(draft::prompt_template(question))
+            Some(if bundle::is_requested(question) {
+                bundle::bundle_plan(question)
+            } else {
+                draft::prompt_template(question)
+            })
         } else {
             let chosen = options_of(&call.system_prompt)
                 .or_else(|| options_of(question))

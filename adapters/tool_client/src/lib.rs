@@ -1,6 +1,7 @@
 //! The tool client: HTTP and MCP calls of tools and hooks through the egress guard. No request is sent twice.
 
 mod mcp;
+mod probe;
 
 use async_trait::async_trait;
 use fairway_domain::{

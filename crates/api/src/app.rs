@@ -1,9 +1,9 @@
 //! The application: all routes and the middleware stack.
 
 use crate::{
-    access, asset, asset_kind, audit, builtin_tool,
+    access, access_request, asset, asset_kind, audit, builtin_tool,
     compose::Api,
-    embeddable_page, environment, evidence, execution, flow,
+    connection, embeddable_page, environment, evidence, execution, flow,
     http::{
         HttpBase,
         authentication::authenticate,
@@ -18,7 +18,7 @@ use crate::{
     knowledge, mcp, memory, notification,
     openapi::{BaseDocument, document},
     operator_endpoints, portal, release, rollout, runtime_info, share_link, sign_in, tenant, transparency_log,
-    workload,
+    use_case, workload,
 };
 use actix_web::{
     App, Error, HttpResponse,
@@ -61,7 +61,32 @@ fn routes(config: &mut impl RouteConfig) {
     content_routes(config);
     workload_routes(config);
     run_routes(config);
+    use_case_routes(config);
     notification_routes(config);
+}
+
+/// Use cases, connections and access requests.
+fn use_case_routes(config: &mut impl RouteConfig) {
+    config
+        .service(connection::list_connections)
+        .service(connection::create_connection)
+        .service(connection::read_connection)
+        .service(connection::change_connection)
+        .service(connection::delete_connection)
+        .service(connection::check_connection)
+        .service(access_request::list_access_requests)
+        .service(access_request::grant_access_request)
+        .service(access_request::deny_access_request)
+        .service(use_case::generate::generate_use_case)
+        .service(use_case::generate::refine_use_case)
+        .service(use_case::create_use_case)
+        .service(use_case::list_use_cases)
+        .service(use_case::read_use_case)
+        .service(use_case::read_use_case_bundle)
+        .service(use_case::publish_use_case)
+        .service(use_case::activate_use_case)
+        .service(use_case::archive_use_case)
+        .service(use_case::reopen_use_case);
 }
 
 /// Health, tenants and access.

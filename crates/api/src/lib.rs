@@ -1,6 +1,7 @@
 //! The HTTP API of Fairway: routes that call the operations, configuration, and the composition root.
 
 mod access;
+mod access_request;
 pub mod app;
 mod asset;
 mod asset_kind;
@@ -9,6 +10,7 @@ mod builtin_tool;
 mod caller;
 pub mod compose;
 pub mod config;
+mod connection;
 pub mod embeddable_page;
 mod environment;
 pub mod error;
@@ -40,6 +42,7 @@ mod system_clock_and_ids;
 pub mod telemetry;
 mod tenant;
 mod transparency_log;
+mod use_case;
 mod value_rules;
 mod worker_metrics;
 mod workload;

@@ -41,6 +41,7 @@ use utoipa::{
         (name = "workloads", description = "Named runnable units"),
         (name = "releases", description = "Versions bound to a workload: review, approval, activation, rollout"),
         (name = "executions", description = "Runs and their evidence"),
+        (name = "use cases", description = "Use cases, connections and access requests"),
         (name = "notifications", description = "Inboxes, preferences, and records of what was not delivered"),
         (name = "audit", description = "The audit log"),
         (name = "service", description = "Health, readiness and metrics of the service"),

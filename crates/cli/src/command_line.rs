@@ -1,13 +1,13 @@
 //! Definition of the command line.
 
 use crate::{
-    asset, audit, completions_and_manpages, document, environment, evidence, execution,
+    access_request, asset, audit, completions_and_manpages, connection, document, environment, evidence, execution,
     failure::Failure,
     flow, init, login,
     output::{self, Format},
     policy, prompt, release, review, role, run,
     session::Session,
-    share_link, sync, usage, verify, whoami, workload,
+    share_link, sync, usage, use_case, verify, whoami, workload,
 };
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum as _};
 use std::env;
@@ -95,6 +95,15 @@ enum Command {
     /// Create, list and revoke share links
     #[command(subcommand, alias = "share-link")]
     ShareLinks(share_link::Command),
+    /// Generate, create, refine, publish and archive use cases
+    #[command(subcommand, alias = "use-case")]
+    UseCases(use_case::Command),
+    /// Manage connections to external systems, and check their endpoints
+    #[command(subcommand, alias = "connection")]
+    Connections(connection::Command),
+    /// List, grant and deny requests for access to connections
+    #[command(subcommand, alias = "access-request")]
+    AccessRequests(access_request::Command),
     /// Show and change the settings of environments
     #[command(subcommand, alias = "environment", alias = "envs", alias = "env")]
     Environments(environment::Command),
@@ -184,6 +193,9 @@ pub(crate) fn run(line: CommandLine) -> Result<(), Failure> {
         Command::Verify(arguments) => verify::run(&arguments, &session),
         Command::Documents(command) => document::run(&command, &session),
         Command::ShareLinks(command) => share_link::run(&command, &session),
+        Command::UseCases(command) => use_case::run(&command, &session),
+        Command::Connections(command) => connection::run(&command, &session),
+        Command::AccessRequests(command) => access_request::run(&command, &session),
         Command::Environments(command) => environment::run(&command, &session),
         Command::Roles(command) => role::run_roles(&command, &session),
         Command::RoleBindings(command) => role::run_bindings(&command, &session),

@@ -1,9 +1,11 @@
 //! `fairway`: operates a server from a shell, synchronizes a directory with it, and checks content offline.
 
+mod access_request;
 mod asset;
 mod audit;
 mod command_line;
 mod completions_and_manpages;
+mod connection;
 mod document;
 mod environment;
 mod evidence;
@@ -29,6 +31,7 @@ mod share_link;
 mod sync;
 mod text;
 mod usage;
+mod use_case;
 mod verify;
 mod whoami;
 mod workload;

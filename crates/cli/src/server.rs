@@ -199,24 +199,29 @@ impl Server {
     /// Posts a body and returns the resource in the response. A fresh idempotency key makes the request safe to retry
     /// after a lost response.
     pub(crate) fn post(&self, path: &[&str], body: &Value) -> Result<Value, Failure> {
-        self.post_with_headers(path, body, &uuid::Uuid::new_v4().to_string(), &[])
+        self.post_with_query(path, &[], body)
+    }
+
+    /// Like [`Self::post`], with a query.
+    pub(crate) fn post_with_query(&self, path: &[&str], query: Query<'_>, body: &Value) -> Result<Value, Failure> {
+        self.post_with_headers((path, query), body, &uuid::Uuid::new_v4().to_string(), &[])
     }
 
     /// Posts a body under an idempotency key. A second request with the key returns the first one's response, also in
     /// another process.
     pub(crate) fn post_with_key(&self, path: &[&str], body: &Value, key: &str) -> Result<Value, Failure> {
-        self.post_with_headers(path, body, key, &[])
+        self.post_with_headers((path, &[]), body, key, &[])
     }
 
     fn post_with_headers(
         &self,
-        path: &[&str],
+        (path, query): (&[&str], Query<'_>),
         body: &Value,
         key: &str,
         headers: &[(&str, &str)],
     ) -> Result<Value, Failure> {
         let headers = [headers, &[("Idempotency-Key", key)]].concat();
-        let request = self.request(&Method::POST, &self.url(path, &[])?, &headers)?.map(|()| body.to_string());
+        let request = self.request(&Method::POST, &self.url(path, query)?, &headers)?.map(|()| body.to_string());
         let ask = || self.read(self.send(&request)?);
         match ask() {
             Err(Failure::Unreachable { .. }) => ask(),

@@ -401,6 +401,12 @@ impl Asset {
         Change::create((asset, version), fact)
     }
 
+    /// Whether the asset ships with Fairway.
+    #[must_use]
+    pub fn is_builtin(&self) -> bool {
+        self.ownership_tier == OwnershipTier::PlatformBuiltin
+    }
+
     /// Whether the asset is visible from the workspaces of a namespace.
     #[must_use]
     pub fn is_visible_from(&self, namespace: Option<NamespaceId>) -> bool {

@@ -171,6 +171,30 @@ fact_kinds! {
     ExecutionReviewed = "execution.reviewed",
     /// An attempt to review one's own run was refused.
     SelfReviewRefused = "execution.self_review_refused",
+    /// A connection was created.
+    ConnectionCreated = "connection.created",
+    /// A connection changed.
+    ConnectionChanged = "connection.changed",
+    /// A connection was deleted.
+    ConnectionDeleted = "connection.deleted",
+    /// The endpoint of a connection was checked.
+    ConnectionChecked = "connection.checked",
+    /// A request for access to a connection was granted.
+    AccessRequestGranted = "access_request.granted",
+    /// A request for access to a connection was denied.
+    AccessRequestDenied = "access_request.denied",
+    /// A use case was created as a draft.
+    UseCaseCreated = "use_case.created",
+    /// A use case was refined: a successor replaced it.
+    UseCaseRefined = "use_case.refined",
+    /// A use case was published.
+    UseCasePublished = "use_case.published",
+    /// A use case was activated.
+    UseCaseActivated = "use_case.activated",
+    /// A use case was archived.
+    UseCaseArchived = "use_case.archived",
+    /// A use case was returned to draft.
+    UseCaseReopened = "use_case.reopened",
     /// A person changed its notification preferences in a scope.
     PreferencesChanged = "notification.preferences_changed",
     /// The default notification profiles of the tenant's roles changed.

@@ -90,6 +90,14 @@ ids! {
     DestinationId,
     /// The notification preferences of a person in one scope.
     PreferenceSetId,
+    /// A named external system of a workspace.
+    ConnectionId,
+    /// One check of a connection.
+    ConnectionCheckId,
+    /// A request for access to a connection.
+    AccessRequestId,
+    /// A use case.
+    UseCaseId,
     /// An HTTP request.
     RequestId,
 }

@@ -4,8 +4,10 @@
 //! decisions are values, and adapters implement the store ports.
 
 pub mod access;
+pub mod access_request;
 pub mod asset;
 pub mod audit;
+pub mod connection;
 pub mod environment;
 pub mod evidence;
 pub mod execution;
@@ -40,5 +42,6 @@ pub mod text;
 pub mod time;
 pub mod tool;
 pub mod transparency_log;
+pub mod use_case;
 pub mod wakeup;
 pub mod workload;

@@ -242,6 +242,22 @@ impl PromptTemplate {
     }
 }
 
+/// The names of the arguments in a template text, each once, in the order of the text.
+///
+/// # Errors
+/// When a token is malformed.
+pub fn argument_names(text: &str) -> Result<Vec<String>, PromptRefusal> {
+    let mut names: Vec<String> = Vec::new();
+    for segment in grammar::scan(text)? {
+        if let TemplateSegment::Argument { name, .. } = segment
+            && !names.contains(&name)
+        {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
 fn parse_variables(content: &Value) -> Result<Vec<Variable>, PromptRefusal> {
     let Some(list) = content.get("variables") else { return Ok(Vec::new()) };
     let list = list.as_array().ok_or(PromptRefusal::NotATemplate)?;

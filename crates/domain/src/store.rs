@@ -274,6 +274,10 @@ pub enum Conflict {
     ShareLinkClosed,
     /// Another subject is pinned to the actor name.
     ActorNameTaken,
+    /// The workspace already has a connection with that name.
+    DuplicateConnection,
+    /// Another refinement used the key.
+    RefinementKeyTaken,
 }
 
 impl Conflict {
@@ -293,6 +297,8 @@ impl Conflict {
             Self::ContractRevoked => "contract_revoked",
             Self::ShareLinkClosed => "share_link_closed",
             Self::ActorNameTaken => "actor_name_taken",
+            Self::DuplicateConnection => "duplicate_connection",
+            Self::RefinementKeyTaken => "idempotency_key_conflict",
         }
     }
 }

@@ -138,6 +138,15 @@ pub(crate) struct ConnectionPolicy {
 }
 
 impl ConnectionPolicy {
+    /// Checks before a name is resolved whether any address can be allowed on the port.
+    pub(crate) fn check_port(&self) -> Result<(), EgressRefusal> {
+        if self.has_default_port || self.allows_any_address || !self.networks.is_empty() {
+            Ok(())
+        } else {
+            Err(EgressRefusal::Port)
+        }
+    }
+
     /// Checks whether a connection to this address is allowed.
     pub(crate) fn check(&self, address: IpAddr) -> Result<(), EgressRefusal> {
         let allowed = self.allows_any_address || self.networks.iter().any(|network| network.contains(&address));
@@ -229,6 +238,24 @@ impl Guard {
             connect_timeout: self.connect_timeout,
         };
         Endpoint::new(url, limits, options)
+    }
+
+    /// The rules for connections of other protocols to a host. Encryption is up to the protocol.
+    pub(crate) fn dial_policy(&self, host: &Host<String>, port: u16) -> ConnectionPolicy {
+        let named = match host {
+            Host::Domain(name) => self.allows_host(without_trailing_dot(name), port),
+            Host::Ipv4(_) | Host::Ipv6(_) => false,
+        };
+        ConnectionPolicy {
+            is_encrypted: true,
+            has_default_port: DEFAULT_PORTS.contains(&port),
+            allows_any_address: named,
+            networks: self.allowed_networks(port),
+        }
+    }
+
+    pub(crate) fn resolver(&self) -> &dyn Resolver {
+        &*self.resolver
     }
 
     fn connection_policy(&self, url: &Url) -> Result<ConnectionPolicy, EgressRefusal> {

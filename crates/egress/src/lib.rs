@@ -7,6 +7,7 @@
 //! INVARIANT: no other package creates clients for addresses from user input.
 
 mod address;
+mod dial;
 mod endpoint;
 mod guard;
 mod refusal;

@@ -14,7 +14,7 @@ use std::{
 use tokio::net::lookup_host;
 
 /// Maximum number of addresses of one name. Large services have a dozen; thousands indicate an attack.
-const MAX_ADDRESSES: usize = 64;
+pub(crate) const MAX_ADDRESSES: usize = 64;
 
 /// Resolves names to addresses.
 #[async_trait]

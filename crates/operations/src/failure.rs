@@ -3,6 +3,7 @@
 use crate::generator::GenerateRefusal;
 use fairway_domain::{
     access::{GrantRefusal, Permission, identity::IdentityRefusal, principal_binding::PrincipalRefusal},
+    access_request::AccessRequestRefusal,
     asset::{
         AssetRefusal,
         artifact_store::ArtifactError,
@@ -11,6 +12,7 @@ use fairway_domain::{
         integrity::IntegrityMismatch,
         ports::BlockingRelease,
     },
+    connection::ConnectionRefusal,
     environment::EnvironmentRefusal,
     execution::{resolve_unknown::ResolveRefusal, review::ReviewRefusal},
     flow::FlowProblem,
@@ -25,6 +27,7 @@ use fairway_domain::{
     store::{CommitError, Conflict, StoreError},
     tenant::TenantRefusal,
     transparency_log::SigningError,
+    use_case::{UseCaseRefusal, bundle::BundleRefusal},
     workload::{WorkloadRefusal, interface::InterfaceProblem},
 };
 
@@ -134,6 +137,18 @@ pub enum Failure {
     /// Refusal to run a workload.
     #[error(transparent)]
     Run(#[from] RunRefusal),
+    /// A connection is invalid.
+    #[error(transparent)]
+    Connection(#[from] ConnectionRefusal),
+    /// Refusal of a decision on an access request.
+    #[error(transparent)]
+    AccessRequest(#[from] AccessRequestRefusal),
+    /// Refusal of a change to a use case.
+    #[error(transparent)]
+    UseCase(#[from] UseCaseRefusal),
+    /// The bundle of a use case is invalid.
+    #[error(transparent)]
+    Bundle(#[from] BundleRefusal),
     /// Refusal to generate a draft.
     #[error(transparent)]
     Generate(#[from] GenerateRefusal),

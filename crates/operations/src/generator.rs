@@ -70,6 +70,19 @@ pub struct GeneratedDraft {
     pub replayed: bool,
 }
 
+/// A generated object, which the caller of the generator must check like any submitted content.
+#[derive(Clone, Debug)]
+pub(crate) struct GeneratedObject {
+    /// The object.
+    pub(crate) value: Value,
+    /// Whether the built-in provider generated it.
+    pub(crate) is_local: bool,
+    /// The run of the generator.
+    pub(crate) generation_id: ExecutionId,
+    /// Whether an earlier request with the same key started the run.
+    pub(crate) replayed: bool,
+}
+
 /// Reason why there is no draft.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum GenerateRefusal {
@@ -88,7 +101,7 @@ pub enum GenerateRefusal {
         reason_code: String,
     },
     /// The generated content is not a valid prompt template.
-    #[error("the generated content is not a valid prompt template")]
+    #[error("the generated content is invalid")]
     Invalid(ExecutionId),
 }
 
@@ -162,10 +175,51 @@ impl Generators {
     ) -> Result<GeneratedDraft, Failure> {
         let place = self.scope_resolver.position_for_new(caller, Operation::GenerateDraft, Some(workspace)).await?;
         let scope = authorize::authorize(caller, Operation::GenerateDraft, &place)?;
+        let (run, replayed) = self.completed_run(caller, workspace, description.as_str(), key).await?;
+        let generation_id = run.execution_id;
+        let (content, offline) = generated_content(&run).ok_or(GenerateRefusal::Invalid(generation_id))?;
+        let content = validate_draft(scope, content).await?.ok_or(GenerateRefusal::Invalid(generation_id))?;
+        let mut warnings = content::warnings(AssetKind::PromptTemplate, &content);
+        if offline {
+            warnings.push(ContentWarning {
+                pointer: String::new(),
+                code: "local_provider",
+                message: "no model was called: the built-in provider generated the draft from its rules".to_owned(),
+                conversion: None,
+            });
+        }
+        Ok(GeneratedDraft { content, warnings, generation_id, replayed })
+    }
+
+    /// Generates an object from a message. The caller of this operation has authorized it, and checks the object.
+    ///
+    /// # Errors
+    /// As [`Self::generate_draft`]; also when the answer is not one JSON object.
+    pub(crate) async fn generate_object(
+        &self,
+        caller: &Caller,
+        workspace: WorkspaceId,
+        message: &str,
+        key: Option<&RequestKey>,
+    ) -> Result<GeneratedObject, Failure> {
+        let (run, replayed) = self.completed_run(caller, workspace, message, key).await?;
+        let generation_id = run.execution_id;
+        let (value, is_local) = generated_content(&run).ok_or(GenerateRefusal::Invalid(generation_id))?;
+        Ok(GeneratedObject { value, is_local, generation_id, replayed })
+    }
+
+    /// A completed run of the generator, and whether an earlier request with the same key started it.
+    async fn completed_run(
+        &self,
+        caller: &Caller,
+        workspace: WorkspaceId,
+        message: &str,
+        key: Option<&RequestKey>,
+    ) -> Result<(Execution, bool), Failure> {
         if self.settings.dispatch == DispatchPolicy::Queued {
             return Err(GenerateRefusal::InlineUnavailable.into());
         }
-        let (run, replayed) = self.run_generator(caller, workspace, description, key).await?;
+        let (run, replayed) = self.run_generator(caller, workspace, message, key).await?;
         let generation_id = run.execution_id;
         match run.status {
             Status::Completed => {}
@@ -183,18 +237,7 @@ impl Generators {
             | Status::Cancelled
             | Status::Unknown => return Err(GenerateRefusal::Unavailable(Some(generation_id)).into()),
         }
-        let (content, offline) = generated_content(&run).ok_or(GenerateRefusal::Invalid(generation_id))?;
-        let content = validate_draft(scope, content).await?.ok_or(GenerateRefusal::Invalid(generation_id))?;
-        let mut warnings = content::warnings(AssetKind::PromptTemplate, &content);
-        if offline {
-            warnings.push(ContentWarning {
-                pointer: String::new(),
-                code: "local_provider",
-                message: "no model was called: the built-in provider generated the draft from its rules".to_owned(),
-                conversion: None,
-            });
-        }
-        Ok(GeneratedDraft { content, warnings, generation_id, replayed })
+        Ok((run, replayed))
     }
 
     /// The run of the generator, and whether an earlier request with the same key started it.
@@ -202,7 +245,7 @@ impl Generators {
         &self,
         caller: &Caller,
         workspace: WorkspaceId,
-        description: &Description,
+        message: &str,
         key: Option<&RequestKey>,
     ) -> Result<(Execution, bool), Failure> {
         let actor = ActorRef::system(ACTOR);
@@ -212,7 +255,7 @@ impl Generators {
             environment: builtin_slug(ENVIRONMENT)?,
             // The model gets only the message, neither the requester nor the workspace.
             payload: RunPayload::Inputs(Map::from_iter([
-                ("message".to_owned(), json!(description.as_str())),
+                ("message".to_owned(), json!(message)),
                 ("requested_by".to_owned(), json!(caller.actor.to_string())),
                 ("workspace_id".to_owned(), json!(workspace)),
             ])),

@@ -148,6 +148,8 @@ impl KeyedRequests {
                 | Failure::Contended
                 | Failure::Asset(_)
                 | Failure::Release(_)
+                | Failure::AccessRequest(_)
+                | Failure::UseCase(_)
                 | Failure::PreconditionFailed
                 | Failure::Run(RunRefusal::NotCancellable)
                 | Failure::Review(ReviewRefusal::NotPending)

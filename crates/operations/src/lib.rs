@@ -2,12 +2,14 @@
 //! background tasks are here too.
 
 pub mod access;
+pub mod access_request;
 pub mod asset;
 mod asset_kind;
 pub mod audit;
 mod blocking;
 mod cache;
 mod clock_and_ids;
+pub mod connection;
 pub mod demo;
 pub mod environment;
 pub mod evidence_bundle;
@@ -32,6 +34,7 @@ pub mod share_link;
 pub mod tenant;
 pub mod tool;
 pub mod transparency_log;
+pub mod use_case;
 mod wakeups;
 pub mod workload;
 

@@ -7,8 +7,10 @@ pub(crate) use shared_state::{CommonOperations, SharedState};
 use crate::{
     SequencerWakeup,
     access::{Identities, IdentityMode, PinnedIdentities, PrincipalBindings, RoleBindings, Sessions},
+    access_request::AccessRequests,
     asset::{Artifacts, Assets},
     audit::AuditLog,
+    connection::Connections,
     demo::DemoSeeder,
     environment::Environments,
     evidence_bundle::EvidenceBundles,
@@ -28,6 +30,7 @@ use crate::{
     share_link::ShareLinks,
     tenant::Tenants,
     transparency_log::{TransparencyLogs, TreeBuilder},
+    use_case::UseCases,
     wakeups::run_exchange,
     workload::Workloads,
 };
@@ -38,6 +41,7 @@ use fairway_domain::{
         principal_binding::PrincipalBindingStore,
         session::{SessionLifetime, SessionStore},
     },
+    access_request::AccessRequestStore,
     asset::{
         artifact_index::ArtifactIndex,
         artifact_store::ArtifactStore,
@@ -46,6 +50,7 @@ use fairway_domain::{
         ports::{AssetStore, VersionStore},
     },
     audit::AuditStore,
+    connection::{ConnectionStore, probe::EndpointProbe},
     environment::{EnvironmentStore, is_production},
     execution::{
         dispatch::DispatchPolicy,
@@ -72,6 +77,7 @@ use fairway_domain::{
     tenant::{TenantStore, WorkspaceStore},
     time::Clock,
     transparency_log::{CheckpointArchive, CheckpointSigner, LogOrigin, TreeStore},
+    use_case::ports::UseCaseStore,
     wakeup::WakeupBus,
     workload::ports::WorkloadStore,
 };
@@ -120,6 +126,12 @@ pub struct Stores {
     pub share_links: Arc<dyn ShareLinkStore>,
     /// Rate limit counters of anonymous clients and share links.
     pub rate_limits: Arc<dyn RateLimitStore>,
+    /// Connections.
+    pub connections: Arc<dyn ConnectionStore>,
+    /// Access requests.
+    pub access_requests: Arc<dyn AccessRequestStore>,
+    /// Use cases.
+    pub use_cases: Arc<dyn UseCaseStore>,
     /// Releases, their bindings and approvals.
     pub releases: Arc<dyn ReleaseStore>,
     /// Deployments.
@@ -210,6 +222,8 @@ pub struct Gateways {
     pub provider: Arc<dyn Provider>,
     /// Sends HTTP calls of tools and hooks.
     pub http_caller: Arc<dyn HttpCaller>,
+    /// Checks endpoints of connections.
+    pub endpoint_probe: Arc<dyn EndpointProbe>,
     /// Runs scripts.
     pub code_gateway: Arc<dyn ScriptGateway>,
     /// Keeps the checkpoints of transparency logs outside the database.
@@ -287,6 +301,12 @@ pub struct Services {
     pub rollouts: Arc<Rollouts>,
     /// Share links.
     pub share_links: Arc<ShareLinks>,
+    /// Connections.
+    pub connections: Arc<Connections>,
+    /// Access requests.
+    pub access_requests: Arc<AccessRequests>,
+    /// Use cases.
+    pub use_cases: Arc<UseCases>,
     /// Tenants and workspaces.
     pub tenants: Arc<Tenants>,
     /// Transparency logs: checkpoints, proofs and tiles.
@@ -326,7 +346,12 @@ impl Services {
         let reviews = Arc::new(Reviews::new(&stores, &shared, &common, &execution_reader));
         let executions =
             Arc::new(Executions::new(&stores, &shared, &common, &execution_reader, &run_engine, &run_plans));
+        let generators = Arc::new(Generators::new(&stores, &shared, &common, &assets, &executions, &releases));
+        let connections = Arc::new(Connections::new(&stores, &shared, &common));
         Self {
+            access_requests: Arc::new(AccessRequests::new(&stores, &shared, &common)),
+            use_cases: Arc::new(UseCases::new(&stores, &shared, &common, &assets, &generators)),
+            connections,
             cancellations: Arc::new(Cancellations::new(
                 &stores,
                 &shared,
@@ -335,7 +360,7 @@ impl Services {
                 &reviews,
                 &run_engine,
             )),
-            generators: Arc::new(Generators::new(&stores, &shared, &common, &assets, &executions, &releases)),
+            generators,
             run_recovery: Arc::new(RunRecovery::new(&stores, &shared)),
             run_worker: Arc::new(RunWorker::new(&stores, &shared, &common, &run_engine, &run_plans)),
             unknown_outcomes: Arc::new(UnknownOutcomes::new(&stores, &shared, &common, &execution_reader)),

@@ -11,6 +11,7 @@ mod review;
 mod share_link;
 mod sign_in;
 mod tenant_and_access;
+mod use_case;
 
 use crate::fixture::{Fixture, acceptance, denied, new_workload, queued, scope, script, slug, stamp};
 use asset::{archive, asset, asset_grant, deletable_workspace, end_of_asset_grant, flow, lifecycle_move, version};
@@ -54,7 +55,7 @@ const fn keyless(method: &'static str, tells: FactKind) -> Commit {
 /// All commits. `DeploymentStore::commit_lane_change` appears once for each kind of decision. `RunStore::accept`
 /// appears six times: for delegated and other runs, running, queued or denied, and for scripts. An admitted run writes
 /// its fact when it ends; an admitted script writes one at once too.
-pub(crate) const COMMITS: [Commit; 63] = [
+pub(crate) const COMMITS: [Commit; 74] = [
     keyed("TenantStore::commit_new", FactKind::TenantCreated),
     keyless("TenantStore::commit_settings", FactKind::TenantConfigured),
     keyed("WorkspaceStore::commit_new", FactKind::WorkspaceCreated),
@@ -118,6 +119,17 @@ pub(crate) const COMMITS: [Commit; 63] = [
     keyless("PreferenceStore::commit_set", FactKind::PreferencesChanged),
     keyless("PreferenceStore::commit_profiles (first)", FactKind::DefaultProfilesChanged),
     keyless("PreferenceStore::commit_profiles", FactKind::DefaultProfilesChanged),
+    keyed("ConnectionStore::commit_new", FactKind::ConnectionCreated),
+    keyless("ConnectionStore::commit_change", FactKind::ConnectionChanged),
+    keyless("ConnectionStore::commit_deletion", FactKind::ConnectionDeleted),
+    keyed("ConnectionStore::commit_check", FactKind::ConnectionChecked),
+    keyed("UseCaseStore::commit_new", FactKind::UseCaseCreated),
+    keyed("UseCaseStore::commit_transition", FactKind::UseCaseReopened),
+    keyed("UseCaseStore::commit_publication", FactKind::UseCasePublished),
+    keyed("UseCaseStore::commit_publication (again)", FactKind::UseCasePublished),
+    keyless("UseCaseStore::commit_refinement", FactKind::UseCaseRefined),
+    keyed("AccessRequestStore::commit_grant", FactKind::AccessRequestGranted),
+    keyed("AccessRequestStore::commit_denial", FactKind::AccessRequestDenied),
 ];
 
 /// Why a commit must fail.
@@ -225,6 +237,17 @@ impl Commit {
             "PreferenceStore::commit_set" => notification::preferences(stage, 1).await,
             "PreferenceStore::commit_profiles (first)" => notification::profiles(stage, 0).await,
             "PreferenceStore::commit_profiles" => notification::profiles(stage, 1).await,
+            "ConnectionStore::commit_new" => use_case::connection(stage),
+            "ConnectionStore::commit_change" => use_case::connection_change(stage).await,
+            "ConnectionStore::commit_deletion" => use_case::connection_deletion(stage).await,
+            "ConnectionStore::commit_check" => use_case::connection_check(stage).await,
+            "UseCaseStore::commit_new" => use_case::use_case(stage),
+            "UseCaseStore::commit_transition" => use_case::transition(stage).await,
+            "UseCaseStore::commit_publication" => use_case::first_publication(stage).await,
+            "UseCaseStore::commit_publication (again)" => use_case::second_publication(stage).await,
+            "UseCaseStore::commit_refinement" => use_case::refinement(stage).await,
+            "AccessRequestStore::commit_grant" => use_case::grant(stage).await,
+            "AccessRequestStore::commit_denial" => use_case::denial(stage).await,
             "ReviewStore::commit_end" => review::rejected_review(stage).await,
             "ReviewStore::commit_end (whenever)" => review::expired_review(stage).await,
             other => panic!("no decision is defined for {other}"),

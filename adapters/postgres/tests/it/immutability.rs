@@ -9,11 +9,12 @@ use std::collections::BTreeSet;
 use tokio_postgres::{Client, error::SqlState};
 
 /// The append-only tables.
-const APPEND_ONLY: [&str; 20] = [
+const APPEND_ONLY: [&str; 22] = [
     "approval",
     "asset_reference",
     "asset_version",
     "asset_version_source",
+    "connection_check",
     "context_lineage",
     "contract_revocation",
     "deployment_history",
@@ -29,6 +30,7 @@ const APPEND_ONLY: [&str; 20] = [
     "policy_decision",
     "release_reference",
     "suppressed_decision",
+    "use_case_refinement",
     "withdrawn_route",
 ];
 /// SQLSTATE that the triggers raise.

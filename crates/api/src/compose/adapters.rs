@@ -12,6 +12,7 @@ use fairway_artifacts::{Artifacts, CheckpointObjects};
 use fairway_domain::{
     access::{AccessStore, identity::IdentityProvider, sign_in::SignInProvider},
     asset::artifact_store::ArtifactStore,
+    connection::probe::EndpointProbe,
     execution::{http_call::HttpCaller, provider::Provider, script::ScriptGateway},
     id::IdSource,
     secret::{Secret, SecretReader},
@@ -45,6 +46,8 @@ pub struct Adapters {
     pub provider: Arc<dyn Provider>,
     /// Calls the URLs of tools and hooks.
     pub http_caller: Arc<dyn HttpCaller>,
+    /// Checks the endpoints of connections.
+    pub endpoint_probe: Arc<dyn EndpointProbe>,
     /// Executes scripts.
     pub code_gateway: Arc<dyn ScriptGateway>,
     /// Verifies access tokens; `None` in local mode.
@@ -72,6 +75,7 @@ impl Adapters {
                 .with_context(|| format!("failed to set up the provider account `{}`", account.account_slot))?;
             accounts.push((account.account_slot.clone(), provider));
         }
+        let tool_client = Arc::new(ToolClient::new(guard.clone(), Arc::clone(&secrets)));
         Ok(Self {
             access_decorator: None,
             artifacts: Arc::new(Artifacts::open(&settings.artifacts).context("failed to open the artifact store")?),
@@ -82,7 +86,8 @@ impl Adapters {
             provider: Arc::new(Accounts::new(accounts)),
             code_gateway: gateway(settings, &guard)?,
             sign_in: sign_in(settings, &guard, &secrets)?,
-            http_caller: Arc::new(ToolClient::new(guard.clone(), secrets)),
+            http_caller: tool_client.clone(),
+            endpoint_probe: tool_client,
             identity_provider: identity_provider(settings, &guard)?,
             clock: Arc::new(SystemClock),
             ids: Arc::new(SystemIds),

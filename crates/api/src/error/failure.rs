@@ -1,6 +1,10 @@
 //! Maps failures of operations to error responses. The match is exhaustive, so a new failure must be mapped here.
 
-use super::{ApiError, FieldProblem, identity_refusal::map_identity_refusal};
+use super::{
+    ApiError, FieldProblem,
+    identity_refusal::map_identity_refusal,
+    use_case_refusal::{map_access_request_refusal, map_bundle_refusal, map_connection_refusal, map_use_case_refusal},
+};
 use crate::{
     builtin_tool::ARGUMENTS,
     flow::FlowErrorView,
@@ -91,6 +95,10 @@ impl From<Failure> for ApiError {
             Failure::RepeatedPreference(repeated) => {
                 FieldProblem::new(format!("[{}]", repeated.position), "duplicate_item", repeated.to_string()).into()
             }
+            Failure::Connection(refusal) => map_connection_refusal(refusal),
+            Failure::AccessRequest(refusal) => map_access_request_refusal(refusal),
+            Failure::UseCase(refusal) => map_use_case_refusal(refusal),
+            Failure::Bundle(refusal) => map_bundle_refusal(refusal),
             Failure::Generate(refusal) => map_generate_refusal(refusal),
             Failure::Store(error) => map_store_error(&error),
             Failure::Artifact(error @ ArtifactError::Unavailable(_)) => Self::unavailable().log_cause(&error),
@@ -155,7 +163,9 @@ fn map_conflict(conflict: Conflict) -> ApiError {
         | Conflict::HostTaken
         | Conflict::MissingReference
         | Conflict::ShareLinkClosed
-        | Conflict::ActorNameTaken => {
+        | Conflict::ActorNameTaken
+        | Conflict::DuplicateConnection
+        | Conflict::RefinementKeyTaken => {
             return ApiError::new(StatusCode::CONFLICT, conflict.code(), conflict_message(conflict));
         }
     };
@@ -174,6 +184,8 @@ const fn conflict_message(conflict: Conflict) -> &'static str {
         Conflict::MissingReference => "a referenced resource no longer exists",
         Conflict::ShareLinkClosed => "the share link no longer starts runs",
         Conflict::ActorNameTaken => "another identity has this actor name",
+        Conflict::DuplicateConnection => "the workspace already has a connection with this name",
+        Conflict::RefinementKeyTaken => "another refinement used this key",
         Conflict::ContractNameTaken => "another knowledge base has a contract with this name",
         Conflict::ContractRevoked => "the contract is revoked; a revoked contract cannot be restored",
     }

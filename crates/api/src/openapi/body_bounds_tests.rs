@@ -3,8 +3,10 @@
 use super::document;
 use crate::{
     access::{NewRoleBinding, principal_binding::WantedPrincipalBinding},
+    access_request::{AccessDenial, AccessGrant},
     asset::{NewAsset, NewVersion, draft::DraftRequest, grant::NewAssetGrant, lifecycle::AssetMove},
     builtin_tool::ToolCallBody,
+    connection::{CheckRequest, ConnectionChange, NewConnectionBody},
     environment::EnvironmentChange,
     execution::{Execute, cancel::CancelRequest, code::RunCode, resolve_unknown::SettleRequest, review::ReviewRequest},
     flow::{FlowText, NewFlowBody, NewFlowVersionBody},
@@ -19,6 +21,10 @@ use crate::{
     share_link::NewShareLink,
     sign_in::EndSessionRequest,
     tenant::{NewTenant, NewWorkspace, SettingsChange},
+    use_case::{
+        NewUseCase, UseCaseMove,
+        generate::{GenerateRequest, RefineUseCase},
+    },
     workload::{NewWorkload, WorkloadChange},
 };
 use serde::de::DeserializeOwned;
@@ -34,20 +40,26 @@ type Probe = fn(&Value) -> BrokenBounds;
 
 /// The type of each schema of a request body.
 const BODIES: &[(&str, Probe)] = &[
+    ("AccessDenial", broken_bounds::<AccessDenial>),
+    ("AccessGrant", broken_bounds::<AccessGrant>),
     ("AdvanceRequest", broken_bounds::<AdvanceRequest>),
     ("AssetMove", broken_bounds::<AssetMove>),
     ("CallOfTool", broken_bounds::<ToolCallBody>),
     ("CancelRequest", broken_bounds::<CancelRequest>),
+    ("CheckRequest", broken_bounds::<CheckRequest>),
+    ("ConnectionChange", broken_bounds::<ConnectionChange>),
     ("EndSessionRequest", broken_bounds::<EndSessionRequest>),
     ("DraftRequest", broken_bounds::<DraftRequest>),
     ("EnvironmentChange", broken_bounds::<EnvironmentChange>),
     ("Execute", broken_bounds::<Execute>),
     ("FlowText", broken_bounds::<FlowText>),
+    ("GenerateRequest", broken_bounds::<GenerateRequest>),
     ("InboxStatusChange", broken_bounds::<InboxStatusChange>),
     ("NewApproval", broken_bounds::<NewApproval>),
     ("NewAsset", broken_bounds::<NewAsset>),
     ("NewAssetGrant", broken_bounds::<NewAssetGrant>),
     ("NewBinding", broken_bounds::<NewBinding>),
+    ("NewConnection", broken_bounds::<NewConnectionBody>),
     ("NewContractRevocation", broken_bounds::<NewContractRevocation>),
     ("NewDocuments", broken_bounds::<NewDocuments>),
     ("NewFlow", broken_bounds::<NewFlowBody>),
@@ -57,16 +69,19 @@ const BODIES: &[(&str, Probe)] = &[
     ("NewRoleBinding", broken_bounds::<NewRoleBinding>),
     ("NewShareLink", broken_bounds::<NewShareLink>),
     ("NewTenant", broken_bounds::<NewTenant>),
+    ("NewUseCase", broken_bounds::<NewUseCase>),
     ("NewVersion", broken_bounds::<NewVersion>),
     ("NewWorkload", broken_bounds::<NewWorkload>),
     ("NewWorkspace", broken_bounds::<NewWorkspace>),
     ("ReadAllRequest", broken_bounds::<ReadAllRequest>),
+    ("RefineUseCase", broken_bounds::<RefineUseCase>),
     ("ReviewRequest", broken_bounds::<ReviewRequest>),
     ("RollbackRequest", broken_bounds::<RollbackRequest>),
     ("RunCode", broken_bounds::<RunCode>),
     ("SettingsChange", broken_bounds::<SettingsChange>),
     ("SettleRequest", broken_bounds::<SettleRequest>),
     ("TransitionRequest", broken_bounds::<TransitionRequest>),
+    ("UseCaseMove", broken_bounds::<UseCaseMove>),
     ("WantedPrincipalBinding", broken_bounds::<WantedPrincipalBinding>),
     ("WorkloadChange", broken_bounds::<WorkloadChange>),
 ];

@@ -8,7 +8,9 @@
 use crate::execution::list::MAX_ERROR_CODE;
 use fairway_domain::{
     access::{ActorRef, OwnerRef, Role},
+    access_request::AccessRequestStatus,
     asset::{Lifecycle, VersionLabel, kind::AssetKind},
+    connection::{ConnectionStatus, ConnectorKind, HealthState},
     evidence::lineage::{ActionClass, InfluenceRole, Origin},
     execution::{
         ExecutionOutcome, Status as RunStatus, resolve_unknown::Resolution, review::AnswerVerdict as ReviewVerdict,
@@ -27,6 +29,7 @@ use fairway_domain::{
     rollout::RolloutStatus,
     slug::MAX_SLUG,
     tenant::MAX_WORKSPACE_SLUG,
+    use_case::{UseCaseStatus, gaps::GapKind},
     workload::{InvocationMode, Status as WorkloadStatus},
 };
 use serde_json::Value;
@@ -171,6 +174,16 @@ const PROPERTIES: &[Entry] = &[
     ("SuppressedDecision", "reason_code", || one_of(ReasonCode::ALL.map(ReasonCode::as_str))),
     (ANY, "invocation_mode", || one_of(InvocationMode::ALL.map(InvocationMode::as_str))),
     ("Workload", "status", workload_statuses),
+    (ANY, "connector_kind", || from_domain(ConnectorKind::ALL, ConnectorKind::as_str)),
+    (ANY, "health", || from_domain(HealthState::ALL, HealthState::as_str)),
+    ("Connection", "status", connection_statuses),
+    ("ConnectionDetail", "status", connection_statuses),
+    ("NewConnection", "status", connection_statuses),
+    ("ConnectionChange", "status", connection_statuses),
+    ("AccessRequest", "status", request_statuses),
+    ("UseCase", "status", use_case_statuses),
+    ("Gap", "kind", || from_domain(GapKind::ALL, GapKind::as_str)),
+    (BODY, "source_description", || Constraint::Text(REASON)),
     ("WorkloadChange", "status", workload_statuses),
     ("GraphEvidence", "format", || Constraint::Words(vec!["graph"])),
     ("Health", "status", || Constraint::Words(vec!["ok"])),
@@ -191,6 +204,8 @@ const PARAMETERS: &[Entry] = &[
     ("list_executions", "submitted_by", || Constraint::Pattern(ACTOR, 138)),
     ("read_usage", "group_by", || Constraint::Pattern(GROUPING, 18)),
     ("list_workloads", "status", workload_statuses),
+    ("list_access_requests", "status", request_statuses),
+    ("list_use_cases", "status", use_case_statuses),
     ("list_inbox", "status", || one_of(InboxStatus::ALL.map(InboxStatus::as_str))),
     (ANY, "category", categories),
     (ANY, "state", states),
@@ -285,6 +300,22 @@ fn categories() -> Constraint {
 
 fn deciding_scopes() -> Constraint {
     one_of(DecidingScope::ALL.map(DecidingScope::as_str))
+}
+
+fn from_domain<T: Copy>(all: &[T], as_str: fn(T) -> &'static str) -> Constraint {
+    Constraint::Words(all.iter().copied().map(as_str).collect())
+}
+
+fn connection_statuses() -> Constraint {
+    from_domain(ConnectionStatus::ALL, ConnectionStatus::as_str)
+}
+
+fn request_statuses() -> Constraint {
+    from_domain(AccessRequestStatus::ALL, AccessRequestStatus::as_str)
+}
+
+fn use_case_statuses() -> Constraint {
+    from_domain(UseCaseStatus::ALL, UseCaseStatus::as_str)
 }
 
 fn workload_statuses() -> Constraint {

@@ -16,10 +16,13 @@ use utoipa::openapi::{
 };
 
 /// Schemas of bodies whose responses carry an `ETag`.
-const ETAG_SCHEMAS: [&str; 11] = [
+const ETAG_SCHEMAS: [&str; 15] = [
+    "AccessRequest",
     "Approval",
     "Asset",
     "Binding",
+    "Connection",
+    "ConnectionDetail",
     "EnvironmentSettings",
     "Flow",
     "Notification",
@@ -27,6 +30,7 @@ const ETAG_SCHEMAS: [&str; 11] = [
     "RolloutAdvance",
     "TenantSettings",
     "Transition",
+    "UseCase",
     "Workload",
 ];
 

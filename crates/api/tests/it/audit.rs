@@ -201,7 +201,8 @@ fn expected_kinds(operation: &str) -> (&'static str, &'static str) {
         "erase_session_memory" | "erase_session_memory_of_others" => ("memory.erased", "workload"),
         "revoke_share_link" => ("share_link.revoked", "share_link"),
         "create_asset" => ("asset.created", "asset"),
-        "generate_asset_draft" => ("execution.ended", "execution"),
+        "generate_asset_draft" | "generate_use_case" => ("execution.ended", "execution"),
+        "refine_use_case" => ("use_case.refined", "use_case"),
         "activate_asset" | "retire_asset" | "archive_asset" => ("asset.moved", "asset"),
         "create_asset_grant" => ("asset_grant.created", "asset_grant"),
         "delete_asset_grant" => ("asset_grant.deleted", "asset_grant"),
@@ -227,6 +228,17 @@ fn expected_kinds(operation: &str) -> (&'static str, &'static str) {
         | "change_workload_preferences"
         | "change_environment_preferences" => ("notification.preferences_changed", "notification_preferences"),
         "change_default_profiles" => ("notification.default_profiles_changed", "tenant"),
+        "create_connection" => ("connection.created", "connection"),
+        "change_connection" => ("connection.changed", "connection"),
+        "delete_connection" => ("connection.deleted", "connection"),
+        "check_connection" => ("connection.checked", "connection"),
+        "grant_access_request" => ("access_request.granted", "access_request"),
+        "deny_access_request" => ("access_request.denied", "access_request"),
+        "create_use_case" => ("use_case.created", "use_case"),
+        "publish_use_case" => ("use_case.published", "use_case"),
+        "activate_use_case" => ("use_case.activated", "use_case"),
+        "archive_use_case" => ("use_case.archived", "use_case"),
+        "reopen_use_case" => ("use_case.reopened", "use_case"),
         "settle_execution" => ("execution.settled", "execution"),
         "run_code" | "execute_workload" | "execute_workload_on_lane" | "call_tool" | "cancel_execution" => {
             ("execution.ended", "execution")
@@ -281,10 +293,15 @@ async fn every_change_has_one_entry_that_names_its_request() {
             // The fact of a script is committed before the script is dispatched.
             assert_eq!(fresh.pop().unwrap()["kind"], "execution.code_accepted");
         }
+        if operation == "refine_use_case" {
+            // The run of the generator ends before the refinement.
+            assert_eq!(fresh.pop().unwrap()["actor"], "system:generator");
+        }
         assert_eq!(fresh.len(), 1, "{operation}: {fresh:?}");
         let (event, (kind, subject)) = (&fresh[0], expected_kinds(&operation));
         assert_eq!(event["request_id"].as_str(), answer.header("x-request-id"), "{operation}");
-        let actor = if operation == "generate_asset_draft" { "system:generator" } else { "user:local" };
+        let is_generation = ["generate_asset_draft", "generate_use_case"].contains(&operation.as_str());
+        let actor = if is_generation { "system:generator" } else { "user:local" };
         assert_eq!(event["actor"], actor, "{operation}");
         assert_eq!((&event["kind"], &event["subject"]["kind"]), (&json!(kind), &json!(subject)), "{operation}");
     }

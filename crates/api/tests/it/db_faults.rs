@@ -40,8 +40,8 @@ const CONCURRENT_REQUESTS: usize = 24;
 /// Operations that run a workload; the test counts executions for them.
 const RUN_OPERATIONS: [&str; 2] = ["execute_workload", "execute_workload_on_lane"];
 
-/// Starts a run of the generator, which writes the same rows as other runs.
-const DRAFT_OPERATION: &str = "generate_asset_draft";
+/// Start a run of the generator, which writes the same rows as other runs.
+const GENERATING_OPERATIONS: [&str; 3] = ["generate_asset_draft", "generate_use_case", "refine_use_case"];
 
 /// Starts a run like any other.
 const TOOL_OPERATION: &str = "call_tool";
@@ -102,15 +102,9 @@ fn changing_routes() -> Vec<Route> {
     let writes = |route: &Route| {
         route.method != "get"
             && !SIGN_IN_OPERATIONS.contains(&route.operation_id())
-            && ![
-                "validate_flow",
-                RUN_OPERATIONS[0],
-                TOOL_OPERATION,
-                CANCEL_OPERATION,
-                DRAFT_OPERATION,
-                SCRIPT_OPERATION,
-            ]
-            .contains(&route.operation_id())
+            && !GENERATING_OPERATIONS.contains(&route.operation_id())
+            && !["validate_flow", RUN_OPERATIONS[0], TOOL_OPERATION, CANCEL_OPERATION, SCRIPT_OPERATION]
+                .contains(&route.operation_id())
     };
     routes().into_iter().filter(writes).collect()
 }

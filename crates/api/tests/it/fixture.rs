@@ -3,6 +3,7 @@
 mod body;
 mod notifications;
 mod runs;
+mod use_cases;
 
 use crate::openapi_routes::Route;
 use fairway_testkit::app::{ActiveWorkload, Client, Fixtures, Request, Version};
@@ -132,7 +133,7 @@ impl<'a> WorkspaceFixture<'a> {
             "session_id" => "session-1".to_owned(),
             "slug" => self.workload.slug.clone(),
             "notification_id" => MISSING_ID.to_owned(),
-            "event_id" => MISSING_ID.to_owned(),
+            "event_id" | "connection_id" | "access_request_id" | "use_case_id" => MISSING_ID.to_owned(),
             // Small logs have no tile of this level.
             "level" => "7".to_owned(),
             "index" => "000".to_owned(),
@@ -261,6 +262,9 @@ impl<'a> WorkspaceFixture<'a> {
     #[expect(clippy::too_many_lines, reason = "a table of cases")]
     pub(crate) async fn successful_request(&self, operation: &str) -> Request {
         if let Some(request) = self.successful_notification_request(operation).await {
+            return request;
+        }
+        if let Some(request) = self.successful_use_case_request(operation).await {
             return request;
         }
         let (app, workspace) = (self.app, &self.workspace);

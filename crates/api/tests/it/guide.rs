@@ -124,6 +124,7 @@ async fn every_chapter_of_the_guide_runs() {
         "runtime-pages.md",
         "share-links.md",
         "sync.md",
+        "use-cases.md",
         "waiting.md",
     ];
     let mut files: Vec<String> = files.filter(|file| !run_elsewhere.contains(&file.as_str())).collect();

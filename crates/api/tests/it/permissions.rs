@@ -216,6 +216,29 @@ const NOTIFICATIONS: &[(&str, RequiredPermissions)] = &[
     ("list_suppressed_decisions", Permission("notification.audit.view")),
 ];
 
+/// Use cases, connections and access requests.
+const USE_CASES: &[(&str, RequiredPermissions)] = &[
+    ("list_connections", Permission("connection.read")),
+    ("create_connection", Permission("connection.manage")),
+    ("read_connection", Visibility("connection.read")),
+    ("change_connection", Below("connection.read", &["connection.manage"])),
+    ("delete_connection", Below("connection.read", &["connection.manage"])),
+    ("check_connection", Below("connection.read", &["connection.manage"])),
+    ("list_access_requests", Permission("connection.read")),
+    ("grant_access_request", Below("connection.read", &["access_request.grant"])),
+    ("deny_access_request", Below("connection.read", &["access_request.grant"])),
+    ("generate_use_case", AllOf(&["use_case.author", "asset.create"])),
+    ("refine_use_case", Below("workload.view", &["use_case.author"])),
+    ("create_use_case", AllOf(&["use_case.author", "asset.create"])),
+    ("list_use_cases", Permission("workload.view")),
+    ("read_use_case", Visibility("workload.view")),
+    ("read_use_case_bundle", Visibility("asset.view")),
+    ("publish_use_case", Below("workload.view", &["use_case.publish"])),
+    ("activate_use_case", Below("workload.view", &["use_case.publish"])),
+    ("archive_use_case", Below("workload.view", &["use_case.author"])),
+    ("reopen_use_case", Below("workload.view", &["use_case.author"])),
+];
+
 /// The permission that makes releases visible.
 const RELEASE_VISIBILITY: &str = "release.view";
 
@@ -369,9 +392,14 @@ async fn notification_operations_need_exactly_their_permissions() {
     assert_table(NOTIFICATIONS).await;
 }
 
+#[tokio::test]
+async fn use_case_operations_need_exactly_their_permissions() {
+    assert_table(USE_CASES).await;
+}
+
 #[test]
 fn every_operation_has_a_row() {
-    let rows = [TENANCY, ASSETS, WORKLOADS, RUNS, NOTIFICATIONS].concat();
+    let rows = [TENANCY, ASSETS, WORKLOADS, RUNS, NOTIFICATIONS, USE_CASES].concat();
     let names: BTreeSet<&str> = rows.iter().map(|(operation, _)| *operation).chain([GRANT_OPERATION]).collect();
     assert_eq!(names.len(), rows.len() + 1, "an operation is in the tables twice");
     let all: BTreeSet<&str> = Operation::ALL.iter().map(|operation| operation.id()).collect();

@@ -93,7 +93,7 @@ impl Server {
 
     /// Submits a queued run, with retries as in [`Server::post_with_key`].
     pub(crate) fn post_queued(&self, path: &[&str], key: &str, body: &Value) -> Result<Value, Failure> {
-        self.post_with_headers(path, body, key, &[("Prefer", "respond-async")])
+        self.post_with_headers((path, &[]), body, key, &[("Prefer", "respond-async")])
     }
 
     /// Reads the events of a run after the last one received. `patience` limits the silence on the connection; the

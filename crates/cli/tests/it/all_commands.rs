@@ -92,6 +92,7 @@ async fn runs_every_command_against_a_server() {
     administration(&ada);
     knowledge(&ada);
     reviews(&ada, &grace);
+    use_cases(&ada);
 
     let missed: Vec<String> = known.difference(&walked.borrow()).cloned().collect();
     assert!(missed.is_empty(), "no scenario runs {missed:?}");
@@ -394,4 +395,53 @@ fn reviews(ada: &CommandRecorder<'_>, grace: &CommandRecorder<'_>) {
     let over = grace.run_refused(&["reviews", "answer", second.get(..13).unwrap(), "--approve"], 1);
     assert!(over.err.contains("`fairway reviews list` lists all"), "{}", over.err);
     grace.run_refused(&["reviews", "answer", "latest"], 2);
+}
+
+/// An author without the permission to create connections publishes, and the platform team decides.
+fn use_cases(ada: &CommandRecorder<'_>) {
+    let asked = ada.run_refused(&["use-cases", "generate", "Complaints"], 1);
+    assert!(asked.err.contains("the generator asks: "), "{}", asked.err);
+    let sentence = "Answer a `letter` with data of the `crm` connection.";
+    let plan = ada.run_ok(&["use-cases", "generate", sentence]);
+    assert!(plan.contains("+ connection crm (mint_fresh)"), "{plan}");
+    let generated = ada.run_json(&["use-cases", "generate", sentence]);
+    let files = make_directory(&[("plan.json", &generated.to_string())]);
+    let file = files.path().join("plan.json");
+    let create = || {
+        let made = ada.run_json(&["use-cases", "create", sentence, "--bundle", path_text(&file)]);
+        made["use_case_id"].as_str().unwrap().to_owned()
+    };
+    let refined = ada.run_json(&["use-cases", "refine", &create(), "--note", "Be brief."]);
+    let id = refined["use_case_id"].as_str().unwrap();
+    ada.run_ok(&["role-bindings", "create", "user:publisher", "author"]);
+    let publish = |id: &str| ada.run_json(&["use-cases", "publish", id, "--actor", "user:publisher"]);
+    assert_eq!(publish(id)["status"], "pending_access");
+    let request = || {
+        let pending = ada.run_json(&["access-requests", "list", "--status", "pending"]);
+        pending[0]["access_request_id"].as_str().unwrap().to_owned()
+    };
+    let denied = ada.run_json(&["access-requests", "deny", &request(), "--reason", "Not yet."]);
+    assert_eq!(denied["status"], "denied");
+    assert_eq!(ada.run_json(&["use-cases", "reopen", id])["status"], "draft");
+    publish(id);
+    let grant = ["access-requests", "grant", &request(), "--secret", "token=env:CRM_TOKEN", "--kind", "other"];
+    assert_eq!(ada.run_json(&grant)["status"], "granted");
+    assert_eq!(ada.run_json(&["use-cases", "show", id])["status"], "active");
+    assert_eq!(ada.run_json(&["use-cases", "archive", id])["status"], "archived");
+
+    ada.run_ok(&["connections", "set", "crm", "--status", "disabled"]);
+    let second = create();
+    assert_eq!(publish(&second)["status"], "pending_access");
+    ada.run_ok(&["connections", "set", "crm", "--status", "active"]);
+    let ready = ada.run_json(&["use-cases", "list", "--activation-ready"]);
+    assert_eq!(ready[0]["use_case_id"], second.as_str());
+    assert_eq!(ada.run_json(&["use-cases", "activate", &second])["status"], "active");
+
+    ada.run_ok(&["connections", "create", "mail", "--kind", "smtp", "--expires-at", "2099-01-01T00:00:00Z"]);
+    assert_eq!(ada.run_json(&["connections", "check", "mail"])["health"], "not_checkable");
+    assert_eq!(ada.run_json(&["connections", "show", "mail"])["checks"].as_array().unwrap().len(), 1);
+    assert!(ada.run_ok(&["connections", "list"]).contains("not_checkable"));
+    let leaked = ada.run_refused(&["connections", "create", "x", "--secret", "sk-canary"], 2);
+    assert!(!leaked.err.contains("sk-canary"), "{}", leaked.err);
+    assert_eq!(ada.run_json(&["connections", "delete", "mail"])["deleted"], true);
 }

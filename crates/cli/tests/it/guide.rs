@@ -12,7 +12,7 @@ use std::{
 const MAX_LINES: usize = 150;
 
 /// The chapters in reading order, each with texts that its output contains. Chapters with one shell are listed together.
-const CHAPTERS: [(&[&str], &[&str]); 8] = [
+const CHAPTERS: [(&[&str], &[&str]); 9] = [
     (
         &["first-answer.md"],
         &["user:ada", "2 tests, 0 failed", "refused with 1", "praise", "too_long", "# policy_decision"],
@@ -24,6 +24,17 @@ const CHAPTERS: [(&[&str], &[&str]); 8] = [
     ),
     (&["rollout.md"], &["restricted", "failed with 1", "prompt_argument_missing", "release.rolled_back", "completed"]),
     (&["share-links.md"], &["refused with 1", "/workload-runtime/letterbox?token=fws_", "For Tina", "Hello!"]),
+    (
+        &["use-cases.md"],
+        &[
+            "asked with 1",
+            "+ connection crm",
+            "refused with 1",
+            "crm.example.org",
+            "review_ready",
+            "use_case.published",
+        ],
+    ),
     (&["waiting.md"], &["sorry", "thanks", "refused with 1"]),
     (&["documents.md"], &["thirty days of leave a year. [leave", "people-handbook", "failed with 1", "route_refused"]),
     (

@@ -70,7 +70,20 @@ pub const fn rule_of(kind: FactKind) -> Option<NotificationRule> {
         K::DefaultProfilesChanged | K::DestinationCreated | K::DestinationChanged | K::DestinationDeleted => {
             rule(&[C::PolicyChanges], S::Info, P::NotificationDestinationManage, P::NotificationDestinationManage)
         }
-        K::TenantCreated
+        K::ConnectionChecked => rule(&[C::ConnectorHealth], S::Warning, P::ConnectionManage, P::ConnectionRead),
+        K::UseCasePublished => rule(&[C::Approvals], S::Info, P::AccessRequestGrant, P::ConnectionRead),
+        K::AccessRequestGranted | K::AccessRequestDenied => {
+            rule(&[C::Approvals], S::Info, P::UseCasePublish, P::ConnectionRead)
+        }
+        K::ConnectionCreated
+        | K::ConnectionChanged
+        | K::ConnectionDeleted
+        | K::UseCaseCreated
+        | K::UseCaseRefined
+        | K::UseCaseActivated
+        | K::UseCaseArchived
+        | K::UseCaseReopened
+        | K::TenantCreated
         | K::WorkspaceCreated
         | K::IdentityPinned
         | K::SessionStarted

@@ -39,7 +39,19 @@ pub fn texts(fact: &NotifiableFact, subject: &SubjectContext) -> (String, String
         FactKind::DestinationChanged => "A destination of notifications changed".to_owned(),
         FactKind::DestinationDeleted => "A destination of notifications was deleted".to_owned(),
         FactKind::DefaultProfilesChanged => "The default notification profiles changed".to_owned(),
-        FactKind::TenantCreated
+        FactKind::ConnectionChecked => "The check of a connection has a new result".to_owned(),
+        FactKind::UseCasePublished => "A use case awaits access to connections".to_owned(),
+        FactKind::AccessRequestGranted => "A request for access to a connection was granted".to_owned(),
+        FactKind::AccessRequestDenied => "A request for access to a connection was denied".to_owned(),
+        FactKind::ConnectionCreated
+        | FactKind::ConnectionChanged
+        | FactKind::ConnectionDeleted
+        | FactKind::UseCaseCreated
+        | FactKind::UseCaseRefined
+        | FactKind::UseCaseActivated
+        | FactKind::UseCaseArchived
+        | FactKind::UseCaseReopened
+        | FactKind::TenantCreated
         | FactKind::WorkspaceCreated
         | FactKind::IdentityPinned
         | FactKind::SessionStarted

@@ -217,6 +217,26 @@ impl ScopeResolver {
         self.access_store.resolve_scope(scope, &GrantScope::Workspace(id)).await?.ok_or(Failure::NotFound)
     }
 
+    /// Authorizes a list of one workspace: the named one, else the caller's home workspace.
+    pub(crate) async fn authorize_workspace_list(
+        &self,
+        caller: &Caller,
+        operation: Operation,
+        workspace: Option<WorkspaceId>,
+    ) -> Result<(TenantScope, WorkspaceId), Failure> {
+        let (scope, workspace) = match workspace {
+            Some(workspace) => {
+                let (scope, _) = self.authorize_list_of(caller, operation, Some(workspace)).await?;
+                (scope, Some(workspace))
+            }
+            None => {
+                let place = self.position_for_new(caller, operation, None).await?;
+                (authorize(caller, operation, &place)?, place.workspace)
+            }
+        };
+        Ok((scope, workspace.ok_or(Failure::WorkspaceRequired)?))
+    }
+
     /// Authorizes a list that may be limited to a workspace.
     pub(crate) async fn authorize_list_of(
         &self,

@@ -188,6 +188,26 @@ operations! {
     // The bundle holds the contents of the bound versions, so it requires `asset.view` too (see `evidence_bundle`).
     ReadEvidenceBundle = "read_evidence_bundle" => on_resource(P::ExecutionView, P::AssetView);
     ReadContextLineage = "read_context_lineage" => on_resource(P::ExecutionView, P::ExecutionView);
+    ListConnections = "list_connections" => on_resource(P::ConnectionRead, P::ConnectionRead);
+    CreateConnection = "create_connection" => BelowWorkspace(P::ConnectionManage);
+    ReadConnection = "read_connection" => on_resource(P::ConnectionRead, P::ConnectionRead);
+    ChangeConnection = "change_connection" => on_resource(P::ConnectionRead, P::ConnectionManage);
+    DeleteConnection = "delete_connection" => on_resource(P::ConnectionRead, P::ConnectionManage);
+    CheckConnection = "check_connection" => on_resource(P::ConnectionRead, P::ConnectionManage);
+    ListAccessRequests = "list_access_requests" => on_resource(P::ConnectionRead, P::ConnectionRead);
+    GrantAccessRequest = "grant_access_request" => on_resource(P::ConnectionRead, P::AccessRequestGrant);
+    DenyAccessRequest = "deny_access_request" => on_resource(P::ConnectionRead, P::AccessRequestGrant);
+    // Generating and creating also require `asset.create`.
+    GenerateUseCase = "generate_use_case" => BelowWorkspace(P::UseCaseAuthor);
+    CreateUseCase = "create_use_case" => BelowWorkspace(P::UseCaseAuthor);
+    ListUseCases = "list_use_cases" => on_resource(P::WorkloadView, P::WorkloadView);
+    ReadUseCase = "read_use_case" => on_resource(P::WorkloadView, P::WorkloadView);
+    ReadUseCaseBundle = "read_use_case_bundle" => on_resource(P::AssetView, P::AssetView);
+    RefineUseCase = "refine_use_case" => on_resource(P::WorkloadView, P::UseCaseAuthor);
+    PublishUseCase = "publish_use_case" => on_resource(P::WorkloadView, P::UseCasePublish);
+    ActivateUseCase = "activate_use_case" => on_resource(P::WorkloadView, P::UseCasePublish);
+    ArchiveUseCase = "archive_use_case" => on_resource(P::WorkloadView, P::UseCaseAuthor);
+    ReopenUseCase = "reopen_use_case" => on_resource(P::WorkloadView, P::UseCaseAuthor);
     ListAuditEvents = "list_audit_events" => on_resource(P::AuditView, P::AuditView);
     // A person's own inbox and preferences need the permission in any scope of the tenant.
     ListInbox = "list_inbox" => BelowWorkspace(P::NotificationRead);

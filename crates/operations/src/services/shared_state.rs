@@ -18,6 +18,7 @@ use crate::{
 use fairway_domain::{
     access::{ActorRef, Caller},
     asset::artifact_store::ArtifactStore,
+    connection::probe::EndpointProbe,
     execution::{http_call::HttpCaller, observer::RunObserver, provider::Provider, script::ScriptGateway},
     id::{AssetVersionId, NamespaceId, SessionId, TenantId, WorkspaceId},
     transparency_log::{CheckpointArchive, CheckpointSigner},
@@ -31,6 +32,7 @@ pub(crate) struct SharedState {
     pub(crate) artifact_store: Arc<dyn ArtifactStore>,
     pub(crate) provider: Arc<dyn Provider>,
     pub(crate) http_caller: Arc<dyn HttpCaller>,
+    pub(crate) endpoint_probe: Arc<dyn EndpointProbe>,
     pub(crate) code_gateway: Arc<dyn ScriptGateway>,
     pub(crate) run_observer: Arc<dyn RunObserver>,
     pub(crate) checkpoint_archive: Arc<dyn CheckpointArchive>,
@@ -69,6 +71,7 @@ impl SharedState {
             artifact_store: gateways.artifacts,
             provider: gateways.provider,
             http_caller: gateways.http_caller,
+            endpoint_probe: gateways.endpoint_probe,
             code_gateway: gateways.code_gateway,
             run_observer: gateways.run_observer,
             checkpoint_archive: gateways.checkpoint_archive,

@@ -1,0 +1,241 @@
+//! Connections, and the history of their checks.
+
+use crate::{
+    database::Database,
+    guarded::{Guarded, Input, Query},
+    pagination::{ListQuery, RowBytes, SortKey, Values},
+    row::{RowExt, decode},
+};
+use async_trait::async_trait;
+use fairway_domain::{
+    connection::{
+        CheckedConnection, Connection, ConnectionCheck, ConnectionRecord, ConnectionStatus, ConnectionStore,
+        ConnectorKind, Health, HealthState, MAX_ENDPOINT_CHARS, MAX_SECRET_BINDINGS, SecretBindings,
+    },
+    id::{ConnectionId, WorkspaceId},
+    idempotency::KeyedOutcome,
+    secret::MAX_SECRET_REF_CHARS,
+    store::{Change, ChangeRecord, CommitError, Page, PageRequest, StoreError},
+    tenant::TenantScope,
+    time::Timestamp,
+};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use tokio_postgres::Row;
+
+const COLUMNS: &str = "connection.connection_id, connection.workspace_id, connection.name, connection.connector_kind, \
+    connection.endpoint, connection.secret_bindings, connection.expires_at, connection.status, connection.health, \
+    connection.health_code, connection.checked_at, connection.revision, connection.created_at, connection.created_by, \
+    connection.updated_at";
+
+/// The secret bindings and the endpoint are the long columns.
+const ROW_BYTES: RowBytes = RowBytes::Measured {
+    sql: "(octet_length(secret_bindings::text) + coalesce(octet_length(endpoint), 0))",
+    largest: MAX_ENDPOINT_CHARS + MAX_SECRET_BINDINGS * (MAX_SECRET_REF_CHARS + 100),
+};
+
+pub(crate) fn connection(row: &Row) -> Result<Connection, StoreError> {
+    let bindings: BTreeMap<String, String> =
+        decode("secret_bindings", serde_json::from_value(row.column::<Value>("secret_bindings")?).ok())?;
+    Ok(Connection::restore(ConnectionRecord {
+        connection_id: row.id("connection_id")?,
+        workspace_id: row.id("workspace_id")?,
+        name: row.column("name")?,
+        kind: row.parsed("connector_kind", ConnectorKind::parse)?,
+        endpoint: row.column("endpoint")?,
+        secret_bindings: decode("secret_bindings", SecretBindings::new(bindings).ok())?,
+        expires_at: row.optional_timestamp("expires_at")?,
+        status: row.parsed("status", ConnectionStatus::parse)?,
+        health: Health {
+            state: row.parsed("health", HealthState::parse)?,
+            code: row.column("health_code")?,
+            checked_at: row.optional_timestamp("checked_at")?,
+        },
+        created_at: row.timestamp("created_at")?,
+        created_by: row.actor("created_by")?,
+        updated_at: row.timestamp("updated_at")?,
+        revision: row.revision("revision")?,
+    }))
+}
+
+fn check(row: &Row) -> Result<ConnectionCheck, StoreError> {
+    Ok(ConnectionCheck {
+        connection_check_id: row.id("connection_check_id")?,
+        health: row.parsed("health", HealthState::parse)?,
+        code: row.column("health_code")?,
+        checked_at: row.timestamp("checked_at")?,
+        checked_by: row.actor("checked_by")?,
+    })
+}
+
+/// Adds the columns of a connection. They have a prefix, so that they can enter a statement beside other rows.
+pub(crate) fn with_connection<'v>(input: Input<'v>, connection: &'v Connection) -> Input<'v> {
+    input
+        .with("connection_id", connection.connection_id.uuid())
+        .with("connection_workspace_id", connection.workspace_id.uuid())
+        .with("connection_name", connection.name.as_str())
+        .with("connector_kind", connection.kind.as_str())
+        .with("endpoint", connection.endpoint.as_deref())
+        .with("secret_bindings", json!(connection.secret_bindings.as_map()))
+        .with("expires_at", connection.expires_at.map(Timestamp::to_datetime))
+        .with("connection_status", connection.status.as_str())
+        .with("health", connection.health.state.as_str())
+        .with("health_code", connection.health.code.as_deref())
+        .with("checked_at", connection.health.checked_at.map(Timestamp::to_datetime))
+        .with("connection_revision", connection.revision.get())
+        .with("connection_created_at", connection.created_at.to_datetime())
+        .with("connection_created_by", connection.created_by.to_string())
+        .with("connection_updated_at", connection.updated_at.to_datetime())
+}
+
+/// The columns and values of a new row after [`with_connection`].
+pub(crate) const INSERT_CONNECTION: &str = "
+    INSERT INTO connection (tenant_id, connection_id, workspace_id, name, connector_kind, endpoint, secret_bindings,
+        expires_at, status, health, health_code, checked_at, revision, created_at, created_by, updated_at)
+    SELECT tenant_id, connection_id, connection_workspace_id, connection_name, connector_kind, endpoint,
+        secret_bindings, expires_at, connection_status, health, health_code, checked_at, connection_revision,
+        connection_created_at, connection_created_by, connection_updated_at
+    FROM input";
+
+/// The assignments of a changed row after [`with_connection`].
+pub(crate) const UPDATE_CONNECTION: &str = "
+    UPDATE connection SET name = input.connection_name, connector_kind = input.connector_kind,
+        endpoint = input.endpoint, secret_bindings = input.secret_bindings, expires_at = input.expires_at,
+        status = input.connection_status, health = input.health, health_code = input.health_code,
+        checked_at = input.checked_at, revision = input.connection_revision,
+        updated_at = input.connection_updated_at
+    FROM input
+    WHERE connection.tenant_id = input.tenant_id AND connection.connection_id = input.connection_id
+        AND connection.revision = input.connection_decided_on";
+
+#[async_trait]
+impl ConnectionStore for Database {
+    async fn find(&self, scope: TenantScope, id: ConnectionId) -> Result<Option<Connection>, StoreError> {
+        static FIND: Query =
+            Query::of_parts(&["SELECT ", COLUMNS, " FROM input JOIN connection USING (tenant_id, connection_id)"]);
+        let input = Input::new(scope).with("connection_id", id.uuid());
+        self.fetch_one(&FIND, input).await?.as_ref().map(connection).transpose()
+    }
+
+    async fn find_named(
+        &self,
+        scope: TenantScope,
+        workspace: WorkspaceId,
+        names: &[String],
+    ) -> Result<Vec<Connection>, StoreError> {
+        static FIND_NAMED: Query = Query::of_parts(&[
+            "SELECT ",
+            COLUMNS,
+            " FROM input JOIN connection USING (tenant_id, workspace_id) WHERE name = ANY (names)",
+        ]);
+        let input = Input::new(scope)
+            .with("workspace_id", workspace.uuid())
+            .with_all("names", names.iter().map(String::as_str).collect());
+        self.fetch(&FIND_NAMED, input).await?.iter().map(connection).collect()
+    }
+
+    async fn list(
+        &self,
+        scope: TenantScope,
+        workspace: WorkspaceId,
+        page: PageRequest,
+    ) -> Result<Page<Connection>, StoreError> {
+        let mut values = Values::of_tenant(scope);
+        let conditions = vec![
+            format!("tenant_id = {}", values.tenant()),
+            format!("workspace_id = {}", values.bind(workspace.uuid())),
+        ];
+        let key = SortKey::Id("connection_id", "connection_id");
+        let listing = ListQuery::single(COLUMNS, key, "FROM connection", ROW_BYTES, conditions, values);
+        self.fetch_page(listing, page, connection).await
+    }
+
+    async fn checks(
+        &self,
+        scope: TenantScope,
+        id: ConnectionId,
+        limit: u32,
+    ) -> Result<Vec<ConnectionCheck>, StoreError> {
+        static CHECKS: Query = Query::new(
+            "SELECT connection_check_id, health, health_code, checked_at, checked_by
+             FROM input JOIN connection_check USING (tenant_id, connection_id)
+             ORDER BY connection_check_id DESC LIMIT (SELECT max_rows FROM input)",
+        );
+        let input = Input::new(scope).with("connection_id", id.uuid()).with("max_rows", i64::from(limit));
+        self.fetch(&CHECKS, input).await?.iter().map(check).collect()
+    }
+
+    async fn commit_new(
+        &self,
+        scope: TenantScope,
+        change: Change<Connection>,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<(), CommitError> {
+        static CREATE: Guarded = Guarded::of_parts(
+            &["made AS (", INSERT_CONNECTION, " RETURNING 1)"],
+            "(SELECT count(*) = 1 FROM made)",
+            "",
+        );
+        let ChangeRecord { next, decided_on: _, fact } = change.into_record();
+        let input = with_connection(Input::new(scope), &next);
+        self.commit_guarded(&CREATE, scope, &fact, key, input).await.map(|_| ())
+    }
+
+    async fn commit_change(&self, scope: TenantScope, change: Change<Connection>) -> Result<(), CommitError> {
+        static CHANGE: Guarded = Guarded::of_parts(
+            &["changed AS (", UPDATE_CONNECTION, " RETURNING 1)"],
+            "(SELECT count(*) = 1 FROM changed)",
+            "",
+        );
+        let ChangeRecord { next, decided_on, fact } = change.into_record();
+        let input = Input::new(scope).with("connection_decided_on", decided_on.unwrap_or(next.revision).get());
+        self.commit_guarded(&CHANGE, scope, &fact, None, with_connection(input, &next)).await.map(|_| ())
+    }
+
+    async fn commit_deletion(&self, scope: TenantScope, change: Change<Connection>) -> Result<(), CommitError> {
+        static DELETE: Guarded = Guarded::new(
+            "deleted AS (
+                DELETE FROM connection USING input
+                WHERE connection.tenant_id = input.tenant_id AND connection.connection_id = input.connection_id
+                    AND connection.revision = input.decided_on
+                RETURNING 1
+             )",
+            "(SELECT count(*) = 1 FROM deleted)",
+        );
+        let ChangeRecord { next, decided_on, fact } = change.into_record();
+        let input = Input::new(scope)
+            .with("connection_id", next.connection_id.uuid())
+            .with("decided_on", decided_on.unwrap_or(next.revision).get());
+        self.commit_guarded(&DELETE, scope, &fact, None, input).await.map(|_| ())
+    }
+
+    async fn commit_check(
+        &self,
+        scope: TenantScope,
+        change: Change<CheckedConnection>,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<(), CommitError> {
+        static CHECK: Guarded = Guarded::of_parts(
+            &[
+                "changed AS (",
+                UPDATE_CONNECTION,
+                " RETURNING 1),
+                 recorded AS (
+                    INSERT INTO connection_check (tenant_id, connection_check_id, connection_id, health, health_code,
+                        checked_at, checked_by)
+                    SELECT tenant_id, connection_check_id, connection_id, health, health_code, checked_at, checked_by
+                    FROM input, changed
+                    RETURNING 1
+                 )",
+            ],
+            "(SELECT count(*) = 1 FROM recorded)",
+            "",
+        );
+        let ChangeRecord { next: CheckedConnection { connection, check }, decided_on, fact } = change.into_record();
+        let input = Input::new(scope)
+            .with("connection_decided_on", decided_on.unwrap_or(connection.revision).get())
+            .with("connection_check_id", check.connection_check_id.uuid())
+            .with("checked_by", check.checked_by.to_string());
+        self.commit_guarded(&CHECK, scope, &fact, key, with_connection(input, &connection)).await.map(|_| ())
+    }
+}

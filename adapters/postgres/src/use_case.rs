@@ -1,0 +1,262 @@
+//! Use cases. A publication and a refinement are one statement each.
+
+mod publication;
+
+use crate::{
+    database::Database,
+    guarded::{Guarded, Input, Query},
+    pagination::{ListQuery, RowBytes, SortKey, UNBOUNDED_ROW_BYTES, Values},
+    row::{RowExt, decode},
+};
+use async_trait::async_trait;
+use fairway_domain::{
+    id::{UseCaseId, WorkspaceId},
+    idempotency::KeyedOutcome,
+    store::{Change, ChangeRecord, CommitError, Page, PageRequest, Revision, StoreError},
+    tenant::TenantScope,
+    use_case::{
+        Pieces, Publication, Refinement, UseCase, UseCaseRecord, UseCaseStatus,
+        bundle::BundlePlan,
+        ports::{KeyedRefinement, RefinementKey, UseCaseFilter, UseCaseStore},
+    },
+};
+use serde_json::{Value, json};
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+const COLUMNS: &str = "use_case.use_case_id, use_case.workspace_id, use_case.status, use_case.source_description, \
+    use_case.bundle, use_case.pieces, use_case.supersedes, use_case.superseded_by, use_case.workload_id, \
+    use_case.release_id, use_case.revision, use_case.created_at, use_case.created_by, use_case.updated_at";
+
+const ROW_BYTES: RowBytes = RowBytes::Measured {
+    sql: "(octet_length(bundle::text) + octet_length(source_description))",
+    largest: UNBOUNDED_ROW_BYTES,
+};
+
+/// A use case waits for access, and each connection that it needs is active and not expired.
+const ACTIVATION_READY: &str = "status = 'pending_access' AND NOT EXISTS (
+    SELECT FROM unnest(connections) AS needed (name)
+    WHERE NOT EXISTS (
+        SELECT FROM connection
+        WHERE connection.tenant_id = use_case.tenant_id AND connection.workspace_id = use_case.workspace_id
+            AND connection.name = needed.name AND connection.status = 'active'
+            AND (connection.expires_at IS NULL OR connection.expires_at > fairway_now())
+    ))";
+
+fn pieces(value: Option<Value>) -> Result<Option<Pieces>, StoreError> {
+    let Some(value) = value else { return Ok(None) };
+    let id = |name: &str| {
+        let text = value.get(name).and_then(Value::as_str);
+        decode("pieces", text.and_then(|text| Uuid::parse_str(text).ok())).map(Into::into)
+    };
+    Ok(Some(Pieces {
+        flow: id("flow")?,
+        prompt: id("prompt")?,
+        model_policy: id("model_policy")?,
+        policy_bundle: id("policy_bundle")?,
+    }))
+}
+
+fn pieces_json(pieces: Pieces) -> Value {
+    json!({
+        "flow": pieces.flow,
+        "prompt": pieces.prompt,
+        "model_policy": pieces.model_policy,
+        "policy_bundle": pieces.policy_bundle,
+    })
+}
+
+fn use_case(row: &Row) -> Result<UseCase, StoreError> {
+    Ok(UseCase::restore(UseCaseRecord {
+        use_case_id: row.id("use_case_id")?,
+        workspace_id: row.id("workspace_id")?,
+        status: row.parsed("status", UseCaseStatus::parse)?,
+        source_description: row.column("source_description")?,
+        plan: decode("bundle", BundlePlan::from_stored(&row.column("bundle")?))?,
+        pieces: pieces(row.column("pieces")?)?,
+        supersedes: row.optional_id("supersedes")?,
+        superseded_by: row.optional_id("superseded_by")?,
+        workload_id: row.optional_id("workload_id")?,
+        release_id: row.optional_id("release_id")?,
+        created_at: row.timestamp("created_at")?,
+        created_by: row.actor("created_by")?,
+        updated_at: row.timestamp("updated_at")?,
+        revision: row.revision("revision")?,
+    }))
+}
+
+/// Adds the columns of a new use case.
+fn with_new<'v>(input: Input<'v>, use_case: &'v UseCase) -> Input<'v> {
+    input
+        .with("new_use_case_id", use_case.use_case_id.uuid())
+        .with("workspace_id", use_case.workspace_id.uuid())
+        .with("status", use_case.status.as_str())
+        .with("name", use_case.plan.name())
+        .with("summary", use_case.plan.summary())
+        .with("source_description", use_case.source_description.as_str())
+        .with("bundle", use_case.plan.to_document())
+        .with_all("connections", use_case.plan.connections().iter().map(String::as_str).collect())
+        .with("supersedes", use_case.supersedes.map(UseCaseId::uuid))
+        .with("revision", use_case.revision.get())
+        .with("created_at", use_case.created_at.to_datetime())
+        .with("created_by", use_case.created_by.to_string())
+}
+
+const INSERT_USE_CASE: &str = "
+    INSERT INTO use_case (tenant_id, use_case_id, workspace_id, status, name, summary, source_description, bundle,
+        connections, supersedes, revision, created_at, created_by, updated_at)
+    SELECT tenant_id, new_use_case_id, workspace_id, status, name, summary, source_description, bundle, connections,
+        supersedes, revision, created_at, created_by, created_at
+    FROM input";
+
+/// Adds the columns of a changed use case.
+fn with_change<'v>(input: Input<'v>, next: &UseCase, decided_on: Option<Revision>) -> Input<'v> {
+    input
+        .with("use_case_id", next.use_case_id.uuid())
+        .with("decided_on", decided_on.unwrap_or(next.revision).get())
+        .with("next_status", next.status.as_str())
+        .with("next_superseded_by", next.superseded_by.map(UseCaseId::uuid))
+        .with("next_revision", next.revision.get())
+        .with("next_updated_at", next.updated_at.to_datetime())
+}
+
+const CHANGE_USE_CASE: &str = "
+    UPDATE use_case SET status = next_status, superseded_by = next_superseded_by, revision = next_revision,
+        updated_at = next_updated_at
+    FROM input
+    WHERE use_case.tenant_id = input.tenant_id AND use_case.use_case_id = input.use_case_id
+        AND use_case.revision = decided_on";
+
+#[async_trait]
+impl UseCaseStore for Database {
+    async fn find(&self, scope: TenantScope, id: UseCaseId) -> Result<Option<UseCase>, StoreError> {
+        static FIND: Query =
+            Query::of_parts(&["SELECT ", COLUMNS, " FROM input JOIN use_case USING (tenant_id, use_case_id)"]);
+        let input = Input::new(scope).with("use_case_id", id.uuid());
+        self.fetch_one(&FIND, input).await?.as_ref().map(use_case).transpose()
+    }
+
+    async fn list(
+        &self,
+        scope: TenantScope,
+        filter: UseCaseFilter,
+        page: PageRequest,
+    ) -> Result<Page<UseCase>, StoreError> {
+        let mut values = Values::of_tenant(scope);
+        let mut conditions = vec![
+            format!("tenant_id = {}", values.tenant()),
+            format!("workspace_id = {}", values.bind(filter.workspace.uuid())),
+        ];
+        if let Some(status) = filter.status {
+            conditions.push(format!("status = {}", values.bind(status.as_str())));
+        }
+        if filter.is_activation_ready {
+            conditions.push(ACTIVATION_READY.to_owned());
+        }
+        let key = SortKey::Id("use_case_id", "use_case_id");
+        let listing = ListQuery::single(COLUMNS, key, "FROM use_case", ROW_BYTES, conditions, values);
+        self.fetch_page(listing, page, use_case).await
+    }
+
+    async fn find_refinement(
+        &self,
+        scope: TenantScope,
+        workspace: WorkspaceId,
+        key: &str,
+    ) -> Result<Option<KeyedRefinement>, StoreError> {
+        static FIND_REFINEMENT: Query = Query::new(
+            "SELECT predecessor_id, successor_id, body_digest
+             FROM input JOIN use_case_refinement USING (tenant_id, workspace_id, refinement_key)",
+        );
+        let input = Input::new(scope).with("workspace_id", workspace.uuid()).with("refinement_key", key);
+        let found = self.fetch_one(&FIND_REFINEMENT, input).await?;
+        let Some(row) = found else { return Ok(None) };
+        let digest: Vec<u8> = row.column("body_digest")?;
+        Ok(Some(KeyedRefinement {
+            predecessor_id: row.id("predecessor_id")?,
+            successor_id: row.id("successor_id")?,
+            body_digest: decode("body_digest", digest.try_into().ok())?,
+        }))
+    }
+
+    async fn commit_new(
+        &self,
+        scope: TenantScope,
+        change: Change<UseCase>,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<(), CommitError> {
+        static CREATE: Guarded =
+            Guarded::of_parts(&["made AS (", INSERT_USE_CASE, " RETURNING 1)"], "(SELECT count(*) = 1 FROM made)", "");
+        let ChangeRecord { next, decided_on: _, fact } = change.into_record();
+        let input = with_new(Input::new(scope), &next);
+        self.commit_guarded(&CREATE, scope, &fact, key, input).await.map(|_| ())
+    }
+
+    async fn commit_transition(
+        &self,
+        scope: TenantScope,
+        change: Change<UseCase>,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<(), CommitError> {
+        static MOVE: Guarded = Guarded::of_parts(
+            &[
+                "changed AS (",
+                CHANGE_USE_CASE,
+                " RETURNING 1),
+                 withdrawn AS (
+                    UPDATE access_request SET status = 'withdrawn', decided_by = actor, decided_at = next_updated_at,
+                        revision = access_request.revision + 1
+                    FROM changed, input
+                    WHERE access_request.tenant_id = input.tenant_id AND access_request.use_case_id = input.use_case_id
+                        AND access_request.status = 'pending'
+                 )",
+            ],
+            "(SELECT count(*) = 1 FROM changed)",
+            "",
+        );
+        let ChangeRecord { next, decided_on, fact } = change.into_record();
+        let input = with_change(Input::new(scope).with("actor", fact.actor.to_string()), &next, decided_on);
+        self.commit_guarded(&MOVE, scope, &fact, key, input).await.map(|_| ())
+    }
+
+    async fn commit_publication(
+        &self,
+        scope: TenantScope,
+        change: Change<Publication>,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<(), CommitError> {
+        publication::commit(self, scope, change, key).await
+    }
+
+    async fn commit_refinement(
+        &self,
+        scope: TenantScope,
+        change: Change<Refinement>,
+        key: &RefinementKey,
+    ) -> Result<(), CommitError> {
+        static REFINE: Guarded = Guarded::of_parts(
+            &[
+                "changed AS (",
+                CHANGE_USE_CASE,
+                " RETURNING 1),
+                 keyed AS (
+                    INSERT INTO use_case_refinement (tenant_id, workspace_id, refinement_key, predecessor_id, successor_id,
+                        body_digest)
+                    SELECT tenant_id, workspace_id, refinement_key, use_case_id, new_use_case_id, body_digest
+                    FROM input, changed
+                    RETURNING 1
+                 ),
+                 made AS (",
+                INSERT_USE_CASE,
+                ", keyed RETURNING 1)",
+            ],
+            "(SELECT count(*) = 1 FROM made)",
+            "",
+        );
+        let ChangeRecord { next: Refinement { successor, predecessor }, decided_on, fact } = change.into_record();
+        let input =
+            Input::new(scope).with("refinement_key", key.key.as_str()).with("body_digest", key.body_digest.as_slice());
+        let input = with_new(with_change(input, &predecessor, decided_on), &successor);
+        self.commit_guarded(&REFINE, scope, &fact, None, input).await.map(|_| ())
+    }
+}

@@ -1,0 +1,155 @@
+//! The commit of a publication: the use case, its access requests, and the assets, the workload and the release draft that
+//! it makes.
+
+use super::{CHANGE_USE_CASE, pieces_json, with_change};
+use crate::{
+    database::Database,
+    guarded::{Guarded, Input},
+    workload::with_workload,
+};
+use fairway_domain::{
+    access_request::AccessRequest,
+    asset::VersionLabel,
+    id::{AssetId, ReleaseId, WorkloadId},
+    idempotency::KeyedOutcome,
+    store::{Change, ChangeRecord, CommitError},
+    tenant::TenantScope,
+    use_case::{MadePieces, Publication},
+};
+
+/// The requests, after the CTE `changed`.
+const INSERT_REQUESTS: &str = "
+     requested AS (
+        INSERT INTO access_request (tenant_id, access_request_id, workspace_id, use_case_id, connection_name, status,
+            requested_by, created_at, revision)
+        SELECT tenant_id, wanted.id, request_workspace_id, use_case_id, wanted.name, 'pending', actor, next_updated_at, 1
+        FROM input, changed, unnest(request_ids, request_names) AS wanted (id, name)
+        RETURNING 1
+     )";
+
+/// A publication of a use case that has its pieces.
+static REPUBLISH: Guarded = Guarded::of_parts(
+    &["changed AS (", CHANGE_USE_CASE, " RETURNING 1),", INSERT_REQUESTS],
+    "(SELECT count(*) = 1 FROM changed)",
+    "",
+);
+
+/// The first publication. Rows are locked in the order workload, deployment, release, asset.
+static PUBLISH: Guarded = Guarded::of_parts(
+    &[
+        "changed AS (
+            UPDATE use_case SET status = next_status, superseded_by = next_superseded_by, revision = next_revision,
+                updated_at = next_updated_at, pieces = new_pieces, workload_id = new_workload_id,
+                release_id = new_release_id
+            FROM input
+            WHERE use_case.tenant_id = input.tenant_id AND use_case.use_case_id = input.use_case_id
+                AND use_case.revision = decided_on
+            RETURNING 1
+         ),
+         made_workload AS (
+            INSERT INTO workload (tenant_id, workload_id, slug, name, description, owner_ref, status, invocation_mode,
+                revision, management_source, interface_config, search, workspace_id, created_at, created_by, updated_at)
+            SELECT tenant_id, workload_id, slug, name, description, owner_ref, status, invocation_mode, revision,
+                management_source, interface_config, array_to_tsvector(words), workspace_id, created_at, created_by,
+                created_at
+            FROM input, changed
+            RETURNING 1
+         ),
+         made_deployment AS (
+            INSERT INTO deployment (tenant_id, workload_id, environment, revision)
+            SELECT tenant_id, workload_id, environment, 1 FROM input, changed
+         ),
+         made_release AS (
+            INSERT INTO release (tenant_id, release_id, workload_id, workspace_id, environment, target_lane, state,
+                policy_bundle_id, revision, created_at, created_by, updated_at)
+            SELECT tenant_id, new_release_id, workload_id, workspace_id, environment, target_lane, 'draft',
+                policy_bundle_id, 1, created_at, created_by, created_at
+            FROM input, changed
+            RETURNING 1
+         ),
+         reused AS (
+            SELECT FROM changed, input JOIN asset USING (tenant_id)
+            WHERE asset.asset_id = ANY (reused_assets) AND lifecycle_state = 'active'
+            ORDER BY asset.asset_id
+            FOR SHARE OF asset
+         ),
+         made_asset AS (
+            INSERT INTO asset (tenant_id, asset_id, slug, asset_kind, owner_ref, lifecycle_state, ownership_tier,
+                workspace_id, namespace_id, last_ordinal, last_label, revision, created_at, created_by)
+            SELECT tenant_id, piece.id, piece.slug, piece.kind, owner_ref, 'active', 'workspace', workspace_id,
+                new_namespace_id, 1, 1, 1, created_at, created_by
+            FROM input, changed, unnest(asset_ids, asset_slugs, asset_kinds) AS piece (id, slug, kind)
+            RETURNING 1
+         ),
+         made_version AS (
+            INSERT INTO asset_version (tenant_id, asset_version_id, asset_id, version_label, ordinal, content,
+                artifact_ref, checksum, created_at, created_by)
+            SELECT tenant_id, piece.version, piece.id, piece.label, 1, piece.content, piece.artifact, piece.checksum,
+                created_at, created_by
+            FROM input, changed, unnest(version_ids, asset_ids, version_labels, contents, artifact_refs, checksums)
+                AS piece (version, id, label, content, artifact, checksum)
+            RETURNING 1
+         ),
+         made_binding AS (
+            INSERT INTO release_binding (tenant_id, binding_id, release_id, role, asset_version_id, created_at, created_by)
+            SELECT tenant_id, bound.id, new_release_id, bound.role, bound.version, created_at, created_by
+            FROM input, changed, unnest(binding_ids, binding_roles, bound_versions) AS bound (id, role, version)
+            RETURNING 1
+         ),",
+        INSERT_REQUESTS,
+    ],
+    "(SELECT count(*) = 1 FROM changed) AND (SELECT count(*) FROM reused) = cardinality(reused_assets)",
+    "",
+);
+
+pub(super) async fn commit(
+    database: &Database,
+    scope: TenantScope,
+    change: Change<Publication>,
+    key: Option<&KeyedOutcome>,
+) -> Result<(), CommitError> {
+    let ChangeRecord { next: Publication { use_case, requests, made }, decided_on, fact } = change.into_record();
+    let input = Input::new(scope)
+        .with("actor", fact.actor.to_string())
+        .with("request_workspace_id", use_case.workspace_id.uuid())
+        .with_all("request_ids", requests.iter().map(|request| request.access_request_id.uuid()).collect())
+        .with_all("request_names", requests.iter().map(|request| name_of(request)).collect());
+    let input = with_change(input, &use_case, decided_on);
+    let Some(made) = &made else {
+        return database.commit_guarded(&REPUBLISH, scope, &fact, key, input).await.map(|_| ());
+    };
+    let input = input
+        .with("new_pieces", use_case.pieces.map(pieces_json))
+        .with("new_workload_id", use_case.workload_id.map(WorkloadId::uuid))
+        .with("new_release_id", use_case.release_id.map(ReleaseId::uuid));
+    let input = with_pieces(with_workload(input, scope, &made.workload), made);
+    database.commit_guarded(&PUBLISH, scope, &fact, key, input).await.map(|_| ())
+}
+
+fn name_of(request: &AccessRequest) -> &str {
+    &request.connection_name
+}
+
+/// Adds the columns of the new assets, their versions, the release and its bindings.
+fn with_pieces<'v>(input: Input<'v>, made: &'v MadePieces) -> Input<'v> {
+    let MadePieces { assets, workload, release, reused_assets } = made;
+    let versions = || assets.iter().map(|(_, version)| version);
+    let label = |label: Option<&'v VersionLabel>| label.map(VersionLabel::as_str);
+    input
+        .with("new_namespace_id", workload.namespace_id.uuid())
+        .with("environment", release.environment.as_str())
+        .with("target_lane", release.target_lane.as_str())
+        .with("policy_bundle_id", release.policy_bundle_id.map(AssetId::uuid))
+        .with_all("reused_assets", reused_assets.iter().map(|asset| asset.uuid()).collect())
+        .with_all("asset_ids", assets.iter().map(|(asset, _)| asset.asset_id.uuid()).collect())
+        .with_all("asset_slugs", assets.iter().map(|(asset, _)| asset.slug.as_str()).collect())
+        .with_all("asset_kinds", assets.iter().map(|(asset, _)| asset.kind.as_str()).collect())
+        .with_all("version_ids", versions().map(|version| version.asset_version_id.uuid()).collect())
+        .with_all("version_labels", versions().map(|version| label(version.version_label.as_ref())).collect())
+        .with_all("contents", versions().map(|version| version.canonical.text()).collect())
+        .with_all("artifact_refs", versions().map(|version| version.artifact_ref.as_str()).collect())
+        .with_all("checksums", versions().map(|version| version.canonical.checksum().as_str()).collect())
+        .with_all("binding_ids", release.bindings.iter().map(|bound| bound.binding_id.uuid()).collect())
+        .with_all("binding_roles", release.bindings.iter().map(|bound| bound.role.as_str()).collect())
+        .with_all("bound_versions", release.bindings.iter().map(|bound| bound.asset_version_id.uuid()).collect())
+}

@@ -1,0 +1,211 @@
+//! Commits of connections, use cases and access requests.
+
+use super::{Decision, store};
+use crate::fixture::{Fixture, fresh, scope, slug, stamp};
+use fairway_domain::{
+    access::OwnerRef,
+    access_request::{AccessRequest, AccessRequestStore},
+    asset::kind::AssetKind,
+    connection::{
+        Connection, ConnectionPatch, ConnectionStatus, ConnectionStore, ConnectorKind, HealthState, NewConnection,
+        SecretBindings,
+    },
+    store::{Change, Conflict},
+    tenant::{DEFAULT_NAMESPACE, DEFAULT_TENANT, DEFAULT_WORKSPACE},
+    use_case::{
+        NewPieces, Publication, PublicationIds, UseCase,
+        bundle::BundlePlan,
+        ports::{RefinementKey, UseCaseStore},
+    },
+};
+use serde_json::json;
+use uuid::Uuid;
+
+fn new_connection(name: &str) -> NewConnection {
+    NewConnection {
+        name: name.to_owned(),
+        kind: ConnectorKind::Other,
+        endpoint: None,
+        secret_bindings: SecretBindings::default(),
+        expires_at: None,
+        status: ConnectionStatus::Active,
+    }
+}
+
+fn creation(name: &str) -> Change<Connection> {
+    Connection::create(fresh(), DEFAULT_WORKSPACE.into(), new_connection(name), &stamp()).unwrap()
+}
+
+async fn committed_connection(stage: &Fixture, name: &str) -> Connection {
+    let change = creation(name);
+    let connection = change.next.clone();
+    ConnectionStore::commit_new(&*stage.store, scope(), change, None).await.unwrap();
+    connection
+}
+
+/// Creates another connection of this name.
+fn other_connection(name: &str) -> String {
+    format!(
+        "INSERT INTO connection VALUES ('{DEFAULT_TENANT}', '{}', '{DEFAULT_WORKSPACE}', '{name}', 'other', NULL, '{{}}',
+         NULL, 'active', 'unchecked', NULL, NULL, 1, now(), 'user:eve', now())",
+        Uuid::now_v7()
+    )
+}
+
+fn bump(table: &str, id: Uuid) -> String {
+    format!("UPDATE {table} SET revision = revision + 1 WHERE {table}_id = '{id}'")
+}
+
+pub(super) fn connection(stage: &Fixture) -> Decision {
+    let name = slug().to_string();
+    let change = creation(&name);
+    let store = store(stage);
+    Decision::new(async move |key| ConnectionStore::commit_new(&*store, scope(), change, key.as_ref()).await)
+        .conflict_after(Conflict::DuplicateConnection, other_connection(&name))
+}
+
+pub(super) async fn connection_change(stage: &Fixture) -> Decision {
+    let connection = committed_connection(stage, slug().as_str()).await;
+    let name = slug().to_string();
+    let patch = ConnectionPatch { name: Some(name.clone()), ..ConnectionPatch::default() };
+    let change = connection.amend(patch, &stamp()).unwrap().unwrap();
+    let store = store(stage);
+    Decision::new(async move |_| ConnectionStore::commit_change(&*store, scope(), change).await)
+        .stale_after(bump("connection", connection.connection_id.uuid()))
+        .conflict_after(Conflict::DuplicateConnection, other_connection(&name))
+}
+
+pub(super) async fn connection_deletion(stage: &Fixture) -> Decision {
+    let connection = committed_connection(stage, slug().as_str()).await;
+    let change = connection.delete(&stamp());
+    let store = store(stage);
+    Decision::new(async move |_| ConnectionStore::commit_deletion(&*store, scope(), change).await)
+        .stale_after(bump("connection", connection.connection_id.uuid()))
+}
+
+pub(super) async fn connection_check(stage: &Fixture) -> Decision {
+    let connection = committed_connection(stage, slug().as_str()).await;
+    let change = connection.record_check(fresh(), HealthState::NotCheckable, Some("not_checkable"), &stamp());
+    let store = store(stage);
+    Decision::new(async move |key| ConnectionStore::commit_check(&*store, scope(), change, key.as_ref()).await)
+        .stale_after(bump("connection", connection.connection_id.uuid()))
+}
+
+fn draft(connections: &[&str]) -> Change<UseCase> {
+    let plan = json!({
+        "name": "Triage", "summary": "",
+        "flow": { "entry_step": "done", "steps": [{ "id": "done", "type": "return", "output": "{{trigger.ticket}}" }] },
+        "prompt_template": { "template": "Sort $arg:ticket" }, "model_policy_ref": "main-model",
+        "connections": connections,
+    });
+    let plan = BundlePlan::parse(&plan).unwrap();
+    UseCase::create(fresh(), DEFAULT_WORKSPACE.into(), "Sort tickets".to_owned(), plan, &stamp())
+}
+
+async fn committed_draft(stage: &Fixture, connections: &[&str]) -> UseCase {
+    let change = draft(connections);
+    let use_case = change.next.clone();
+    UseCaseStore::commit_new(&*stage.store, scope(), change, None).await.unwrap();
+    use_case
+}
+
+async fn publication(stage: &Fixture, use_case: &UseCase) -> Change<Publication> {
+    let new = NewPieces {
+        namespace_id: DEFAULT_NAMESPACE.into(),
+        owner_ref: OwnerRef::parse("team:support").unwrap(),
+        model_policy: stage.bindable_as(AssetKind::ModelPolicy).await,
+        policy_bundle: None,
+        connections: Vec::new(),
+        may_create_connections: false,
+    };
+    let ids = PublicationIds {
+        flow: (fresh(), fresh()),
+        prompt: (fresh(), fresh()),
+        policy: (fresh(), fresh()),
+        workload: fresh(),
+        release: fresh(),
+        bindings: std::array::from_fn(|_| fresh()),
+        requests: use_case.plan.connections().iter().map(|_| fresh()).collect(),
+    };
+    use_case.publish(ids, &new, &stamp()).unwrap()
+}
+
+/// A use case that waits for access to a connection of this name, with its request.
+async fn pending(stage: &Fixture, name: &str) -> (UseCase, AccessRequest) {
+    let draft = committed_draft(stage, &[name]).await;
+    let change = publication(stage, &draft).await;
+    let Publication { use_case, requests, .. } = change.next.clone();
+    stage.store.commit_publication(scope(), change, None).await.unwrap();
+    (use_case, requests.into_iter().next().unwrap())
+}
+
+pub(super) fn use_case(stage: &Fixture) -> Decision {
+    let change = draft(&[]);
+    let store = store(stage);
+    Decision::new(async move |key| UseCaseStore::commit_new(&*store, scope(), change, key.as_ref()).await)
+}
+
+pub(super) async fn transition(stage: &Fixture) -> Decision {
+    let (use_case, _) = pending(stage, slug().as_str()).await;
+    let change = use_case.reopen(&stamp()).unwrap();
+    let store = store(stage);
+    Decision::new(async move |key| UseCaseStore::commit_transition(&*store, scope(), change, key.as_ref()).await)
+        .stale_after(bump("use_case", use_case.use_case_id.uuid()))
+}
+
+pub(super) async fn first_publication(stage: &Fixture) -> Decision {
+    let use_case = committed_draft(stage, &[slug().as_str()]).await;
+    let change = publication(stage, &use_case).await;
+    let model = change.next.made.as_ref().unwrap().reused_assets.first().unwrap().uuid();
+    let store = store(stage);
+    Decision::new(async move |key| store.commit_publication(scope(), change, key.as_ref()).await)
+        .stale_after(bump("use_case", use_case.use_case_id.uuid()))
+        .stale_after(format!("UPDATE asset SET lifecycle_state = 'retired' WHERE asset_id = '{model}'"))
+}
+
+pub(super) async fn second_publication(stage: &Fixture) -> Decision {
+    let (use_case, _) = pending(stage, slug().as_str()).await;
+    let change = use_case.reopen(&stamp()).unwrap();
+    let reopened = change.next.clone();
+    UseCaseStore::commit_transition(&*stage.store, scope(), change, None).await.unwrap();
+    let change = publication(stage, &reopened).await;
+    let store = store(stage);
+    Decision::new(async move |key| store.commit_publication(scope(), change, key.as_ref()).await)
+        .stale_after(bump("use_case", use_case.use_case_id.uuid()))
+}
+
+pub(super) async fn refinement(stage: &Fixture) -> Decision {
+    let use_case = committed_draft(stage, &[]).await;
+    let change = use_case.refine(fresh(), use_case.plan.clone(), &stamp()).unwrap();
+    let key = RefinementKey { key: slug().to_string(), body_digest: [7; 32] };
+    let taken = format!(
+        "INSERT INTO use_case_refinement VALUES ('{DEFAULT_TENANT}', '{DEFAULT_WORKSPACE}', '{}', '{}', '{}',
+         decode(repeat('07', 32), 'hex'))",
+        key.key,
+        Uuid::now_v7(),
+        Uuid::now_v7()
+    );
+    let store = store(stage);
+    Decision::new(async move |_| store.commit_refinement(scope(), change, &key).await)
+        .stale_after(bump("use_case", use_case.use_case_id.uuid()))
+        .conflict_after(Conflict::RefinementKeyTaken, taken)
+}
+
+pub(super) async fn grant(stage: &Fixture) -> Decision {
+    let name = slug().to_string();
+    let (use_case, request) = pending(stage, &name).await;
+    let change = request.grant(fresh(), new_connection(&name), &[], &use_case, &stamp()).unwrap();
+    let store = store(stage);
+    Decision::new(async move |key| store.commit_grant(scope(), change, key.as_ref()).await)
+        .stale_after(bump("use_case", use_case.use_case_id.uuid()))
+        .stale_after(bump("access_request", request.access_request_id.uuid()))
+        .conflict_after(Conflict::DuplicateConnection, other_connection(&name))
+}
+
+pub(super) async fn denial(stage: &Fixture) -> Decision {
+    let (_, request) = pending(stage, slug().as_str()).await;
+    let change = request.deny(None, &stamp()).unwrap();
+    let store = store(stage);
+    Decision::new(async move |key| store.commit_denial(scope(), change, key.as_ref()).await)
+        .stale_after(bump("access_request", request.access_request_id.uuid()))
+}

@@ -1,0 +1,212 @@
+//! Generation of the bundle plan of a use case by rules.
+//!
+//! The message names the task, the catalogue of the workspace and the description, each after its label.
+//!
+//! 1. A description of less than four words, with its notes, gets a question and a proposed answer.
+//! 2. The name is the first six words of the description, the summary its first sentence, both without angle brackets.
+//! 3. The template and the inputs follow the rules of [`draft`](super::draft). A name in backticks beside the word
+//!    `connection` is a connection and no input.
+//! 4. The flow is one model call with the inputs, and the return of its answer.
+//! 5. The model policy is the listed one that shares most words with the description; the first of several.
+//! 6. The connections are the listed ones that the description mentions, and the names in backticks beside the word
+//!    `connection`.
+
+use super::{draft, first_sentence, vocabulary};
+use fairway_domain::generator::{
+    BUNDLE_TASK, CONNECTIONS_LABEL, DESCRIPTION_LABEL, MIN_WORDS, MODEL_POLICIES_LABEL, NOTES_LABEL,
+};
+use serde_json::{Map, Value, json};
+
+/// The number of words of a name.
+const NAME_WORDS: usize = 6;
+/// The maximum length of a name, in characters.
+const MAX_NAME: usize = 100;
+/// The word that marks a connection.
+const CONNECTION: &str = "connection";
+
+/// Whether a message asks for a bundle plan.
+pub(super) fn is_requested(question: &str) -> bool {
+    question.lines().next().is_some_and(|line| line.trim() == BUNDLE_TASK)
+}
+
+/// The bundle plan, or a question, as JSON.
+pub(super) fn bundle_plan(question: &str) -> String {
+    let (head, rest) = question.split_once(&format!("\n{DESCRIPTION_LABEL}\n")).unwrap_or((question, ""));
+    let (description, notes) = match rest.split_once(&format!("\n{NOTES_LABEL}\n")) {
+        Some((description, notes)) => (description.trim(), notes.trim()),
+        None => (rest.trim(), ""),
+    };
+    let whole = if notes.is_empty() { description.to_owned() } else { format!("{description}\n{notes}") };
+    if words(&whole).count() < MIN_WORDS {
+        return question_for(description).to_string();
+    }
+    let named = named_connections(&whole);
+    let unmarked = named.iter().fold(whole.clone(), |text, name| text.replace(&format!("`{name}`"), name));
+    let drafted: Value = serde_json::from_str(&draft::prompt_template(&unmarked)).unwrap_or_default();
+    let inputs: Vec<&str> = drafted
+        .get("variables")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(|variable| variable.get("name").and_then(Value::as_str))
+        .collect();
+    let mut connections: Vec<String> =
+        listed(head, CONNECTIONS_LABEL).filter(|name| mentions(&whole, name)).map(str::to_owned).collect();
+    for name in named {
+        if !connections.contains(&name) {
+            connections.push(name);
+        }
+    }
+    json!({
+        "name": name_of(description),
+        "summary": plain(&first_sentence(description)),
+        "flow": flow(&inputs),
+        "prompt_template": { "template": drafted.get("system_prompt") },
+        "model_policy_ref": model_policy(head, &whole),
+        "connections": connections,
+    })
+    .to_string()
+}
+
+fn question_for(description: &str) -> Value {
+    let topic = plain(description);
+    json!({
+        "needs_clarification": true,
+        "question": "What does the assistant get, what does it do with it, and what does it return?",
+        "proposed_answer": format!("It gets a text about {topic}, and returns a summary of it in two sentences."),
+    })
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split_whitespace().filter(|word| word.chars().any(char::is_alphanumeric))
+}
+
+/// The text without angle brackets and backticks, on one line.
+fn plain(text: &str) -> String {
+    let kept: String = text.chars().filter(|letter| !matches!(letter, '<' | '>' | '`')).collect();
+    kept.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn name_of(description: &str) -> String {
+    let text = plain(&first_sentence(description));
+    let first: Vec<&str> = words(&text).take(NAME_WORDS).collect();
+    let name: String = first.join(" ").chars().take(MAX_NAME).collect();
+    let name = name.trim_end_matches(|letter: char| !letter.is_alphanumeric());
+    let mut letters = name.chars();
+    let first = letters.next().map(|letter| letter.to_uppercase().collect::<String>()).unwrap_or_default();
+    format!("{first}{}", letters.as_str())
+}
+
+/// The names of a list in the head of the message.
+fn listed<'m>(head: &'m str, label: &'static str) -> impl Iterator<Item = &'m str> {
+    let line = head.lines().find_map(|line| line.strip_prefix(label)).unwrap_or_default();
+    line.split(',').map(str::trim).filter(|name| !name.is_empty())
+}
+
+/// Whether a text mentions a name as whole words.
+fn mentions(text: &str, name: &str) -> bool {
+    let (text, name) = (text.to_lowercase(), name.to_lowercase());
+    let is_apart = |letter: Option<char>| !letter.is_some_and(char::is_alphanumeric);
+    text.match_indices(&name).any(|(at, found)| {
+        let (before, after) = (text.get(..at).unwrap_or_default(), text.get(at + found.len()..).unwrap_or_default());
+        is_apart(before.chars().next_back()) && is_apart(after.chars().next())
+    })
+}
+
+/// The names in backticks before or after the word `connection`.
+fn named_connections(text: &str) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    let mut parts = text.split('`');
+    let mut before = parts.next().unwrap_or_default();
+    while let (Some(name), Some(after)) = (parts.next(), parts.next()) {
+        let is_marked = after.trim_start().to_lowercase().starts_with(CONNECTION)
+            || before.trim_end().to_lowercase().ends_with(CONNECTION);
+        if is_marked && !name.trim().is_empty() && !names.iter().any(|known| known == name.trim()) {
+            names.push(name.trim().to_owned());
+        }
+        before = after;
+    }
+    names
+}
+
+fn flow(inputs: &[&str]) -> Value {
+    let mut step_inputs = Map::from_iter([("prompt".to_owned(), json!("{{release.prompt_template}}"))]);
+    for name in inputs {
+        step_inputs.insert((*name).to_owned(), json!(format!("{{{{trigger.{name}}}}}")));
+    }
+    json!({
+        "entry_step": "answer",
+        "steps": [
+            { "id": "answer", "type": "llm_call", "model_policy": "{{release.model_policy}}", "inputs": step_inputs },
+            { "id": "done", "type": "return", "output": "{{steps.answer.output}}" },
+        ],
+    })
+}
+
+fn model_policy(head: &str, text: &str) -> String {
+    let text = vocabulary(text);
+    let mut best: Option<(usize, &str)> = None;
+    for slug in listed(head, MODEL_POLICIES_LABEL) {
+        let shared = vocabulary(slug).intersection(&text).count();
+        if best.is_none_or(|(most, _)| shared > most) {
+            best = Some((shared, slug));
+        }
+    }
+    best.map(|(_, slug)| slug.to_owned()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fairway_domain::{generator::bundle_message, use_case::bundle::BundlePlan};
+
+    fn planned(description: &str, notes: &[&str]) -> Value {
+        let catalogue = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let notes = catalogue(notes);
+        let message =
+            bundle_message(description, &notes, &catalogue(&["main-model", "mail-model"]), &catalogue(&["crm"]));
+        assert!(is_requested(&message));
+        serde_json::from_str(&bundle_plan(&message)).unwrap()
+    }
+
+    #[test]
+    fn ten_sentences_give_ten_valid_plans() {
+        let sentences = [
+            "Sort support tickets by urgency.",
+            "Answer a `letter` of a customer in a friendly tone.",
+            "Summarize the minutes of a meeting in three lines.",
+            "Translate {{ text }} into {{ language }} without changing names.",
+            "Check an invoice for missing fields, then list them.",
+            "Draft a reply from the crm for each `complaint`.",
+            "Find the date and the amount in a receipt.",
+            "Rewrite a job posting so that it is inclusive & short.",
+            "Explain a contract <b>clause</b> to a layperson.",
+            "Classify mail as spam; use the `mailbox` connection.",
+        ];
+        let mut seen = std::collections::BTreeSet::new();
+        for sentence in sentences {
+            let plan = planned(sentence, &[]);
+            assert!(BundlePlan::parse(&plan).is_ok(), "{sentence}: {:?}", BundlePlan::parse(&plan));
+            assert!(seen.insert(plan.to_string()), "{sentence}");
+        }
+    }
+
+    #[test]
+    fn proposes_listed_names_and_marked_connections() {
+        let plan = planned("Draft a reply to mail from the CRM, and use the `mailbox` connection for `text`.", &[]);
+        assert_eq!(plan["connections"], json!(["crm", "mailbox"]));
+        assert_eq!(plan["model_policy_ref"], "mail-model");
+        assert_eq!(plan["flow"]["steps"][0]["inputs"]["text"], "{{trigger.text}}");
+        assert!(plan["flow"]["steps"][0]["inputs"].get("mailbox").is_none());
+    }
+
+    #[test]
+    fn asks_one_question_about_too_short_descriptions() {
+        let asked = planned("Invoices", &[]);
+        assert_eq!(asked["needs_clarification"], true);
+        assert!(asked["question"].is_string() && asked["proposed_answer"].as_str().unwrap().contains("Invoices"));
+        let answered = planned("Invoices", &["Find the total amount in each."]);
+        assert!(BundlePlan::parse(&answered).is_ok(), "{answered}");
+        assert_eq!(answered["name"], "Invoices");
+    }
+}

@@ -1,0 +1,67 @@
+//! Maps refusals of use cases, connections and access requests to error responses.
+
+use super::{ApiError, FieldProblem};
+use crate::http::deserialize_error::truncate_path;
+use actix_web::http::StatusCode;
+use fairway_domain::{
+    access_request::AccessRequestRefusal,
+    connection::ConnectionRefusal,
+    use_case::{UseCaseRefusal, UseCaseStatus, bundle::BundleRefusal},
+};
+
+/// Maps the refusal of a connection's field.
+pub(super) fn map_connection_refusal(refusal: ConnectionRefusal) -> ApiError {
+    FieldProblem::new(refusal.field(), refusal.code(), refusal.to_string()).into()
+}
+
+/// Maps the refusal of a decision on an access request.
+pub(super) fn map_access_request_refusal(refusal: AccessRequestRefusal) -> ApiError {
+    match refusal {
+        AccessRequestRefusal::NotPending { status } => {
+            let valid: Vec<&str> = Vec::new();
+            ApiError::new(StatusCode::CONFLICT, "invalid_transition", refusal.to_string())
+                .with_detail("current_state", status.as_str())
+                .with_detail("valid_transitions", valid)
+        }
+        AccessRequestRefusal::Connection(refusal) => map_connection_refusal(refusal),
+    }
+}
+
+/// Maps the refusal of a change of a use case. The names of connections are those that the caller gave to its bundle.
+pub(super) fn map_use_case_refusal(refusal: UseCaseRefusal) -> ApiError {
+    let (code, message) = (refusal.code(), refusal.to_string());
+    match refusal {
+        UseCaseRefusal::InvalidTransition { from } => {
+            let valid: Vec<&str> = from.valid_transitions().iter().copied().map(UseCaseStatus::as_str).collect();
+            ApiError::new(StatusCode::CONFLICT, code, "the current state does not allow this transition")
+                .with_detail("current_state", from.as_str())
+                .with_detail("valid_transitions", valid)
+        }
+        UseCaseRefusal::ConnectionsMissing(names) => {
+            ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, message).with_detail("connections", names)
+        }
+        UseCaseRefusal::ConnectionsUnresolved(names) => {
+            ApiError::new(StatusCode::CONFLICT, code, message).with_detail("connections", names)
+        }
+        UseCaseRefusal::ModelPolicyUnavailable => ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, message),
+        UseCaseRefusal::DescriptionChanged => FieldProblem::new("description", code, message).into(),
+        UseCaseRefusal::RefinementKeyConflict => ApiError::new(StatusCode::CONFLICT, code, message),
+    }
+}
+
+/// Maps the refusal of a bundle. No value of it enters the response.
+pub(super) fn map_bundle_refusal(refusal: BundleRefusal) -> ApiError {
+    match refusal {
+        BundleRefusal::Invalid(problems) => ApiError::validation(
+            problems
+                .into_iter()
+                .map(|problem| FieldProblem::new(truncate_path(problem.path), problem.code, problem.message))
+                .collect(),
+        ),
+        BundleRefusal::Redacted => ApiError::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "redacted_bundle",
+            "the bundle has references that you may not see; an administrator must create it",
+        ),
+    }
+}

@@ -1,0 +1,382 @@
+//! Routes of use cases. Each requires the workspace in its query.
+
+pub(crate) mod generate;
+
+use crate::{
+    caller::IdentifiedCaller,
+    compose::Api,
+    error::{ApiError, FieldProblem},
+    http::{
+        body::Body, etag::IfMatch, idempotency::IdempotencyHeader, paging::ListRequest, path::PathId, query::Query,
+    },
+    openapi::{IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
+    response::ResourceResponse,
+    value_rules::{self, RuleResult, limit},
+};
+use actix_web::{HttpResponse, get, http::StatusCode, post, web};
+use fairway_domain::{
+    generator::MAX_DESCRIPTION,
+    id::{ReleaseId, UseCaseId, WorkloadId, WorkspaceId},
+    text::{is_blank, is_prose},
+    use_case::{UseCase, UseCaseStatus, gaps::Gap},
+};
+use fairway_operations::{
+    MaybeReplayed,
+    use_case::{BundlePiece, PersistedBundle},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use utoipa::{IntoParams, ToSchema};
+use uuid::Uuid;
+use validator::Validate;
+
+/// A use case.
+#[derive(Serialize, ToSchema)]
+#[schema(as = UseCase)]
+pub(crate) struct UseCaseView {
+    use_case_id: Uuid,
+    workspace_id: Uuid,
+    name: String,
+    summary: String,
+    /// `draft`, `pending_access`, `active` or `archived`.
+    status: &'static str,
+    /// The description that the bundle was generated from.
+    source_description: String,
+    /// The use case that this one refines; null if there is none.
+    supersedes: Option<Uuid>,
+    /// The use case that refines this one; null if there is none.
+    superseded_by: Option<Uuid>,
+    /// Null until the use case is published.
+    workload_id: Option<Uuid>,
+    /// The release draft that publication made; null before.
+    release_id: Option<Uuid>,
+    #[schema(format = DateTime)]
+    created_at: String,
+    created_by: String,
+    #[schema(format = DateTime)]
+    updated_at: String,
+}
+
+impl UseCaseView {
+    pub(crate) fn of(use_case: &UseCase) -> Self {
+        Self {
+            use_case_id: use_case.use_case_id.uuid(),
+            workspace_id: use_case.workspace_id.uuid(),
+            name: use_case.plan.name().to_owned(),
+            summary: use_case.plan.summary().to_owned(),
+            status: use_case.status.as_str(),
+            source_description: use_case.source_description.clone(),
+            supersedes: use_case.supersedes.map(UseCaseId::uuid),
+            superseded_by: use_case.superseded_by.map(UseCaseId::uuid),
+            workload_id: use_case.workload_id.map(WorkloadId::uuid),
+            release_id: use_case.release_id.map(ReleaseId::uuid),
+            created_at: use_case.created_at.to_string(),
+            created_by: use_case.created_by.to_string(),
+            updated_at: use_case.updated_at.to_string(),
+        }
+    }
+}
+
+/// A piece of a bundle.
+#[derive(Serialize, ToSchema)]
+#[schema(as = BundlePiece)]
+pub(crate) struct BundlePieceView {
+    /// `flow`, `prompt`, `model_policy`, `policy_bundle` or `connection`.
+    piece: &'static str,
+    /// Kind of the asset or connector kind of the connection; null if the connection does not exist.
+    kind: Option<&'static str>,
+    /// Slug or name; null until it is known.
+    #[serde(rename = "ref")]
+    reference: Option<String>,
+    /// Identifier of the asset or connection; null until it exists.
+    id: Option<Uuid>,
+}
+
+/// A step of the flow.
+#[derive(Serialize, ToSchema)]
+#[schema(as = BundleStep)]
+pub(crate) struct BundleStepView {
+    id: String,
+    #[serde(rename = "type")]
+    step_type: String,
+}
+
+/// The gap of a reference.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Gap)]
+pub(crate) struct GapView {
+    /// `reused`, `mint_fresh`, `needs_access` or `needs_admin`.
+    kind: &'static str,
+    /// Slug or name; null if there is none, or you may not see it.
+    #[serde(rename = "ref")]
+    reference: Option<String>,
+}
+
+impl GapView {
+    pub(crate) fn of(gap: &Gap) -> Self {
+        Self { kind: gap.kind.as_str(), reference: gap.reference.clone() }
+    }
+}
+
+/// A persisted bundle.
+#[derive(Serialize, ToSchema)]
+#[schema(as = PersistedBundle)]
+pub(crate) struct PersistedBundleView {
+    pieces: Vec<BundlePieceView>,
+    flow_steps: Vec<BundleStepView>,
+    open_connection_gaps: Vec<GapView>,
+    /// Whether you may not see the bundle, because you lack `connection.read`.
+    redacted: bool,
+}
+
+impl PersistedBundleView {
+    fn of(bundle: PersistedBundle) -> Self {
+        let piece = |BundlePiece { piece, kind, reference, id }| BundlePieceView { piece, kind, reference, id };
+        Self {
+            pieces: bundle.pieces.into_iter().map(piece).collect(),
+            flow_steps: bundle.flow_steps.into_iter().map(|(id, step_type)| BundleStepView { id, step_type }).collect(),
+            open_connection_gaps: bundle.open_connection_gaps.iter().map(GapView::of).collect(),
+            redacted: bundle.redacted,
+        }
+    }
+}
+
+/// The workspace of a use case.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct UseCaseWorkspace {
+    /// The workspace of the use case.
+    workspace_id: Uuid,
+}
+
+impl UseCaseWorkspace {
+    pub(crate) fn id(&self) -> WorkspaceId {
+        self.workspace_id.into()
+    }
+
+    /// The digest of a body with the workspace, which is part of the request although it is in the query.
+    pub(crate) fn digest(&self, mut digest: [u8; 32]) -> [u8; 32] {
+        digest.iter_mut().zip(self.workspace_id.as_bytes()).for_each(|(byte, more)| *byte ^= more);
+        digest
+    }
+}
+
+/// Filters of the list.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct UseCaseListQuery {
+    /// The workspace of the use cases.
+    workspace_id: Uuid,
+    /// Only use cases in this status.
+    status: Option<String>,
+    /// `true` for use cases that wait for access and whose connections are all resolved.
+    activation_ready: Option<bool>,
+}
+
+/// A use case to create.
+#[derive(Deserialize, ToSchema, Validate)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewUseCase {
+    /// The description that the bundle was generated from.
+    #[schema(min_length = 1, max_length = 4000)]
+    #[validate(length(min = 1, max = limit(MAX_DESCRIPTION)), custom(function = description_rule))]
+    source_description: String,
+    /// The bundle plan, as generated or written by hand.
+    #[schema(value_type = Object)]
+    bundle: Map<String, Value>,
+}
+
+/// A request without members.
+#[derive(Deserialize, ToSchema, Validate)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct UseCaseMove {}
+
+fn parse_status(text: &str) -> Result<UseCaseStatus, FieldProblem> {
+    UseCaseStatus::parse(text).ok_or_else(|| FieldProblem::invalid("status"))
+}
+
+pub(crate) fn description_rule(text: &str) -> RuleResult {
+    let is_valid = is_prose(text, MAX_DESCRIPTION) && !is_blank(text);
+    let rule = "a description has 1 to 4000 characters, and no invisible ones except line breaks and tabs";
+    value_rules::accept_unless((!is_valid).then(|| FieldProblem::new("description", "invalid_text", rule)))
+}
+
+fn respond(done: &MaybeReplayed<UseCase>) -> Result<HttpResponse, ApiError> {
+    let view = UseCaseView::of(&done.value);
+    Ok(ResourceResponse::idempotent(done, &view, StatusCode::OK)?.with_etag(done.value.revision).into_response())
+}
+
+/// Creates a use case as a draft. The bundle is checked from scratch with your rights.
+#[utoipa::path(
+    operation_id = "create_use_case",
+    tag = "use cases",
+    params(UseCaseWorkspace, KeyParams),
+    request_body = NewUseCase,
+    responses((status = 201, description = "The new use case", body = UseCaseView), WriteRefusals)
+)]
+#[post("/v1/use-cases")]
+pub(crate) async fn create_use_case(
+    api: web::Data<Api>,
+    caller: IdentifiedCaller,
+    query: Query<UseCaseWorkspace>,
+    keyed: IdempotencyHeader,
+    body: Body<NewUseCase>,
+) -> Result<HttpResponse, ApiError> {
+    let key = keyed.into_request_key(&caller.actor, || query.digest(body.digest()));
+    let NewUseCase { source_description, bundle } = body.into_inner();
+    let bundle = Value::Object(bundle);
+    let use_cases = &api.services.use_cases;
+    let done = use_cases.create_use_case(&caller, query.id(), source_description, bundle, key.as_ref()).await?;
+    let view = UseCaseView::of(&done.value);
+    let location = format!("/v1/use-cases/{}?workspace_id={}", view.use_case_id, view.workspace_id);
+    Ok(ResourceResponse::created(&done, &view, location)?.with_etag(done.value.revision).into_response())
+}
+
+/// Lists the use cases of a workspace, newest first.
+#[utoipa::path(
+    operation_id = "list_use_cases",
+    tag = "use cases",
+    params(UseCaseListQuery, PageParams),
+    responses((status = 200, description = "A page of use cases", body = Vec<UseCaseView>), ReadRefusals)
+)]
+#[get("/v1/use-cases")]
+pub(crate) async fn list_use_cases(
+    api: web::Data<Api>,
+    caller: IdentifiedCaller,
+    list: ListRequest<UseCaseListQuery>,
+) -> Result<HttpResponse, ApiError> {
+    let status = list.filter.status.as_deref().map(parse_status).transpose()?;
+    let is_ready = list.filter.activation_ready.unwrap_or(false);
+    let workspace = list.filter.workspace_id.into();
+    let use_cases = api.services.use_cases.list_use_cases(&caller, workspace, status, is_ready, list.paging()).await?;
+    Ok(list.respond(&use_cases.map(|use_case| UseCaseView::of(&use_case))))
+}
+
+/// Reads a use case.
+#[utoipa::path(
+    operation_id = "read_use_case",
+    tag = "use cases",
+    params(("use_case_id" = Uuid, Path, description = "The use case"), UseCaseWorkspace),
+    responses((status = 200, description = "The use case", body = UseCaseView), ReadRefusals)
+)]
+#[get("/v1/use-cases/{use_case_id}")]
+pub(crate) async fn read_use_case(
+    api: web::Data<Api>,
+    caller: IdentifiedCaller,
+    use_case: PathId<UseCaseId>,
+    query: Query<UseCaseWorkspace>,
+) -> Result<HttpResponse, ApiError> {
+    let use_case = api.services.use_cases.read_use_case(&caller, query.id(), *use_case).await?;
+    Ok(ResourceResponse::ok(&UseCaseView::of(&use_case)).with_etag(use_case.revision).into_response())
+}
+
+/// Reads the bundle of a use case. Without `connection.read`, it is empty and `redacted` is true.
+#[utoipa::path(
+    operation_id = "read_use_case_bundle",
+    tag = "use cases",
+    params(("use_case_id" = Uuid, Path, description = "The use case"), UseCaseWorkspace),
+    responses((status = 200, description = "The bundle", body = PersistedBundleView), ReadRefusals)
+)]
+#[get("/v1/use-cases/{use_case_id}/bundle")]
+pub(crate) async fn read_use_case_bundle(
+    api: web::Data<Api>,
+    caller: IdentifiedCaller,
+    use_case: PathId<UseCaseId>,
+    query: Query<UseCaseWorkspace>,
+) -> Result<HttpResponse, ApiError> {
+    let bundle = api.services.use_cases.read_bundle(&caller, query.id(), *use_case).await?;
+    Ok(ResourceResponse::ok(&PersistedBundleView::of(bundle)).into_response())
+}
+
+/// Publishes a draft: makes its assets, a workload and a release draft, and asks for missing connections. No release is
+/// submitted, approved or activated.
+#[utoipa::path(
+    operation_id = "publish_use_case",
+    tag = "use cases",
+    params(("use_case_id" = Uuid, Path, description = "The use case"), UseCaseWorkspace, KeyParams, IfMatchParams),
+    request_body = UseCaseMove,
+    responses((status = 200, description = "The published use case", body = UseCaseView), RevisionRefusal, WriteRefusals)
+)]
+#[post("/v1/use-cases/{use_case_id}/publish")]
+pub(crate) async fn publish_use_case(
+    api: web::Data<Api>,
+    caller: IdentifiedCaller,
+    use_case: PathId<UseCaseId>,
+    query: Query<UseCaseWorkspace>,
+    keyed: IdempotencyHeader,
+    expected: IfMatch,
+    body: Body<UseCaseMove>,
+) -> Result<HttpResponse, ApiError> {
+    let key = keyed.into_request_key(&caller.actor, || query.digest(body.digest()));
+    let use_cases = &api.services.use_cases;
+    respond(&use_cases.publish_use_case(&caller, query.id(), *use_case, &expected, key.as_ref()).await?)
+}
+
+/// Activates a use case that waits for access, if all its connections are resolved.
+#[utoipa::path(
+    operation_id = "activate_use_case",
+    tag = "use cases",
+    params(("use_case_id" = Uuid, Path, description = "The use case"), UseCaseWorkspace, KeyParams, IfMatchParams),
+    request_body = UseCaseMove,
+    responses((status = 200, description = "The active use case", body = UseCaseView), RevisionRefusal, WriteRefusals)
+)]
+#[post("/v1/use-cases/{use_case_id}/activate")]
+pub(crate) async fn activate_use_case(
+    api: web::Data<Api>,
+    caller: IdentifiedCaller,
+    use_case: PathId<UseCaseId>,
+    query: Query<UseCaseWorkspace>,
+    keyed: IdempotencyHeader,
+    expected: IfMatch,
+    body: Body<UseCaseMove>,
+) -> Result<HttpResponse, ApiError> {
+    let key = keyed.into_request_key(&caller.actor, || query.digest(body.digest()));
+    let use_cases = &api.services.use_cases;
+    respond(&use_cases.activate_use_case(&caller, query.id(), *use_case, &expected, key.as_ref()).await?)
+}
+
+/// Archives a use case. Its pending access requests are withdrawn.
+#[utoipa::path(
+    operation_id = "archive_use_case",
+    tag = "use cases",
+    params(("use_case_id" = Uuid, Path, description = "The use case"), UseCaseWorkspace, KeyParams, IfMatchParams),
+    request_body = UseCaseMove,
+    responses((status = 200, description = "The archived use case", body = UseCaseView), RevisionRefusal, WriteRefusals)
+)]
+#[post("/v1/use-cases/{use_case_id}/archive")]
+pub(crate) async fn archive_use_case(
+    api: web::Data<Api>,
+    caller: IdentifiedCaller,
+    use_case: PathId<UseCaseId>,
+    query: Query<UseCaseWorkspace>,
+    keyed: IdempotencyHeader,
+    expected: IfMatch,
+    body: Body<UseCaseMove>,
+) -> Result<HttpResponse, ApiError> {
+    let key = keyed.into_request_key(&caller.actor, || query.digest(body.digest()));
+    let use_cases = &api.services.use_cases;
+    respond(&use_cases.archive_use_case(&caller, query.id(), *use_case, &expected, key.as_ref()).await?)
+}
+
+/// Returns a use case that waits for access to draft. Its pending access requests are withdrawn.
+#[utoipa::path(
+    operation_id = "reopen_use_case",
+    tag = "use cases",
+    params(("use_case_id" = Uuid, Path, description = "The use case"), UseCaseWorkspace, KeyParams, IfMatchParams),
+    request_body = UseCaseMove,
+    responses((status = 200, description = "The draft", body = UseCaseView), RevisionRefusal, WriteRefusals)
+)]
+#[post("/v1/use-cases/{use_case_id}/reopen")]
+pub(crate) async fn reopen_use_case(
+    api: web::Data<Api>,
+    caller: IdentifiedCaller,
+    use_case: PathId<UseCaseId>,
+    query: Query<UseCaseWorkspace>,
+    keyed: IdempotencyHeader,
+    expected: IfMatch,
+    body: Body<UseCaseMove>,
+) -> Result<HttpResponse, ApiError> {
+    let key = keyed.into_request_key(&caller.actor, || query.digest(body.digest()));
+    let use_cases = &api.services.use_cases;
+    respond(&use_cases.reopen_use_case(&caller, query.id(), *use_case, &expected, key.as_ref()).await?)
+}

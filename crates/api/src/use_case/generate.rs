@@ -1,0 +1,260 @@
+//! Routes that generate bundle plans: from a description, and as the refinement of a draft.
+
+use super::{GapView, UseCaseView, UseCaseWorkspace, description_rule};
+use crate::{
+    caller::IdentifiedCaller,
+    compose::Api,
+    error::{ApiError, FieldErrors, FieldProblem},
+    http::{
+        body::Body,
+        idempotency::{IdempotencyHeader, IdempotencyKey},
+        path::PathId,
+        query::Query,
+    },
+    note::parse_note,
+    openapi::{ErrorBody, KeyParams, WriteRefusals},
+    response::ResourceResponse,
+    value_rules::{self, RuleResult, limit},
+};
+use actix_web::{HttpResponse, http::StatusCode, post, web};
+use fairway_domain::{
+    generator::MAX_DESCRIPTION, id::UseCaseId, note::MAX_NOTE_CHARS, text::is_blank, use_case::ports::RefinementKey,
+};
+use fairway_operations::{
+    MaybeReplayed,
+    use_case::{Generation, GenerationResult, PlanWarning, RefineRequest, Refined},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+use uuid::Uuid;
+use validator::Validate;
+
+/// The maximum number of notes of a refinement.
+const MAX_NOTES: u64 = 20;
+/// The maximum length of a key, in characters.
+const MAX_KEY: u64 = 255;
+
+/// A request for a bundle plan.
+#[derive(Deserialize, ToSchema, Validate)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct GenerateRequest {
+    /// What the use case is for, in plain words.
+    #[schema(min_length = 1, max_length = 4000)]
+    #[validate(length(min = 1, max = limit(MAX_DESCRIPTION)), custom(function = description_rule))]
+    description: String,
+}
+
+/// A note of a refinement. `validator` requires items that can be serialized.
+#[derive(Serialize, Deserialize, ToSchema, Validate)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RefinementNote {
+    /// What to change, or the answer to a question.
+    #[schema(min_length = 1, max_length = 2000)]
+    #[validate(length(min = 1, max = limit(MAX_NOTE_CHARS)), custom(function = note_rule))]
+    note: String,
+}
+
+/// A refinement.
+#[derive(Deserialize, ToSchema, Validate)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RefineUseCase {
+    /// The description of the use case, unchanged.
+    #[schema(min_length = 1, max_length = 4000)]
+    #[validate(length(min = 1, max = limit(MAX_DESCRIPTION)), custom(function = description_rule))]
+    description: String,
+    /// What to change, in the order of the conversation.
+    #[schema(max_items = 20)]
+    #[validate(length(max = MAX_NOTES), nested)]
+    refinement_context: Vec<RefinementNote>,
+    /// Repeated requests with the same key return the same successor. The key belongs to the use case that it was first
+    /// used with, and never expires.
+    #[schema(min_length = 1, max_length = 255)]
+    #[validate(length(min = 1, max = MAX_KEY), custom(function = key_rule))]
+    idempotency_key: String,
+}
+
+fn note_rule(text: &str) -> RuleResult {
+    let rule = "a note has 1 to 2000 characters, and no invisible ones except line breaks and tabs";
+    let blank = is_blank(text).then(|| FieldProblem::new("note", "invalid_text", rule));
+    value_rules::accept_unless(blank.or_else(|| parse_note("note", Some(text)).err()))
+}
+
+fn key_rule(text: &str) -> RuleResult {
+    let rule = "expected a key of 1 to 255 visible ASCII characters";
+    let is_key = IdempotencyKey::parse(text).is_some();
+    value_rules::accept_unless((!is_key).then(|| FieldProblem::new("idempotency_key", "invalid", rule)))
+}
+
+/// A warning about a generated bundle.
+#[derive(Serialize, ToSchema)]
+#[schema(as = BundleWarning)]
+pub(crate) struct BundleWarningView {
+    code: &'static str,
+    message: String,
+}
+
+/// The gaps of a bundle's references.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Gaps)]
+pub(crate) struct GapsView {
+    model_policy: GapView,
+    policy_bundle: GapView,
+    connections: Vec<GapView>,
+    /// Whether references are hidden from you, because you lack `connection.read`.
+    redacted: bool,
+}
+
+/// A generated bundle, or a question. The server stores only the generator's run.
+#[derive(Serialize, ToSchema)]
+#[schema(as = GeneratedBundle)]
+pub(crate) struct GeneratedBundleView {
+    /// Whether the description is too short for a bundle.
+    needs_clarification: bool,
+    /// The bundle plan; absent with a question.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false, value_type = Object)]
+    bundle: Option<Value>,
+    /// What was assumed, and what happens when a step fails.
+    warnings: Vec<BundleWarningView>,
+    /// Whether each reference exists, and who can close it; absent with a question.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false, value_type = GapsView)]
+    gaps: Option<GapsView>,
+    /// The question; absent with a bundle.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false, value_type = String)]
+    question: Option<String>,
+    /// A proposed answer to the question.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false, value_type = String)]
+    proposed_answer: Option<String>,
+    /// The run of the generator.
+    generation_id: Uuid,
+}
+
+impl GeneratedBundleView {
+    fn of(result: GenerationResult) -> Self {
+        let empty = Self {
+            needs_clarification: false,
+            bundle: None,
+            warnings: Vec::new(),
+            gaps: None,
+            question: None,
+            proposed_answer: None,
+            generation_id: result.generation_id.uuid(),
+        };
+        match result.outcome {
+            Generation::Question { question, proposed_answer } => {
+                Self { needs_clarification: true, question: Some(question), proposed_answer, ..empty }
+            }
+            Generation::Plan(generated) => {
+                let gaps = &generated.gaps;
+                let plan = &generated.plan;
+                let bundle = if gaps.redacted { plan.to_redacted_document() } else { plan.to_document() };
+                let warning = |PlanWarning { code, message }| BundleWarningView { code, message };
+                Self {
+                    bundle: Some(bundle),
+                    gaps: Some(GapsView {
+                        model_policy: GapView::of(&gaps.model_policy),
+                        policy_bundle: GapView::of(&gaps.policy_bundle),
+                        connections: gaps.connections.iter().map(GapView::of).collect(),
+                        redacted: gaps.redacted,
+                    }),
+                    warnings: generated.warnings.into_iter().map(warning).collect(),
+                    ..empty
+                }
+            }
+        }
+    }
+}
+
+/// A successor, or a question. With a question nothing is created or archived.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Refinement)]
+pub(crate) struct RefinementView {
+    /// The successor; null with a question.
+    #[schema(value_type = Option<UseCaseView>)]
+    use_case: Option<UseCaseView>,
+    /// The question; null with a successor.
+    question: Option<String>,
+    /// A proposed answer to the question; null with a successor.
+    proposed_answer: Option<String>,
+}
+
+/// Generates a bundle plan from a description. Nothing is created from it.
+#[utoipa::path(
+    operation_id = "generate_use_case",
+    tag = "use cases",
+    params(UseCaseWorkspace, KeyParams),
+    request_body = GenerateRequest,
+    responses(
+        (status = 200, description = "The bundle, or a question", body = GeneratedBundleView),
+        (status = 503, description = "The generator has no active release", body = ErrorBody),
+        WriteRefusals,
+    )
+)]
+#[post("/v1/use-cases/generate")]
+pub(crate) async fn generate_use_case(
+    api: web::Data<Api>,
+    caller: IdentifiedCaller,
+    query: Query<UseCaseWorkspace>,
+    keyed: IdempotencyHeader,
+    body: Body<GenerateRequest>,
+) -> Result<HttpResponse, ApiError> {
+    let key = keyed.into_request_key(&caller.actor, || query.digest(body.digest()));
+    let use_cases = &api.services.use_cases;
+    let result = use_cases.generate_plan(&caller, query.id(), &body.description, key.as_ref()).await?;
+    let done = MaybeReplayed { value: (), replayed: result.replayed.then_some(StatusCode::OK.as_u16()) };
+    Ok(ResourceResponse::idempotent(&done, &GeneratedBundleView::of(result), StatusCode::OK)?.into_response())
+}
+
+/// Refines a draft: generates a bundle from the description and the notes, creates it as the successor, and archives the
+/// draft in the same transaction.
+#[utoipa::path(
+    operation_id = "refine_use_case",
+    tag = "use cases",
+    params(("use_case_id" = Uuid, Path, description = "The draft"), UseCaseWorkspace),
+    request_body = RefineUseCase,
+    responses(
+        (status = 201, description = "The successor", body = RefinementView),
+        (status = 200, description = "A question, or the successor of an earlier request", body = RefinementView),
+        (status = 503, description = "The generator has no active release", body = ErrorBody),
+        WriteRefusals,
+    )
+)]
+#[post("/v1/use-cases/{use_case_id}/refine")]
+pub(crate) async fn refine_use_case(
+    api: web::Data<Api>,
+    caller: IdentifiedCaller,
+    use_case: PathId<UseCaseId>,
+    query: Query<UseCaseWorkspace>,
+    body: Body<RefineUseCase>,
+) -> Result<HttpResponse, ApiError> {
+    let body_digest = body.digest();
+    let RefineUseCase { description, refinement_context, idempotency_key } = body.into_inner();
+    let mut fields = FieldErrors::default();
+    let notes: Vec<_> = refinement_context
+        .iter()
+        .filter_map(|item| fields.check(parse_note("refinement_context", Some(&item.note))).flatten())
+        .collect();
+    let key = RefinementKey { key: idempotency_key, body_digest };
+    let request = fields.finish(|| Some(RefineRequest { description, notes, key }))?;
+    let refined = api.services.use_cases.refine_use_case(&caller, query.id(), *use_case, request).await?;
+    match refined {
+        Refined::Question { question, proposed_answer } => {
+            let view = RefinementView { use_case: None, question: Some(question), proposed_answer };
+            Ok(ResourceResponse::ok(&view).into_response())
+        }
+        Refined::Successor { use_case, is_replay } => {
+            let view =
+                RefinementView { use_case: Some(UseCaseView::of(&use_case)), question: None, proposed_answer: None };
+            if is_replay {
+                return Ok(ResourceResponse::ok(&view).into_response());
+            }
+            let done = MaybeReplayed { value: (), replayed: None };
+            let location = format!("/v1/use-cases/{}?workspace_id={}", use_case.use_case_id, use_case.workspace_id);
+            Ok(ResourceResponse::created(&done, &view, location)?.into_response())
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Generated bundle plans and refinements: the generator's output is untrusted data.
+
+use crate::fixture::{WORKSPACE, WorkspaceFixture};
+use fairway_testkit::{
+    TestApp,
+    app::{Client, Request},
+};
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+const DESCRIPTION: &str = "Answer a `letter` of a customer in a friendly tone.";
+
+fn generate(app: &Client, description: &str) -> Request {
+    app.post(format!("/v1/use-cases/generate?workspace_id={WORKSPACE}"), json!({ "description": description }))
+}
+
+fn create(app: &Client, description: &str, bundle: &Value) -> Request {
+    let body = json!({ "source_description": description, "bundle": bundle });
+    app.post(format!("/v1/use-cases?workspace_id={WORKSPACE}"), body)
+}
+
+fn refine(app: &Client, use_case: &str, notes: &[&str], key: &str) -> Request {
+    let notes: Vec<Value> = notes.iter().map(|note| json!({ "note": note })).collect();
+    let body = json!({ "description": DESCRIPTION, "refinement_context": notes, "idempotency_key": key });
+    app.post(format!("/v1/use-cases/{use_case}/refine?workspace_id={WORKSPACE}"), body)
+}
+
+async fn query_count(app: &TestApp, sql: &str) -> i64 {
+    app.database().connect_as_owner().await.unwrap().query_one(sql, &[]).await.unwrap().get(0)
+}
+
+async fn draft(app: &TestApp) -> String {
+    let bundle = generate(app, DESCRIPTION).await.expect(200)["bundle"].clone();
+    let made = create(app, DESCRIPTION, &bundle).await.expect(201);
+    made["use_case_id"].as_str().unwrap().to_owned()
+}
+
+/// A fresh server has no model policy of its own; the built-in one suffices for `dev`.
+#[tokio::test]
+async fn ten_sentences_become_ten_workloads_that_run() {
+    let app = TestApp::start().await;
+    app.services().generators.provision_generators().await.unwrap();
+    let mut bundles = BTreeSet::new();
+    for topic in
+        ["tickets", "letters", "invoices", "minutes", "offers", "claims", "orders", "reviews", "notes", "calls"]
+    {
+        let description = format!("Summarize {topic} in two sentences.");
+        let counts = "SELECT (SELECT count(*) FROM use_case) + (SELECT count(*) FROM asset)";
+        let before = query_count(&app, counts).await;
+        let generated = generate(&app, &description).await.expect(200);
+        assert_eq!(query_count(&app, counts).await, before, "nothing is kept");
+        assert_eq!(generated["needs_clarification"], false);
+        let members: BTreeSet<&str> = generated["bundle"].as_object().unwrap().keys().map(String::as_str).collect();
+        let six = ["name", "summary", "flow", "prompt_template", "model_policy_ref", "connections"];
+        assert_eq!(members, six.into());
+        assert!(bundles.insert(generated["bundle"].to_string()), "{description}");
+        let use_case = create(&app, &description, &generated["bundle"]).await.expect(201);
+        let path =
+            format!("/v1/use-cases/{}/publish?workspace_id={WORKSPACE}", use_case["use_case_id"].as_str().unwrap());
+        let published = app.post(path, json!({})).await.expect(200);
+        assert_eq!(published["status"], "active");
+        let release = published["release_id"].as_str().unwrap();
+        app.fixtures().transition(release, "review_ready").await;
+        let verdict = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": release });
+        app.post(format!("/v1/releases/{release}/approvals"), verdict).await.expect(201);
+        app.fixtures().transition(release, "approved").await;
+        app.fixtures().transition(release, "active").await;
+        let workload =
+            app.get(format!("/v1/workloads/{}", published["workload_id"].as_str().unwrap())).await.expect(200);
+        let run = format!("/v1/workloads/by-slug/{}/execute", workload["slug"].as_str().unwrap());
+        let ran = app.post(run, json!({ "environment": "dev", "inputs": { "input": "A text." } })).await.expect(200);
+        assert_eq!(ran["status"], "completed", "{ran}");
+    }
+}
+
+#[tokio::test]
+async fn gaps_say_who_can_close_them() {
+    let app = TestApp::start().await;
+    let stage = WorkspaceFixture::create(&app).await;
+    stage.create_connection("crm").await;
+    stage.fixtures.bind_role("user:author", "author", "workspace", Some(&stage.workspace)).await;
+    let body = json!({ "description": "Draft a reply from the crm, and send it with the `mailer` connection." });
+    let generate = app.post(stage.use_case_path("/generate"), body);
+    let read = generate.clone().as_actor("user:author").await.expect(200);
+    assert_eq!(read["bundle"]["connections"], json!(["crm", "mailer"]));
+    assert_eq!(read["bundle"]["model_policy_ref"], "main-model");
+    let gaps = &read["gaps"];
+    assert_eq!(
+        gaps["connections"],
+        json!([{ "kind": "reused", "ref": "crm" }, { "kind": "needs_access", "ref": "mailer" }])
+    );
+    assert_eq!(gaps["model_policy"], json!({ "kind": "reused", "ref": "main-model" }));
+    assert_eq!((&gaps["policy_bundle"]["kind"], &gaps["redacted"]), (&json!("reused"), &json!(false)));
+    assert_eq!(generate.await.expect(200)["gaps"]["connections"][1]["kind"], "mint_fresh");
+}
+
+#[tokio::test]
+async fn callers_without_connection_read_get_redacted_plans() {
+    let app = TestApp::builder().access(fairway_testkit::PermissionsByActorName::layer()).start().await;
+    let stage = WorkspaceFixture::create(&app).await;
+    stage.create_connection("crm").await;
+    let caller = fairway_testkit::PermissionsByActorName::lacking(&["connection.read"]);
+    stage.fixtures.bind_role(&caller, "viewer", "platform", None).await;
+    let description = "Draft a reply and send it with the `mailer` connection.";
+    let generate = app.post(stage.use_case_path("/generate"), json!({ "description": description }));
+    let redacted = generate.as_actor(&caller).await.expect(200);
+    assert_eq!(redacted["gaps"]["connections"], json!([{ "kind": "needs_admin", "ref": null }]));
+    assert_eq!(redacted["gaps"]["redacted"], true);
+    let body = json!({ "source_description": description, "bundle": redacted["bundle"] });
+    let created = app.post(stage.use_case_path(""), body).as_actor(&caller).await;
+    created.expect_refusal(422, "redacted_bundle");
+    assert!(!created.text().contains("mailer") && !redacted["gaps"].to_string().contains("mailer"));
+}
+
+#[tokio::test]
+async fn short_descriptions_get_one_question() {
+    let app = TestApp::start().await;
+    let asked = generate(&app, "Invoices").await.expect(200);
+    assert_eq!(asked["needs_clarification"], true);
+    assert!(asked["question"].is_string() && asked["generation_id"].is_string(), "{asked}");
+    assert!(asked.get("bundle").is_none());
+    for blank in ["", " ", "a\u{202e}b"] {
+        generate(&app, blank).await.expect_refusal(422, "validation_error");
+    }
+}
+
+#[tokio::test]
+async fn refinement_replaces_the_draft_once_per_key() {
+    let app = TestApp::start().await;
+    let first = draft(&app).await;
+    let refined = refine(&app, &first, &["Mention the `deadline`."], "k1").await;
+    let successor = refined.expect(201)["use_case"].clone();
+    assert_eq!((&successor["status"], &successor["supersedes"]), (&json!("draft"), &json!(first)));
+    let read = app.get(format!("/v1/use-cases/{first}?workspace_id={WORKSPACE}")).await.expect(200);
+    assert_eq!((&read["status"], &read["superseded_by"]), (&json!("archived"), &successor["use_case_id"]));
+    let again = refine(&app, &first, &["Mention the `deadline`."], "k1").await;
+    assert_eq!(again.expect(200)["use_case"], successor);
+    refine(&app, &first, &["Another note."], "k1").await.expect_refusal(409, "idempotency_key_conflict");
+    let next = successor["use_case_id"].as_str().unwrap();
+    refine(&app, next, &["Mention the `deadline`."], "k1").await.expect_refusal(409, "idempotency_key_conflict");
+    let replaced = refine(&app, &first, &[], "k2").await.expect_refusal(409, "invalid_transition");
+    assert_eq!((&replaced["current_state"], &replaced["valid_transitions"]), (&json!("archived"), &json!([])));
+    let body =
+        json!({ "description": "Another description of it.", "refinement_context": [], "idempotency_key": "k3" });
+    let changed = app.post(format!("/v1/use-cases/{next}/refine?workspace_id={WORKSPACE}"), body).await;
+    assert_eq!(changed.expect_refusal(422, "validation_error")["fields"][0]["code"], "description_changed");
+}
+
+#[tokio::test]
+async fn concurrent_refinements_with_one_key_have_one_successor() {
+    let app = TestApp::start().await;
+    let first = draft(&app).await;
+    let requests = (0..20).map(async |_| refine(&app, &first, &["Be brief."], "k").await);
+    let answers = join_all(requests).await;
+    let ids: BTreeSet<String> = answers
+        .iter()
+        .map(|answer| {
+            assert!([200, 201].contains(&answer.status), "{answer}");
+            answer.json()["use_case"]["use_case_id"].to_string()
+        })
+        .collect();
+    assert_eq!(ids.len(), 1);
+    assert_eq!(query_count(&app, "SELECT count(*) FROM use_case WHERE status = 'draft'").await, 1);
+    assert_eq!(query_count(&app, "SELECT count(*) FROM use_case").await, 2);
+}
+
+#[tokio::test]
+async fn questions_use_up_no_key() {
+    let app = TestApp::start().await;
+    let bundle = generate(&app, DESCRIPTION).await.expect(200)["bundle"].clone();
+    let made = create(&app, "Invoices", &bundle).await.expect(201);
+    let path = format!("/v1/use-cases/{}/refine?workspace_id={WORKSPACE}", made["use_case_id"].as_str().unwrap());
+    let refine = |notes: Value| {
+        app.post(&path, json!({ "description": "Invoices", "refinement_context": notes, "idempotency_key": "k" }))
+    };
+    let asked = refine(json!([])).await.expect(200);
+    assert!(asked["use_case"].is_null() && asked["question"].is_string(), "{asked}");
+    assert_eq!(query_count(&app, "SELECT count(*) FROM use_case").await, 1);
+    let answered = refine(json!([{ "note": "Find the total amount in each." }])).await.expect(201);
+    assert_eq!(answered["use_case"]["status"], "draft");
+}

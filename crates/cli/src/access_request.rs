@@ -1,0 +1,84 @@
+//! Commands for access requests, by which use cases ask for connections.
+
+use crate::{
+    connection::{kinds, parse_secrets},
+    failure::Failure,
+    output::Column,
+    session::Session,
+};
+use clap::{Subcommand, builder::PossibleValuesParser};
+use fairway_domain::access_request::AccessRequestStatus;
+use serde_json::{Value, json};
+
+const COLUMNS: [Column; 6] = [
+    ("REQUEST", "/access_request_id"),
+    ("CONNECTION", "/connection_name"),
+    ("STATUS", "/status"),
+    ("USE CASE", "/use_case_id"),
+    ("REQUESTED BY", "/requested_by"),
+    ("CREATED", "/created_at"),
+];
+
+/// Access request commands.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// List the access requests of the workspace, newest first
+    #[command(after_help = "Example:\n  fairway access-requests list --status pending")]
+    List {
+        /// Only requests in this status
+        #[arg(long, value_parser =
+            PossibleValuesParser::new(AccessRequestStatus::ALL.iter().map(|status| status.as_str())))]
+        status: Option<String>,
+    },
+    /// Grant a request: its connection is created, and the last grant activates the use case
+    #[command(
+        after_help = "Example:\n  fairway access-requests grant 019a... --kind http --secret token=env:CRM_TOKEN"
+    )]
+    Grant {
+        /// The request's id
+        id: String,
+        /// A secret reference by name; repeat for several
+        #[arg(long = "secret", value_name = "NAME=REFERENCE")]
+        secrets: Vec<String>,
+        /// The kind of system
+        #[arg(long, value_parser = kinds())]
+        kind: Option<String>,
+        /// The address of the system, without credentials
+        #[arg(long, value_name = "URL")]
+        endpoint: Option<String>,
+    },
+    /// Deny a request
+    #[command(after_help = "Example:\n  fairway access-requests deny 019a... --reason 'Use the archive instead.'")]
+    Deny {
+        /// The request's id
+        id: String,
+        /// The reason, for the author of the use case
+        #[arg(long)]
+        reason: Option<String>,
+    },
+}
+
+pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
+    let (output, server) = session.open()?;
+    match command {
+        Command::List { status } => {
+            let mut query = vec![("workspace_id", server.workspace_id()?)];
+            query.extend(status.as_deref().map(|status| ("status", status)));
+            output.list(&server.list(&["access-requests"], &query)?, &COLUMNS)
+        }
+        Command::Grant { id, secrets, kind, endpoint } => {
+            let mut body = json!({ "secret_bindings": Value::Object(parse_secrets(secrets)?) });
+            if let Some(members) = body.as_object_mut() {
+                members.extend(kind.as_ref().map(|kind| ("connector_kind".to_owned(), json!(kind))));
+                members.extend(endpoint.as_ref().map(|endpoint| ("endpoint".to_owned(), json!(endpoint))));
+            }
+            let granted = server.post(&["access-requests", id, "grant"], &body)?;
+            output.changed(&granted, "fairway use-cases list")
+        }
+        Command::Deny { id, reason } => {
+            let body = reason.as_ref().map_or_else(|| json!({}), |reason| json!({ "reason": reason }));
+            let denied = server.post(&["access-requests", id, "deny"], &body)?;
+            output.changed(&denied, "fairway access-requests list")
+        }
+    }
+}

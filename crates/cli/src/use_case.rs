@@ -1,0 +1,254 @@
+//! Commands for use cases: from a sentence to a governed workload.
+
+use crate::{
+    failure::Failure,
+    file::Source,
+    output::{Column, Output, eprint, is_stderr_terminal, print},
+    server::{Server, required_string, string_or_empty},
+    session::Session,
+    text::sanitize,
+};
+use clap::{Subcommand, builder::PossibleValuesParser};
+use fairway_domain::use_case::UseCaseStatus;
+use serde_json::{Value, json};
+use std::{
+    io::{self, BufRead as _, IsTerminal as _},
+    path::PathBuf,
+};
+use uuid::Uuid;
+
+const COLUMNS: [Column; 5] = [
+    ("USE CASE", "/use_case_id"),
+    ("NAME", "/name"),
+    ("STATUS", "/status"),
+    ("SUCCESSOR", "/superseded_by"),
+    ("CREATED", "/created_at"),
+];
+
+/// The maximum number of questions that a person answers in a row.
+const MAX_QUESTIONS: usize = 5;
+
+/// Use case commands.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Generate a bundle plan from a description; nothing is created
+    #[command(after_help = "The plan shows what exists (=), what publication makes (+) and what is missing (?).\n\n\
+        Example:\n  fairway use-cases generate 'Sort support tickets by urgency.' -o json > plan.json")]
+    Generate {
+        /// What the use case is for
+        description: String,
+    },
+    /// Create a draft from a generated plan, or from a bundle in a JSON file
+    #[command(
+        after_help = "Example:\n  fairway use-cases create 'Sort support tickets by urgency.' --bundle plan.json"
+    )]
+    Create {
+        /// The description that the bundle was generated from
+        description: String,
+        /// A JSON file with the bundle, or with the output of `generate`; else the bundle is generated
+        #[arg(long, value_name = "FILE")]
+        bundle: Option<PathBuf>,
+    },
+    /// List the use cases of the workspace, newest first
+    #[command(after_help = "Example:\n  fairway use-cases list --status pending_access")]
+    List {
+        /// Only use cases in this status
+        #[arg(long, value_parser = PossibleValuesParser::new(UseCaseStatus::ALL.iter().map(|status| status.as_str())))]
+        status: Option<String>,
+        /// Only use cases that wait for access and whose connections are all resolved
+        #[arg(long)]
+        activation_ready: bool,
+    },
+    /// Show a use case with the pieces of its bundle
+    #[command(after_help = "Example:\n  fairway use-cases show 019a...")]
+    Show {
+        /// The use case's id
+        id: String,
+    },
+    /// Replace a draft by a successor that follows notes
+    #[command(after_help = "Example:\n  fairway use-cases refine 019a... --note 'Answer in German.'")]
+    Refine {
+        /// The use case's id
+        id: String,
+        /// What to change; repeat for several
+        #[arg(long = "note", value_name = "TEXT", required = true)]
+        notes: Vec<String>,
+    },
+    /// Publish a draft: make its assets, a workload and a release draft
+    #[command(after_help = "Example:\n  fairway use-cases publish 019a...")]
+    Publish {
+        /// The use case's id
+        id: String,
+    },
+    /// Activate a use case whose connections are all resolved
+    #[command(after_help = "Example:\n  fairway use-cases activate 019a...")]
+    Activate {
+        /// The use case's id
+        id: String,
+    },
+    /// Archive a use case
+    #[command(after_help = "Example:\n  fairway use-cases archive 019a...")]
+    Archive {
+        /// The use case's id
+        id: String,
+    },
+    /// Return a use case that waits for access to draft
+    #[command(after_help = "Example:\n  fairway use-cases reopen 019a...")]
+    Reopen {
+        /// The use case's id
+        id: String,
+    },
+}
+
+pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
+    let (output, server) = session.open()?;
+    match command {
+        Command::Generate { description } => {
+            let generated = generate(output, &server, description)?;
+            if output.is_for_people() { show_plan(&generated) } else { output.value(&generated) }
+        }
+        Command::Create { description, bundle } => {
+            let bundle = match bundle {
+                Some(file) => Source::open(file)?.json()?,
+                None => generate(output, &server, description)?,
+            };
+            let bundle = bundle.get("bundle").cloned().unwrap_or(bundle);
+            let body = json!({ "source_description": description, "bundle": bundle });
+            let made = post(&server, &["use-cases"], &body)?;
+            output.changed(&made, &format!("fairway use-cases publish {}", required_string(&made, "use_case_id")?))
+        }
+        Command::List { status, activation_ready } => {
+            let mut query = vec![("workspace_id", server.workspace_id()?)];
+            query.extend(status.as_deref().map(|status| ("status", status)));
+            query.extend(activation_ready.then_some(("activation_ready", "true")));
+            output.list(&server.list(&["use-cases"], &query)?, &COLUMNS)
+        }
+        Command::Show { id } => {
+            let query = [("workspace_id", server.workspace_id()?)];
+            let mut found = server.get(&["use-cases", id], &query)?;
+            let bundle = server.get(&["use-cases", id, "bundle"], &query)?;
+            if let (Some(members), Value::Object(bundle)) = (found.as_object_mut(), bundle) {
+                members.extend(bundle);
+            }
+            output.one(&found)
+        }
+        Command::Refine { id, notes } => refine(output, &server, id, notes),
+        Command::Publish { id } => {
+            let published = act(&server, id, "publish")?;
+            let next = match string_or_empty(&published, "status") {
+                "pending_access" => "fairway access-requests list --status pending".to_owned(),
+                _ => format!("fairway releases show {}", string_or_empty(&published, "release_id")),
+            };
+            output.changed(&published, &next)
+        }
+        Command::Activate { id } => output.one(&act(&server, id, "activate")?),
+        Command::Archive { id } => output.one(&act(&server, id, "archive")?),
+        Command::Reopen { id } => {
+            output.changed(&act(&server, id, "reopen")?, &format!("fairway use-cases publish {id}"))
+        }
+    }
+}
+
+fn act(server: &Server, id: &str, verb: &str) -> Result<Value, Failure> {
+    post(server, &["use-cases", id, verb], &json!({}))
+}
+
+fn post(server: &Server, path: &[&str], body: &Value) -> Result<Value, Failure> {
+    server.post_with_query(path, &[("workspace_id", server.workspace_id()?)], body)
+}
+
+/// Generates a plan. At a terminal, a person answers the generator's questions; each answer becomes part of the
+/// description.
+fn generate(output: Output, server: &Server, description: &str) -> Result<Value, Failure> {
+    let mut description = description.to_owned();
+    for _ in 0..MAX_QUESTIONS {
+        let generated = post(server, &["use-cases", "generate"], &json!({ "description": description }))?;
+        if generated.get("needs_clarification") != Some(&Value::Bool(true)) {
+            return Ok(generated);
+        }
+        let Some(answer) = ask(output, &generated)? else { return Err(clarification(&generated)) };
+        description = format!("{description}\n{answer}");
+    }
+    Err(Failure::Failed("the generator still has questions; describe the use case in more detail".to_owned()))
+}
+
+fn refine(output: Output, server: &Server, id: &str, notes: &[String]) -> Result<(), Failure> {
+    let query = [("workspace_id", server.workspace_id()?)];
+    let found = server.get(&["use-cases", id], &query)?;
+    let mut notes: Vec<Value> = notes.iter().map(|note| json!({ "note": note })).collect();
+    let key = Uuid::new_v4().to_string();
+    for _ in 0..MAX_QUESTIONS {
+        let body = json!({
+            "description": required_string(&found, "source_description")?,
+            "refinement_context": notes,
+            "idempotency_key": key,
+        });
+        let refined = post(server, &["use-cases", id, "refine"], &body)?;
+        if let Some(successor) = refined.get("use_case").filter(|successor| successor.is_object()) {
+            let next = format!("fairway use-cases publish {}", required_string(successor, "use_case_id")?);
+            return output.changed(successor, &next);
+        }
+        let Some(answer) = ask(output, &refined)? else { return Err(clarification(&refined)) };
+        notes.push(json!({ "note": answer }));
+    }
+    Err(Failure::Failed("the generator still has questions; describe the change in more detail".to_owned()))
+}
+
+/// Asks a person the generator's question; an empty answer accepts the proposed one. `None` without a terminal.
+fn ask(output: Output, answer: &Value) -> Result<Option<String>, Failure> {
+    if !output.is_for_people() || !io::stdin().is_terminal() || !is_stderr_terminal() {
+        return Ok(None);
+    }
+    let proposed = string_or_empty(answer, "proposed_answer");
+    eprint(&sanitize(string_or_empty(answer, "question")));
+    if !proposed.is_empty() {
+        eprint(&format!("press Enter for: {}", sanitize(proposed)));
+    }
+    let mut line = String::new();
+    io::stdin().lock().read_line(&mut line).map_err(|error| Failure::Failed(error.to_string()))?;
+    let line = line.trim();
+    Ok(Some(if line.is_empty() { proposed.to_owned() } else { line.to_owned() }))
+}
+
+fn clarification(answer: &Value) -> Failure {
+    let question = sanitize(string_or_empty(answer, "question"));
+    let proposed = sanitize(string_or_empty(answer, "proposed_answer"));
+    Failure::Failed(format!("the generator asks: {question} (for example: {proposed})"))
+}
+
+/// Prints a plan as a difference to what exists.
+fn show_plan(generated: &Value) -> Result<(), Failure> {
+    let bundle = generated.get("bundle").cloned().unwrap_or_default();
+    let text = |name: &str| sanitize(string_or_empty(&bundle, name));
+    print(&format!("{}\n  {}\n", text("name"), text("summary")))?;
+    print("  + flow")?;
+    for step in bundle.pointer("/flow/steps").and_then(Value::as_array).into_iter().flatten() {
+        let (id, kind) = (sanitize(string_or_empty(step, "id")), sanitize(string_or_empty(step, "type")));
+        print(&format!("      {id} ({kind})"))?;
+    }
+    print("  + prompt")?;
+    let template = bundle.pointer("/prompt_template/template").and_then(Value::as_str).unwrap_or_default();
+    for line in template.lines() {
+        print(&format!("      {}", sanitize(line)))?;
+    }
+    let gap = |label: &str, gap: &Value| {
+        let mark = match string_or_empty(gap, "kind") {
+            "reused" => '=',
+            "mint_fresh" => '+',
+            _ => '?',
+        };
+        let reference =
+            gap.get("ref").and_then(Value::as_str).map_or_else(String::new, |name| format!(" {}", sanitize(name)));
+        print(&format!("  {mark} {label}{reference} ({})", string_or_empty(gap, "kind")))
+    };
+    let gaps = generated.get("gaps").cloned().unwrap_or_default();
+    gap("model policy", gaps.get("model_policy").unwrap_or(&Value::Null))?;
+    gap("policy bundle", gaps.get("policy_bundle").unwrap_or(&Value::Null))?;
+    for connection in gaps.get("connections").and_then(Value::as_array).into_iter().flatten() {
+        gap("connection", connection)?;
+    }
+    for warning in generated.get("warnings").and_then(Value::as_array).into_iter().flatten() {
+        eprint(&format!("warning: {}", sanitize(string_or_empty(warning, "message"))));
+    }
+    Ok(())
+}

@@ -1,0 +1,240 @@
+//! Access requests: a use case asks the platform team for a connection that its author cannot create.
+
+use crate::{
+    access::ActorRef,
+    audit::{Fact, FactKind, Stamp, Subject},
+    connection::{Connection, ConnectionPatch, ConnectionRefusal, ConnectionStatus, NewConnection, words},
+    fact_category::FactCategory,
+    id::{AccessRequestId, ConnectionId, UseCaseId, WorkspaceId},
+    idempotency::KeyedOutcome,
+    note::Note,
+    store::{Change, CommitError, Page, PageRequest, Revision, StoreError, aggregate},
+    tenant::TenantScope,
+    time::Timestamp,
+    use_case::UseCase,
+};
+use async_trait::async_trait;
+use serde_json::json;
+
+words! {
+    /// The status of an access request.
+    AccessRequestStatus {
+        /// The platform team has not decided.
+        Pending = "pending",
+        /// The connection exists.
+        Granted = "granted",
+        /// The platform team refused.
+        Denied = "denied",
+        /// The use case no longer needs an answer.
+        Withdrawn = "withdrawn",
+    }
+}
+
+/// A request for access to a connection.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AccessRequest(pub(crate) AccessRequestRecord);
+
+/// The fields of [`AccessRequest`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AccessRequestRecord {
+    /// Its identifier.
+    pub access_request_id: AccessRequestId,
+    /// The workspace of the use case.
+    pub workspace_id: WorkspaceId,
+    /// The use case that needs the connection.
+    pub use_case_id: UseCaseId,
+    /// The name of the connection.
+    pub connection_name: String,
+    /// The status.
+    pub status: AccessRequestStatus,
+    /// The connection, once granted.
+    pub connection_id: Option<ConnectionId>,
+    /// The reason of a denial.
+    pub reason: Option<Note>,
+    /// The actor that published the use case.
+    pub requested_by: ActorRef,
+    /// When it was requested.
+    pub created_at: Timestamp,
+    /// The actor that decided or withdrew it.
+    pub decided_by: Option<ActorRef>,
+    /// When it was decided or withdrawn.
+    pub decided_at: Option<Timestamp>,
+    /// Increments with each change.
+    pub revision: Revision,
+}
+
+aggregate!(AccessRequest, AccessRequestRecord);
+
+/// The reason why a decision on an access request is refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum AccessRequestRefusal {
+    /// The request was decided or withdrawn before.
+    #[error("the request is no longer pending")]
+    NotPending {
+        /// The current status.
+        status: AccessRequestStatus,
+    },
+    /// The connection to grant is invalid.
+    #[error(transparent)]
+    Connection(#[from] ConnectionRefusal),
+}
+
+/// A granted request: the request, its connection and its use case after the grant.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Grant {
+    /// The granted request.
+    pub request: AccessRequest,
+    /// The connection.
+    pub connection: Connection,
+    /// The revision of an existing connection that the grant replaces; `None` for a new one.
+    pub connection_decided_on: Option<Revision>,
+    /// The use case, which the last grant activates.
+    pub use_case: UseCase,
+    /// The revision of the use case that the decision was made on.
+    pub use_case_decided_on: Revision,
+}
+
+impl AccessRequest {
+    /// A new request of a use case; the publication records it.
+    pub(crate) fn of(id: AccessRequestId, use_case: &UseCase, connection_name: String, stamp: &Stamp) -> Self {
+        Self(AccessRequestRecord {
+            access_request_id: id,
+            workspace_id: use_case.workspace_id,
+            use_case_id: use_case.use_case_id,
+            connection_name,
+            status: AccessRequestStatus::Pending,
+            connection_id: None,
+            reason: None,
+            requested_by: stamp.actor.clone(),
+            created_at: stamp.at,
+            decided_by: None,
+            decided_at: None,
+            revision: Revision::FIRST,
+        })
+    }
+
+    /// Checks that the request is pending.
+    ///
+    /// # Errors
+    /// When it was decided or withdrawn.
+    pub const fn check_pending(&self) -> Result<(), AccessRequestRefusal> {
+        match self.0.status {
+            AccessRequestStatus::Pending => Ok(()),
+            AccessRequestStatus::Granted | AccessRequestStatus::Denied | AccessRequestStatus::Withdrawn => {
+                Err(AccessRequestRefusal::NotPending { status: self.0.status })
+            }
+        }
+    }
+
+    /// Grants the request: the connection is created, or an existing one gets these settings. `others` are the
+    /// connections of the workspace that the use case names. If all of them are usable after the grant, the use case
+    /// becomes active in the same commit.
+    ///
+    /// # Errors
+    /// When the request is not pending, or the connection is invalid.
+    pub fn grant(
+        &self,
+        connection_id: ConnectionId,
+        granted: NewConnection,
+        others: &[Connection],
+        use_case: &UseCase,
+        stamp: &Stamp,
+    ) -> Result<Change<Grant>, AccessRequestRefusal> {
+        self.check_pending()?;
+        let existing = others.iter().find(|connection| connection.name == self.connection_name);
+        let (connection, connection_decided_on) = match existing {
+            None => (Connection::of(connection_id, self.workspace_id, granted, stamp)?, None),
+            Some(existing) => {
+                let patch = ConnectionPatch {
+                    name: None,
+                    kind: Some(granted.kind),
+                    endpoint: Some(granted.endpoint),
+                    secret_bindings: Some(granted.secret_bindings),
+                    expires_at: Some(granted.expires_at),
+                    status: Some(ConnectionStatus::Active),
+                };
+                let changed = existing.amend(patch, stamp)?;
+                let next = changed.map_or_else(|| existing.clone(), |change| change.into_record().next);
+                (next, Some(existing.revision))
+            }
+        };
+        let request = Self(AccessRequestRecord {
+            status: AccessRequestStatus::Granted,
+            connection_id: Some(connection.connection_id),
+            decided_by: Some(stamp.actor.clone()),
+            decided_at: Some(stamp.at),
+            revision: self.revision.next(),
+            ..self.0.clone()
+        });
+        let mut after: Vec<Connection> =
+            others.iter().filter(|other| other.name != self.connection_name).cloned().collect();
+        after.push(connection.clone());
+        let (next_use_case, activates) = use_case.after_grant(&after, stamp);
+        let detail = json!({
+            "use_case_id": self.use_case_id,
+            "connection_id": connection.connection_id,
+            "activates": activates,
+        });
+        let fact = self.fact(FactKind::AccessRequestGranted, stamp, detail);
+        let grant = Grant {
+            request,
+            connection,
+            connection_decided_on,
+            use_case: next_use_case,
+            use_case_decided_on: use_case.revision,
+        };
+        Ok(Change::replace(grant, self.revision, fact))
+    }
+
+    /// Denies the request. The use case stays pending.
+    ///
+    /// # Errors
+    /// When the request is not pending.
+    pub fn deny(&self, reason: Option<Note>, stamp: &Stamp) -> Result<Change<Self>, AccessRequestRefusal> {
+        self.check_pending()?;
+        let next = Self(AccessRequestRecord {
+            status: AccessRequestStatus::Denied,
+            reason,
+            decided_by: Some(stamp.actor.clone()),
+            decided_at: Some(stamp.at),
+            revision: self.revision.next(),
+            ..self.0.clone()
+        });
+        let fact = self.fact(FactKind::AccessRequestDenied, stamp, json!({ "use_case_id": self.use_case_id }));
+        Ok(Change::replace(next, self.revision, fact))
+    }
+
+    fn fact(&self, kind: FactKind, stamp: &Stamp, detail: serde_json::Value) -> Fact {
+        let subject = Subject { kind: "access_request", id: self.access_request_id.uuid() };
+        Fact::new(kind, subject, Some(self.workspace_id), stamp, detail).with_categories([FactCategory::Approvals])
+    }
+}
+
+/// Stores access requests.
+#[async_trait]
+pub trait AccessRequestStore: Send + Sync {
+    /// Finds a request.
+    async fn find(&self, scope: TenantScope, id: AccessRequestId) -> Result<Option<AccessRequest>, StoreError>;
+    /// A page of a workspace's requests, newest first.
+    async fn list(
+        &self,
+        scope: TenantScope,
+        workspace: WorkspaceId,
+        status: Option<AccessRequestStatus>,
+        page: PageRequest,
+    ) -> Result<Page<AccessRequest>, StoreError>;
+    /// Stores a grant: the request, the connection and the use case. Stale when one of them changed since the decision.
+    async fn commit_grant(
+        &self,
+        scope: TenantScope,
+        change: Change<Grant>,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<(), CommitError>;
+    /// Stores a denial. Stale when the request changed since the decision.
+    async fn commit_denial(
+        &self,
+        scope: TenantScope,
+        change: Change<AccessRequest>,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<(), CommitError>;
+}

@@ -1,0 +1,474 @@
+//! Connections: named external systems of a workspace, with references to their secrets and the health of their endpoint.
+
+mod ports;
+pub mod probe;
+
+use crate::{
+    access::ActorRef,
+    audit::{Fact, FactKind, Stamp, Subject},
+    fact_category::FactCategory,
+    id::{ConnectionCheckId, ConnectionId, WorkspaceId},
+    secret::SecretRef,
+    store::{Change, Revision, aggregate},
+    text::is_name,
+    time::Timestamp,
+};
+pub use ports::ConnectionStore;
+use serde_json::json;
+use std::collections::BTreeMap;
+
+/// The maximum length of a name, in characters.
+pub const MAX_NAME_CHARS: usize = 100;
+/// The maximum number of secret bindings.
+pub const MAX_SECRET_BINDINGS: usize = 20;
+/// The maximum length of a binding's name, in characters.
+pub const MAX_BINDING_NAME_CHARS: usize = 63;
+/// The maximum length of an endpoint, in characters.
+pub const MAX_ENDPOINT_CHARS: usize = 2_000;
+/// The number of checks that a connection shows, newest first.
+pub const SHOWN_CHECKS: u32 = 20;
+
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub enum $name {
+            $($(#[$variant_doc])* $variant,)*
+        }
+
+        impl $name {
+            /// Every value.
+            pub const ALL: &[Self] = &[$(Self::$variant,)*];
+
+            /// The wire form.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $text,)*
+                }
+            }
+
+            /// Parses the wire form.
+            #[must_use]
+            pub fn parse(text: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|value| value.as_str() == text)
+            }
+        }
+    };
+}
+pub(crate) use words;
+
+words! {
+    /// The kind of system that a connection leads to.
+    ConnectorKind {
+        /// A web service.
+        Http = "http",
+        /// A PostgreSQL server.
+        Postgres = "postgres",
+        /// An S3-compatible object store.
+        S3 = "s3",
+        /// A mail server.
+        Smtp = "smtp",
+        /// Any other system; its endpoint cannot be checked.
+        Other = "other",
+    }
+}
+
+words! {
+    /// Whether a connection is in use.
+    ConnectionStatus {
+        /// Use cases may use it.
+        Active = "active",
+        /// Use cases may not use it.
+        Disabled = "disabled",
+    }
+}
+
+words! {
+    /// The result of the latest check of a connection.
+    HealthState {
+        /// The connection was not checked since its endpoint or its secrets changed.
+        Unchecked = "unchecked",
+        /// The endpoint answered.
+        Healthy = "healthy",
+        /// The endpoint did not answer as expected.
+        Unhealthy = "unhealthy",
+        /// The connection has no endpoint, or its kind cannot be checked.
+        NotCheckable = "not_checkable",
+    }
+}
+
+/// The health of a connection.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Health {
+    /// The result of the latest check.
+    pub state: HealthState,
+    /// The reason code, unless the connection is healthy or unchecked.
+    pub code: Option<String>,
+    /// The time of the latest check.
+    pub checked_at: Option<Timestamp>,
+}
+
+impl Health {
+    /// The health of a connection that was not checked.
+    pub const UNCHECKED: Self = Self { state: HealthState::Unchecked, code: None, checked_at: None };
+}
+
+/// References to the secrets of a connection, by the name of their use.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct SecretBindings(BTreeMap<String, String>);
+
+impl SecretBindings {
+    /// Checks that each name is an identifier, and that each value is a secret reference and no secret.
+    ///
+    /// # Errors
+    /// With the first problem. The values stay out of it, because they may be secrets.
+    pub fn new(bindings: BTreeMap<String, String>) -> Result<Self, ConnectionRefusal> {
+        if bindings.len() > MAX_SECRET_BINDINGS {
+            return Err(ConnectionRefusal::TooManyBindings);
+        }
+        for (name, reference) in &bindings {
+            if !is_binding_name(name) {
+                return Err(ConnectionRefusal::BindingName);
+            }
+            SecretRef::parse(reference).map_err(|_| ConnectionRefusal::SecretRef)?;
+        }
+        Ok(Self(bindings))
+    }
+
+    /// The references by name.
+    #[must_use]
+    pub const fn as_map(&self) -> &BTreeMap<String, String> {
+        &self.0
+    }
+
+    /// The parsed reference of a name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<SecretRef> {
+        self.0.get(name).and_then(|reference| SecretRef::parse(reference).ok())
+    }
+}
+
+/// Matches `[A-Za-z_][A-Za-z0-9_-]{0,62}`.
+fn is_binding_name(name: &str) -> bool {
+    (1..=MAX_BINDING_NAME_CHARS).contains(&name.len())
+        && name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+}
+
+/// A named external system of a workspace.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Connection(pub(crate) ConnectionRecord);
+
+/// The fields of [`Connection`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ConnectionRecord {
+    /// Its identifier.
+    pub connection_id: ConnectionId,
+    /// The workspace.
+    pub workspace_id: WorkspaceId,
+    /// Its name, unique in the workspace. Use cases name connections by it.
+    pub name: String,
+    /// The kind of system.
+    pub kind: ConnectorKind,
+    /// The address of the system.
+    pub endpoint: Option<String>,
+    /// References to its secrets.
+    pub secret_bindings: SecretBindings,
+    /// When its credentials expire.
+    pub expires_at: Option<Timestamp>,
+    /// Whether it is in use.
+    pub status: ConnectionStatus,
+    /// The result of its latest check.
+    pub health: Health,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// The creator.
+    pub created_by: ActorRef,
+    /// When it last changed.
+    pub updated_at: Timestamp,
+    /// Increments with each change.
+    pub revision: Revision,
+}
+
+aggregate!(Connection, ConnectionRecord);
+
+/// One check of a connection.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ConnectionCheck {
+    /// Its identifier.
+    pub connection_check_id: ConnectionCheckId,
+    /// The result.
+    pub health: HealthState,
+    /// The reason code, unless the endpoint is healthy.
+    pub code: Option<String>,
+    /// The time of the check.
+    pub checked_at: Timestamp,
+    /// The actor that requested it.
+    pub checked_by: ActorRef,
+}
+
+/// A connection after a check.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CheckedConnection {
+    /// The connection with its new health.
+    pub connection: Connection,
+    /// The check.
+    pub check: ConnectionCheck,
+}
+
+/// The data of a new connection.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NewConnection {
+    /// Its name.
+    pub name: String,
+    /// The kind of system.
+    pub kind: ConnectorKind,
+    /// The address of the system.
+    pub endpoint: Option<String>,
+    /// References to its secrets.
+    pub secret_bindings: SecretBindings,
+    /// When its credentials expire.
+    pub expires_at: Option<Timestamp>,
+    /// Whether it is in use.
+    pub status: ConnectionStatus,
+}
+
+/// The fields to change; omitted ones stay unchanged.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ConnectionPatch {
+    /// A new name.
+    pub name: Option<String>,
+    /// A new kind.
+    pub kind: Option<ConnectorKind>,
+    /// A new endpoint, or its removal.
+    pub endpoint: Option<Option<String>>,
+    /// New secret bindings.
+    pub secret_bindings: Option<SecretBindings>,
+    /// A new expiry, or its removal.
+    pub expires_at: Option<Option<Timestamp>>,
+    /// A new status.
+    pub status: Option<ConnectionStatus>,
+}
+
+/// The reason why a connection is refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ConnectionRefusal {
+    /// The name is not a valid name.
+    #[error("a connection's name is one line of 1 to 100 visible characters")]
+    Name,
+    /// The endpoint is not an absolute address, or holds credentials.
+    #[error("an endpoint is an absolute address of its kind, without credentials, query and fragment")]
+    Endpoint,
+    /// Too many secret bindings.
+    #[error("a connection has at most 20 secret bindings")]
+    TooManyBindings,
+    /// The name of a secret binding is not an identifier.
+    #[error("the name of a secret binding has 1 to 63 letters, digits, dashes and underscores")]
+    BindingName,
+    /// The value of a secret binding is not a reference.
+    #[error("a secret binding holds a reference such as `env:NAME`, `file:name` or `vault:path#key`, never a secret")]
+    SecretRef,
+}
+
+impl ConnectionRefusal {
+    /// The stable code of the refusal.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Name => "invalid_name",
+            Self::Endpoint => "invalid_endpoint",
+            Self::TooManyBindings => "too_many",
+            Self::BindingName => "invalid_binding_name",
+            Self::SecretRef => "invalid_secret_ref",
+        }
+    }
+
+    /// The affected field.
+    #[must_use]
+    pub const fn field(self) -> &'static str {
+        match self {
+            Self::Name => "name",
+            Self::Endpoint => "endpoint",
+            Self::TooManyBindings | Self::BindingName | Self::SecretRef => "secret_bindings",
+        }
+    }
+}
+
+/// Checks a name.
+///
+/// # Errors
+/// When it is not one line of visible characters.
+pub fn check_name(name: &str) -> Result<(), ConnectionRefusal> {
+    if is_name(name, MAX_NAME_CHARS) { Ok(()) } else { Err(ConnectionRefusal::Name) }
+}
+
+/// Checks that an endpoint is an address of visible ASCII characters with a scheme and a host, and holds no credentials.
+/// The egress guard decides at each check whether the address may be reached.
+///
+/// # Errors
+/// When it is not such an address.
+pub fn check_endpoint(endpoint: &str) -> Result<(), ConnectionRefusal> {
+    let is_address = |text: &str| {
+        let (scheme, rest) = text.split_once("://")?;
+        let authority = rest.split('/').next().unwrap_or_default();
+        let is_scheme =
+            !scheme.is_empty() && scheme.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+        (is_scheme && !authority.is_empty() && !rest.contains(['@', '?', '#', '\\'])).then_some(())
+    };
+    let fits = endpoint.len() <= MAX_ENDPOINT_CHARS && endpoint.bytes().all(|byte| byte.is_ascii_graphic());
+    if fits && is_address(endpoint).is_some() { Ok(()) } else { Err(ConnectionRefusal::Endpoint) }
+}
+
+impl Connection {
+    /// Creates a connection.
+    ///
+    /// # Errors
+    /// When the name or the endpoint is invalid.
+    pub fn create(
+        connection_id: ConnectionId,
+        workspace_id: WorkspaceId,
+        new: NewConnection,
+        stamp: &Stamp,
+    ) -> Result<Change<Self>, ConnectionRefusal> {
+        let next = Self::of(connection_id, workspace_id, new, stamp)?;
+        let fact = next.fact(FactKind::ConnectionCreated, stamp, next.key_names());
+        Ok(Change::create(next, fact))
+    }
+
+    /// A new connection, for a change that records it with others.
+    pub(crate) fn of(
+        connection_id: ConnectionId,
+        workspace_id: WorkspaceId,
+        new: NewConnection,
+        stamp: &Stamp,
+    ) -> Result<Self, ConnectionRefusal> {
+        let NewConnection { name, kind, endpoint, secret_bindings, expires_at, status } = new;
+        check_name(&name)?;
+        endpoint.as_deref().map_or(Ok(()), check_endpoint)?;
+        Ok(Self(ConnectionRecord {
+            connection_id,
+            workspace_id,
+            name,
+            kind,
+            endpoint,
+            secret_bindings,
+            expires_at,
+            status,
+            health: Health::UNCHECKED,
+            created_at: stamp.at,
+            created_by: stamp.actor.clone(),
+            updated_at: stamp.at,
+            revision: Revision::FIRST,
+        }))
+    }
+
+    /// Applies a patch; `None` when nothing changes. A new kind, endpoint or secret makes the health unchecked.
+    ///
+    /// # Errors
+    /// When the name or the endpoint is invalid.
+    pub fn amend(&self, patch: ConnectionPatch, stamp: &Stamp) -> Result<Option<Change<Self>>, ConnectionRefusal> {
+        patch.name.as_deref().map_or(Ok(()), check_name)?;
+        patch.endpoint.as_ref().and_then(|endpoint| endpoint.as_deref()).map_or(Ok(()), check_endpoint)?;
+        let mut next = Self(ConnectionRecord {
+            name: patch.name.unwrap_or_else(|| self.name.clone()),
+            kind: patch.kind.unwrap_or(self.kind),
+            endpoint: patch.endpoint.unwrap_or_else(|| self.endpoint.clone()),
+            secret_bindings: patch.secret_bindings.unwrap_or_else(|| self.secret_bindings.clone()),
+            expires_at: patch.expires_at.unwrap_or(self.expires_at),
+            status: patch.status.unwrap_or(self.status),
+            ..self.0.clone()
+        });
+        let is_redirected =
+            next.kind != self.kind || next.endpoint != self.endpoint || next.secret_bindings != self.secret_bindings;
+        let changed: Vec<&str> = [
+            ("name", next.name != self.name),
+            ("connector_kind", next.kind != self.kind),
+            ("endpoint", next.endpoint != self.endpoint),
+            ("secret_bindings", next.secret_bindings != self.secret_bindings),
+            ("expires_at", next.expires_at != self.expires_at),
+            ("status", next.status != self.status),
+        ]
+        .into_iter()
+        .filter_map(|(name, differs)| differs.then_some(name))
+        .collect();
+        if changed.is_empty() {
+            return Ok(None);
+        }
+        if is_redirected {
+            next.0.health = Health::UNCHECKED;
+        }
+        next.0.updated_at = stamp.at;
+        next.0.revision = self.revision.next();
+        let detail = json!({ "keys": changed, "status": next.status.as_str() });
+        let fact = next.fact(FactKind::ConnectionChanged, stamp, detail);
+        Ok(Some(Change::replace(next, self.revision, fact)))
+    }
+
+    /// The deletion of the connection.
+    pub fn delete(&self, stamp: &Stamp) -> Change<Self> {
+        let fact = self.fact(FactKind::ConnectionDeleted, stamp, json!({}));
+        Change::replace(self.clone(), self.revision, fact)
+    }
+
+    /// Records the result of a check. The fact concerns people if the health changed.
+    pub fn record_check(
+        &self,
+        id: ConnectionCheckId,
+        health: HealthState,
+        code: Option<&str>,
+        stamp: &Stamp,
+    ) -> Change<CheckedConnection> {
+        let code = code.map(str::to_owned);
+        let has_changed = health != self.health.state;
+        let check = ConnectionCheck {
+            connection_check_id: id,
+            health,
+            code: code.clone(),
+            checked_at: stamp.at,
+            checked_by: stamp.actor.clone(),
+        };
+        let connection = Self(ConnectionRecord {
+            health: Health { state: health, code, checked_at: Some(stamp.at) },
+            revision: self.revision.next(),
+            ..self.0.clone()
+        });
+        let detail = json!({
+            "health": health.as_str(),
+            "previous_health": self.health.state.as_str(),
+            "reason_code": check.code,
+        });
+        let fact = self
+            .fact(FactKind::ConnectionChecked, stamp, detail)
+            .with_categories(has_changed.then_some(FactCategory::ConnectorHealth));
+        Change::replace(CheckedConnection { connection, check }, self.revision, fact)
+    }
+
+    /// Whether use cases may use the connection at this time. An unchecked or unhealthy connection is usable.
+    #[must_use]
+    pub fn is_usable(&self, at: Timestamp) -> bool {
+        self.status == ConnectionStatus::Active && !self.is_expired(at)
+    }
+
+    /// Whether its credentials are expired.
+    #[must_use]
+    pub fn is_expired(&self, at: Timestamp) -> bool {
+        self.expires_at.is_some_and(|expiry| expiry <= at)
+    }
+
+    fn key_names(&self) -> serde_json::Value {
+        json!({
+            "connector_kind": self.kind.as_str(),
+            "has_endpoint": self.endpoint.is_some(),
+            "secret_bindings": self.secret_bindings.as_map().len(),
+        })
+    }
+
+    fn fact(&self, kind: FactKind, stamp: &Stamp, detail: serde_json::Value) -> Fact {
+        let subject = Subject { kind: "connection", id: self.connection_id.uuid() };
+        Fact::new(kind, subject, Some(self.workspace_id), stamp, detail)
+    }
+}
+
+#[cfg(test)]
+mod tests;

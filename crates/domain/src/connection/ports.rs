@@ -1,0 +1,56 @@
+//! The store port of connections.
+
+use super::{CheckedConnection, Connection, ConnectionCheck};
+use crate::{
+    id::{ConnectionId, WorkspaceId},
+    idempotency::KeyedOutcome,
+    store::{Change, CommitError, Page, PageRequest, StoreError},
+    tenant::TenantScope,
+};
+use async_trait::async_trait;
+
+/// Stores connections.
+#[async_trait]
+pub trait ConnectionStore: Send + Sync {
+    /// Finds a connection.
+    async fn find(&self, scope: TenantScope, id: ConnectionId) -> Result<Option<Connection>, StoreError>;
+    /// The connections of a workspace with these names.
+    async fn find_named(
+        &self,
+        scope: TenantScope,
+        workspace: WorkspaceId,
+        names: &[String],
+    ) -> Result<Vec<Connection>, StoreError>;
+    /// A page of a workspace's connections, newest first.
+    async fn list(
+        &self,
+        scope: TenantScope,
+        workspace: WorkspaceId,
+        page: PageRequest,
+    ) -> Result<Page<Connection>, StoreError>;
+    /// The latest checks of a connection, newest first.
+    async fn checks(
+        &self,
+        scope: TenantScope,
+        id: ConnectionId,
+        limit: u32,
+    ) -> Result<Vec<ConnectionCheck>, StoreError>;
+    /// Stores a new connection.
+    async fn commit_new(
+        &self,
+        scope: TenantScope,
+        change: Change<Connection>,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<(), CommitError>;
+    /// Stores a changed connection. Stale when it changed since the decision.
+    async fn commit_change(&self, scope: TenantScope, change: Change<Connection>) -> Result<(), CommitError>;
+    /// Deletes a connection. Stale when it changed since the decision.
+    async fn commit_deletion(&self, scope: TenantScope, change: Change<Connection>) -> Result<(), CommitError>;
+    /// Stores a check with the connection's new health. Stale when the connection changed since the decision.
+    async fn commit_check(
+        &self,
+        scope: TenantScope,
+        change: Change<CheckedConnection>,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<(), CommitError>;
+}

@@ -1,0 +1,38 @@
+//! Tests of secret bindings and endpoints.
+
+use super::*;
+
+#[test]
+fn accepts_references_and_refuses_secrets() {
+    let of = |name: &str, value: &str| SecretBindings::new([(name.to_owned(), value.to_owned())].into());
+    assert!(of("token", "env:CRM_TOKEN").is_ok() && of("api-key", "vault:crm/main#key").is_ok());
+    for secret in ["sk-live-1", "", "https://user:pass@host", "file:../x", "env:lower"] {
+        assert_eq!(of("token", secret), Err(ConnectionRefusal::SecretRef), "{secret}");
+    }
+    for name in ["", "1a", "a b", "é", &"x".repeat(64)] {
+        assert_eq!(of(name, "env:A"), Err(ConnectionRefusal::BindingName), "{name}");
+    }
+    let many = (0..21).map(|number| (format!("b{number}"), "env:A".to_owned())).collect();
+    assert_eq!(SecretBindings::new(many), Err(ConnectionRefusal::TooManyBindings));
+}
+
+#[test]
+fn refuses_endpoints_with_credentials() {
+    for good in ["https://crm.example/api", "postgres://db.internal:5432/main", "smtp://mail.example:25"] {
+        assert_eq!(check_endpoint(good), Ok(()), "{good}");
+    }
+    for bad in [
+        "",
+        "crm.example",
+        "https://",
+        "https:///x",
+        "https://user:pass@crm.example",
+        "https://crm.example/?key=secret",
+        "https://crm.example/#x",
+        "https://crm example",
+        "https://crm.example\\@evil",
+        "HTTPS://crm.example",
+    ] {
+        assert_eq!(check_endpoint(bad), Err(ConnectionRefusal::Endpoint), "{bad}");
+    }
+}

@@ -1,0 +1,296 @@
+//! Use cases: a description and its bundle plan, from draft to active.
+//!
+//! `active` says that the needed connections are usable. It says nothing about the release, which only operators approve
+//! and activate.
+
+pub mod bundle;
+pub mod gaps;
+pub mod ports;
+mod publish;
+#[cfg(test)]
+mod tests;
+
+use crate::{
+    access::ActorRef,
+    audit::{Fact, FactKind, Stamp, Subject},
+    connection::{Connection, words},
+    id::{AssetId, ReleaseId, UseCaseId, WorkloadId, WorkspaceId},
+    store::{Change, Revision, aggregate},
+    time::Timestamp,
+};
+use bundle::BundlePlan;
+pub use publish::{MadePieces, NewPieces, Publication, PublicationIds, default_policy_content};
+use serde_json::json;
+
+words! {
+    /// The status of a use case.
+    UseCaseStatus {
+        /// It can be published, refined or archived.
+        Draft = "draft",
+        /// It is published, and a connection is missing.
+        PendingAccess = "pending_access",
+        /// It is published, and all its connections are resolved.
+        Active = "active",
+        /// It has ended.
+        Archived = "archived",
+    }
+}
+
+impl UseCaseStatus {
+    /// The statuses that can follow this one.
+    #[must_use]
+    pub const fn valid_transitions(self) -> &'static [Self] {
+        match self {
+            Self::Draft => &[Self::PendingAccess, Self::Active, Self::Archived],
+            Self::PendingAccess => &[Self::Active, Self::Draft, Self::Archived],
+            Self::Active => &[Self::Archived],
+            Self::Archived => &[],
+        }
+    }
+}
+
+/// A use case.
+#[derive(Clone, PartialEq, Debug)]
+pub struct UseCase(pub(crate) UseCaseRecord);
+
+/// The fields of [`UseCase`].
+#[derive(Clone, PartialEq, Debug)]
+pub struct UseCaseRecord {
+    /// Its identifier.
+    pub use_case_id: UseCaseId,
+    /// The workspace.
+    pub workspace_id: WorkspaceId,
+    /// The status.
+    pub status: UseCaseStatus,
+    /// The description that it was generated from.
+    pub source_description: String,
+    /// The plan.
+    pub plan: BundlePlan,
+    /// The assets of its pieces, from publication.
+    pub pieces: Option<Pieces>,
+    /// The use case that it refines.
+    pub supersedes: Option<UseCaseId>,
+    /// The use case that refines it.
+    pub superseded_by: Option<UseCaseId>,
+    /// The workload, from publication.
+    pub workload_id: Option<WorkloadId>,
+    /// The release draft, from publication.
+    pub release_id: Option<ReleaseId>,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// The creator.
+    pub created_by: ActorRef,
+    /// When it last changed.
+    pub updated_at: Timestamp,
+    /// Increments with each change.
+    pub revision: Revision,
+}
+
+aggregate!(UseCase, UseCaseRecord);
+
+/// The assets of a published use case.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pieces {
+    /// The flow.
+    pub flow: AssetId,
+    /// The prompt template.
+    pub prompt: AssetId,
+    /// The model policy, which the plan names.
+    pub model_policy: AssetId,
+    /// The policy bundle.
+    pub policy_bundle: AssetId,
+}
+
+/// The reason why a change of a use case is refused.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum UseCaseRefusal {
+    /// The status does not allow the operation.
+    #[error("the status does not allow this operation")]
+    InvalidTransition {
+        /// The current status.
+        from: UseCaseStatus,
+    },
+    /// Connections are missing that the caller may create.
+    #[error("connections are missing, and you may create them")]
+    ConnectionsMissing(Vec<String>),
+    /// Connections are not resolved.
+    #[error("not all connections are resolved")]
+    ConnectionsUnresolved(Vec<String>),
+    /// The model policy is no longer approved or reachable.
+    #[error("the model policy is not approved, or cannot be reached")]
+    ModelPolicyUnavailable,
+    /// The description of a refinement differs from the original.
+    #[error("a refinement repeats the original description unchanged")]
+    DescriptionChanged,
+    /// The refinement key was used with another use case or another body.
+    #[error("an earlier refinement used this key with another use case or another body")]
+    RefinementKeyConflict,
+}
+
+impl UseCaseRefusal {
+    /// The stable code of the refusal.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::InvalidTransition { .. } => "invalid_transition",
+            Self::ConnectionsMissing(_) => "connections_missing",
+            Self::ConnectionsUnresolved(_) => "connections_unresolved",
+            Self::ModelPolicyUnavailable => "model_policy_unavailable",
+            Self::DescriptionChanged => "description_changed",
+            Self::RefinementKeyConflict => "idempotency_key_conflict",
+        }
+    }
+}
+
+/// A refinement: the successor, and the archived predecessor.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Refinement {
+    /// The new draft.
+    pub successor: UseCase,
+    /// The refined use case, archived.
+    pub predecessor: UseCase,
+}
+
+impl UseCase {
+    /// Creates a draft.
+    pub fn create(
+        use_case_id: UseCaseId,
+        workspace_id: WorkspaceId,
+        source_description: String,
+        plan: BundlePlan,
+        stamp: &Stamp,
+    ) -> Change<Self> {
+        let next = Self::draft(use_case_id, workspace_id, source_description, plan, None, stamp);
+        let fact = next.fact(FactKind::UseCaseCreated, stamp, json!({ "connections": next.plan.connections().len() }));
+        Change::create(next, fact)
+    }
+
+    fn draft(
+        use_case_id: UseCaseId,
+        workspace_id: WorkspaceId,
+        source_description: String,
+        plan: BundlePlan,
+        supersedes: Option<UseCaseId>,
+        stamp: &Stamp,
+    ) -> Self {
+        Self(UseCaseRecord {
+            use_case_id,
+            workspace_id,
+            status: UseCaseStatus::Draft,
+            source_description,
+            plan,
+            pieces: None,
+            supersedes,
+            superseded_by: None,
+            workload_id: None,
+            release_id: None,
+            created_at: stamp.at,
+            created_by: stamp.actor.clone(),
+            updated_at: stamp.at,
+            revision: Revision::FIRST,
+        })
+    }
+
+    /// Checks that the use case can be refined.
+    ///
+    /// # Errors
+    /// When it is not a draft.
+    pub fn check_refinable(&self) -> Result<(), UseCaseRefusal> {
+        self.require(&[UseCaseStatus::Draft])
+    }
+
+    /// Checks that the use case can be published, before its pieces are read.
+    ///
+    /// # Errors
+    /// When it is not a draft.
+    pub fn check_publishable(&self) -> Result<(), UseCaseRefusal> {
+        self.require(&[UseCaseStatus::Draft])
+    }
+
+    /// Refines a draft: the new plan becomes a draft of its own, and this one is archived.
+    ///
+    /// # Errors
+    /// When it is not a draft.
+    pub fn refine(
+        &self,
+        successor_id: UseCaseId,
+        plan: BundlePlan,
+        stamp: &Stamp,
+    ) -> Result<Change<Refinement>, UseCaseRefusal> {
+        self.check_refinable()?;
+        let description = self.source_description.clone();
+        let successor = Self::draft(successor_id, self.workspace_id, description, plan, Some(self.use_case_id), stamp);
+        let mut predecessor = self.with_status(UseCaseStatus::Archived, stamp);
+        predecessor.0.superseded_by = Some(successor_id);
+        let fact = successor.fact(FactKind::UseCaseRefined, stamp, json!({ "predecessor_id": self.use_case_id }));
+        Ok(Change::replace(Refinement { successor, predecessor }, self.revision, fact))
+    }
+
+    /// Archives the use case. Its pending requests are withdrawn.
+    ///
+    /// # Errors
+    /// When it is archived.
+    pub fn archive(&self, stamp: &Stamp) -> Result<Change<Self>, UseCaseRefusal> {
+        self.require(&[UseCaseStatus::Draft, UseCaseStatus::PendingAccess, UseCaseStatus::Active])?;
+        Ok(self.transition(UseCaseStatus::Archived, FactKind::UseCaseArchived, stamp))
+    }
+
+    /// Returns a use case that waits for access to draft. Its pending requests are withdrawn.
+    ///
+    /// # Errors
+    /// When it does not wait for access.
+    pub fn reopen(&self, stamp: &Stamp) -> Result<Change<Self>, UseCaseRefusal> {
+        self.require(&[UseCaseStatus::PendingAccess])?;
+        Ok(self.transition(UseCaseStatus::Draft, FactKind::UseCaseReopened, stamp))
+    }
+
+    /// Activates a use case that waits for access, if all its connections are usable.
+    ///
+    /// # Errors
+    /// When it does not wait for access, or a connection is not resolved.
+    pub fn activate(&self, connections: &[Connection], stamp: &Stamp) -> Result<Change<Self>, UseCaseRefusal> {
+        self.require(&[UseCaseStatus::PendingAccess])?;
+        let open = self.unresolved(connections, stamp.at);
+        if !open.is_empty() {
+            return Err(UseCaseRefusal::ConnectionsUnresolved(open));
+        }
+        Ok(self.transition(UseCaseStatus::Active, FactKind::UseCaseActivated, stamp))
+    }
+
+    /// The use case after a grant of one of its requests, and whether the grant activates it. The revision rises in both
+    /// cases, so that concurrent grants see each other.
+    pub(crate) fn after_grant(&self, connections: &[Connection], stamp: &Stamp) -> (Self, bool) {
+        let is_last = self.status == UseCaseStatus::PendingAccess && self.unresolved(connections, stamp.at).is_empty();
+        let status = if is_last { UseCaseStatus::Active } else { self.status };
+        (self.with_status(status, stamp), is_last)
+    }
+
+    /// The needed connections without a usable connection of their name, in the order of the plan.
+    #[must_use]
+    pub fn unresolved(&self, connections: &[Connection], at: Timestamp) -> Vec<String> {
+        let is_usable = |name: &String| connections.iter().any(|one| one.name == *name && one.is_usable(at));
+        self.plan.connections().iter().filter(|name| !is_usable(name)).cloned().collect()
+    }
+
+    fn require(&self, allowed: &[UseCaseStatus]) -> Result<(), UseCaseRefusal> {
+        if allowed.contains(&self.status) {
+            Ok(())
+        } else {
+            Err(UseCaseRefusal::InvalidTransition { from: self.status })
+        }
+    }
+
+    fn with_status(&self, status: UseCaseStatus, stamp: &Stamp) -> Self {
+        Self(UseCaseRecord { status, updated_at: stamp.at, revision: self.revision.next(), ..self.0.clone() })
+    }
+
+    fn transition(&self, to: UseCaseStatus, kind: FactKind, stamp: &Stamp) -> Change<Self> {
+        let detail = json!({ "from": self.status.as_str(), "to": to.as_str(), "workload_id": self.workload_id });
+        Change::replace(self.with_status(to, stamp), self.revision, self.fact(kind, stamp, detail))
+    }
+
+    fn fact(&self, kind: FactKind, stamp: &Stamp, detail: serde_json::Value) -> Fact {
+        let subject = Subject { kind: "use_case", id: self.use_case_id.uuid() };
+        Fact::new(kind, subject, Some(self.workspace_id), stamp, detail)
+    }
+}

@@ -1,0 +1,451 @@
+//! The bundle plan of a use case: a checked value of exactly six members.
+//!
+//! Callers and models write plans, so a plan is checked in full wherever it enters. Problems name the member and never
+//! its value.
+
+use crate::{
+    asset::{
+        content::{self, CheckedContent, ContentRefusal},
+        kind::AssetKind,
+        reference::find_references,
+    },
+    connection,
+    field_path::{from_pointer, push_index},
+    flow::Flow,
+    prompt::argument_names,
+    slug::Slug,
+    text::{is_name, is_prose},
+};
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The maximum length of a name, in characters.
+pub const MAX_NAME_CHARS: usize = 200;
+/// The maximum length of a summary, in characters.
+pub const MAX_SUMMARY_CHARS: usize = 2_000;
+/// The maximum number of connections.
+pub const MAX_CONNECTIONS: usize = 20;
+/// The maximum length of a plan as JSON, in bytes.
+pub const MAX_PLAN_BYTES: usize = 256 << 10;
+/// The name in the place of a connection that its reader may not see. No connection may have it.
+pub const REDACTED: &str = "[redacted]";
+
+const MEMBERS: [&str; 6] = ["name", "summary", "flow", "prompt_template", "model_policy_ref", "connections"];
+
+/// A problem of a plan.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BundleProblem {
+    /// The path of the member, such as `bundle.flow.steps[0].id`.
+    pub path: String,
+    /// The stable code.
+    pub code: &'static str,
+    /// The description for people.
+    pub message: String,
+}
+
+/// The reason why a plan is refused.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum BundleRefusal {
+    /// Every problem of the plan.
+    #[error("the bundle is invalid")]
+    Invalid(Vec<BundleProblem>),
+    /// The plan comes from a generation whose references were redacted.
+    #[error("the bundle has redacted references")]
+    Redacted,
+}
+
+/// A valid bundle plan.
+#[derive(Clone, PartialEq, Debug)]
+pub struct BundlePlan {
+    name: String,
+    summary: String,
+    flow: Value,
+    template: String,
+    model_policy_ref: Slug,
+    connections: Vec<String>,
+    steps: Vec<(String, String)>,
+    inputs: Vec<String>,
+}
+
+impl BundlePlan {
+    /// Checks a plan: its members, the flow rules, the prompt grammar and the names. References to other assets and to
+    /// commands, markup and secrets are refused.
+    ///
+    /// # Errors
+    /// With every problem, or when the plan is redacted.
+    pub fn parse(document: &Value) -> Result<Self, BundleRefusal> {
+        let mut problems = Problems::default();
+        let Some(members) = problems.members(document, "bundle", &MEMBERS) else {
+            return Err(BundleRefusal::Invalid(problems.0));
+        };
+        if is_redacted(members) {
+            return Err(BundleRefusal::Redacted);
+        }
+        if document.to_string().len() > MAX_PLAN_BYTES {
+            problems.push("bundle", "too_long", "a bundle has at most 256 KiB");
+            return Err(BundleRefusal::Invalid(problems.0));
+        }
+        let name = problems.text(members, "name", |text| is_name(text, MAX_NAME_CHARS));
+        let summary = problems.text(members, "summary", |text| is_prose(text, MAX_SUMMARY_CHARS));
+        let model_policy_ref = problems.slug(members);
+        let connections = problems.connections(members);
+        let template = problems.template(members);
+        let inputs = template.as_deref().map(argument_names).and_then(Result::ok).unwrap_or_default();
+        let flow = problems.flow(members, &inputs);
+        if !problems.0.is_empty() {
+            return Err(BundleRefusal::Invalid(problems.0));
+        }
+        let plan = || {
+            let (flow, steps, inputs) = flow?;
+            Some(Self {
+                name: name?,
+                summary: summary?,
+                flow,
+                template: template?,
+                model_policy_ref: model_policy_ref?,
+                connections: connections?,
+                steps,
+                inputs,
+            })
+        };
+        plan().ok_or(BundleRefusal::Invalid(Vec::new()))
+    }
+
+    /// Reads a stored plan. It was checked when it was created, so stricter rules of a newer server do not refuse it.
+    #[must_use]
+    pub fn from_stored(document: &Value) -> Option<Self> {
+        let text = |name: &str| document.get(name).and_then(Value::as_str).map(str::to_owned);
+        let flow = document.get("flow")?.clone();
+        let template = document.pointer("/prompt_template/template")?.as_str()?.to_owned();
+        let connections = document.get("connections")?.as_array()?.iter();
+        let connections = connections.map(|name| name.as_str().map(str::to_owned)).collect::<Option<_>>()?;
+        let inputs = match flow.pointer("/trigger/inputs_schema").and_then(Value::as_object) {
+            Some(declared) => declared.keys().cloned().collect(),
+            None if flow.get("trigger").is_some() => Vec::new(),
+            None => inputs_of(&flow, &argument_names(&template).ok()?),
+        };
+        Some(Self {
+            name: text("name")?,
+            summary: text("summary")?,
+            steps: steps_of(&flow),
+            flow,
+            template,
+            model_policy_ref: Slug::parse(&text("model_policy_ref")?).ok()?,
+            connections,
+            inputs,
+        })
+    }
+
+    /// The name of the use case.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The summary.
+    #[must_use]
+    pub fn summary(&self) -> &str {
+        &self.summary
+    }
+
+    /// The slug of the model policy.
+    #[must_use]
+    pub const fn model_policy_ref(&self) -> &Slug {
+        &self.model_policy_ref
+    }
+
+    /// The names of the needed connections, each once.
+    #[must_use]
+    pub fn connections(&self) -> &[String] {
+        &self.connections
+    }
+
+    /// The id and the type of each step, in the order of the plan.
+    #[must_use]
+    pub fn steps(&self) -> &[(String, String)] {
+        &self.steps
+    }
+
+    /// The names of the inputs of the flow.
+    #[must_use]
+    pub fn inputs(&self) -> &[String] {
+        &self.inputs
+    }
+
+    /// The plan as JSON, with exactly its six members.
+    #[must_use]
+    pub fn to_document(&self) -> Value {
+        json!({
+            "name": self.name,
+            "summary": self.summary,
+            "flow": self.flow,
+            "prompt_template": { "template": self.template },
+            "model_policy_ref": self.model_policy_ref.as_str(),
+            "connections": self.connections,
+        })
+    }
+
+    /// The same document with the connections redacted, for a reader without the permission to see them.
+    #[must_use]
+    pub fn to_redacted_document(&self) -> Value {
+        let mut document = self.to_document();
+        if let Some(Value::Array(names)) = document.get_mut("connections") {
+            names.iter_mut().for_each(|name| *name = json!(REDACTED));
+        }
+        document
+    }
+
+    /// The content of the flow's version.
+    #[must_use]
+    pub fn flow_content(&self) -> Value {
+        flow_content(&self.flow, &self.inputs)
+    }
+
+    /// The content of the prompt template's version.
+    #[must_use]
+    pub fn prompt_content(&self) -> Value {
+        prompt_content(&self.template)
+    }
+}
+
+/// Whether a connection's name stands for one that was redacted.
+fn is_redacted(members: &Map<String, Value>) -> bool {
+    let names = members.get("connections").and_then(Value::as_array).into_iter().flatten();
+    names.chain(members.get("model_policy_ref")).any(|name| name.as_str() == Some(REDACTED))
+}
+
+/// The flow as content of a version: a plan without trigger declares the inputs that the flow and the prompt read.
+fn flow_content(flow: &Value, inputs: &[String]) -> Value {
+    let mut content = flow.clone();
+    if let Value::Object(members) = &mut content
+        && !members.contains_key("trigger")
+    {
+        let schema: BTreeMap<&str, &str> = inputs.iter().map(|name| (name.as_str(), "string")).collect();
+        members.insert("trigger".to_owned(), json!({ "type": "api_request", "inputs_schema": schema }));
+    }
+    content
+}
+
+fn prompt_content(template: &str) -> Value {
+    let names = argument_names(template).unwrap_or_default();
+    let variables: Vec<Value> = names.iter().map(|name| json!({ "name": name, "type": "string" })).collect();
+    json!({ "system_prompt": template, "variables": variables })
+}
+
+/// The inputs that a flow and its prompt read, each once.
+fn inputs_of(flow: &Value, arguments: &[String]) -> Vec<String> {
+    let mut names = BTreeSet::new();
+    trigger_inputs(flow, &mut names);
+    names.extend(arguments.iter().cloned());
+    names.into_iter().filter(|name| !name.is_empty()).collect()
+}
+
+/// The id and the type of each step.
+fn steps_of(flow: &Value) -> Vec<(String, String)> {
+    let text_of = |step: &Value, name: &str| step.get(name).and_then(Value::as_str).map(str::to_owned);
+    let steps = flow.get("steps").and_then(Value::as_array).into_iter().flatten();
+    steps.filter_map(|step| Some((text_of(step, "id")?, text_of(step, "type")?))).collect()
+}
+
+/// The inputs that the texts of a flow read: the names after `{{trigger.`.
+fn trigger_inputs(value: &Value, found: &mut BTreeSet<String>) {
+    match value {
+        Value::String(text) => {
+            for after in text.split("{{").skip(1) {
+                let Some(rest) = after.trim_start().strip_prefix("trigger.") else { continue };
+                let name: String =
+                    rest.chars().take_while(|letter| letter.is_ascii_alphanumeric() || *letter == '_').collect();
+                found.insert(name);
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| trigger_inputs(item, found)),
+        Value::Object(members) => members.values().for_each(|member| trigger_inputs(member, found)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// Whether a text has markup: a tag, a comment or a declaration.
+fn has_markup(text: &str) -> bool {
+    let opens =
+        |rest: &str| rest.starts_with(|next: char| next.is_ascii_alphabetic() || matches!(next, '/' | '!' | '?'));
+    text.split('<').skip(1).any(opens)
+}
+
+/// Whether a text has the form of a well-known credential.
+#[must_use]
+pub fn has_secret(text: &str) -> bool {
+    const PREFIXES: [&str; 11] =
+        ["sk-", "sk_live_", "rk_live_", "ghp_", "gho_", "github_pat_", "glpat-", "xoxb-", "xoxp-", "AKIA", "AIza"];
+    const MARKS: [&str; 3] = ["-----BEGIN ", "password=", "Bearer ey"];
+    let is_key = |word: &str| {
+        PREFIXES.iter().any(|prefix| {
+            word.strip_prefix(prefix).is_some_and(|rest| {
+                rest.len() >= 12 && rest.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+            })
+        })
+    };
+    let breaks = |letter: char| !(letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-'));
+    MARKS.iter().any(|mark| text.contains(mark)) || text.split(breaks).any(is_key)
+}
+
+fn any_text(value: &Value, test: &impl Fn(&str) -> bool) -> bool {
+    match value {
+        Value::String(text) => test(text),
+        Value::Array(items) => items.iter().any(|item| any_text(item, test)),
+        Value::Object(members) => members.iter().any(|(name, member)| test(name) || any_text(member, test)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+/// The problems found so far.
+#[derive(Default)]
+struct Problems(Vec<BundleProblem>);
+
+impl Problems {
+    fn push(&mut self, path: &str, code: &'static str, message: &str) {
+        self.0.push(BundleProblem { path: path.to_owned(), code, message: message.to_owned() });
+    }
+
+    /// The members of an object that has exactly these names.
+    fn members<'v>(&mut self, value: &'v Value, path: &str, known: &[&str]) -> Option<&'v Map<String, Value>> {
+        let Some(members) = value.as_object() else {
+            self.push(path, "invalid", "must be an object");
+            return None;
+        };
+        for name in known.iter().filter(|name| !members.contains_key(**name)) {
+            self.push(&format!("{path}.{name}"), "missing", "this member is required");
+        }
+        if members.keys().any(|name| !known.contains(&name.as_str())) {
+            self.push(path, "unknown_field", "the object has a member that a bundle does not have");
+        }
+        Some(members)
+    }
+
+    /// A text that readers see in lists.
+    fn text(
+        &mut self,
+        members: &Map<String, Value>,
+        name: &'static str,
+        is_valid: impl Fn(&str) -> bool,
+    ) -> Option<String> {
+        let path = format!("bundle.{name}");
+        let value = members.get(name)?;
+        let Some(text) = value.as_str() else {
+            self.push(&path, "invalid", "must be a text");
+            return None;
+        };
+        if !is_valid(text) || has_markup(text) {
+            self.push(&path, "invalid_text", "must be plain text of the allowed length, without markup");
+            return None;
+        }
+        self.refuse_secret(&path, value)?;
+        Some(text.to_owned())
+    }
+
+    fn refuse_secret(&mut self, path: &str, value: &Value) -> Option<()> {
+        if any_text(value, &has_secret) {
+            self.push(path, "contains_secret", "a bundle contains no credentials");
+            return None;
+        }
+        Some(())
+    }
+
+    fn slug(&mut self, members: &Map<String, Value>) -> Option<Slug> {
+        let slug = members.get("model_policy_ref")?.as_str().and_then(|text| Slug::parse(text).ok());
+        if slug.is_none() {
+            self.push("bundle.model_policy_ref", "invalid_slug", "must be the slug of a model policy");
+        }
+        slug
+    }
+
+    fn connections(&mut self, members: &Map<String, Value>) -> Option<Vec<String>> {
+        const PATH: &str = "bundle.connections";
+        let Some(items) = members.get("connections")?.as_array() else {
+            self.push(PATH, "invalid", "must be a list of names");
+            return None;
+        };
+        if items.len() > MAX_CONNECTIONS {
+            self.push(PATH, "too_many", "a bundle names at most 20 connections");
+            return None;
+        }
+        let mut names: Vec<String> = Vec::new();
+        for (position, item) in items.iter().enumerate() {
+            let mut path = PATH.to_owned();
+            push_index(&mut path, position);
+            let name = item.as_str().filter(|name| connection::check_name(name).is_ok() && !has_markup(name));
+            match name {
+                None => self.push(&path, "invalid_name", "must be the name of a connection"),
+                Some(name) if names.iter().any(|known| known == name) => {
+                    self.push(&path, "duplicate_item", "the list has this name twice");
+                }
+                Some(name) => {
+                    self.refuse_secret(&path, item);
+                    names.push(name.to_owned());
+                }
+            }
+        }
+        Some(names)
+    }
+
+    fn template(&mut self, members: &Map<String, Value>) -> Option<String> {
+        const PATH: &str = "bundle.prompt_template";
+        let template = self.members(members.get("prompt_template")?, PATH, &["template"])?.get("template")?;
+        let Some(text) = template.as_str() else {
+            self.push("bundle.prompt_template.template", "invalid", "must be a text");
+            return None;
+        };
+        self.refuse_secret("bundle.prompt_template.template", template)?;
+        let content = prompt_content(text);
+        match content::check(AssetKind::PromptTemplate, &content) {
+            Ok(CheckedContent::PromptTemplate(prompt)) if prompt.references().next().is_none() => Some(text.to_owned()),
+            Ok(_) => {
+                let message = "the template of a bundle refers to no other asset";
+                self.push("bundle.prompt_template.template", "reference_not_allowed", message);
+                None
+            }
+            Err(ContentRefusal::Prompt(refusal)) => {
+                self.push("bundle.prompt_template.template", "invalid_prompt", &refusal.to_string());
+                None
+            }
+            Err(ContentRefusal::Invalid(_)) => {
+                let message = "the template is not the content of a prompt template";
+                self.push("bundle.prompt_template.template", "invalid_prompt", message);
+                None
+            }
+        }
+    }
+
+    /// The flow with the id and type of each step, and its inputs.
+    #[expect(clippy::type_complexity, reason = "three parts of one flow")]
+    fn flow(
+        &mut self,
+        members: &Map<String, Value>,
+        arguments: &[String],
+    ) -> Option<(Value, Vec<(String, String)>, Vec<String>)> {
+        const PATH: &str = "bundle.flow";
+        let flow = members.get("flow")?;
+        if !flow.is_object() {
+            self.push(PATH, "invalid", "must be an object");
+            return None;
+        }
+        self.refuse_secret(PATH, flow)?;
+        let inputs = inputs_of(flow, arguments);
+        let content = flow_content(flow, &inputs);
+        if let Err(ContentRefusal::Invalid(found)) = content::check(AssetKind::OrchestrationFlow, &content) {
+            for problem in found {
+                self.push(&from_pointer(PATH, &problem.pointer), "invalid_flow", "the flow is invalid here");
+            }
+            return None;
+        }
+        if !find_references(AssetKind::OrchestrationFlow, &content).is_empty() {
+            self.push(PATH, "reference_not_allowed", "the flow of a bundle refers to no other asset");
+            return None;
+        }
+        let checked = Flow::from_content(&content).ok()?;
+        let inputs = checked.trigger().inputs.keys().cloned().collect();
+        Some((flow.clone(), steps_of(flow), inputs))
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,92 @@
+//! The store port of use cases.
+
+use super::{Publication, Refinement, UseCase, UseCaseStatus};
+use crate::{
+    id::{UseCaseId, WorkspaceId},
+    idempotency::KeyedOutcome,
+    store::{Change, CommitError, Page, PageRequest, StoreError},
+    tenant::TenantScope,
+};
+use async_trait::async_trait;
+
+/// The filter of a list.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct UseCaseFilter {
+    /// The workspace.
+    pub workspace: WorkspaceId,
+    /// Only use cases in this status.
+    pub status: Option<UseCaseStatus>,
+    /// Only use cases that wait for access, and whose connections are all usable.
+    pub is_activation_ready: bool,
+}
+
+/// The key of a refinement, scoped to a workspace.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RefinementKey {
+    /// The key.
+    pub key: String,
+    /// The digest of the request.
+    pub body_digest: [u8; 32],
+}
+
+/// An earlier refinement with a key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KeyedRefinement {
+    /// The use case that was refined.
+    pub predecessor_id: UseCaseId,
+    /// The successor.
+    pub successor_id: UseCaseId,
+    /// The digest of the request.
+    pub body_digest: [u8; 32],
+}
+
+/// Stores use cases.
+#[async_trait]
+pub trait UseCaseStore: Send + Sync {
+    /// Finds a use case.
+    async fn find(&self, scope: TenantScope, id: UseCaseId) -> Result<Option<UseCase>, StoreError>;
+    /// A page of use cases, newest first.
+    async fn list(
+        &self,
+        scope: TenantScope,
+        filter: UseCaseFilter,
+        page: PageRequest,
+    ) -> Result<Page<UseCase>, StoreError>;
+    /// Finds the refinement with a key.
+    async fn find_refinement(
+        &self,
+        scope: TenantScope,
+        workspace: WorkspaceId,
+        key: &str,
+    ) -> Result<Option<KeyedRefinement>, StoreError>;
+    /// Stores a new use case.
+    async fn commit_new(
+        &self,
+        scope: TenantScope,
+        change: Change<UseCase>,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<(), CommitError>;
+    /// Stores another status. Pending requests are withdrawn unless the use case still waits for access. Stale when it
+    /// changed since the decision.
+    async fn commit_transition(
+        &self,
+        scope: TenantScope,
+        change: Change<UseCase>,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<(), CommitError>;
+    /// Stores a publication: the use case, its requests and the pieces that it makes. Stale when the use case or a reused
+    /// asset changed since the decision.
+    async fn commit_publication(
+        &self,
+        scope: TenantScope,
+        change: Change<Publication>,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<(), CommitError>;
+    /// Stores a refinement with its key. Stale when the use case changed since the decision, or the key was used.
+    async fn commit_refinement(
+        &self,
+        scope: TenantScope,
+        change: Change<Refinement>,
+        key: &RefinementKey,
+    ) -> Result<(), CommitError>;
+}

@@ -1,0 +1,250 @@
+//! Publication: the assets, the workload and the release draft of a use case.
+
+use super::{Pieces, UseCase, UseCaseRecord, UseCaseRefusal, UseCaseStatus};
+use crate::{
+    access::OwnerRef,
+    access_request::AccessRequest,
+    asset::{Asset, NewAsset, NewVersion, VersionContent, VersionLabel, canonical::Canonical, kind::AssetKind},
+    audit::{FactKind, Stamp},
+    connection::Connection,
+    fact_category::FactCategory,
+    generator,
+    id::{AccessRequestId, AssetId, AssetVersionId, BindingId, NamespaceId, ReleaseId, WorkloadId},
+    release::{BindableVersion, NewRelease, Release, lane::TargetLane},
+    slug::Slug,
+    store::{Change, Revision},
+    workload::{
+        ASSISTANT_PREFIX, InvocationMode, NewWorkload, Workload,
+        interface::{InterfaceConfig, MAX_FIELDS},
+    },
+};
+use serde_json::{Value, json};
+
+/// The environment of the release draft.
+const ENVIRONMENT: &str = "dev";
+/// The maximum length of the slug's part that comes from the name.
+const MAX_SLUG_WORDS: usize = 32;
+
+/// The content of a policy bundle that publication makes: runs are allowed in `dev` and denied elsewhere.
+#[must_use]
+pub fn default_policy_content() -> Value {
+    json!({
+        "rules": [{
+            "id": "allow_in_dev", "condition": "environment == 'dev'", "outcome": "allow", "reason_code": "allowed_in_dev",
+        }],
+    })
+}
+
+/// Fresh identifiers for a publication.
+#[derive(Clone, Debug)]
+pub struct PublicationIds {
+    /// The flow and its version.
+    pub flow: (AssetId, AssetVersionId),
+    /// The prompt template and its version.
+    pub prompt: (AssetId, AssetVersionId),
+    /// The policy bundle and its version.
+    pub policy: (AssetId, AssetVersionId),
+    /// The workload.
+    pub workload: WorkloadId,
+    /// The release.
+    pub release: ReleaseId,
+    /// One binding for each piece.
+    pub bindings: [BindingId; 4],
+    /// One request for each connection of the plan.
+    pub requests: Vec<AccessRequestId>,
+}
+
+/// What a publication reads: the reused assets, the connections, and what the caller may do.
+#[derive(Clone, Debug)]
+pub struct NewPieces {
+    /// The namespace of the workspace.
+    pub namespace_id: NamespaceId,
+    /// The owner of the new resources.
+    pub owner_ref: OwnerRef,
+    /// The model policy that the plan names.
+    pub model_policy: BindableVersion,
+    /// The workspace's policy bundle, if it has exactly one that is active.
+    pub policy_bundle: Option<BindableVersion>,
+    /// The connections that the plan names.
+    pub connections: Vec<Connection>,
+    /// Whether the caller may create connections.
+    pub may_create_connections: bool,
+}
+
+/// The resources that a publication makes.
+#[derive(Clone, PartialEq, Debug)]
+pub struct MadePieces {
+    /// The new assets with their first versions.
+    pub assets: Vec<(Asset, NewVersion)>,
+    /// The workload.
+    pub workload: Workload,
+    /// The release draft.
+    pub release: Release,
+    /// The reused assets that must still be active at the commit.
+    pub reused_assets: Vec<AssetId>,
+}
+
+/// A published use case.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Publication {
+    /// The use case.
+    pub use_case: UseCase,
+    /// The requests for its missing connections.
+    pub requests: Vec<AccessRequest>,
+    /// The resources that it makes; `None` if an earlier publication made them.
+    pub made: Option<Box<MadePieces>>,
+}
+
+impl UseCase {
+    /// Publishes a draft. It becomes active if all its connections are usable; else it waits for access, and requests go to
+    /// the platform team. A use case that was published before keeps its pieces.
+    ///
+    /// # Errors
+    /// When it is not a draft, or the caller may create a missing connection.
+    pub fn publish(
+        &self,
+        ids: PublicationIds,
+        new: &NewPieces,
+        stamp: &Stamp,
+    ) -> Result<Change<Publication>, UseCaseRefusal> {
+        self.require(&[UseCaseStatus::Draft])?;
+        let missing = self.unresolved(&new.connections, stamp.at);
+        if !missing.is_empty() && new.may_create_connections {
+            return Err(UseCaseRefusal::ConnectionsMissing(missing));
+        }
+        let status = if missing.is_empty() { UseCaseStatus::Active } else { UseCaseStatus::PendingAccess };
+        let mut next = self.with_status(status, stamp);
+        let requests: Vec<AccessRequest> =
+            ids.requests.iter().zip(missing).map(|(id, name)| AccessRequest::of(*id, self, name, stamp)).collect();
+        let made = if self.pieces.is_none() { Some(Box::new(self.make_pieces(&ids, new, stamp)?)) } else { None };
+        if let Some(made) = &made {
+            next.0.workload_id = Some(made.workload.workload_id);
+            next.0.release_id = Some(made.release.release_id);
+            next.0.pieces = Some(Pieces {
+                flow: ids.flow.0,
+                prompt: ids.prompt.0,
+                model_policy: new.model_policy.asset_id,
+                policy_bundle: new.policy_bundle.as_ref().map_or(ids.policy.0, |bundle| bundle.asset_id),
+            });
+        }
+        let UseCaseRecord { workload_id, release_id, pieces, .. } = &next.0;
+        let detail = json!({
+            "to": status.as_str(),
+            "workload_id": workload_id,
+            "release_id": release_id,
+            "assets": pieces.map(|pieces| [pieces.flow, pieces.prompt, pieces.model_policy, pieces.policy_bundle]),
+            "access_requests": requests.iter().map(|request| request.access_request_id).collect::<Vec<_>>(),
+            "made": made.is_some(),
+        });
+        let asks = (!requests.is_empty()).then_some(FactCategory::Approvals);
+        let fact = self.fact(FactKind::UseCasePublished, stamp, detail).with_categories(asks);
+        Ok(Change::replace(Publication { use_case: next, requests, made }, self.revision, fact))
+    }
+
+    fn make_pieces(&self, ids: &PublicationIds, new: &NewPieces, stamp: &Stamp) -> Result<MadePieces, UseCaseRefusal> {
+        // The plan was checked, so its contents are valid and have a canonical form.
+        let broken = UseCaseRefusal::ModelPolicyUnavailable;
+        let piece = |kind: AssetKind, part: &str, ids: (AssetId, AssetVersionId), content: &Value| {
+            let content = VersionContent::from(Canonical::of(content).ok()?);
+            let slug = self.slug(part)?;
+            let (workspace_id, namespace_id) = (self.workspace_id, new.namespace_id);
+            let owner_ref = new.owner_ref.clone();
+            let asset = NewAsset { asset_id: ids.0, slug, kind, owner_ref, workspace_id, namespace_id };
+            Some(Asset::create_flow(asset, ids.1, VersionLabel::parse("v1"), content, stamp).into_record().next)
+        };
+        let flow = piece(AssetKind::OrchestrationFlow, "flow", ids.flow, &self.plan.flow_content());
+        let prompt = piece(AssetKind::PromptTemplate, "prompt", ids.prompt, &self.plan.prompt_content());
+        let mut assets = vec![flow.ok_or_else(|| broken.clone())?, prompt.ok_or_else(|| broken.clone())?];
+        let mut reused_assets = vec![new.model_policy.asset_id];
+        let mut bound: Vec<BindableVersion> = assets.iter().filter_map(bindable).collect();
+        bound.push(new.model_policy.clone());
+        match &new.policy_bundle {
+            Some(bundle) => {
+                reused_assets.push(bundle.asset_id);
+                bound.push(bundle.clone());
+            }
+            None => {
+                let made = piece(AssetKind::PolicyBundle, "policy", ids.policy, &default_policy_content());
+                let made = made.ok_or_else(|| broken.clone())?;
+                bound.extend(bindable(&made));
+                assets.push(made);
+            }
+        }
+        let workload = self.workload(ids.workload, new, stamp).ok_or_else(|| broken.clone())?;
+        let policy = bound.last().map(|bundle| bundle.asset_id);
+        let draft = NewRelease {
+            release_id: ids.release,
+            workload_id: ids.workload,
+            workspace_id: self.workspace_id,
+            environment: Slug::parse(ENVIRONMENT).map_err(|_| broken.clone())?,
+            target_lane: TargetLane::All,
+            policy_bundle_id: policy,
+        };
+        let mut release = Release::draft(draft, stamp).into_record().next;
+        for (binding, version) in ids.bindings.iter().zip(&bound) {
+            let change = release.bind(*binding, version.kind, version, stamp);
+            release = change.map_err(|_| UseCaseRefusal::ModelPolicyUnavailable)?.into_record().next;
+        }
+        release.0.revision = Revision::FIRST;
+        Ok(MadePieces { assets, workload, release, reused_assets })
+    }
+
+    /// The workload with a form for the inputs of the flow.
+    fn workload(&self, workload_id: WorkloadId, new: &NewPieces, stamp: &Stamp) -> Option<Workload> {
+        let workload = NewWorkload {
+            workload_id,
+            slug: self.slug("")?,
+            name: Some(self.plan.name().to_owned()),
+            description: Some(self.plan.summary().to_owned()),
+            owner_ref: new.owner_ref.clone(),
+            invocation_mode: InvocationMode::Form,
+            workspace_id: self.workspace_id,
+            namespace_id: new.namespace_id,
+        };
+        let mut workload = Workload::create(workload, stamp).ok()?.into_record().next;
+        let fields: Vec<Value> = self
+            .plan
+            .inputs()
+            .iter()
+            .take(MAX_FIELDS)
+            .map(|name| json!({ "name": name, "label": name, "type": "textarea", "required": true }))
+            .collect();
+        let config = json!({ "presentation_mode": "form", "input_fields": fields, "access_mode": "authenticated" });
+        workload.0.interface_config = Some(InterfaceConfig::parse(&config).ok()?);
+        Some(workload)
+    }
+
+    /// A slug of the name's words and the end of the use case's identifier, which makes it unique.
+    fn slug(&self, part: &str) -> Option<Slug> {
+        let mut words = String::new();
+        for letter in self.plan.name().chars().map(|letter| letter.to_ascii_lowercase()) {
+            if letter.is_ascii_alphanumeric() && words.len() < MAX_SLUG_WORDS {
+                words.push(letter);
+            } else if !words.is_empty() && !words.ends_with('-') && words.len() < MAX_SLUG_WORDS {
+                words.push('-');
+            }
+        }
+        let words = words.trim_end_matches('-');
+        // Slugs of built-in workloads are reserved.
+        let is_reserved =
+            words.is_empty() || format!("{words}-").starts_with(ASSISTANT_PREFIX) || generator::is_reserved_slug(words);
+        let words = if is_reserved { "use-case" } else { words };
+        let id = self.use_case_id.uuid().simple().to_string();
+        let id = id.get(20..).unwrap_or_default();
+        let slug = if part.is_empty() { format!("{words}-{id}") } else { format!("{words}-{id}-{part}") };
+        Slug::parse(&slug).or_else(|_| Slug::parse(&format!("use-case-{id}-{part}"))).ok()
+    }
+}
+
+/// The new version as one to bind. Publication gives each new version a label.
+fn bindable((asset, version): &(Asset, NewVersion)) -> Option<BindableVersion> {
+    Some(BindableVersion {
+        asset_version_id: version.asset_version_id,
+        checksum: version.canonical.checksum().clone(),
+        version_label: version.version_label.clone()?,
+        asset_id: asset.asset_id,
+        asset_slug: asset.slug.clone(),
+        kind: asset.kind,
+        lifecycle: asset.lifecycle,
+    })
+}

@@ -1,0 +1,308 @@
+//! The state machine against a model: a table of the allowed operations of each status.
+
+use super::{
+    bundle::{BundlePlan, tests::plan},
+    *,
+};
+use crate::{
+    access::OwnerRef,
+    access_request::{AccessRequest, AccessRequestStatus},
+    asset::{Lifecycle, VersionLabel, canonical::Checksum, kind::AssetKind},
+    connection::{ConnectionStatus, ConnectorKind, NewConnection, SecretBindings},
+    id::{ConnectionId, FactId, RequestId},
+    release::BindableVersion,
+    slug::Slug,
+};
+use proptest::prelude::*;
+use uuid::Uuid;
+
+const CONNECTIONS: [&str; 2] = ["crm", "mail"];
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Publish { may_create: bool },
+    Activate,
+    Archive,
+    Reopen,
+    Refine,
+    Grant(usize),
+    Deny(usize),
+    Create(usize),
+    Disable(usize),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        any::<bool>().prop_map(|may_create| Step::Publish { may_create }),
+        Just(Step::Activate),
+        Just(Step::Archive),
+        Just(Step::Reopen),
+        Just(Step::Refine),
+        (0..2_usize).prop_map(Step::Grant),
+        (0..2_usize).prop_map(Step::Deny),
+        (0..2_usize).prop_map(Step::Create),
+        (0..2_usize).prop_map(Step::Disable),
+    ];
+    prop::collection::vec(step, 0..20)
+}
+
+/// A history: the current use case, its predecessors, the connections and the requests.
+struct History {
+    current: UseCase,
+    archived: Vec<UseCase>,
+    connections: Vec<Connection>,
+    requests: Vec<AccessRequest>,
+    ids: u128,
+}
+
+impl History {
+    fn new() -> Self {
+        let mut document = plan();
+        document["connections"] = json!(CONNECTIONS);
+        let plan = BundlePlan::parse(&document).unwrap();
+        let mut ids = 10;
+        let stamp = stamp(&mut ids);
+        let current = UseCase::create(
+            Uuid::from_u128(1).into(),
+            Uuid::from_u128(2).into(),
+            "Sort tickets by their urgency".to_owned(),
+            plan,
+            &stamp,
+        );
+        let current = current.into_record().next;
+        Self { current, archived: Vec::new(), connections: Vec::new(), requests: Vec::new(), ids }
+    }
+
+    fn stamp(&mut self) -> Stamp {
+        stamp(&mut self.ids)
+    }
+
+    fn id<T: From<Uuid>>(&mut self) -> T {
+        self.ids += 1;
+        Uuid::from_u128(self.ids).into()
+    }
+
+    fn usable(&self, name: &str) -> bool {
+        self.connections.iter().any(|one| one.name == name && one.status == ConnectionStatus::Active)
+    }
+
+    fn all_usable(&self) -> bool {
+        CONNECTIONS.iter().all(|name| self.usable(name))
+    }
+
+    fn new_pieces(&self, may_create_connections: bool) -> NewPieces {
+        NewPieces {
+            namespace_id: Uuid::from_u128(3).into(),
+            owner_ref: OwnerRef::parse("user:ada").unwrap(),
+            model_policy: BindableVersion {
+                asset_version_id: Uuid::from_u128(4).into(),
+                checksum: Checksum::blake3_of(b"x"),
+                version_label: VersionLabel::parse("v1").unwrap(),
+                asset_id: Uuid::from_u128(5).into(),
+                asset_slug: Slug::parse("main-model").unwrap(),
+                kind: AssetKind::ModelPolicy,
+                lifecycle: Lifecycle::Active,
+            },
+            policy_bundle: None,
+            connections: self.connections.clone(),
+            may_create_connections,
+        }
+    }
+
+    fn ids(&mut self) -> PublicationIds {
+        PublicationIds {
+            flow: (self.id(), self.id()),
+            prompt: (self.id(), self.id()),
+            policy: (self.id(), self.id()),
+            workload: self.id(),
+            release: self.id(),
+            bindings: [self.id(), self.id(), self.id(), self.id()],
+            requests: vec![self.id(), self.id()],
+        }
+    }
+
+    fn withdraw(&mut self) {
+        for request in &mut self.requests {
+            if request.status == AccessRequestStatus::Pending {
+                request.0.status = AccessRequestStatus::Withdrawn;
+            }
+        }
+    }
+
+    fn publish(&mut self, may_create: bool) {
+        let (ids, stamp, new) = (self.ids(), self.stamp(), self.new_pieces(may_create));
+        let before = self.current.clone();
+        let result = self.current.publish(ids, &new, &stamp);
+        match (before.status, self.all_usable(), may_create) {
+            (UseCaseStatus::Draft, false, true) => {
+                assert!(matches!(result, Err(UseCaseRefusal::ConnectionsMissing(_))));
+            }
+            (UseCaseStatus::Draft, all, _) => {
+                let made = result.unwrap().into_record().next;
+                let expected = if all { UseCaseStatus::Active } else { UseCaseStatus::PendingAccess };
+                assert_eq!(made.use_case.status, expected);
+                let missing = CONNECTIONS.iter().filter(|name| !self.usable(name)).count();
+                assert_eq!(made.requests.len(), missing);
+                // The first publication makes the pieces; later ones keep them.
+                assert_eq!(made.made.is_some(), before.pieces.is_none());
+                assert!(before.workload_id.is_none() || made.use_case.workload_id == before.workload_id);
+                if let Some(pieces) = &made.made {
+                    assert_eq!((pieces.assets.len(), pieces.release.bindings.len()), (3, 4));
+                    assert_eq!(pieces.release.environment.as_str(), "dev");
+                }
+                self.current = made.use_case;
+                self.requests.extend(made.requests);
+            }
+            (from, _, _) => assert_eq!(result.unwrap_err(), UseCaseRefusal::InvalidTransition { from }),
+        }
+    }
+
+    fn grant(&mut self, which: usize) {
+        let pending = |request: &AccessRequest| request.status == AccessRequestStatus::Pending;
+        let Some(position) =
+            self.requests.iter().position(|one| pending(one) && one.connection_name == CONNECTIONS[which])
+        else {
+            return;
+        };
+        let (id, stamp): (ConnectionId, _) = (self.id(), self.stamp());
+        let request = self.requests[position].clone();
+        let change = request.grant(id, connection(CONNECTIONS[which]), &self.connections, &self.current, &stamp);
+        let grant = change.unwrap().into_record().next;
+        assert!(grant.request.grant(id, connection("crm"), &[], &self.current, &stamp).is_err(), "granted twice");
+        self.connections.retain(|one| one.name != CONNECTIONS[which]);
+        self.connections.push(grant.connection);
+        self.requests[position] = grant.request;
+        let is_ready = self.current.status == UseCaseStatus::PendingAccess && self.all_usable();
+        let expected = if is_ready { UseCaseStatus::Active } else { self.current.status };
+        assert_eq!(grant.use_case.status, expected);
+        assert!(grant.use_case.revision > self.current.revision);
+        self.current = grant.use_case;
+    }
+
+    fn deny(&mut self, which: usize) {
+        let stamp = self.stamp();
+        let status = self.current.status;
+        for request in &mut self.requests {
+            let is_pending = request.status == AccessRequestStatus::Pending;
+            if is_pending && request.connection_name == CONNECTIONS[which] {
+                *request = request.deny(None, &stamp).unwrap().into_record().next;
+                assert!(request.deny(None, &stamp).is_err(), "denied twice");
+            }
+        }
+        assert_eq!(self.current.status, status, "a denial changes no use case");
+    }
+
+    fn apply(&mut self, step: Step) {
+        let from = self.current.status;
+        let refused = UseCaseRefusal::InvalidTransition { from };
+        let stamp = self.stamp();
+        match step {
+            Step::Publish { may_create } => self.publish(may_create),
+            Step::Activate => match (self.current.activate(&self.connections, &stamp), from, self.all_usable()) {
+                (result, UseCaseStatus::PendingAccess, true) => {
+                    self.current = result.unwrap().into_record().next;
+                    self.withdraw();
+                    assert_eq!(self.current.status, UseCaseStatus::Active);
+                }
+                (result, UseCaseStatus::PendingAccess, false) => {
+                    assert!(matches!(result, Err(UseCaseRefusal::ConnectionsUnresolved(_))));
+                }
+                (result, _, _) => assert_eq!(result.unwrap_err(), refused),
+            },
+            Step::Archive => match (self.current.archive(&stamp), from) {
+                (result, UseCaseStatus::Archived) => assert_eq!(result.unwrap_err(), refused),
+                (result, _) => {
+                    self.current = result.unwrap().into_record().next;
+                    self.withdraw();
+                }
+            },
+            Step::Reopen => match (self.current.reopen(&stamp), from) {
+                (result, UseCaseStatus::PendingAccess) => {
+                    self.current = result.unwrap().into_record().next;
+                    self.withdraw();
+                    assert_eq!(self.current.status, UseCaseStatus::Draft);
+                }
+                (result, _) => assert_eq!(result.unwrap_err(), refused),
+            },
+            Step::Refine => {
+                let (id, plan) = (self.id(), self.current.plan.clone());
+                match (self.current.refine(id, plan, &stamp), from) {
+                    (result, UseCaseStatus::Draft) => {
+                        let refined = result.unwrap().into_record().next;
+                        assert_eq!(refined.predecessor.superseded_by, Some(id));
+                        assert_eq!(refined.successor.supersedes, Some(self.current.use_case_id));
+                        self.archived.push(refined.predecessor);
+                        self.current = refined.successor;
+                    }
+                    (result, _) => assert_eq!(result.unwrap_err(), refused),
+                }
+            }
+            Step::Grant(which) => self.grant(which),
+            Step::Deny(which) => self.deny(which),
+            Step::Create(which) => {
+                self.connections.retain(|one| one.name != CONNECTIONS[which]);
+                let id = self.id();
+                let workspace = self.current.workspace_id;
+                let made = Connection::create(id, workspace, connection(CONNECTIONS[which]), &stamp).unwrap();
+                self.connections.push(made.into_record().next);
+            }
+            Step::Disable(which) => {
+                for one in self.connections.iter_mut().filter(|one| one.name == CONNECTIONS[which]) {
+                    one.0.status = ConnectionStatus::Disabled;
+                }
+            }
+        }
+        self.check();
+    }
+
+    fn check(&self) {
+        // Exactly one use case of the chain is current, and the others are archived with their successor.
+        assert!(self.archived.iter().all(|one| one.status == UseCaseStatus::Archived && one.superseded_by.is_some()));
+        // Requests are pending only while the use case waits for access.
+        let is_pending = self.requests.iter().any(|one| one.status == AccessRequestStatus::Pending);
+        assert!(
+            !is_pending
+                || self.current.status == UseCaseStatus::PendingAccess
+                || self.current.status == UseCaseStatus::Active
+        );
+        assert_eq!(self.current.workload_id.is_some(), self.current.pieces.is_some());
+    }
+}
+
+fn stamp(ids: &mut u128) -> Stamp {
+    *ids += 1;
+    Stamp {
+        fact_id: FactId::from(Uuid::from_u128(*ids)),
+        at: Timestamp::new(::time::OffsetDateTime::UNIX_EPOCH),
+        actor: ActorRef::parse("user:ada").unwrap(),
+        request_id: RequestId::from(Uuid::from_u128(7)),
+    }
+}
+
+fn connection(name: &str) -> NewConnection {
+    NewConnection {
+        name: name.to_owned(),
+        kind: ConnectorKind::Other,
+        endpoint: None,
+        secret_bindings: SecretBindings::default(),
+        expires_at: None,
+        status: ConnectionStatus::Active,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+
+    #[test]
+    fn histories_follow_the_model(steps in steps()) {
+        let mut history = History::new();
+        for step in steps {
+            history.apply(step);
+        }
+    }
+}
+
+#[test]
+fn default_policy_is_valid_content() {
+    assert!(crate::asset::content::check(AssetKind::PolicyBundle, &default_policy_content()).is_ok());
+}

@@ -1,0 +1,183 @@
+//! Access requests: the platform team grants or denies them.
+
+use crate::{
+    Failure, MaybeReplayed, Stores,
+    access::{Operation, ScopeResolver, authorize},
+    clock_and_ids::ClockAndIds,
+    idempotency::{KeyedRequests, MAX_ATTEMPTS, keyed_outcome},
+    services::{CommonOperations, SharedState},
+};
+use fairway_domain::{
+    access::Caller,
+    access_request::{AccessRequest, AccessRequestStatus, AccessRequestStore},
+    connection::{ConnectionStatus, ConnectionStore, ConnectorKind, NewConnection, SecretBindings},
+    id::{AccessRequestId, WorkspaceId},
+    idempotency::RequestKey,
+    note::Note,
+    store::{CommitError, Page, PageRequest},
+    tenant::TenantScope,
+    use_case::ports::UseCaseStore,
+};
+use std::sync::Arc;
+
+/// The settings of the granted connection.
+#[derive(Clone, Debug)]
+pub struct GrantedAccess {
+    /// References to its secrets.
+    pub secret_bindings: SecretBindings,
+    /// The kind of system; `other` by default.
+    pub kind: Option<ConnectorKind>,
+    /// The address of the system.
+    pub endpoint: Option<String>,
+}
+
+/// Operations on access requests.
+#[derive(Clone)]
+pub struct AccessRequests {
+    context: ClockAndIds,
+    access_request_store: Arc<dyn AccessRequestStore>,
+    connection_store: Arc<dyn ConnectionStore>,
+    use_case_store: Arc<dyn UseCaseStore>,
+    scope_resolver: Arc<ScopeResolver>,
+    keyed_requests: Arc<KeyedRequests>,
+}
+
+impl AccessRequests {
+    pub(crate) fn new(stores: &Stores, shared: &SharedState, common: &CommonOperations) -> Self {
+        Self {
+            context: shared.context.clone(),
+            access_request_store: Arc::clone(&stores.access_requests),
+            connection_store: Arc::clone(&stores.connections),
+            use_case_store: Arc::clone(&stores.use_cases),
+            scope_resolver: Arc::clone(&common.scope_resolver),
+            keyed_requests: Arc::clone(&common.keyed_requests),
+        }
+    }
+}
+
+impl AccessRequests {
+    /// The access requests of a workspace, newest first; the caller's home workspace by default.
+    ///
+    /// # Errors
+    /// When the caller may not read connections there, or the workspace is not found.
+    pub async fn list_access_requests(
+        &self,
+        caller: &Caller,
+        workspace: Option<WorkspaceId>,
+        status: Option<AccessRequestStatus>,
+        page: PageRequest,
+    ) -> Result<Page<AccessRequest>, Failure> {
+        let (scope, workspace) =
+            self.scope_resolver.authorize_workspace_list(caller, Operation::ListAccessRequests, workspace).await?;
+        Ok(self.access_request_store.list(scope, workspace, status, page).await?)
+    }
+
+    /// Grants a request: its connection is created, and the last grant activates the use case in the same commit.
+    ///
+    /// # Errors
+    /// When the request is not found, the caller may not grant it, it is not pending, or the connection is invalid.
+    pub async fn grant_access_request(
+        &self,
+        caller: &Caller,
+        id: AccessRequestId,
+        workspace: Option<WorkspaceId>,
+        granted: GrantedAccess,
+        key: Option<&RequestKey>,
+    ) -> Result<MaybeReplayed<AccessRequest>, Failure> {
+        let (scope, _) = self.authorize_request(caller, Operation::GrantAccessRequest, id, workspace).await?;
+        self.keyed_requests
+            .idempotent(
+                scope,
+                key,
+                async || {
+                    for _ in 0..MAX_ATTEMPTS {
+                        let request = self.find_request(scope, id).await?;
+                        request.check_pending()?;
+                        // Read before the connections: a grant between both raises its revision.
+                        let use_case = self.use_case_store.find(scope, request.use_case_id).await?;
+                        let use_case = use_case.ok_or(Failure::Inconsistent("the use case of a request is missing"))?;
+                        let names = use_case.plan.connections();
+                        let known = self.connection_store.find_named(scope, request.workspace_id, names).await?;
+                        let new = NewConnection {
+                            name: request.connection_name.clone(),
+                            kind: granted.kind.unwrap_or(ConnectorKind::Other),
+                            endpoint: granted.endpoint.clone(),
+                            secret_bindings: granted.secret_bindings.clone(),
+                            expires_at: None,
+                            status: ConnectionStatus::Active,
+                        };
+                        let stamp = self.context.stamp(caller);
+                        let change = request.grant(self.context.new_id(), new, &known, &use_case, &stamp)?;
+                        let next = change.next.request.clone();
+                        let outcome = keyed_outcome(key, 200, id.uuid());
+                        match self.access_request_store.commit_grant(scope, change, outcome.as_ref()).await {
+                            Err(CommitError::Stale) => {}
+                            committed => {
+                                committed?;
+                                return Ok(next);
+                            }
+                        }
+                    }
+                    Err(Failure::Contended)
+                },
+                async |_| self.find_request(scope, id).await,
+            )
+            .await
+    }
+
+    /// Denies a request. Its use case stays pending.
+    ///
+    /// # Errors
+    /// When the request is not found, the caller may not deny it, or it is not pending.
+    pub async fn deny_access_request(
+        &self,
+        caller: &Caller,
+        id: AccessRequestId,
+        workspace: Option<WorkspaceId>,
+        reason: Option<Note>,
+        key: Option<&RequestKey>,
+    ) -> Result<MaybeReplayed<AccessRequest>, Failure> {
+        let (scope, _) = self.authorize_request(caller, Operation::DenyAccessRequest, id, workspace).await?;
+        self.keyed_requests
+            .idempotent(
+                scope,
+                key,
+                async || {
+                    for _ in 0..MAX_ATTEMPTS {
+                        let request = self.find_request(scope, id).await?;
+                        let change = request.deny(reason.clone(), &self.context.stamp(caller))?;
+                        let next = change.next.clone();
+                        let outcome = keyed_outcome(key, 200, id.uuid());
+                        match self.access_request_store.commit_denial(scope, change, outcome.as_ref()).await {
+                            Err(CommitError::Stale) => {}
+                            committed => {
+                                committed?;
+                                return Ok(next);
+                            }
+                        }
+                    }
+                    Err(Failure::Contended)
+                },
+                async |_| self.find_request(scope, id).await,
+            )
+            .await
+    }
+
+    async fn find_request(&self, scope: TenantScope, id: AccessRequestId) -> Result<AccessRequest, Failure> {
+        self.access_request_store.find(scope, id).await?.ok_or(Failure::NotFound)
+    }
+
+    async fn authorize_request(
+        &self,
+        caller: &Caller,
+        operation: Operation,
+        id: AccessRequestId,
+        workspace: Option<WorkspaceId>,
+    ) -> Result<(TenantScope, AccessRequest), Failure> {
+        let found = self.access_request_store.find(TenantScope::for_caller(caller), id).await?;
+        let found = found.filter(|request| workspace.is_none_or(|named| named == request.workspace_id));
+        let request = found.ok_or(Failure::NotFound)?;
+        let place = self.scope_resolver.workspace_position(caller, request.workspace_id).await?;
+        Ok((authorize::authorize(caller, operation, &place)?, request))
+    }
+}

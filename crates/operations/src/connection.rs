@@ -1,0 +1,237 @@
+//! Connections: their settings, and the checks of their endpoints.
+
+use crate::{
+    Failure, MaybeReplayed, Precondition, Stores,
+    access::{Operation, ScopeResolver, authorize},
+    asset::home_of,
+    clock_and_ids::ClockAndIds,
+    idempotency::{KeyedRequests, MAX_ATTEMPTS, keyed_outcome},
+    services::{CommonOperations, SharedState},
+};
+use fairway_domain::{
+    access::{Caller, ResourcePosition},
+    connection::{
+        Connection, ConnectionCheck, ConnectionPatch, ConnectionStore, NewConnection, SHOWN_CHECKS,
+        probe::{EndpointProbe, Probe, ProbeError, health_of},
+    },
+    id::{ConnectionCheckId, ConnectionId, WorkspaceId},
+    idempotency::RequestKey,
+    store::{CommitError, Page, PageRequest},
+    tenant::{TenantScope, TenantStore},
+};
+use std::sync::Arc;
+
+/// Operations on connections.
+#[derive(Clone)]
+pub struct Connections {
+    context: ClockAndIds,
+    connection_store: Arc<dyn ConnectionStore>,
+    tenant_store: Arc<dyn TenantStore>,
+    endpoint_probe: Arc<dyn EndpointProbe>,
+    scope_resolver: Arc<ScopeResolver>,
+    keyed_requests: Arc<KeyedRequests>,
+}
+
+impl Connections {
+    pub(crate) fn new(stores: &Stores, shared: &SharedState, common: &CommonOperations) -> Self {
+        Self {
+            context: shared.context.clone(),
+            connection_store: Arc::clone(&stores.connections),
+            tenant_store: Arc::clone(&stores.tenants),
+            endpoint_probe: Arc::clone(&shared.endpoint_probe),
+            scope_resolver: Arc::clone(&common.scope_resolver),
+            keyed_requests: Arc::clone(&common.keyed_requests),
+        }
+    }
+}
+
+impl Connections {
+    /// The connections of a workspace, newest first; the caller's home workspace by default.
+    ///
+    /// # Errors
+    /// When the caller may not read connections there, or the workspace is not found.
+    pub async fn list_connections(
+        &self,
+        caller: &Caller,
+        workspace: Option<WorkspaceId>,
+        page: PageRequest,
+    ) -> Result<Page<Connection>, Failure> {
+        let (scope, workspace) =
+            self.scope_resolver.authorize_workspace_list(caller, Operation::ListConnections, workspace).await?;
+        Ok(self.connection_store.list(scope, workspace, page).await?)
+    }
+
+    /// Creates a connection.
+    ///
+    /// # Errors
+    /// When the caller may not manage connections there, a field is invalid, or the name is taken.
+    pub async fn create_connection(
+        &self,
+        caller: &Caller,
+        workspace: Option<WorkspaceId>,
+        new: NewConnection,
+        key: Option<&RequestKey>,
+    ) -> Result<MaybeReplayed<Connection>, Failure> {
+        let place = self.scope_resolver.position_for_new(caller, Operation::CreateConnection, workspace).await?;
+        let scope = authorize::authorize(caller, Operation::CreateConnection, &place)?;
+        let (workspace_id, _) = home_of(&place)?;
+        self.keyed_requests
+            .idempotent(
+                scope,
+                key,
+                async || {
+                    let id: ConnectionId = self.context.new_id();
+                    let change = Connection::create(id, workspace_id, new, &self.context.stamp(caller))?;
+                    let connection = change.next.clone();
+                    let outcome = keyed_outcome(key, 201, id.uuid());
+                    self.connection_store.commit_new(scope, change, outcome.as_ref()).await?;
+                    Ok(connection)
+                },
+                async |id| {
+                    let read = Operation::ReadConnection;
+                    self.authorize_connection(caller, read, id.into(), None).await.map(|(_, connection)| connection)
+                },
+            )
+            .await
+    }
+
+    /// One connection, with its latest checks.
+    ///
+    /// # Errors
+    /// Not found when the caller does not see it.
+    pub async fn read_connection(
+        &self,
+        caller: &Caller,
+        id: ConnectionId,
+        workspace: Option<WorkspaceId>,
+    ) -> Result<(Connection, Vec<ConnectionCheck>), Failure> {
+        let (scope, connection) = self.authorize_connection(caller, Operation::ReadConnection, id, workspace).await?;
+        let checks = self.connection_store.checks(scope, id, SHOWN_CHECKS).await?;
+        Ok((connection, checks))
+    }
+
+    /// Changes the fields of a connection that the patch names.
+    ///
+    /// # Errors
+    /// When the caller may not manage it, a field is invalid, the name is taken, or its revision is not expected.
+    pub async fn change_connection(
+        &self,
+        caller: &Caller,
+        id: ConnectionId,
+        workspace: Option<WorkspaceId>,
+        patch: &ConnectionPatch,
+        expected: &Precondition,
+    ) -> Result<Connection, Failure> {
+        for _ in 0..MAX_ATTEMPTS {
+            let (scope, connection) =
+                self.authorize_connection(caller, Operation::ChangeConnection, id, workspace).await?;
+            expected.check(connection.revision)?;
+            let Some(change) = connection.amend(patch.clone(), &self.context.stamp(caller))? else {
+                return Ok(connection);
+            };
+            let next = change.next.clone();
+            match self.connection_store.commit_change(scope, change).await {
+                Err(CommitError::Stale) => match expected.stale_failure() {
+                    Some(failure) => return Err(failure),
+                    None => continue,
+                },
+                committed => committed?,
+            }
+            self.context.notify_facts();
+            return Ok(next);
+        }
+        Err(Failure::Contended)
+    }
+
+    /// Deletes a connection. Use cases that need it are no longer resolved.
+    ///
+    /// # Errors
+    /// When the caller may not manage it.
+    pub async fn delete_connection(
+        &self,
+        caller: &Caller,
+        id: ConnectionId,
+        workspace: Option<WorkspaceId>,
+    ) -> Result<(), Failure> {
+        for _ in 0..MAX_ATTEMPTS {
+            let (scope, connection) =
+                self.authorize_connection(caller, Operation::DeleteConnection, id, workspace).await?;
+            let change = connection.delete(&self.context.stamp(caller));
+            match self.connection_store.commit_deletion(scope, change).await {
+                Err(CommitError::Stale) => continue,
+                committed => committed?,
+            }
+            self.context.notify_facts();
+            return Ok(());
+        }
+        Err(Failure::Contended)
+    }
+
+    /// Checks the endpoint of a connection through the egress guard, and records the result.
+    ///
+    /// # Errors
+    /// When the caller may not manage it.
+    pub async fn check_connection(
+        &self,
+        caller: &Caller,
+        id: ConnectionId,
+        workspace: Option<WorkspaceId>,
+        key: Option<&RequestKey>,
+    ) -> Result<MaybeReplayed<(Connection, Vec<ConnectionCheck>)>, Failure> {
+        let (scope, first) = self.authorize_connection(caller, Operation::CheckConnection, id, workspace).await?;
+        let checked = self.keyed_requests.idempotent(
+            scope,
+            key,
+            async || {
+                let mut connection = first;
+                for _ in 0..MAX_ATTEMPTS {
+                    let (health, code) = health_of(self.probe(scope, &connection).await?);
+                    let check: ConnectionCheckId = self.context.new_id();
+                    let change = connection.record_check(check, health, code, &self.context.stamp(caller));
+                    let outcome = keyed_outcome(key, 200, id.uuid());
+                    match self.connection_store.commit_check(scope, change, outcome.as_ref()).await {
+                        // The endpoint may have changed, so it is checked again.
+                        Err(CommitError::Stale) => {
+                            connection = self.connection_store.find(scope, id).await?.ok_or(Failure::NotFound)?;
+                        }
+                        committed => {
+                            committed?;
+                            return Ok(());
+                        }
+                    }
+                }
+                Err(Failure::Contended)
+            },
+            async |_| Ok(()),
+        );
+        let done = checked.await?;
+        let shown = self.read_connection(caller, id, workspace).await?;
+        Ok(done.with_value(shown))
+    }
+
+    /// The result of a check; `None` if the connection cannot be checked.
+    async fn probe(
+        &self,
+        scope: TenantScope,
+        connection: &Connection,
+    ) -> Result<Option<Result<(), ProbeError>>, Failure> {
+        let Some(probe) = Probe::of(connection) else { return Ok(None) };
+        let tenant = self.tenant_store.find(scope).await?.ok_or(Failure::NotFound)?;
+        Ok(Some(self.endpoint_probe.probe(&tenant.slug, &probe).await))
+    }
+
+    async fn authorize_connection(
+        &self,
+        caller: &Caller,
+        operation: Operation,
+        id: ConnectionId,
+        workspace: Option<WorkspaceId>,
+    ) -> Result<(TenantScope, Connection), Failure> {
+        let everything = TenantScope::for_caller(caller);
+        let found = self.connection_store.find(everything, id).await?;
+        let found = found.filter(|connection| workspace.is_none_or(|named| named == connection.workspace_id));
+        let connection = found.ok_or(Failure::NotFound)?;
+        let place: ResourcePosition = self.scope_resolver.workspace_position(caller, connection.workspace_id).await?;
+        Ok((authorize::authorize(caller, operation, &place)?, connection))
+    }
+}

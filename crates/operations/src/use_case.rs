@@ -1,0 +1,433 @@
+//! Use cases: drafts, publication, activation.
+
+mod generate;
+mod publish;
+mod refine;
+
+pub use generate::{GeneratedPlan, Generation, GenerationResult, PlanWarning};
+pub use refine::{RefineRequest, Refined};
+
+use crate::{
+    Failure, MaybeReplayed, Precondition, Stores,
+    access::{Operation, ScopeResolver, authorize},
+    asset::{Artifacts, Assets, home_of},
+    blocking::{WorkDeadline, run_blocking},
+    clock_and_ids::ClockAndIds,
+    generator::Generators,
+    idempotency::{KeyedRequests, MAX_ATTEMPTS, keyed_outcome},
+    services::{CommonOperations, SharedState},
+};
+use fairway_domain::{
+    access::{Caller, Permission, ResourcePosition},
+    asset::{
+        Asset,
+        kind::AssetKind,
+        ports::{AssetStore, VersionStore},
+    },
+    audit::Stamp,
+    connection::{Connection, ConnectionStore},
+    id::{UseCaseId, WorkspaceId},
+    idempotency::RequestKey,
+    slug::Slug,
+    store::{Change, CommitError, Page, PageRequest},
+    tenant::TenantScope,
+    use_case::{
+        UseCase, UseCaseRefusal, UseCaseStatus,
+        bundle::{BundlePlan, BundleProblem, BundleRefusal},
+        gaps::{ConnectionAccess, Gap, connection_gaps},
+        ports::{UseCaseFilter, UseCaseStore},
+    },
+};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// A piece of a persisted bundle.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BundlePiece {
+    /// `flow`, `prompt`, `model_policy`, `policy_bundle` or `connection`.
+    pub piece: &'static str,
+    /// The kind of the asset or of the connection; `None` for a connection that does not exist.
+    pub kind: Option<&'static str>,
+    /// The slug or the name; `None` until it is known.
+    pub reference: Option<String>,
+    /// The identifier that the piece is opened by; `None` until it exists.
+    pub id: Option<uuid::Uuid>,
+}
+
+/// A persisted bundle.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct PersistedBundle {
+    /// One row for each piece.
+    pub pieces: Vec<BundlePiece>,
+    /// The id and the type of each step of the flow.
+    pub flow_steps: Vec<(String, String)>,
+    /// The gaps of connections that are not resolved.
+    pub open_connection_gaps: Vec<Gap>,
+    /// Whether the caller may not see the bundle.
+    pub redacted: bool,
+}
+
+/// Operations on use cases.
+#[derive(Clone)]
+pub struct UseCases {
+    context: ClockAndIds,
+    use_case_store: Arc<dyn UseCaseStore>,
+    connection_store: Arc<dyn ConnectionStore>,
+    asset_store: Arc<dyn AssetStore>,
+    version_store: Arc<dyn VersionStore>,
+    scope_resolver: Arc<ScopeResolver>,
+    keyed_requests: Arc<KeyedRequests>,
+    artifacts: Arc<Artifacts>,
+    assets: Arc<Assets>,
+    generators: Arc<Generators>,
+}
+
+impl UseCases {
+    pub(crate) fn new(
+        stores: &Stores,
+        shared: &SharedState,
+        common: &CommonOperations,
+        assets: &Arc<Assets>,
+        generators: &Arc<Generators>,
+    ) -> Self {
+        Self {
+            context: shared.context.clone(),
+            use_case_store: Arc::clone(&stores.use_cases),
+            connection_store: Arc::clone(&stores.connections),
+            asset_store: Arc::clone(&stores.assets),
+            version_store: Arc::clone(&stores.versions),
+            scope_resolver: Arc::clone(&common.scope_resolver),
+            keyed_requests: Arc::clone(&common.keyed_requests),
+            artifacts: Arc::clone(&common.artifacts),
+            assets: Arc::clone(assets),
+            generators: Arc::clone(generators),
+        }
+    }
+}
+
+impl UseCases {
+    /// Creates a use case as a draft. The bundle is checked from scratch with the caller's rights.
+    ///
+    /// # Errors
+    /// When the caller may not author use cases and create assets there, or the bundle is invalid or redacted.
+    pub async fn create_use_case(
+        &self,
+        caller: &Caller,
+        workspace: WorkspaceId,
+        source_description: String,
+        bundle: Value,
+        key: Option<&RequestKey>,
+    ) -> Result<MaybeReplayed<UseCase>, Failure> {
+        let (scope, place) = self.authorize_new(caller, Operation::CreateUseCase, workspace).await?;
+        let (workspace_id, _) = home_of(&place)?;
+        self.keyed_requests
+            .idempotent(
+                scope,
+                key,
+                async || {
+                    let plan = self.check_plan(caller, scope, &place, bundle).await?;
+                    let id: UseCaseId = self.context.new_id();
+                    let stamp = self.context.stamp(caller);
+                    let change = UseCase::create(id, workspace_id, source_description, plan, &stamp);
+                    let use_case = change.next.clone();
+                    let outcome = keyed_outcome(key, 201, id.uuid());
+                    self.use_case_store.commit_new(scope, change, outcome.as_ref()).await?;
+                    Ok(use_case)
+                },
+                async |id| self.read_use_case(caller, workspace, id.into()).await,
+            )
+            .await
+    }
+
+    /// The use cases of a workspace, newest first.
+    ///
+    /// # Errors
+    /// When the caller may not view workloads there, or the workspace is not found.
+    pub async fn list_use_cases(
+        &self,
+        caller: &Caller,
+        workspace: WorkspaceId,
+        status: Option<UseCaseStatus>,
+        is_activation_ready: bool,
+        page: PageRequest,
+    ) -> Result<Page<UseCase>, Failure> {
+        let (scope, _) =
+            self.scope_resolver.authorize_list_of(caller, Operation::ListUseCases, Some(workspace)).await?;
+        let filter = UseCaseFilter { workspace, status, is_activation_ready };
+        Ok(self.use_case_store.list(scope, filter, page).await?)
+    }
+
+    /// One use case.
+    ///
+    /// # Errors
+    /// Not found when the caller does not see it in that workspace.
+    pub async fn read_use_case(
+        &self,
+        caller: &Caller,
+        workspace: WorkspaceId,
+        id: UseCaseId,
+    ) -> Result<UseCase, Failure> {
+        self.authorize_use_case(caller, Operation::ReadUseCase, workspace, id).await.map(|(_, _, found)| found)
+    }
+
+    /// The bundle of a use case. A caller that may not read connections gets an empty projection.
+    ///
+    /// # Errors
+    /// Not found when the caller does not see the assets of that workspace.
+    pub async fn read_bundle(
+        &self,
+        caller: &Caller,
+        workspace: WorkspaceId,
+        id: UseCaseId,
+    ) -> Result<PersistedBundle, Failure> {
+        let (scope, place, use_case) =
+            self.authorize_use_case(caller, Operation::ReadUseCaseBundle, workspace, id).await?;
+        let access = connection_access(caller, &place);
+        if access == ConnectionAccess::Hidden {
+            return Ok(PersistedBundle { redacted: true, ..PersistedBundle::default() });
+        }
+        let mut pieces = self.asset_pieces(caller, scope, &place, &use_case).await?;
+        let connections = self.named_connections(scope, &use_case).await?;
+        for name in use_case.plan.connections() {
+            let known = connections.iter().find(|connection| connection.name == *name);
+            pieces.push(BundlePiece {
+                piece: "connection",
+                kind: known.map(|connection| connection.kind.as_str()),
+                reference: Some(name.clone()),
+                id: known.map(|connection| connection.connection_id.uuid()),
+            });
+        }
+        let now = self.context.clock.now();
+        let open = use_case.unresolved(&connections, now);
+        let gaps = connection_gaps(&use_case.plan, &connections, access, now);
+        let is_open = |gap: &Gap| gap.reference.as_ref().is_some_and(|name| open.contains(name));
+        Ok(PersistedBundle {
+            pieces,
+            flow_steps: use_case.plan.steps().to_vec(),
+            open_connection_gaps: gaps.into_iter().filter(is_open).collect(),
+            redacted: false,
+        })
+    }
+
+    /// The pieces that are assets. The identifiers of pieces still to be made are `None`.
+    async fn asset_pieces(
+        &self,
+        caller: &Caller,
+        scope: TenantScope,
+        place: &ResourcePosition,
+        use_case: &UseCase,
+    ) -> Result<Vec<BundlePiece>, Failure> {
+        let made = use_case.pieces;
+        let policy = match made {
+            Some(pieces) => Some(pieces.policy_bundle),
+            None => self.sole_policy_bundle(caller, scope, place).await?.map(|asset| asset.asset_id),
+        };
+        let model = match made {
+            Some(pieces) => Some(pieces.model_policy),
+            None => self
+                .visible_model_policy(caller, scope, place, use_case.plan.model_policy_ref())
+                .await?
+                .map(|asset| asset.asset_id),
+        };
+        let rows = [
+            ("flow", AssetKind::OrchestrationFlow, made.map(|pieces| pieces.flow)),
+            ("prompt", AssetKind::PromptTemplate, made.map(|pieces| pieces.prompt)),
+            ("model_policy", AssetKind::ModelPolicy, model),
+            ("policy_bundle", AssetKind::PolicyBundle, policy),
+        ];
+        let mut pieces = Vec::new();
+        for (piece, kind, id) in rows {
+            let asset = match id {
+                Some(id) => self.asset_store.find(scope, id).await?,
+                None => None,
+            };
+            let named = (piece == "model_policy").then(|| use_case.plan.model_policy_ref().to_string());
+            let reference = asset.map(|asset| asset.slug.to_string()).or(named);
+            pieces.push(BundlePiece { piece, kind: Some(kind.as_str()), reference, id: id.map(|id| id.uuid()) });
+        }
+        Ok(pieces)
+    }
+
+    /// Archives a use case. Its pending requests are withdrawn in the same commit.
+    ///
+    /// # Errors
+    /// When it is not found, the caller may not author it, or it is archived.
+    pub async fn archive_use_case(
+        &self,
+        caller: &Caller,
+        workspace: WorkspaceId,
+        id: UseCaseId,
+        expected: &Precondition,
+        key: Option<&RequestKey>,
+    ) -> Result<MaybeReplayed<UseCase>, Failure> {
+        let archive = async |_: TenantScope, use_case: &UseCase, stamp: &Stamp| Ok(use_case.archive(stamp)?);
+        self.transition(caller, Operation::ArchiveUseCase, (workspace, id), expected, key, archive).await
+    }
+
+    /// Returns a use case that waits for access to draft. Its pending requests are withdrawn in the same commit.
+    ///
+    /// # Errors
+    /// When it is not found, the caller may not author it, or it does not wait for access.
+    pub async fn reopen_use_case(
+        &self,
+        caller: &Caller,
+        workspace: WorkspaceId,
+        id: UseCaseId,
+        expected: &Precondition,
+        key: Option<&RequestKey>,
+    ) -> Result<MaybeReplayed<UseCase>, Failure> {
+        let reopen = async |_: TenantScope, use_case: &UseCase, stamp: &Stamp| Ok(use_case.reopen(stamp)?);
+        self.transition(caller, Operation::ReopenUseCase, (workspace, id), expected, key, reopen).await
+    }
+
+    /// Activates a use case that waits for access, if all its connections are usable.
+    ///
+    /// # Errors
+    /// When it is not found, the caller may not publish it, it does not wait for access, or a connection is not resolved.
+    pub async fn activate_use_case(
+        &self,
+        caller: &Caller,
+        workspace: WorkspaceId,
+        id: UseCaseId,
+        expected: &Precondition,
+        key: Option<&RequestKey>,
+    ) -> Result<MaybeReplayed<UseCase>, Failure> {
+        let activate = async |scope: TenantScope, use_case: &UseCase, stamp: &Stamp| {
+            let connections = self.named_connections(scope, use_case).await?;
+            Ok(use_case.activate(&connections, stamp)?)
+        };
+        self.transition(caller, Operation::ActivateUseCase, (workspace, id), expected, key, activate).await
+    }
+
+    /// Decides on another status and commits it, again if the use case changed in between.
+    async fn transition(
+        &self,
+        caller: &Caller,
+        operation: Operation,
+        (workspace, id): (WorkspaceId, UseCaseId),
+        expected: &Precondition,
+        key: Option<&RequestKey>,
+        decide: impl AsyncFn(TenantScope, &UseCase, &Stamp) -> Result<Change<UseCase>, Failure>,
+    ) -> Result<MaybeReplayed<UseCase>, Failure> {
+        let (scope, _, first) = self.authorize_use_case(caller, operation, workspace, id).await?;
+        self.keyed_requests
+            .idempotent(
+                scope,
+                key,
+                async || {
+                    let mut use_case = first;
+                    for _ in 0..MAX_ATTEMPTS {
+                        expected.check(use_case.revision)?;
+                        let change = decide(scope, &use_case, &self.context.stamp(caller)).await?;
+                        let next = change.next.clone();
+                        let outcome = keyed_outcome(key, 200, id.uuid());
+                        match self.use_case_store.commit_transition(scope, change, outcome.as_ref()).await {
+                            Err(CommitError::Stale) => match expected.stale_failure() {
+                                Some(failure) => return Err(failure),
+                                None => {
+                                    use_case = self.use_case_store.find(scope, id).await?.ok_or(Failure::NotFound)?;
+                                }
+                            },
+                            committed => {
+                                committed?;
+                                return Ok(next);
+                            }
+                        }
+                    }
+                    Err(Failure::Contended)
+                },
+                async |_| self.use_case_store.find(scope, id).await?.ok_or(Failure::NotFound),
+            )
+            .await
+    }
+
+    /// Checks a plan from scratch: its form, and with the caller's rights its reference to a model policy.
+    async fn check_plan(
+        &self,
+        caller: &Caller,
+        scope: TenantScope,
+        place: &ResourcePosition,
+        bundle: Value,
+    ) -> Result<BundlePlan, Failure> {
+        // A flow or a schema may take long to check.
+        let parsed = run_blocking(scope, WorkDeadline::Request, move || BundlePlan::parse(&bundle)).await?;
+        let plan = parsed?;
+        if self.visible_model_policy(caller, scope, place, plan.model_policy_ref()).await?.is_none() {
+            return Err(unknown_model_policy());
+        }
+        Ok(plan)
+    }
+
+    /// The model policy with this slug, if the caller sees it from the workspace.
+    async fn visible_model_policy(
+        &self,
+        caller: &Caller,
+        scope: TenantScope,
+        place: &ResourcePosition,
+        slug: &Slug,
+    ) -> Result<Option<Asset>, Failure> {
+        let Some(id) = self.asset_store.find_id(scope, slug).await? else { return Ok(None) };
+        let Some(asset) = self.asset_store.find(scope, id).await? else { return Ok(None) };
+        if asset.kind != AssetKind::ModelPolicy || !self.assets.is_visible_in(caller, &asset, place).await? {
+            return Ok(None);
+        }
+        Ok(Some(asset))
+    }
+
+    async fn named_connections(&self, scope: TenantScope, use_case: &UseCase) -> Result<Vec<Connection>, Failure> {
+        let names = use_case.plan.connections();
+        Ok(self.connection_store.find_named(scope, use_case.workspace_id, names).await?)
+    }
+
+    /// Authorizes a new use case: the operation's permission, and that of creating assets.
+    async fn authorize_new(
+        &self,
+        caller: &Caller,
+        operation: Operation,
+        workspace: WorkspaceId,
+    ) -> Result<(TenantScope, ResourcePosition), Failure> {
+        let place = self.scope_resolver.position_for_new(caller, operation, Some(workspace)).await?;
+        self.scope_resolver.position_for_new(caller, Operation::CreateAsset, Some(workspace)).await?;
+        Ok((authorize::authorize(caller, operation, &place)?, place))
+    }
+
+    async fn authorize_use_case(
+        &self,
+        caller: &Caller,
+        operation: Operation,
+        workspace: WorkspaceId,
+        id: UseCaseId,
+    ) -> Result<(TenantScope, ResourcePosition, UseCase), Failure> {
+        let everything = TenantScope::for_caller(caller);
+        let place = self.scope_resolver.workspace_position(caller, workspace).await?;
+        let found = self.use_case_store.find(everything, id).await?;
+        let use_case = found.filter(|found| found.workspace_id == workspace).ok_or(Failure::NotFound)?;
+        Ok((authorize::authorize(caller, operation, &place)?, place, use_case))
+    }
+}
+
+/// What the caller may do with the connections of a workspace.
+fn connection_access(caller: &Caller, place: &ResourcePosition) -> ConnectionAccess {
+    match (
+        caller.rights.allow(Permission::ConnectionRead, place),
+        caller.rights.allow(Permission::ConnectionManage, place),
+    ) {
+        (true, true) => ConnectionAccess::Manage,
+        (true, false) => ConnectionAccess::Read,
+        (false, _) => ConnectionAccess::Hidden,
+    }
+}
+
+/// The refusal of a plan whose model policy does not exist, or is not visible to the caller.
+fn unknown_model_policy() -> Failure {
+    Failure::Bundle(BundleRefusal::Invalid(vec![BundleProblem {
+        path: "bundle.model_policy_ref".to_owned(),
+        code: "unknown_asset",
+        message: "no model policy of this workspace has this slug".to_owned(),
+    }]))
+}
+
+/// The refusal of a publication whose model policy is not approved or not reachable.
+fn model_policy_unavailable() -> Failure {
+    UseCaseRefusal::ModelPolicyUnavailable.into()
+}

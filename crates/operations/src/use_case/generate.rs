@@ -1,0 +1,218 @@
+//! Generation of bundle plans: the generator's answer is a stranger's content.
+
+use super::{UseCases, connection_access};
+use crate::{Failure, access::Operation, generator::GenerateRefusal};
+use fairway_domain::{
+    access::{Caller, ResourcePosition},
+    asset::{
+        Lifecycle,
+        kind::AssetKind,
+        ports::{AssetFilter, AssetVisibility},
+    },
+    generator::{MODEL_SLUG, bundle_message},
+    id::{ExecutionId, WorkspaceId},
+    idempotency::RequestKey,
+    note::Note,
+    store::PageRequest,
+    tenant::TenantScope,
+    text::is_prose,
+    use_case::{
+        bundle::{BundlePlan, has_secret},
+        gaps::{ConnectionAccess, Gap, GapKind, Gaps, connection_gaps},
+    },
+};
+use serde_json::Value;
+
+/// The maximum number of model policies and of connections that the generator learns of.
+const MAX_LISTED: u32 = 50;
+/// The maximum number of model policies whose approval is checked.
+const MAX_MODEL_POLICIES: usize = 10;
+/// The maximum length of a question, in characters.
+const MAX_QUESTION: usize = 1_000;
+
+/// A remark about a generated plan.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PlanWarning {
+    /// The stable code.
+    pub code: &'static str,
+    /// The message for people.
+    pub message: String,
+}
+
+/// A generated plan. Nothing is created from it.
+#[derive(Clone, Debug)]
+pub struct GeneratedPlan {
+    /// The plan.
+    pub plan: BundlePlan,
+    /// Remarks for the author.
+    pub warnings: Vec<PlanWarning>,
+    /// The gaps of its references.
+    pub gaps: Gaps,
+}
+
+/// The outcome of a generation.
+#[derive(Clone, Debug)]
+pub enum Generation {
+    /// A plan.
+    Plan(Box<GeneratedPlan>),
+    /// The description is too short; a question with a proposed answer.
+    Question {
+        /// The question.
+        question: String,
+        /// The proposed answer, if the generator has one.
+        proposed_answer: Option<String>,
+    },
+}
+
+/// The outcome of a generation, with its run.
+#[derive(Clone, Debug)]
+pub struct GenerationResult {
+    /// The outcome.
+    pub outcome: Generation,
+    /// The run of the generator.
+    pub generation_id: ExecutionId,
+    /// Whether an earlier request with the same key started the run.
+    pub replayed: bool,
+}
+
+impl UseCases {
+    /// Generates a bundle plan from a description. Only the generator's run is stored.
+    ///
+    /// # Errors
+    /// When the caller may not author use cases and create assets there, the generator is not available or its policy
+    /// denies the run, or the plan is invalid.
+    pub async fn generate_plan(
+        &self,
+        caller: &Caller,
+        workspace: WorkspaceId,
+        description: &str,
+        key: Option<&RequestKey>,
+    ) -> Result<GenerationResult, Failure> {
+        let (scope, place) = self.authorize_new(caller, Operation::GenerateUseCase, workspace).await?;
+        self.generate(caller, scope, &place, (description, &[]), key).await
+    }
+
+    /// Runs the generator, and checks its answer with the caller's rights.
+    pub(super) async fn generate(
+        &self,
+        caller: &Caller,
+        scope: TenantScope,
+        place: &ResourcePosition,
+        (description, notes): (&str, &[Note]),
+        key: Option<&RequestKey>,
+    ) -> Result<GenerationResult, Failure> {
+        let workspace = place.workspace.ok_or(Failure::Inconsistent("a position without a workspace"))?;
+        let access = connection_access(caller, place);
+        let policies = self.approved_model_policies(caller, scope, place).await?;
+        let known = match access {
+            // The generator must not reveal names to a caller that may not see them.
+            ConnectionAccess::Hidden => Vec::new(),
+            ConnectionAccess::Read | ConnectionAccess::Manage => {
+                let page = self.connection_store.list(scope, workspace, PageRequest::first(MAX_LISTED)).await?;
+                page.rows.into_iter().map(|connection| connection.into_record().name).collect()
+            }
+        };
+        let notes: Vec<String> = notes.iter().map(|note| note.as_str().to_owned()).collect();
+        let message = bundle_message(description, &notes, &policies, &known);
+        let made = self.generators.generate_object(caller, workspace, &message, key).await?;
+        let (generation_id, replayed) = (made.generation_id, made.replayed);
+        let invalid = || Failure::from(GenerateRefusal::Invalid(generation_id));
+        if made.value.get("needs_clarification") == Some(&Value::Bool(true)) {
+            let outcome = clarification(&made.value).ok_or_else(invalid)?;
+            return Ok(GenerationResult { outcome, generation_id, replayed });
+        }
+        let plan = match self.check_plan(caller, scope, place, made.value).await {
+            Err(Failure::Bundle(_)) => return Err(invalid()),
+            checked => checked?,
+        };
+        let gaps = self.plan_gaps(caller, scope, place, &plan).await?;
+        let warnings = warnings(&plan, &gaps, made.is_local);
+        let outcome = Generation::Plan(Box::new(GeneratedPlan { plan, warnings, gaps }));
+        Ok(GenerationResult { outcome, generation_id, replayed })
+    }
+
+    /// The slugs of the approved model policies that the workspace sees, its newest first, and the built-in one.
+    async fn approved_model_policies(
+        &self,
+        caller: &Caller,
+        scope: TenantScope,
+        place: &ResourcePosition,
+    ) -> Result<Vec<String>, Failure> {
+        let namespace = place.namespace.ok_or(Failure::Inconsistent("a workspace without a namespace"))?;
+        let visibility =
+            AssetVisibility::FromWorkspace { namespace, workspace: place.workspace, principals: caller.principals() };
+        let filter = AssetFilter { visibility, kind: Some(AssetKind::ModelPolicy), lifecycle: Some(Lifecycle::Active) };
+        let visible = self.asset_store.list(scope, &filter, PageRequest::first(MAX_LISTED)).await?;
+        let (mut own, others): (Vec<_>, Vec<_>) = visible
+            .rows
+            .into_iter()
+            .filter(|asset| !asset.is_builtin())
+            .partition(|asset| Some(asset.workspace_id) == place.workspace);
+        own.extend(others);
+        let mut slugs = Vec::new();
+        for asset in own.into_iter().take(MAX_MODEL_POLICIES) {
+            match self.approved_model_policy(caller, scope, place, &asset.slug).await {
+                Ok(_) => slugs.push(asset.slug.to_string()),
+                Err(Failure::UseCase(_)) => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+        slugs.push(MODEL_SLUG.to_owned());
+        Ok(slugs)
+    }
+
+    async fn plan_gaps(
+        &self,
+        caller: &Caller,
+        scope: TenantScope,
+        place: &ResourcePosition,
+        plan: &BundlePlan,
+    ) -> Result<Gaps, Failure> {
+        let workspace = place.workspace.ok_or(Failure::Inconsistent("a position without a workspace"))?;
+        let access = connection_access(caller, place);
+        let connections = self.connection_store.find_named(scope, workspace, plan.connections()).await?;
+        let bundle = self.sole_policy_bundle(caller, scope, place).await?;
+        let policy_bundle = match bundle {
+            Some(asset) => Gap { kind: GapKind::Reused, reference: Some(asset.slug.to_string()) },
+            None => Gap { kind: GapKind::MintFresh, reference: None },
+        };
+        Ok(Gaps {
+            model_policy: Gap { kind: GapKind::Reused, reference: Some(plan.model_policy_ref().to_string()) },
+            policy_bundle,
+            connections: connection_gaps(plan, &connections, access, self.context.clock.now()),
+            redacted: access == ConnectionAccess::Hidden,
+        })
+    }
+}
+
+/// The generator's question, if it is plain text without secrets.
+fn clarification(answer: &Value) -> Option<Generation> {
+    let text = |name: &str| {
+        let text = answer.get(name).and_then(Value::as_str)?;
+        let is_plain = is_prose(text, MAX_QUESTION) && !text.contains('<') && !has_secret(text);
+        is_plain.then(|| text.to_owned())
+    };
+    let question = text("question").filter(|question| !question.trim().is_empty())?;
+    Some(Generation::Question { question, proposed_answer: text("proposed_answer") })
+}
+
+/// What was assumed, and what happens when a step fails.
+fn warnings(plan: &BundlePlan, gaps: &Gaps, is_local: bool) -> Vec<PlanWarning> {
+    let mut found = Vec::new();
+    let mut warn = |code, message: String| found.push(PlanWarning { code, message });
+    if is_local {
+        let message = "no model was called: the built-in provider generated the bundle from its rules";
+        warn("local_provider", message.to_owned());
+    }
+    let slug = plan.model_policy_ref();
+    warn("assumed_model_policy", format!("the bundle assumes the model policy `{slug}`"));
+    if plan.inputs() == ["input"] {
+        warn("assumed_input", "the description names no input, so the bundle assumes one: `input`".to_owned());
+    }
+    if gaps.policy_bundle.kind == GapKind::MintFresh {
+        let message = "publication makes a policy bundle that allows runs in `dev` and denies them elsewhere";
+        warn("assumed_policy", message.to_owned());
+    }
+    warn("step_failure_ends_run", "a step that fails without `on_failure` ends the run without an output".to_owned());
+    found
+}

@@ -1,0 +1,198 @@
+//! Publication of a use case: one commit after its artifacts are stored.
+
+use super::{UseCases, connection_access, model_policy_unavailable};
+use crate::{
+    Failure, MaybeReplayed, Precondition,
+    access::Operation,
+    asset::home_of,
+    idempotency::{MAX_ATTEMPTS, keyed_outcome},
+};
+use fairway_domain::{
+    access::{ActorKind, Caller, OwnerRef, ResourcePosition},
+    asset::{
+        Asset, Lifecycle,
+        content::{self, CheckedContent},
+        kind::AssetKind,
+        ports::{AssetFilter, AssetVisibility},
+    },
+    id::{UseCaseId, WorkspaceId},
+    idempotency::RequestKey,
+    release::BindableVersion,
+    slug::Slug,
+    store::{CommitError, PageRequest},
+    tenant::TenantScope,
+    use_case::{NewPieces, PublicationIds, UseCase, gaps::ConnectionAccess},
+};
+
+impl UseCases {
+    /// Publishes a draft: makes or reuses its assets, makes a workload with a form and a release draft bound to all of
+    /// them, and asks for missing connections that the caller cannot create.
+    ///
+    /// # Errors
+    /// When it is not found, the caller may not publish it, it is not a draft, its model policy is not approved or not
+    /// reachable, or the caller may create a missing connection.
+    pub async fn publish_use_case(
+        &self,
+        caller: &Caller,
+        workspace: WorkspaceId,
+        id: UseCaseId,
+        expected: &Precondition,
+        key: Option<&RequestKey>,
+    ) -> Result<MaybeReplayed<UseCase>, Failure> {
+        let (scope, place, first) = self.authorize_use_case(caller, Operation::PublishUseCase, workspace, id).await?;
+        self.keyed_requests
+            .idempotent(
+                scope,
+                key,
+                async || {
+                    let mut use_case = first;
+                    for _ in 0..MAX_ATTEMPTS {
+                        expected.check(use_case.revision)?;
+                        use_case.check_publishable()?;
+                        let new = self.new_pieces(caller, scope, &place, &use_case).await?;
+                        let ids = self.publication_ids(&use_case);
+                        let change = use_case.publish(ids, &new, &self.context.stamp(caller))?;
+                        let next = change.next.use_case.clone();
+                        for (_, version) in change.next.made.iter().flat_map(|made| &made.assets) {
+                            self.artifacts.put_artifact(caller, scope, use_case.workspace_id, version).await?;
+                        }
+                        let outcome = keyed_outcome(key, 200, id.uuid());
+                        match self.use_case_store.commit_publication(scope, change, outcome.as_ref()).await {
+                            Err(CommitError::Stale) => match expected.stale_failure() {
+                                Some(failure) => return Err(failure),
+                                None => {
+                                    use_case = self.use_case_store.find(scope, id).await?.ok_or(Failure::NotFound)?;
+                                }
+                            },
+                            committed => {
+                                committed?;
+                                return Ok(next);
+                            }
+                        }
+                    }
+                    Err(Failure::Contended)
+                },
+                async |_| self.use_case_store.find(scope, id).await?.ok_or(Failure::NotFound),
+            )
+            .await
+    }
+
+    async fn new_pieces(
+        &self,
+        caller: &Caller,
+        scope: TenantScope,
+        place: &ResourcePosition,
+        use_case: &UseCase,
+    ) -> Result<NewPieces, Failure> {
+        let (_, namespace_id) = home_of(place)?;
+        let policy_bundle = match self.sole_policy_bundle(caller, scope, place).await? {
+            Some(asset) => self.newest_version(scope, &asset.slug).await?,
+            None => None,
+        };
+        Ok(NewPieces {
+            namespace_id,
+            owner_ref: owner_of(caller)?,
+            model_policy: self.approved_model_policy(caller, scope, place, use_case.plan.model_policy_ref()).await?,
+            policy_bundle,
+            connections: self.named_connections(scope, use_case).await?,
+            may_create_connections: connection_access(caller, place) == ConnectionAccess::Manage,
+        })
+    }
+
+    fn publication_ids(&self, use_case: &UseCase) -> PublicationIds {
+        let context = &self.context;
+        PublicationIds {
+            flow: (context.new_id(), context.new_id()),
+            prompt: (context.new_id(), context.new_id()),
+            policy: (context.new_id(), context.new_id()),
+            workload: context.new_id(),
+            release: context.new_id(),
+            bindings: std::array::from_fn(|_| context.new_id()),
+            requests: use_case.plan.connections().iter().map(|_| context.new_id()).collect(),
+        }
+    }
+
+    /// The newest version of the model policy, if its primary route is approved, no later version withdrew it, and the
+    /// asset is active and visible.
+    pub(super) async fn approved_model_policy(
+        &self,
+        caller: &Caller,
+        scope: TenantScope,
+        place: &ResourcePosition,
+        slug: &Slug,
+    ) -> Result<BindableVersion, Failure> {
+        if self.visible_model_policy(caller, scope, place, slug).await?.is_none() {
+            return Err(model_policy_unavailable());
+        }
+        let found = self.asset_store.find_by_slug(scope, slug, None).await?;
+        let Some((asset, Some(version))) = found else { return Err(model_policy_unavailable()) };
+        let content = version.content().map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
+        let Ok(CheckedContent::ModelPolicy(policy)) = content::read(AssetKind::ModelPolicy, &content) else {
+            return Err(model_policy_unavailable());
+        };
+        let route = &policy.provider_route;
+        let is_effective = route.is_approved()
+            && asset.lifecycle == Lifecycle::Active
+            && self
+                .version_store
+                .is_route_effective(scope, asset.asset_id, version.asset_version_id, &route.route_id)
+                .await?;
+        if !is_effective {
+            return Err(model_policy_unavailable());
+        }
+        Ok(BindableVersion {
+            asset_version_id: version.asset_version_id,
+            checksum: version.checksum,
+            version_label: version.version_label,
+            asset_id: asset.asset_id,
+            kind: asset.kind,
+            lifecycle: asset.lifecycle,
+            asset_slug: asset.into_record().slug,
+        })
+    }
+
+    /// The one active policy bundle of the workspace; `None` if it has none or several.
+    pub(super) async fn sole_policy_bundle(
+        &self,
+        caller: &Caller,
+        scope: TenantScope,
+        place: &ResourcePosition,
+    ) -> Result<Option<Asset>, Failure> {
+        let (workspace, namespace) = home_of(place)?;
+        let visibility =
+            AssetVisibility::FromWorkspace { namespace, workspace: Some(workspace), principals: caller.principals() };
+        let filter =
+            AssetFilter { visibility, kind: Some(AssetKind::PolicyBundle), lifecycle: Some(Lifecycle::Active) };
+        // Built-in bundles and those of other workspaces are visible here too.
+        let visible = self.asset_store.list(scope, &filter, PageRequest::first(200)).await?;
+        let mut own = visible.rows.into_iter().filter(|asset| asset.workspace_id == workspace && !asset.is_builtin());
+        let (first, second) = (own.next(), own.next());
+        Ok(first.filter(|_| second.is_none()))
+    }
+
+    async fn newest_version(&self, scope: TenantScope, slug: &Slug) -> Result<Option<BindableVersion>, Failure> {
+        let Some((asset, Some(version))) = self.asset_store.find_by_slug(scope, slug, None).await? else {
+            return Ok(None);
+        };
+        Ok(Some(BindableVersion {
+            asset_version_id: version.asset_version_id,
+            checksum: version.checksum,
+            version_label: version.version_label,
+            asset_id: asset.asset_id,
+            kind: asset.kind,
+            lifecycle: asset.lifecycle,
+            asset_slug: asset.into_record().slug,
+        }))
+    }
+}
+
+/// The owner of what a caller publishes: the person, or the platform team for services.
+fn owner_of(caller: &Caller) -> Result<OwnerRef, Failure> {
+    let name = match caller.actor.kind() {
+        ActorKind::User => caller.actor.to_string(),
+        ActorKind::Group | ActorKind::Service | ActorKind::System | ActorKind::ShareLink | ActorKind::Anonymous => {
+            "team:platform".to_owned()
+        }
+    };
+    OwnerRef::parse(&name).map_err(|_| Failure::Inconsistent("the name of a caller is no owner"))
+}

@@ -1,0 +1,160 @@
+//! Refinement: a fresh plan from the description and the notes replaces a draft in one commit.
+
+use super::{
+    UseCases,
+    generate::{Generation, GenerationResult},
+};
+use crate::{Failure, access::Operation, idempotency::MAX_ATTEMPTS};
+use fairway_domain::{
+    access::Caller,
+    id::{UseCaseId, WorkspaceId},
+    idempotency::RequestKey,
+    note::Note,
+    store::{CommitError, Conflict},
+    tenant::TenantScope,
+    use_case::{UseCase, UseCaseRefusal, bundle::BundleRefusal, gaps::Gaps, ports::RefinementKey},
+};
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// How long a repeated request waits for the generator's run of the first.
+const MAX_WAIT: Duration = Duration::from_secs(120);
+/// The pause between two looks at that run.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A request to refine a use case.
+#[derive(Clone, Debug)]
+pub struct RefineRequest {
+    /// The original description.
+    pub description: String,
+    /// What to change, in the order of the conversation.
+    pub notes: Vec<Note>,
+    /// The key of the refinement, with the digest of the request.
+    pub key: RefinementKey,
+}
+
+/// The outcome of a refinement.
+#[derive(Clone, Debug)]
+pub enum Refined {
+    /// The successor.
+    Successor {
+        /// The new draft.
+        use_case: Box<UseCase>,
+        /// Whether an earlier request with the same key made it.
+        is_replay: bool,
+    },
+    /// The generator has a question; nothing is created, archived or used up.
+    Question {
+        /// The question.
+        question: String,
+        /// The proposed answer, if the generator has one.
+        proposed_answer: Option<String>,
+    },
+}
+
+impl UseCases {
+    /// Refines a draft: the successor is created and the predecessor archived in one commit with the key.
+    ///
+    /// # Errors
+    /// When it is not found, the caller may not author it, it is no draft, the key was used otherwise, the description
+    /// is not the original, the generator is not available, or its plan is invalid or has redacted references.
+    pub async fn refine_use_case(
+        &self,
+        caller: &Caller,
+        workspace: WorkspaceId,
+        id: UseCaseId,
+        request: RefineRequest,
+    ) -> Result<Refined, Failure> {
+        let (scope, place, first) = self.authorize_use_case(caller, Operation::RefineUseCase, workspace, id).await?;
+        if let Some(successor) = self.earlier_refinement(scope, workspace, id, &request.key).await? {
+            return Ok(successor);
+        }
+        first.check_refinable()?;
+        if request.description != first.source_description {
+            return Err(UseCaseRefusal::DescriptionChanged.into());
+        }
+        let run_key = generation_key(caller, id, &request.key);
+        let until = Instant::now() + MAX_WAIT;
+        let generated: GenerationResult = loop {
+            let input = (request.description.as_str(), request.notes.as_slice());
+            match self.generate(caller, scope, &place, input, Some(&run_key)).await {
+                // A concurrent request with the same key runs the generator.
+                Err(Failure::KeyInProgress) if Instant::now() < until => sleep(PAUSE).await,
+                generated => break generated?,
+            }
+        };
+        let plan = match generated.outcome {
+            Generation::Question { question, proposed_answer } => {
+                return Ok(Refined::Question { question, proposed_answer });
+            }
+            Generation::Plan(generated) => {
+                if is_redacted(&generated.gaps) {
+                    return Err(BundleRefusal::Redacted.into());
+                }
+                generated.plan
+            }
+        };
+        let mut use_case = first;
+        for _ in 0..MAX_ATTEMPTS {
+            let change = use_case.refine(self.context.new_id(), plan.clone(), &self.context.stamp(caller));
+            let change = match change {
+                // A concurrent request with the same key may have refined it.
+                Err(refusal) => {
+                    let earlier = self.earlier_refinement(scope, workspace, id, &request.key).await?;
+                    return earlier.ok_or(refusal.into());
+                }
+                Ok(change) => change,
+            };
+            let successor = change.next.successor.clone();
+            match self.use_case_store.commit_refinement(scope, change, &request.key).await {
+                Err(CommitError::Stale | CommitError::Conflict(Conflict::RefinementKeyTaken)) => {
+                    if let Some(successor) = self.earlier_refinement(scope, workspace, id, &request.key).await? {
+                        return Ok(successor);
+                    }
+                    use_case = self.use_case_store.find(scope, id).await?.ok_or(Failure::NotFound)?;
+                }
+                committed => {
+                    committed?;
+                    self.context.notify_facts();
+                    return Ok(Refined::Successor { use_case: Box::new(successor), is_replay: false });
+                }
+            }
+        }
+        Err(Failure::Contended)
+    }
+
+    /// The successor that an earlier request with the key made.
+    async fn earlier_refinement(
+        &self,
+        scope: TenantScope,
+        workspace: WorkspaceId,
+        id: UseCaseId,
+        key: &RefinementKey,
+    ) -> Result<Option<Refined>, Failure> {
+        let Some(earlier) = self.use_case_store.find_refinement(scope, workspace, &key.key).await? else {
+            return Ok(None);
+        };
+        if earlier.predecessor_id != id || earlier.body_digest != key.body_digest {
+            return Err(UseCaseRefusal::RefinementKeyConflict.into());
+        }
+        let successor = self.use_case_store.find(scope, earlier.successor_id).await?.ok_or(Failure::NotFound)?;
+        Ok(Some(Refined::Successor { use_case: Box::new(successor), is_replay: true }))
+    }
+}
+
+/// Whether the plan has connections that the caller may not see.
+fn is_redacted(gaps: &Gaps) -> bool {
+    gaps.redacted && !gaps.connections.is_empty()
+}
+
+/// The idempotency key of the generator's run: concurrent requests with one key share a run, and another body has another
+/// one, because a question does not use up the key.
+fn generation_key(caller: &Caller, id: UseCaseId, key: &RefinementKey) -> RequestKey {
+    let digest: String = key.body_digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    RequestKey {
+        key: digest,
+        caller: caller.actor.clone(),
+        route: format!("refine use case {id} {}", key.key),
+        body_digest: key.body_digest,
+    }
+}
