@@ -177,7 +177,6 @@ const PROPERTIES: &[Entry] = &[
     (ANY, "connector_kind", || from_domain(ConnectorKind::ALL, ConnectorKind::as_str)),
     (ANY, "health", || from_domain(HealthState::ALL, HealthState::as_str)),
     ("Connection", "status", connection_statuses),
-    ("ConnectionDetail", "status", connection_statuses),
     ("NewConnection", "status", connection_statuses),
     ("ConnectionChange", "status", connection_statuses),
     ("AccessRequest", "status", request_statuses),

@@ -118,8 +118,10 @@ fn document_is_consistent() {
             let schema = route.body_schema(&document);
             assert_eq!(schema["additionalProperties"], false, "{place}: the schema does not forbid unknown fields");
         }
-        // A dry run needs no idempotency key, and a repeated sign-out has no session left to end.
-        if route.method == "post" && !["validate_flow", "end_session"].contains(&route.operation_id()) {
+        // A dry run needs no idempotency key, and a repeated sign-out has no session left to end. A refinement has its key in
+        // the body.
+        let keyless = ["validate_flow", "end_session", "refine_use_case"];
+        if route.method == "post" && !keyless.contains(&route.operation_id()) {
             assert!(route.has_parameter("Idempotency-Key"), "{place} takes no key");
         }
     }
