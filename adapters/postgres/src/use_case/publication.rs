@@ -69,7 +69,7 @@ static PUBLISH: Guarded = Guarded::of_parts(
          ),
          reused AS (
             SELECT FROM changed, input JOIN asset USING (tenant_id)
-            WHERE asset.asset_id = ANY (reused_assets) AND lifecycle_state = 'active'
+            WHERE asset.asset_id = ANY (reused_assets) AND lifecycle_state IS NOT DISTINCT FROM 'active'
             ORDER BY asset.asset_id
             FOR SHARE OF asset
          ),
@@ -113,7 +113,7 @@ pub(super) async fn commit(
         .with("actor", fact.actor.to_string())
         .with("request_workspace_id", use_case.workspace_id.uuid())
         .with_all("request_ids", requests.iter().map(|request| request.access_request_id.uuid()).collect())
-        .with_all("request_names", requests.iter().map(|request| name_of(request)).collect());
+        .with_all("request_names", requests.iter().map(name_of).collect());
     let input = with_change(input, &use_case, decided_on);
     let Some(made) = &made else {
         return database.commit_guarded(&REPUBLISH, scope, &fact, key, input).await.map(|_| ());

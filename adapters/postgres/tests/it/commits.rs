@@ -241,7 +241,7 @@ impl Commit {
             "ConnectionStore::commit_change" => use_case::connection_change(stage).await,
             "ConnectionStore::commit_deletion" => use_case::connection_deletion(stage).await,
             "ConnectionStore::commit_check" => use_case::connection_check(stage).await,
-            "UseCaseStore::commit_new" => use_case::use_case(stage),
+            "UseCaseStore::commit_new" => use_case::use_case(stage).await,
             "UseCaseStore::commit_transition" => use_case::transition(stage).await,
             "UseCaseStore::commit_publication" => use_case::first_publication(stage).await,
             "UseCaseStore::commit_publication (again)" => use_case::second_publication(stage).await,

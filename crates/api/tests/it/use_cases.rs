@@ -65,7 +65,7 @@ async fn last_grant_activates_in_one_commit() {
     let app = TestApp::start().await;
     let stage = WorkspaceFixture::create(&app).await;
     let use_case = stage.create_use_case(&["crm", "mail"]).await;
-    // A caller that may create the connections is told to.
+    // A caller that may create the connections gets their names.
     let refused = act(&stage, &use_case, "publish").await.expect_refusal(422, "connections_missing");
     assert_eq!(refused["connections"], json!(["crm", "mail"]));
     assert_eq!(status(&stage, &use_case).await, "draft");

@@ -1,6 +1,6 @@
 //! Commits of connections, use cases and access requests.
 
-use super::{Decision, store};
+use super::{Decision, asset::deletable_workspace, store};
 use crate::fixture::{Fixture, fresh, scope, slug, stamp};
 use fairway_domain::{
     access::OwnerRef,
@@ -139,10 +139,14 @@ async fn pending(stage: &Fixture, name: &str) -> (UseCase, AccessRequest) {
     (use_case, requests.into_iter().next().unwrap())
 }
 
-pub(super) fn use_case(stage: &Fixture) -> Decision {
-    let change = draft(&[]);
+pub(super) async fn use_case(stage: &Fixture) -> Decision {
+    let (workspace, _) = deletable_workspace(stage).await;
+    let gone = format!("DELETE FROM workspace WHERE workspace_id = '{workspace}'");
+    let plan = draft(&[]).next.plan.clone();
+    let change = UseCase::create(fresh(), workspace, "Sort tickets".to_owned(), plan, &stamp());
     let store = store(stage);
     Decision::new(async move |key| UseCaseStore::commit_new(&*store, scope(), change, key.as_ref()).await)
+        .conflict_after(Conflict::MissingReference, gone)
 }
 
 pub(super) async fn transition(stage: &Fixture) -> Decision {
