@@ -78,6 +78,7 @@ fn operator_routes(config: &mut impl RouteConfig) {
         .service(tenant::create_workspace)
         .service(tenant::read_workspace)
         .service(access::session::read_session)
+        .service(access::explanation::explain_access)
         .service(sign_in::read_sign_in_settings)
         .service(sign_in::end_session)
         .service(access::list_roles)

@@ -6,7 +6,9 @@ pub(crate) use shared_state::{CommonOperations, SharedState};
 
 use crate::{
     SequencerWakeup,
-    access::{Identities, IdentityMode, PinnedIdentities, PrincipalBindings, RoleBindings, Sessions},
+    access::{
+        AccessExplanations, Identities, IdentityMode, PinnedIdentities, PrincipalBindings, RoleBindings, Sessions,
+    },
     asset::{Artifacts, Assets},
     audit::AuditLog,
     demo::DemoSeeder,
@@ -283,6 +285,8 @@ pub struct Services {
     pub releases: Arc<Releases>,
     /// Roles and role bindings.
     pub role_bindings: Arc<RoleBindings>,
+    /// Explanations of access.
+    pub access_explanations: Arc<AccessExplanations>,
     /// Rollouts.
     pub rollouts: Arc<Rollouts>,
     /// Share links.
@@ -354,6 +358,7 @@ impl Services {
             sessions: Arc::new(Sessions::new(&stores, &shared, &pinned_identities)),
             pinned_identities,
             role_bindings: Arc::new(RoleBindings::new(&stores, &shared, &common)),
+            access_explanations: Arc::new(AccessExplanations::new(&stores, &shared.settings, &common)),
             rollouts: Arc::new(Rollouts::new(&stores, &shared, &common, &workloads, &releases)),
             share_links: Arc::new(ShareLinks::new(&stores, &shared, &common, &workloads)),
             tenants: Arc::new(Tenants::new(&stores, &shared, &common)),

@@ -280,6 +280,7 @@ impl<'a> WorkspaceFixture<'a> {
                 return app.put(path, self.successful_body(operation));
             }
             "read_session" => "/v1/session".to_owned(),
+            "explain_access" => "/v1/session/can?operation=list_workspaces".to_owned(),
             "read_sign_in_settings" => "/v1/sign-in".to_owned(),
             "end_session" => return app.post("/v1/session/logout", self.successful_body(operation)),
             "list_roles" => "/v1/roles".to_owned(),

@@ -82,6 +82,7 @@ const TENANCY: &[(&str, RequiredPermissions)] = &[
     ("read_environment_settings", Permission("workspace.manage")),
     ("change_environment_settings", Permission("workspace.manage")),
     ("read_session", Nothing),
+    ("explain_access", Nothing),
     ("read_sign_in_settings", Nothing),
     ("end_session", Nothing),
     ("list_roles", Membership),
