@@ -155,7 +155,8 @@ fn workload_routes(config: &mut impl RouteConfig) {
         .service(release::bind_version)
         .service(release::transition_release)
         .service(release::review_release)
-        .service(release::list_approvals);
+        .service(release::list_approvals)
+        .service(evidence::read_release_bundle);
 }
 
 /// Runs, evidence, tools and the audit log.

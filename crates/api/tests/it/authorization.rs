@@ -109,6 +109,7 @@ pub(crate) const EXPECTED_ACCESS: &[(&str, &str)] = &[
     ("read_rollback_recommendation", "+ f + + + + + + + . . ."),
     ("list_release_artifacts", "+ f + + + + + + + . . ."),
     ("read_release_artifact", "+ f + + + + + + + . . ."),
+    ("read_release_bundle", "+ f + + + + + + + . . ."),
     ("list_approvals", "+ f + + + + + + + . . ."),
     ("execute_workload", "f + + f + f + + + . . ."),
     ("run_code", "f + + f + f + + + . . ."),

@@ -169,6 +169,7 @@ const WORKLOADS: &[(&str, RequiredPermissions)] = &[
     ("list_release_artifacts", Release(&[])),
     ("read_release_artifact", Release(&[])),
     ("list_approvals", Release(&[])),
+    ("read_release_bundle", Release(&["asset.view"])),
 ];
 
 /// Runs, sessions and runtime information. The callers did not submit the runs that they request.

@@ -170,6 +170,8 @@ operations! {
     ReadRollbackRecommendation = "read_rollback_recommendation" => on_release(P::ReleaseView);
     ListReleaseArtifacts = "list_release_artifacts" => on_release(P::ReleaseView);
     ReadReleaseArtifact = "read_release_artifact" => on_release(P::ReleaseView);
+    // The summary holds the contents of the bound versions, so it requires `asset.view` too.
+    ReadReleaseBundle = "read_release_bundle" => on_release(P::AssetView);
     ReviewRelease = "review_release" => on_release(P::ReleaseApprove);
     ListApprovals = "list_approvals" => on_release(P::ReleaseView);
     ExecuteWorkload = "execute_workload" => on_resource(P::WorkloadView, P::ExecutionRun);
