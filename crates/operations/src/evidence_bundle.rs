@@ -3,7 +3,6 @@
 use crate::{
     Failure, RunRefusal, Stores,
     access::{Operation, authorize},
-    clock_and_ids::ClockAndIds,
     execution::ExecutionReader,
     release::Releases,
     transparency_log::TransparencyLogs,
@@ -47,7 +46,6 @@ const MAX_FACTS: u32 = 500;
 /// Makes evidence bundles.
 #[derive(Clone)]
 pub struct EvidenceBundles {
-    context: ClockAndIds,
     releases: Arc<Releases>,
     execution_reader: Arc<ExecutionReader>,
     transparency_logs: Arc<TransparencyLogs>,
@@ -67,13 +65,11 @@ pub struct BundleEvidence {
 impl EvidenceBundles {
     pub(crate) fn new(
         stores: &Stores,
-        context: ClockAndIds,
         releases: &Arc<Releases>,
         execution_reader: &Arc<ExecutionReader>,
         transparency_logs: &Arc<TransparencyLogs>,
     ) -> Self {
         Self {
-            context,
             releases: Arc::clone(releases),
             execution_reader: Arc::clone(execution_reader),
             transparency_logs: Arc::clone(transparency_logs),
@@ -154,7 +150,7 @@ impl EvidenceBundles {
             checkpoint,
         };
         let place = ReleasePlace { workspace_id: release.workspace_id, environment: &release.environment };
-        let statement = ReleaseStatement::summarize(chain, place, self.context.clock.now());
+        let statement = ReleaseStatement::summarize(chain, place);
         self.transparency_logs.seal(scope, statement.to_payload()).await
     }
 

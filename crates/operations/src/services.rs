@@ -346,7 +346,6 @@ impl Services {
             usage_reports: Arc::new(UsageReports::new(&stores, &shared, &common)),
             evidence_bundles: Arc::new(EvidenceBundles::new(
                 &stores,
-                shared.context.clone(),
                 &releases,
                 &execution_reader,
                 &transparency_logs,

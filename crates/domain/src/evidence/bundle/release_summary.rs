@@ -8,7 +8,6 @@ use crate::{
     asset::canonical::Checksum,
     id::{ReleaseId, TenantId, WorkspaceId},
     slug::Slug,
-    time::Timestamp,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -81,7 +80,7 @@ pub struct SummaryPolicy {
 pub struct ReleasePredicate {
     /// The verifier.
     pub verifier: SummaryVerifier,
-    /// When the summary was made.
+    /// When the newest fact behind the result occurred, so that equal logs give equal summaries.
     pub time_verified: String,
     /// The release.
     pub resource_uri: String,
@@ -124,7 +123,7 @@ pub struct ReleasePlace<'r> {
 impl Statement<ReleasePredicate> {
     /// Summarizes a release by the facts of its chain.
     #[must_use]
-    pub fn summarize(chain: ReleaseChain, place: ReleasePlace<'_>, at: Timestamp) -> Self {
+    pub fn summarize(chain: ReleaseChain, place: ReleasePlace<'_>) -> Self {
         let history = ReleaseHistory::of(chain.facts.iter().map(|fact| fact.body.as_bytes()), chain.release_id);
         let result = history.result(&Checksum::blake3_of(chain.release.digest_text.as_bytes()));
         let tenant = chain.tenant_id;
@@ -135,7 +134,7 @@ impl Statement<ReleasePredicate> {
             predicate_type: SUMMARY_PREDICATE.to_owned(),
             predicate: ReleasePredicate {
                 verifier: SummaryVerifier { id: VERIFIER_ID.to_owned() },
-                time_verified: at.to_string(),
+                time_verified: history.occurred_at.clone(),
                 resource_uri: resource_uri(&chain),
                 policy: SummaryPolicy {
                     uri: format!("fairway:tenants/{tenant}/workspaces/{workspace}/environments/{environment}/settings"),
@@ -168,6 +167,8 @@ pub(super) fn subject_of(chain: &ReleaseChain) -> StatementSubject {
 pub struct ReleaseHistory {
     /// The state that the last fact leaves; empty without a fact.
     pub state: String,
+    /// When the last fact occurred; empty without a fact.
+    pub occurred_at: String,
     /// The digest of the last transition.
     digest: String,
     /// Whether a rollback took the last activation back.
@@ -184,12 +185,14 @@ impl ReleaseHistory {
             if text("/subject/kind") != "release" || text("/subject/id") != release {
                 return history;
             }
+            let history = Self { occurred_at: text("/occurred_at").to_owned(), ..history };
             match text("/kind") {
                 "release.created" => Self { state: "draft".to_owned(), ..history },
                 "release.transitioned" => Self {
                     state: text("/detail/to").to_owned(),
                     digest: text("/detail/bindings_digest").to_owned(),
                     is_rolled_back: false,
+                    ..history
                 },
                 "release.reviewed" => Self { state: text("/detail/state").to_owned(), ..history },
                 "release.rolled_back" => Self { state: text("/detail/to").to_owned(), is_rolled_back: true, ..history },

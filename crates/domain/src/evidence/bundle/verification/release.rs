@@ -23,7 +23,9 @@ pub(super) fn check_release_chain(report: &mut BundleReport, statement: &Release
     // A fact that is not in the log decides nothing.
     let proven = facts.iter().map(|fact| fact.proven.body.as_bytes());
     let digest = Checksum::blake3_of(chain.release.digest_text.as_bytes());
-    let result = ReleaseHistory::of(proven, chain.release_id).result(&digest);
+    let history = ReleaseHistory::of(proven, chain.release_id);
+    let result = history.result(&digest);
+    report.compare("time of the result", "", history.occurred_at, predicate.time_verified.as_str());
     report.compare("result by the log", "", result.as_str(), predicate.verification_result.as_str());
     // Pipelines gate on the verification, so a release that must not be deployed fails it.
     let stated = predicate.verification_result.as_str();
