@@ -344,12 +344,7 @@ impl Services {
             run_worker: Arc::new(RunWorker::new(&stores, &shared, &common, &run_engine, &run_plans)),
             unknown_outcomes: Arc::new(UnknownOutcomes::new(&stores, &shared, &common, &execution_reader)),
             usage_reports: Arc::new(UsageReports::new(&stores, &shared, &common)),
-            evidence_bundles: Arc::new(EvidenceBundles::new(
-                &stores,
-                &releases,
-                &execution_reader,
-                &transparency_logs,
-            )),
+            evidence_bundles: Arc::new(EvidenceBundles::new(&stores, &releases, &execution_reader, &transparency_logs)),
             transparency_logs,
             execution_reader,
             executions,
