@@ -55,14 +55,14 @@ impl BatchLoader for AssetLoader {
     const LABEL: &'static str = "assets";
 
     async fn load_batch(&self, keys: &[(Uuid, Uuid)]) -> Result<HashMap<(Uuid, Uuid), Asset>, StoreError> {
-        static LOAD: Query = Query::of_parts(&[
+        static LOAD_ASSETS: Query = Query::of_parts(&[
             "SELECT tenant_id, ",
             ASSET_COLUMNS,
             " FROM input JOIN asset USING (tenant_id, asset_id)",
         ]);
         let (tenants, ids): (Vec<Uuid>, Vec<Uuid>) = keys.iter().copied().unzip();
         let input = Input::many().with_all("tenant_id", tenants).with_all("asset_id", ids);
-        let rows = read(&self.0, LOAD.text(&input)?, &input.params()).await?;
+        let rows = read(&self.0, LOAD_ASSETS.text(&input)?, &input.params()).await?;
         rows.iter()
             .map(|row| {
                 let found = asset(row)?;
@@ -155,13 +155,13 @@ impl BatchLoader for ReferenceLoader {
 
     async fn load_batch(&self, keys: &[(Uuid, Uuid)]) -> Result<HashMap<(Uuid, Uuid), ()>, StoreError> {
         // A version with references has one at position 0.
-        static LOAD: Query = Query::new(
+        static LOAD_VERSION_REFERENCES: Query = Query::new(
             "SELECT tenant_id, asset_version_id
             FROM input JOIN asset_reference USING (tenant_id, asset_version_id) WHERE position = 0",
         );
         let (tenants, versions): (Vec<Uuid>, Vec<Uuid>) = keys.iter().copied().unzip();
         let input = Input::many().with_all("tenant_id", tenants).with_all("asset_version_id", versions);
-        let rows = read(&self.0, LOAD.text(&input)?, &input.params()).await?;
+        let rows = read(&self.0, LOAD_VERSION_REFERENCES.text(&input)?, &input.params()).await?;
         rows.iter().map(|row| Ok(((row.column("tenant_id")?, row.column("asset_version_id")?), ()))).collect()
     }
 }

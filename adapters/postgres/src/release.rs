@@ -139,7 +139,7 @@ impl ReleaseStore for Database {
         release: ReleaseId,
         id: ApprovalId,
     ) -> Result<Option<Approval>, StoreError> {
-        static FIND: Query = Query::of_parts(&[
+        static FIND_APPROVAL: Query = Query::of_parts(&[
             "SELECT ",
             rows::APPROVAL_COLUMNS,
             ", body FROM input JOIN approval USING (tenant_id, approval_id) ",
@@ -147,7 +147,7 @@ impl ReleaseStore for Database {
             " WHERE approval.release_id IS NOT DISTINCT FROM input.release_id",
         ]);
         let input = Input::new(scope).with("approval_id", id.uuid()).with("release_id", release.uuid());
-        self.fetch_one(&FIND, input).await?.as_ref().map(rows::approval_with_note).transpose()
+        self.fetch_one(&FIND_APPROVAL, input).await?.as_ref().map(rows::approval_with_note).transpose()
     }
 
     async fn commit_draft(
@@ -346,13 +346,13 @@ impl DeploymentStore for Database {
         workload: WorkloadId,
         environment: &Slug,
     ) -> Result<Option<Deployment>, StoreError> {
-        static FIND: Query = Query::of_parts(&[
+        static FIND_DEPLOYMENT: Query = Query::of_parts(&[
             "SELECT workload_id, environment, ",
             DEPLOYMENT_COLUMNS,
             " FROM input JOIN deployment USING (tenant_id, workload_id, environment)",
         ]);
         let input = Input::new(scope).with("workload_id", workload.uuid()).with("environment", environment.as_str());
-        self.fetch_one(&FIND, input).await?.as_ref().map(deployment).transpose()
+        self.fetch_one(&FIND_DEPLOYMENT, input).await?.as_ref().map(deployment).transpose()
     }
 
     async fn environments_serving(
