@@ -1,20 +1,21 @@
 //! Releases and deployments.
 //!
-//! Each commit is one statement that locks rows in this order, and rows of one table by identifier: workload (shared),
-//! deployment, release, asset (shared). So commits wait for each other and do not deadlock.
+//! Each commit is one statement. It locks rows in this order: workload (shared), deployment, release, asset (shared).
+//! Batches lock rows of one table by identifier. A lane change locks the releases of its deployment in any order,
+//! because the deployment's lock serializes them. So commits wait for each other and do not deadlock. A new draft
+//! inserts its release first, which no other commit sees yet.
 //!
 //! | commit | workload | deployment | release | asset |
 //! |---|---|---|---|---|
-//! | new draft | shared | inserted if missing | inserted | |
+//! | new draft | shared | inserted last, if missing | inserted first | |
 //! | bind | | | updated | shared |
 //! | unbind | | | updated | |
 //! | submit with references | | | updated | shared |
 //! | reopen, approve, submit without references; also in batches | | | updated | |
+//! | hold a rollout, recommend a rollback | | | updated | |
 //! | verdict | | updated if the release holds lanes | updated | |
 //! | activate, advance, roll back, retire | shared if a release gets a lane | updated | the release, then those that it displaces or returns | |
 //! | activate, retire in batches | shared | updated | updated | |
-//!
-//! The rows that a lane change displaces or returns belong to its deployment, whose lock they need.
 
 mod deployment;
 mod load;
