@@ -110,7 +110,7 @@ pub(crate) fn field_refusal(request: &HttpRequest, problems: Vec<FieldProblem>) 
     let is_internal = || {
         let api = request.app_data::<web::Data<Api>>();
         let claims = claims(request).ok();
-        api.zip(claims).is_some_and(|(api, claims)| api.services.executions.is_delegating_client(&claims.actor))
+        api.zip(claims).is_some_and(|(api, claims)| api.services.executions.is_delegating_client(&claims))
     };
     let is_on_behalf = |problem: &FieldProblem| {
         problem.code == "unknown_field" && OnBehalfOfField::ALL.iter().any(|field| field.as_str() == problem.path)

@@ -184,7 +184,7 @@ impl Authentication {
             }
         };
         let claims = api.services.pinned_identities.claims(&identity, chosen, request_id()).await?;
-        let may_name_actor = api.services.executions.is_delegating_client(&claims.actor) && delegates(request.path());
+        let may_name_actor = api.services.executions.is_delegating_client(&claims) && delegates(request.path());
         if request.headers().contains_key(&ACTOR) && !may_name_actor {
             return Err(actor_ref_not_allowed());
         }
