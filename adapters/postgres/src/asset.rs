@@ -219,14 +219,15 @@ impl AssetStore for Database {
             "(SELECT count(*) = 1 FROM moved)",
         );
         static ARCHIVE: Guarded = Guarded::new("", "fairway_archive_asset(tenant_id, asset_id, decided_on, revision)");
-        let ChangeRecord { next, decided_on, fact } = change.into_record();
+        let decided_on = change.replaced_revision()?;
+        let ChangeRecord { next, fact, .. } = change.into_record();
         let statement = match next.lifecycle {
             Lifecycle::Archived => &ARCHIVE,
             Lifecycle::Draft | Lifecycle::Active | Lifecycle::Retired => &MOVE,
         };
         let input = Input::new(scope)
             .with("asset_id", next.asset_id.uuid())
-            .with("decided_on", decided_on.unwrap_or(next.revision).get())
+            .with("decided_on", decided_on.get())
             .with("revision", next.revision.get())
             .with("lifecycle_state", next.lifecycle.as_str());
         self.commit_guarded(statement, scope, &fact, key, input).await.map(|_| ())

@@ -222,13 +222,14 @@ impl ReleaseStore for Database {
              )",
             "(SELECT count(*) = 1 FROM inserted_binding)",
         );
-        let ChangeRecord { next, decided_on, fact } = change.into_record();
+        let decided_on = change.replaced_revision()?;
+        let ChangeRecord { next, fact, .. } = change.into_record();
         let Some(binding) = next.bindings.last() else {
             return Err(CommitError::Stale);
         };
         let input = Input::new(scope)
             .with("release_id", next.release_id.uuid())
-            .with("decided_on", decided_on.unwrap_or(next.revision).get())
+            .with("decided_on", decided_on.get())
             .with("revision", next.revision.get())
             .with("updated_at", next.updated_at.to_datetime())
             .with("binding_id", binding.binding_id.uuid())
@@ -261,10 +262,11 @@ impl ReleaseStore for Database {
              )",
             "(SELECT count(*) = 1 FROM deleted_binding)",
         );
-        let ChangeRecord { next, decided_on, fact } = change.into_record();
+        let decided_on = change.replaced_revision()?;
+        let ChangeRecord { next, fact, .. } = change.into_record();
         let input = Input::new(scope)
             .with("release_id", next.release_id.uuid())
-            .with("decided_on", decided_on.unwrap_or(next.revision).get())
+            .with("decided_on", decided_on.get())
             .with("revision", next.revision.get())
             .with("updated_at", next.updated_at.to_datetime())
             .with("binding_id", binding.uuid());
@@ -308,7 +310,8 @@ impl ReleaseStore for Database {
              )",
             "(SELECT count(*) = 1 FROM inserted_approval)",
         );
-        let ChangeRecord { next: ReviewedRelease { release, approval }, decided_on, fact } = change.into_record();
+        let decided_on = change.replaced_revision()?;
+        let ChangeRecord { next: ReviewedRelease { release, approval }, fact, .. } = change.into_record();
         let input = rows::with_release(Input::new(scope), &release, decided_on)
             .with("approval_id", approval.approval_id.uuid())
             .with("outcome", approval.verdict.as_str())

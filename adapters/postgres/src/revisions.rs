@@ -26,7 +26,8 @@ impl BatchLoader for AccessRevisionLoader {
     const LABEL: &'static str = "access revisions";
 
     async fn load_batch(&self, tenants: &[TenantId]) -> Result<HashMap<TenantId, Revision>, StoreError> {
-        static LOAD_ACCESS_REVISIONS: Query = Query::new("SELECT tenant_id, access_revision FROM input JOIN tenant USING (tenant_id)");
+        static LOAD_ACCESS_REVISIONS: Query =
+            Query::new("SELECT tenant_id, access_revision FROM input JOIN tenant USING (tenant_id)");
         let input = Input::many().with_all("tenant_id", tenants.iter().map(|tenant| tenant.uuid()).collect());
         let rows = read(&self.0, LOAD_ACCESS_REVISIONS.text(&input)?, &input.params()).await?;
         rows.iter().map(|row| Ok((row.id("tenant_id")?, row.revision("access_revision")?))).collect()

@@ -135,9 +135,10 @@ impl TenantStore for Database {
              )",
             "(SELECT count(*) = 1 FROM changed)",
         );
-        let ChangeRecord { next, decided_on, fact } = change.into_record();
+        let decided_on = change.replaced_revision()?;
+        let ChangeRecord { next, fact, .. } = change.into_record();
         let input = Input::new(scope)
-            .with("decided_on", decided_on.unwrap_or(next.revision).get())
+            .with("decided_on", decided_on.get())
             .with("next_revision", next.revision.get())
             .with("are_enabled", next.settings.notifications_enabled)
             .with("advanced_are_enabled", next.settings.advanced_notifications_enabled)
@@ -258,7 +259,8 @@ impl WorkspaceStore for Database {
             .with("namespace_slug", workspace.namespace.as_str())
             .with("workspace_slug", workspace.slug.as_str())
             .with("workspace_name", workspace.name.as_str());
-        let rows = self.commit_guarded(&CREATE_WORKSPACE, scope, &fact, key, with_workload(input, scope, &assistant)).await?;
+        let rows =
+            self.commit_guarded(&CREATE_WORKSPACE, scope, &fact, key, with_workload(input, scope, &assistant)).await?;
         let namespace_id = decode("namespace_id", rows.first())?.id("namespace_id")?;
         Ok(Workspace::restore(WorkspaceRecord { namespace_id, ..workspace.into_record() }))
     }
