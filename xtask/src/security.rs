@@ -108,8 +108,7 @@ mod tests {
 
     #[test]
     fn accepts_existing_tests_and_missing_evidence() {
-        let mixed =
-            "| T9 | a | b | `fairway-domain::json::bounds`, `fairway-api::body::refuses`; open: deep nesting |";
+        let mixed = "| T9 | a | b | `fairway-domain::json::bounds`, `fairway-api::body::refuses`; open: deep nesting |";
         let open = "| R25 | a fact | open: two versions |";
         assert_eq!(find_errors(&document(&[("T9", mixed), ("R25", open)]), &tests()), [""; 0]);
     }
@@ -117,10 +116,8 @@ mod tests {
     #[test]
     fn rejects_missing_doubled_and_unknown_rows() {
         let double = "| T2 | a | `fairway-api::body::refuses` |\n| T2 | a | `fairway-api::body::refuses` |";
-        let found = find_errors(
-            &document(&[("T1", ""), ("T2", double), ("R26", "| R27 | a | open: nothing |")]),
-            &tests(),
-        );
+        let found =
+            find_errors(&document(&[("T1", ""), ("T2", double), ("R26", "| R27 | a | open: nothing |")]), &tests());
         assert_eq!(found, ["T1: no row", "T2: 2 rows", "R26: no row", "R27: no such threat or promise"]);
     }
 

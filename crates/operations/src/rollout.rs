@@ -1,4 +1,4 @@
-//! Rollouts: advancing to the next lane, and the observations for and against it.
+//! Rollouts: advance to the next lane, and reasons to advance or to hold.
 
 mod rollout_controller;
 

@@ -26,16 +26,8 @@ const RESTRICTIONS: &[Restriction] = &[
         problem: "makes an aggregate without a decision; only a store restores what was committed",
         callers: &["adapters/postgres/src"],
     },
-    Restriction {
-        call: "INSERT INTO fact (",
-        problem: WRITES_FACT,
-        callers: &["adapters/postgres/src/guarded.rs"],
-    },
-    Restriction {
-        call: "INTO fact_pending",
-        problem: WRITES_FACT,
-        callers: &["adapters/postgres/src/guarded.rs"],
-    },
+    Restriction { call: "INSERT INTO fact (", problem: WRITES_FACT, callers: &["adapters/postgres/src/guarded.rs"] },
+    Restriction { call: "INTO fact_pending", problem: WRITES_FACT, callers: &["adapters/postgres/src/guarded.rs"] },
     Restriction {
         call: "fairway_commit(",
         problem: "ends a commit beside `Guarded`, which adds its guard",
@@ -153,7 +145,10 @@ mod tests {
                 "crates/operations/src/release.rs",
                 "    let release = Release::restore(ReleaseRecord { state, ..fields });",
             ),
-            ("adapters/postgres/src/workload.rs", "    SELECT fairway_commit((SELECT count(*) = 1 FROM made), tenant_id"),
+            (
+                "adapters/postgres/src/workload.rs",
+                "    SELECT fairway_commit((SELECT count(*) = 1 FROM made), tenant_id",
+            ),
             ("adapters/postgres/src/audit.rs", "    diesel::insert_into(fact::table).values(row)"),
             ("adapters/postgres/src/audit.rs", "    INSERT INTO fact_pending (tenant_id, fact_id)"),
             ("adapters/postgres/src/execution/lease.rs", "    INSERT INTO idempotency_key AS known"),

@@ -191,8 +191,8 @@ impl Authentication {
         Ok(RequestIdentity::Verified(claims))
     }
 
-    /// The identity of a browser's session. Only the API has sessions: pages depend on no caller, and framed pages must
-    /// not act for whoever looks at them.
+    /// The identity of a browser's session. Only the API has sessions: pages depend on no caller, and a framed
+    /// page must not use the session of its viewer.
     async fn identify_session(
         &self,
         api: &Api,

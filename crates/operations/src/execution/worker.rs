@@ -101,7 +101,7 @@ pub async fn run_worker(worker: Arc<RunWorker>) {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     claim = %claim.lease,
-                    "failed to claim queued runs; the next claim recovers the runs of this one"
+                    "failed to claim queued runs; the next claim takes over the runs that this one may hold"
                 );
                 drop(claim_guard);
                 lost.add(claim.lease, claim.lease_for);
