@@ -321,7 +321,7 @@ impl ReleaseStore for Database {
             .with("note", approval.note.as_deref())
             .with("workload_id", release.workload_id.uuid())
             .with("environment", release.environment.as_str())
-            .with("holds_lanes", release.state.holds_lanes());
+            .with("holds_lanes", release.state.can_hold_lanes());
         self.commit_guarded(&REVIEW, scope, &fact, key, input).await.map(|_| ())
     }
 

@@ -138,12 +138,11 @@ fn respells_workload(path: &str) -> bool {
 
 fn runtime_request(request: &HttpRequest) -> Result<RuntimeRequest, ApiError> {
     let is_respelled = respells_workload(request.uri().path());
-    let brought =
-        presented_token(request)?.map(|brought| if is_respelled { PresentedToken::Malformed } else { brought });
+    let token = presented_token(request)?.map(|token| if is_respelled { PresentedToken::Malformed } else { token });
     Ok(RuntimeRequest {
         claims: claims(request)?,
         has_identity: names_actor(request),
-        token: brought,
+        token,
         address: client_of(request),
         host: host_of(request).map(HostName::into_name),
     })

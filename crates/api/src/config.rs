@@ -3,13 +3,13 @@
 //! Loading is a pure function of the file's text and the variables, so tests need neither. An unknown key or variable
 //! is an error that suggests the nearest known one, because an ignored setting would fail silently.
 
+mod checked_table;
 mod issuer;
 mod parsers;
 mod provider;
 mod provider_variable;
 mod raw;
 mod setting;
-mod table;
 
 pub use issuer::{Issuer, PortalClient};
 pub use parsers::{LogFormat, SecretSetting};
