@@ -53,7 +53,7 @@ use fairway_domain::{
         dispatch::DispatchPolicy,
         http_call::HttpCaller,
         observer::RunObserver,
-        ports::{ExecutionStore, LeaseStore, RunStore},
+        ports::{EventStore, ExecutionStore, LeaseStore, RunStore},
         provider::Provider,
         resolve_unknown::ResolutionStore,
         review::ReviewStore,
@@ -130,8 +130,10 @@ pub struct Stores {
     pub recommendations: Arc<dyn RecommendationStore>,
     /// Rollouts.
     pub rollouts: Arc<dyn RolloutStore>,
-    /// Executions, their events and their evidence.
+    /// Executions and their evidence.
     pub executions: Arc<dyn ExecutionStore>,
+    /// Progress of executions.
+    pub events: Arc<dyn EventStore>,
     /// Usage of runs.
     pub usage: Arc<dyn UsageStore>,
     /// Runs from acceptance to end.
