@@ -147,7 +147,7 @@ async fn creations_replace_no_row() {
         matches!(committed, Err(CommitError::Store(StoreError { fault: StoreFault::Inconsistent, .. })))
     }
     let stage = Fixture::new().await;
-    let (store, workload, asset) = (&*stage.store, stage.workload().await, stage.asset(AssetKind::Prompt).await);
+    let (store, workload, asset) = (&*stage.store, stage.workload().await, stage.asset(AssetKind::PolicyBundle).await);
     let release = stage.draft(&workload).await;
     let again = || {
         let ids = NewRelease { release_id: release.release_id, ..new_release(&workload) };
@@ -155,7 +155,7 @@ async fn creations_replace_no_row() {
     };
     let new = NewWorkload { workload_id: workload.workload_id, ..new_workload() };
     let same_workload = Workload::create(new, &stamp()).unwrap();
-    let new = NewAsset { asset_id: asset.asset_id, ..new_asset(AssetKind::Prompt) };
+    let new = NewAsset { asset_id: asset.asset_id, ..new_asset(AssetKind::PolicyBundle) };
     let same_asset = Asset::create(new, &stamp());
     let same_tenant = Tenant::create(scope().tenant(), "other", "Other", &stamp()).unwrap();
     let before = contents(&stage).await;

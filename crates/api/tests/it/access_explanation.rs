@@ -61,7 +61,7 @@ async fn names_the_deciding_permission_and_the_role_bindings_that_give_it() {
     assert_eq!(open, json!({"allowed": true, "permission": null, "by": []}));
     let member = ask("operation=list_workspaces".to_owned()).await.expect(200);
     assert_eq!((&member["allowed"], &member["by"][0]["role_binding_id"]), (&json!(true), &json!(viewer)));
-    // The server gives the local user its role, so no binding gives it.
+    // The server gives the local user its role, so no binding proves it.
     let local = app.get("/v1/session/can?operation=create_tenant").await.expect(200);
     assert_eq!((&local["allowed"], &local["by"][0]["role_binding_id"]), (&json!(true), &Value::Null));
 }
