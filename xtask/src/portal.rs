@@ -17,7 +17,7 @@ use crate::step::run_checked;
 const FOLDER: &str = "portal";
 /// The API document, from which the types are generated.
 const API_DOCUMENT: &str = "docs/openapi.json";
-/// Parts of the folder that are no sources: results, and the browser tests.
+/// Entries that are not sources: build results and browser tests.
 const NO_SOURCES: [&str; 5] = ["node_modules", "dist", "build-output", "schema.d.ts", "browser"];
 /// The file in `portal/dist` that names the copied build.
 const STAMP: &str = ".build";

@@ -150,7 +150,7 @@ fn key_set_address(document: &[u8], issuer: &str, issuer_url: &Url) -> Result<Ur
     let url = Url::parse(member("jwks_uri")?).map_err(|_| FetchError::KeySetAddress)?;
     match url.scheme() {
         "https" => Ok(url),
-        // Keys that travel unprotected can be replaced on the way, so only an issuer on this machine may do that.
+        // Keys over plain HTTP can be replaced in transit, so plain HTTP is accepted from a loopback issuer only.
         "http" if issuer_url.scheme() == "http" && is_loopback(&url) => Ok(url),
         _ => Err(FetchError::KeySetAddress),
     }

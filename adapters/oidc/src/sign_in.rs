@@ -144,8 +144,9 @@ impl OidcSignIn {
         let Some(reference) = &client.config.secret_ref else { return Ok(oauth) };
         let secret = self.secrets.read_server_secret(reference).await.map_err(|error| {
             tracing::error!(
+                issuer = client.config.issuer.rules.issuer,
                 error = &error as &dyn std::error::Error,
-                "failed to read the secret of the sign-in client"
+                "failed to read the secret of the sign-in client; refusing the sign-in"
             );
             SignInError::ClientSecret
         })?;
@@ -268,7 +269,8 @@ impl<'c> AsyncHttpClient<'c> for GuardedClient<'_> {
     }
 }
 
-fn refusal(error: RequestTokenError<SignInError, BasicErrorResponse>) -> SignInError {
+/// The failure of a token request to an issuer.
+fn token_failure(issuer: &str, error: RequestTokenError<SignInError, BasicErrorResponse>) -> SignInError {
     match error {
         RequestTokenError::ServerResponse(response) => {
             let code = response.error();
@@ -276,7 +278,7 @@ fn refusal(error: RequestTokenError<SignInError, BasicErrorResponse>) -> SignInE
                 // The code or the refresh token is not valid, or no longer.
                 BasicErrorResponseType::InvalidGrant => SignInError::Refused,
                 BasicErrorResponseType::Extension(_) => {
-                    tracing::warn!(%code, "the identity provider cannot issue tokens now");
+                    tracing::warn!(issuer, %code, "identity provider cannot issue tokens; refusing the sign-in");
                     SignInError::Unavailable
                 }
                 BasicErrorResponseType::InvalidClient
@@ -284,7 +286,11 @@ fn refusal(error: RequestTokenError<SignInError, BasicErrorResponse>) -> SignInE
                 | BasicErrorResponseType::InvalidScope
                 | BasicErrorResponseType::UnauthorizedClient
                 | BasicErrorResponseType::UnsupportedGrantType => {
-                    tracing::error!(%code, "the identity provider refuses the client of the portal");
+                    tracing::error!(
+                        issuer,
+                        %code,
+                        "identity provider rejects the configured client; refusing every sign-in"
+                    );
                     SignInError::Client
                 }
             }
@@ -354,7 +360,7 @@ impl SignInProvider for OidcSignIn {
             .set_pkce_verifier(PkceCodeVerifier::new(attempt.pkce_verifier.clone()))
             .request_async(&GuardedClient(&client.addresses))
             .await
-            .map_err(refusal)?;
+            .map_err(|error| token_failure(issuer, error))?;
         self.person(client, &addresses, &response, Some(&attempt.nonce), None).await
     }
 
@@ -367,7 +373,7 @@ impl SignInProvider for OidcSignIn {
             .exchange_refresh_token(&RefreshToken::new(refresh_token))
             .request_async(&GuardedClient(&client.addresses))
             .await
-            .map_err(refusal)?;
+            .map_err(|error| token_failure(issuer, error))?;
         self.person(client, &addresses, &response, None, Some(tokens)).await
     }
 

@@ -12,8 +12,8 @@ use crate::{
 };
 use async_trait::async_trait;
 use diesel::{
-    BoolExpressionMethods as _, ExpressionMethods as _, JoinOnDsl as _, QueryDsl as _, Queryable, Selectable,
-    SelectableHelper as _, pg::Pg,
+    BoolExpressionMethods as _, ExpressionMethods as _, IntoSql as _, JoinOnDsl as _, QueryDsl as _, Queryable,
+    Selectable, SelectableHelper as _, pg::Pg, sql_types::Bool,
 };
 use fairway_domain::{
     access::{
@@ -188,6 +188,27 @@ impl AccessStore for Database {
                 Ok(found.map(|(namespace, workspace)| place(namespace, Some(workspace)).for_workload(*id)))
             }
         }
+    }
+
+    async fn bindings_of(
+        &self,
+        scope: TenantScope,
+        principals: &[ActorRef],
+        names: NameScope,
+    ) -> Result<Vec<RoleBinding>, StoreError> {
+        let tenant = scope.tenant().uuid();
+        let principals: Vec<String> = principals.iter().map(ToString::to_string).collect();
+        let names_are_global = names == NameScope::Installation;
+        let find = || {
+            let on_platform = role_binding::scope_kind.eq("platform").and(names_are_global.into_sql::<Bool>());
+            role_binding::table
+                .filter(role_binding::principal.eq_any(principals.clone()))
+                .filter(role_binding::tenant_id.eq(tenant).or(on_platform))
+                .order(role_binding::role_binding_id)
+                .select(StoredRoleBinding::as_select())
+        };
+        let rows: Vec<StoredRoleBinding> = self.load("bindings of principals", find).await?;
+        rows.into_iter().map(StoredRoleBinding::into_value).collect()
     }
 
     async fn find(&self, scope: TenantScope, id: RoleBindingId) -> Result<Option<RoleBinding>, StoreError> {

@@ -55,14 +55,14 @@ impl BatchLoader for AssetLoader {
     const LABEL: &'static str = "assets";
 
     async fn load_batch(&self, keys: &[(Uuid, Uuid)]) -> Result<HashMap<(Uuid, Uuid), Asset>, StoreError> {
-        static LOAD: Query = Query::of_parts(&[
+        static LOAD_ASSETS: Query = Query::of_parts(&[
             "SELECT tenant_id, ",
             ASSET_COLUMNS,
             " FROM input JOIN asset USING (tenant_id, asset_id)",
         ]);
         let (tenants, ids): (Vec<Uuid>, Vec<Uuid>) = keys.iter().copied().unzip();
         let input = Input::many().with_all("tenant_id", tenants).with_all("asset_id", ids);
-        let rows = read(&self.0, LOAD.text(&input)?, &input.params()).await?;
+        let rows = read(&self.0, LOAD_ASSETS.text(&input)?, &input.params()).await?;
         rows.iter()
             .map(|row| {
                 let found = asset(row)?;
@@ -155,13 +155,13 @@ impl BatchLoader for ReferenceLoader {
 
     async fn load_batch(&self, keys: &[(Uuid, Uuid)]) -> Result<HashMap<(Uuid, Uuid), ()>, StoreError> {
         // A version with references has one at position 0.
-        static LOAD: Query = Query::new(
+        static LOAD_VERSION_REFERENCES: Query = Query::new(
             "SELECT tenant_id, asset_version_id
             FROM input JOIN asset_reference USING (tenant_id, asset_version_id) WHERE position = 0",
         );
         let (tenants, versions): (Vec<Uuid>, Vec<Uuid>) = keys.iter().copied().unzip();
         let input = Input::many().with_all("tenant_id", tenants).with_all("asset_version_id", versions);
-        let rows = read(&self.0, LOAD.text(&input)?, &input.params()).await?;
+        let rows = read(&self.0, LOAD_VERSION_REFERENCES.text(&input)?, &input.params()).await?;
         rows.iter().map(|row| Ok(((row.column("tenant_id")?, row.column("asset_version_id")?), ()))).collect()
     }
 }
@@ -219,14 +219,15 @@ impl AssetStore for Database {
             "(SELECT count(*) = 1 FROM moved)",
         );
         static ARCHIVE: Guarded = Guarded::new("", "fairway_archive_asset(tenant_id, asset_id, decided_on, revision)");
-        let ChangeRecord { next, decided_on, fact } = change.into_record();
+        let decided_on = change.replaced_revision()?;
+        let ChangeRecord { next, fact, .. } = change.into_record();
         let statement = match next.lifecycle {
             Lifecycle::Archived => &ARCHIVE,
             Lifecycle::Draft | Lifecycle::Active | Lifecycle::Retired => &MOVE,
         };
         let input = Input::new(scope)
             .with("asset_id", next.asset_id.uuid())
-            .with("decided_on", decided_on.unwrap_or(next.revision).get())
+            .with("decided_on", decided_on.get())
             .with("revision", next.revision.get())
             .with("lifecycle_state", next.lifecycle.as_str());
         self.commit_guarded(statement, scope, &fact, key, input).await.map(|_| ())

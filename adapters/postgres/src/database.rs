@@ -257,7 +257,8 @@ impl Database {
         self.in_flight.track(read(&self.point_pool, sql, params)).await
     }
 
-    /// Like [`Self::read`], on a list connection. The rows take at most `bytes`. Callers take turns.
+    /// Like [`Self::read`], on a list connection. The rows take at most `bytes`. Waiting callers get
+    /// connections in fair order.
     pub(crate) async fn read_list(
         &self,
         bytes: usize,

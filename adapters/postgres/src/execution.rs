@@ -43,8 +43,8 @@ use fairway_domain::{
         Acceptance, Execution, ExecutionOutcome, FinishRecord, Payload, RunError, Status, StepRow,
         dispatch::{CancelLease, CancelOutcome, Claim, ClaimedRun, LeaseRef, QueuedStart, StartOutcome},
         ports::{
-            AcceptOutcome, EventPage, ExecutionFilter, ExecutionStore, ExpectedRevisions, LapsedFilter, LapsedRun,
-            LeaseState, LeaseStore, RunLocation, RunState, RunStore, WorkloadWithDeployment,
+            AcceptOutcome, EventPage, EventStore, ExecutionFilter, ExecutionStore, ExpectedRevisions, LapsedFilter,
+            LapsedRun, LeaseState, LeaseStore, RunLocation, RunState, RunStore, WorkloadWithDeployment,
         },
         progress::ProgressRecord,
         usage::RunSummary,
@@ -157,11 +157,18 @@ fn execution(row: &Row) -> Result<Execution, StoreError> {
 }
 
 #[async_trait]
-impl ExecutionStore for Database {
+impl EventStore for Database {
     async fn events(&self, scope: TenantScope, id: ExecutionId, after: u16) -> Result<EventPage, StoreError> {
         progress::events(self, scope, id, after).await
     }
 
+    async fn steps(&self, scope: TenantScope, id: ExecutionId) -> Result<Vec<StepRow>, StoreError> {
+        steps_and_lineage::steps(self, scope, id).await
+    }
+}
+
+#[async_trait]
+impl ExecutionStore for Database {
     async fn find(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<Execution>, StoreError> {
         load::find(self, scope, id).await
     }
@@ -189,10 +196,6 @@ impl ExecutionStore for Database {
             })
         };
         found.map(location).transpose()
-    }
-
-    async fn steps(&self, scope: TenantScope, id: ExecutionId) -> Result<Vec<StepRow>, StoreError> {
-        steps_and_lineage::steps(self, scope, id).await
     }
 
     async fn lineage(

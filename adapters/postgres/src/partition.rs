@@ -48,7 +48,7 @@ pub(crate) async fn create_missing_partitions(client: &Client) -> Result<i32, Mi
 
 /// The result of [`expire_payloads`].
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ExpiredPartitions {
+pub struct PayloadExpiryReport {
     /// The dropped months, oldest first.
     pub months: Vec<String>,
     /// Whether a lock was not available, so that expired months may remain. Retry later.
@@ -60,7 +60,7 @@ pub struct ExpiredPartitions {
 ///
 /// # Errors
 /// When the database is unreachable or rejects a statement.
-pub async fn expire_payloads(owner_url: &str, kept: Duration) -> Result<ExpiredPartitions, MigrationError> {
+pub async fn expire_payloads(owner_url: &str, kept: Duration) -> Result<PayloadExpiryReport, MigrationError> {
     let sql = format!("SELECT fairway_expire_payloads(make_interval(secs => {}))", kept.as_secs());
     let client = connect(owner_url).await?;
     let mut months = Vec::new();
@@ -68,10 +68,10 @@ pub async fn expire_payloads(owner_url: &str, kept: Duration) -> Result<ExpiredP
         match client.query_one(&sql, &[]).await {
             Ok(row) => match row.try_get(0)? {
                 Some(month) => months.push(month),
-                None => return Ok(ExpiredPartitions { months, is_incomplete: false }),
+                None => return Ok(PayloadExpiryReport { months, is_incomplete: false }),
             },
             Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
-                return Ok(ExpiredPartitions { months, is_incomplete: true });
+                return Ok(PayloadExpiryReport { months, is_incomplete: true });
             }
             Err(error) => return Err(error.into()),
         }

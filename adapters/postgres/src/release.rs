@@ -1,20 +1,21 @@
 //! Releases and deployments.
 //!
-//! Each commit is one statement that locks rows in this order, and rows of one table by identifier: workload (shared),
-//! deployment, release, asset (shared). So commits wait for each other and do not deadlock.
+//! Each commit is one statement. It locks rows in this order: workload (shared), deployment, release, asset (shared).
+//! Batches lock rows of one table by identifier. A lane change locks the releases of its deployment in any order,
+//! because the deployment's lock serializes them. So commits wait for each other and do not deadlock. A new draft
+//! inserts its release first, which no other commit sees yet.
 //!
 //! | commit | workload | deployment | release | asset |
 //! |---|---|---|---|---|
-//! | new draft | shared | inserted if missing | inserted | |
+//! | new draft | shared | inserted last, if missing | inserted first | |
 //! | bind | | | updated | shared |
 //! | unbind | | | updated | |
 //! | submit with references | | | updated | shared |
 //! | reopen, approve, submit without references; also in batches | | | updated | |
+//! | hold a rollout, recommend a rollback | | | updated | |
 //! | verdict | | updated if the release holds lanes | updated | |
 //! | activate, advance, roll back, retire | shared if a release gets a lane | updated | the release, then those that it displaces or returns | |
 //! | activate, retire in batches | shared | updated | updated | |
-//!
-//! The rows that a lane change displaces or returns belong to its deployment, whose lock they need.
 
 mod deployment;
 mod load;
@@ -139,7 +140,7 @@ impl ReleaseStore for Database {
         release: ReleaseId,
         id: ApprovalId,
     ) -> Result<Option<Approval>, StoreError> {
-        static FIND: Query = Query::of_parts(&[
+        static FIND_APPROVAL: Query = Query::of_parts(&[
             "SELECT ",
             rows::APPROVAL_COLUMNS,
             ", body FROM input JOIN approval USING (tenant_id, approval_id) ",
@@ -147,7 +148,7 @@ impl ReleaseStore for Database {
             " WHERE approval.release_id IS NOT DISTINCT FROM input.release_id",
         ]);
         let input = Input::new(scope).with("approval_id", id.uuid()).with("release_id", release.uuid());
-        self.fetch_one(&FIND, input).await?.as_ref().map(rows::approval_with_note).transpose()
+        self.fetch_one(&FIND_APPROVAL, input).await?.as_ref().map(rows::approval_with_note).transpose()
     }
 
     async fn commit_draft(
@@ -221,13 +222,14 @@ impl ReleaseStore for Database {
              )",
             "(SELECT count(*) = 1 FROM inserted_binding)",
         );
-        let ChangeRecord { next, decided_on, fact } = change.into_record();
+        let decided_on = change.replaced_revision()?;
+        let ChangeRecord { next, fact, .. } = change.into_record();
         let Some(binding) = next.bindings.last() else {
             return Err(CommitError::Stale);
         };
         let input = Input::new(scope)
             .with("release_id", next.release_id.uuid())
-            .with("decided_on", decided_on.unwrap_or(next.revision).get())
+            .with("decided_on", decided_on.get())
             .with("revision", next.revision.get())
             .with("updated_at", next.updated_at.to_datetime())
             .with("binding_id", binding.binding_id.uuid())
@@ -260,10 +262,11 @@ impl ReleaseStore for Database {
              )",
             "(SELECT count(*) = 1 FROM deleted_binding)",
         );
-        let ChangeRecord { next, decided_on, fact } = change.into_record();
+        let decided_on = change.replaced_revision()?;
+        let ChangeRecord { next, fact, .. } = change.into_record();
         let input = Input::new(scope)
             .with("release_id", next.release_id.uuid())
-            .with("decided_on", decided_on.unwrap_or(next.revision).get())
+            .with("decided_on", decided_on.get())
             .with("revision", next.revision.get())
             .with("updated_at", next.updated_at.to_datetime())
             .with("binding_id", binding.uuid());
@@ -307,7 +310,8 @@ impl ReleaseStore for Database {
              )",
             "(SELECT count(*) = 1 FROM inserted_approval)",
         );
-        let ChangeRecord { next: ReviewedRelease { release, approval }, decided_on, fact } = change.into_record();
+        let decided_on = change.replaced_revision()?;
+        let ChangeRecord { next: ReviewedRelease { release, approval }, fact, .. } = change.into_record();
         let input = rows::with_release(Input::new(scope), &release, decided_on)
             .with("approval_id", approval.approval_id.uuid())
             .with("outcome", approval.verdict.as_str())
@@ -317,7 +321,7 @@ impl ReleaseStore for Database {
             .with("note", approval.note.as_deref())
             .with("workload_id", release.workload_id.uuid())
             .with("environment", release.environment.as_str())
-            .with("holds_lanes", release.state.holds_lanes());
+            .with("holds_lanes", release.state.can_hold_lanes());
         self.commit_guarded(&REVIEW, scope, &fact, key, input).await.map(|_| ())
     }
 
@@ -346,13 +350,13 @@ impl DeploymentStore for Database {
         workload: WorkloadId,
         environment: &Slug,
     ) -> Result<Option<Deployment>, StoreError> {
-        static FIND: Query = Query::of_parts(&[
+        static FIND_DEPLOYMENT: Query = Query::of_parts(&[
             "SELECT workload_id, environment, ",
             DEPLOYMENT_COLUMNS,
             " FROM input JOIN deployment USING (tenant_id, workload_id, environment)",
         ]);
         let input = Input::new(scope).with("workload_id", workload.uuid()).with("environment", environment.as_str());
-        self.fetch_one(&FIND, input).await?.as_ref().map(deployment).transpose()
+        self.fetch_one(&FIND_DEPLOYMENT, input).await?.as_ref().map(deployment).transpose()
     }
 
     async fn environments_serving(

@@ -26,9 +26,10 @@ impl BatchLoader for AccessRevisionLoader {
     const LABEL: &'static str = "access revisions";
 
     async fn load_batch(&self, tenants: &[TenantId]) -> Result<HashMap<TenantId, Revision>, StoreError> {
-        static LOAD: Query = Query::new("SELECT tenant_id, access_revision FROM input JOIN tenant USING (tenant_id)");
+        static LOAD_ACCESS_REVISIONS: Query =
+            Query::new("SELECT tenant_id, access_revision FROM input JOIN tenant USING (tenant_id)");
         let input = Input::many().with_all("tenant_id", tenants.iter().map(|tenant| tenant.uuid()).collect());
-        let rows = read(&self.0, LOAD.text(&input)?, &input.params()).await?;
+        let rows = read(&self.0, LOAD_ACCESS_REVISIONS.text(&input)?, &input.params()).await?;
         rows.iter().map(|row| Ok((row.id("tenant_id")?, row.revision("access_revision")?))).collect()
     }
 }
@@ -46,12 +47,12 @@ impl BatchLoader for DeploymentRevisionLoader {
     const LABEL: &'static str = "revisions of deployments";
 
     async fn load_batch(&self, places: &[DeploymentKey]) -> Result<HashMap<DeploymentKey, Revisions>, StoreError> {
-        static LOAD: Query = Query::new(
+        static LOAD_REVISIONS: Query = Query::new(
             "SELECT tenant_id, workload_id, environment, deployment.revision, tenant.access_revision
             FROM input JOIN deployment USING (tenant_id, workload_id, environment) JOIN tenant USING (tenant_id)",
         );
         // Most reads are for one deployment, which needs no `unnest`.
-        static FIND: Query = Query::new(
+        static FIND_REVISIONS: Query = Query::new(
             "SELECT tenant_id, workload_id, environment, deployment.revision, tenant.access_revision
             FROM input JOIN deployment USING (tenant_id, workload_id, environment) JOIN tenant USING (tenant_id)",
         );
@@ -60,13 +61,13 @@ impl BatchLoader for DeploymentRevisionLoader {
                 .with("tenant_id", *tenant)
                 .with("workload_id", *workload)
                 .with("environment", environment.as_str());
-            (&FIND, input)
+            (&FIND_REVISIONS, input)
         } else {
             let input = Input::many()
                 .with_all("tenant_id", places.iter().map(|(tenant, _, _)| *tenant).collect())
                 .with_all("workload_id", places.iter().map(|(_, workload, _)| *workload).collect())
                 .with_all("environment", places.iter().map(|(_, _, environment)| environment.as_str()).collect());
-            (&LOAD, input)
+            (&LOAD_REVISIONS, input)
         };
         let rows = read(&self.0, statement.text(&input)?, &input.params()).await?;
         rows.iter()

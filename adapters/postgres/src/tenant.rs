@@ -80,7 +80,7 @@ impl TenantStore for Database {
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
         // The fact belongs to the log of the creator's tenant.
-        static CREATE: Guarded = Guarded::new(
+        static CREATE_TENANT: Guarded = Guarded::new(
             "log AS (INSERT INTO fact_log (tenant_id, size) SELECT new_tenant_id, 0 FROM input),
              made AS (
                 INSERT INTO tenant (tenant_id, slug, name, notifications_enabled, advanced_notifications_enabled,
@@ -102,7 +102,7 @@ impl TenantStore for Database {
             .with("revision", next.revision.get())
             .with("created_at", next.created_at.to_datetime())
             .with("created_by", next.created_by.to_string());
-        self.commit_guarded(&CREATE, scope, &fact, key, input).await.map(|_| ())
+        self.commit_guarded(&CREATE_TENANT, scope, &fact, key, input).await.map(|_| ())
     }
 
     async fn find_by_host(&self, host: &str) -> Result<Option<TenantId>, StoreError> {
@@ -135,9 +135,10 @@ impl TenantStore for Database {
              )",
             "(SELECT count(*) = 1 FROM changed)",
         );
-        let ChangeRecord { next, decided_on, fact } = change.into_record();
+        let decided_on = change.replaced_revision()?;
+        let ChangeRecord { next, fact, .. } = change.into_record();
         let input = Input::new(scope)
-            .with("decided_on", decided_on.unwrap_or(next.revision).get())
+            .with("decided_on", decided_on.get())
             .with("next_revision", next.revision.get())
             .with("are_enabled", next.settings.notifications_enabled)
             .with("advanced_are_enabled", next.settings.advanced_notifications_enabled)
@@ -226,7 +227,7 @@ impl WorkspaceStore for Database {
     ) -> Result<Workspace, CommitError> {
         // An existing namespace keeps its identifier. The no-op update makes a concurrent first use wait and then find
         // the row.
-        static CREATE: Guarded = Guarded::returning(
+        static CREATE_WORKSPACE: Guarded = Guarded::returning(
             "home AS (
                 INSERT INTO namespace (tenant_id, namespace_id, slug)
                 SELECT tenant_id, new_namespace_id, namespace_slug FROM input
@@ -258,7 +259,8 @@ impl WorkspaceStore for Database {
             .with("namespace_slug", workspace.namespace.as_str())
             .with("workspace_slug", workspace.slug.as_str())
             .with("workspace_name", workspace.name.as_str());
-        let rows = self.commit_guarded(&CREATE, scope, &fact, key, with_workload(input, scope, &assistant)).await?;
+        let rows =
+            self.commit_guarded(&CREATE_WORKSPACE, scope, &fact, key, with_workload(input, scope, &assistant)).await?;
         let namespace_id = decode("namespace_id", rows.first())?.id("namespace_id")?;
         Ok(Workspace::restore(WorkspaceRecord { namespace_id, ..workspace.into_record() }))
     }

@@ -296,10 +296,10 @@ impl WorkloadStore for Database {
              )",
             "(SELECT count(*) = 1 FROM changed)",
         );
-        let ChangeRecord { next, decided_on, fact } = change.into_record();
-        let input = Input::new(scope)
-            .with("decided_on", decided_on.unwrap_or(next.revision).get())
-            .with("updated_at", next.updated_at.to_datetime());
+        let decided_on = change.replaced_revision()?;
+        let ChangeRecord { next, fact, .. } = change.into_record();
+        let input =
+            Input::new(scope).with("decided_on", decided_on.get()).with("updated_at", next.updated_at.to_datetime());
         self.commit_guarded(&CHANGE, scope, &fact, None, with_workload(input, scope, &next)).await.map(|_| ())
     }
 }

@@ -235,7 +235,7 @@ fn evaluate_exit(answer: &[u8], status: ExitStatus, output: usize) -> Result<Scr
         return Response::read(answer, output);
     }
     if status.code() == Some(i32::from(NO_INPUT)) {
-        tracing::error!("a sandbox exited because no script arrived in time; refusing the script");
+        tracing::warn!("a sandbox exited because no script arrived in time; refusing the script");
         return Err(GatewayFailure::Unreachable);
     }
     if let Some(unconfined) = status.code().and_then(ConfinementFailure::of_exit_code) {

@@ -71,13 +71,13 @@ impl Vault {
             headers: HeaderMap::from_iter([(TOKEN, self.token.clone())]),
             body: Default::default(),
         };
-        let answer = self.endpoint.send(call).await.map_err(|error| unavailable(error.code()))?;
+        let answer = self.endpoint.send(call).await.map_err(|error| unavailable(path, error.code()))?;
         match answer.status() {
             StatusCode::OK => {}
             StatusCode::NOT_FOUND => return Err(SecretError::Missing),
-            status => return Err(unavailable(status.as_str())),
+            status => return Err(unavailable(path, status.as_str())),
         }
-        let body = answer.read_all().await.map_err(|error| unavailable(error.code()))?;
+        let body = answer.read_all().await.map_err(|error| unavailable(path, error.code()))?;
         let mut entry: Value = serde_json::from_slice(&body).map_err(|_| SecretError::Malformed)?;
         // `null` if the last version of the entry is deleted.
         match entry.pointer_mut("/data/data").and_then(|members| members.get_mut(key)).map(Value::take) {
@@ -88,7 +88,8 @@ impl Vault {
     }
 }
 
-fn unavailable(why: &str) -> SecretError {
-    tracing::warn!(code = why, "failed to read a secret from the vault; reporting the secret as unavailable");
+/// The failure of a read. `path` is part of a reference and no secret.
+fn unavailable(path: &str, code: &str) -> SecretError {
+    tracing::warn!(path, code, "failed to read a secret from the vault; reporting the secret as unavailable");
     SecretError::Unavailable
 }

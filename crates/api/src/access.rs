@@ -1,5 +1,6 @@
 //! Routes of roles and role bindings.
 
+pub(crate) mod explanation;
 pub(crate) mod principal_binding;
 pub(crate) mod session;
 

@@ -103,6 +103,7 @@ fn operator_routes(config: &mut impl RouteConfig) {
         .service(tenant::create_workspace)
         .service(tenant::read_workspace)
         .service(access::session::read_session)
+        .service(access::explanation::explain_access)
         .service(sign_in::read_sign_in_settings)
         .service(sign_in::end_session)
         .service(access::list_roles)
@@ -179,7 +180,8 @@ fn workload_routes(config: &mut impl RouteConfig) {
         .service(release::bind_version)
         .service(release::transition_release)
         .service(release::review_release)
-        .service(release::list_approvals);
+        .service(release::list_approvals)
+        .service(evidence::read_release_bundle);
 }
 
 /// Runs, evidence, tools and the audit log.

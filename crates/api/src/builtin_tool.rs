@@ -241,7 +241,7 @@ pub(crate) async fn call_tool(
     let key = keyed.into_request_key(&claims.actor, || body.digest());
     let ToolCallBody { arguments, execution_mode, actor_ref, actor_type, actor_auth_mode } = body.into_inner();
     let delegation = OnBehalfOfFields { execution_mode, actor_ref, actor_type, actor_auth_mode };
-    let on_behalf_of = api.services.executions.delegated_subject(api.mode, &claims.actor, &delegation)?;
+    let on_behalf_of = api.services.executions.delegated_subject(api.mode, &claims, &delegation)?;
     check_actor_header(&request, on_behalf_of.as_ref())?;
     delegation::check_tool(tool, on_behalf_of.as_ref())?;
     let asked = tool::parse_call(tool, arguments.unwrap_or_default())?;

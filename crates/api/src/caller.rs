@@ -110,7 +110,7 @@ pub(crate) fn field_refusal(request: &HttpRequest, problems: Vec<FieldProblem>) 
     let is_internal = || {
         let api = request.app_data::<web::Data<Api>>();
         let claims = claims(request).ok();
-        api.zip(claims).is_some_and(|(api, claims)| api.services.executions.is_delegating_client(&claims.actor))
+        api.zip(claims).is_some_and(|(api, claims)| api.services.executions.is_delegating_client(&claims))
     };
     let is_on_behalf = |problem: &FieldProblem| {
         problem.code == "unknown_field" && OnBehalfOfField::ALL.iter().any(|field| field.as_str() == problem.path)
@@ -138,12 +138,11 @@ fn respells_workload(path: &str) -> bool {
 
 fn runtime_request(request: &HttpRequest) -> Result<RuntimeRequest, ApiError> {
     let is_respelled = respells_workload(request.uri().path());
-    let brought =
-        presented_token(request)?.map(|brought| if is_respelled { PresentedToken::Malformed } else { brought });
+    let token = presented_token(request)?.map(|token| if is_respelled { PresentedToken::Malformed } else { token });
     Ok(RuntimeRequest {
         claims: claims(request)?,
         has_identity: names_actor(request),
-        token: brought,
+        token,
         address: client_of(request),
         host: host_of(request).map(HostName::into_name),
     })

@@ -191,6 +191,7 @@ fn stores(database: &Database, access: Option<&AccessStoreDecorator>) -> Stores 
         recommendations: shared.clone(),
         rollouts: shared.clone(),
         executions: shared.clone(),
+        events: shared.clone(),
         usage: shared.clone(),
         runs: shared.clone(),
         leases: shared.clone(),

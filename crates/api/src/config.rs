@@ -3,13 +3,13 @@
 //! Loading is a pure function of the file's text and the variables, so tests need neither. An unknown key or variable
 //! is an error that suggests the nearest known one, because an ignored setting would fail silently.
 
+mod checked_table;
 mod issuer;
 mod parsers;
 mod provider;
 mod provider_variable;
 mod raw;
 mod setting;
-mod table;
 
 pub use issuer::{Issuer, PortalClient};
 pub use parsers::{LogFormat, SecretSetting};
@@ -220,10 +220,18 @@ impl Settings {
         environment: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> Result<Self, ConfigError> {
         let raw = RawSettings::collect(file, environment)?;
+        let settings = Self::read(&raw)?;
+        settings.check_conflicts()?;
+        let rendered = SETTINGS.iter().map(|setting| settings.render(setting, &raw)).collect();
+        Ok(Self { rendered, ..settings })
+    }
+
+    /// Reads each setting, without the rendered ones.
+    fn read(raw: &RawSettings) -> Result<Self, ConfigError> {
         let bind = raw.read(&setting::BIND, parsers::address)?;
         let data_dir = raw.read(&setting::DATA_DIR, parsers::directory)?;
         let database = raw.read(&setting::DATABASE_URL, parsers::database)?;
-        let settings = Self {
+        Ok(Self {
             bind,
             worker_metrics_bind: raw.read_optional(&setting::WORKER_METRICS_BIND, parsers::address)?,
             migrate_database: raw
@@ -243,7 +251,7 @@ impl Settings {
             data_dir,
             auth_mode: raw.read(&setting::AUTH_MODE, parsers::auth_mode)?,
             issuers: raw.issuers()?,
-            session_lifetime: session_lifetime(&raw)?,
+            session_lifetime: session_lifetime(raw)?,
             bootstrap_admins: raw.read(&setting::BOOTSTRAP_ADMINS, parsers::principals)?,
             public_url: raw.read_optional(&setting::PUBLIC_URL, parsers::public_url)?,
             allowed_hosts: raw.read(&setting::ALLOWED_HOSTS, parsers::hosts)?,
@@ -262,12 +270,9 @@ impl Settings {
             review_deadline: raw.read(&setting::REVIEW_DEADLINE, parsers::duration)?,
             worker_lease: raw.read(&setting::WORKER_LEASE, parsers::duration)?,
             national_ids: raw.read(&setting::NATIONAL_IDS, parsers::national_ids)?,
-            embedding_model: embedding_model(&raw)?,
+            embedding_model: embedding_model(raw)?,
             result_retention: raw.read(&setting::RESULT_RETENTION, parsers::duration)?,
-            public_rate: Quota {
-                per_minute: raw.read(&setting::PUBLIC_RATE_PER_MINUTE, parsers::rate)?,
-                burst: raw.read(&setting::PUBLIC_RATE_BURST, parsers::rate)?,
-            },
+            public_rate: public_rate(raw)?,
             trusted_proxies: raw.read(&setting::TRUSTED_PROXIES, parsers::networks)?,
             embed_policy: EmbedPolicy::new(
                 raw.read(&setting::EMBED_ROOT_SLUGS, parsers::slugs)?,
@@ -275,19 +280,13 @@ impl Settings {
             ),
             egress_allow: raw.read(&setting::EGRESS_ALLOW, parsers::allowances)?,
             secrets_dir: raw.read_optional(&setting::SECRETS_DIR, parsers::directory)?,
-            vault: vault(&raw)?,
-            runtime_gateway: gateway(&raw)?,
-            log: LogSettings {
-                filter: raw.read(&setting::LOG, parsers::log_filter)?,
-                format: raw.read(&setting::LOG_FORMAT, parsers::log_format)?,
-            },
+            vault: vault(raw)?,
+            runtime_gateway: gateway(raw)?,
+            log: log(raw)?,
             export_traces: raw.exports_traces(),
             providers: raw.providers()?,
             rendered: Vec::new(),
-        };
-        settings.check_conflicts()?;
-        let shown = SETTINGS.iter().map(|setting| settings.render(setting, &raw)).collect();
-        Ok(Self { rendered: shown, ..settings })
+        })
     }
 
     /// Every setting with its value and origin, without secrets.
@@ -434,6 +433,20 @@ fn session_lifetime(raw: &RawSettings) -> Result<SessionLifetime, ConfigError> {
     Ok(SessionLifetime {
         idle: raw.read(&setting::SESSION_IDLE, parsers::duration)?,
         total: raw.read(&setting::SESSION_LIFETIME, parsers::duration)?,
+    })
+}
+
+fn public_rate(raw: &RawSettings) -> Result<Quota, ConfigError> {
+    Ok(Quota {
+        per_minute: raw.read(&setting::PUBLIC_RATE_PER_MINUTE, parsers::rate)?,
+        burst: raw.read(&setting::PUBLIC_RATE_BURST, parsers::rate)?,
+    })
+}
+
+fn log(raw: &RawSettings) -> Result<LogSettings, ConfigError> {
+    Ok(LogSettings {
+        filter: raw.read(&setting::LOG, parsers::log_filter)?,
+        format: raw.read(&setting::LOG_FORMAT, parsers::log_format)?,
     })
 }
 

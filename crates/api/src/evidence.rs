@@ -21,7 +21,7 @@ use actix_web::{HttpResponse, get, web};
 use fairway_domain::{
     evidence::{
         ArtifactRow, ChainApproval, ChainBinding, ChainRelease, ChainWorkload, DecisionRow, EvidenceRecord,
-        OwedObligation, RetrievalRow,
+        ImposedObligation, RetrievalRow,
     },
     execution::{ExecutionOutcome, digest_text},
     id::ExecutionId,
@@ -253,7 +253,7 @@ impl FailedRuleSection {
 }
 
 impl ObligationSection {
-    fn of(owed: &OwedObligation) -> Self {
+    fn of(owed: &ImposedObligation) -> Self {
         Self { obligation_name: owed.name.clone(), fulfilled_at: owed.fulfilled_at.map(|at| at.to_string()) }
     }
 }

@@ -242,7 +242,7 @@ pub(crate) async fn execute_workload(
         actor_auth_mode,
     } = body.into_inner();
     let delegation = OnBehalfOfFields { execution_mode, actor_ref, actor_type, actor_auth_mode };
-    let on_behalf_of = api.services.executions.delegated_subject(api.mode, &claims.actor, &delegation)?;
+    let on_behalf_of = api.services.executions.delegated_subject(api.mode, &claims, &delegation)?;
     check_actor_header(&request, on_behalf_of.as_ref())?;
     let mut fields = FieldErrors::default();
     let (environment, lane) =

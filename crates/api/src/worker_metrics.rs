@@ -42,7 +42,7 @@ async fn render(request: HttpRequest, metrics: web::Data<Metrics>) -> HttpRespon
         _ if !is_local => HttpResponse::MisdirectedRequest().finish(),
         Ok(text) => HttpResponse::Ok().content_type("text/plain; version=0.0.4").body(text),
         Err(error) => {
-            tracing::error!(error = &error as &dyn std::error::Error, "failed to render the metrics");
+            tracing::error!(error = &error as &dyn std::error::Error, "failed to render the metrics; the scrape fails");
             HttpResponse::InternalServerError().finish()
         }
     }

@@ -56,8 +56,10 @@ pub(crate) struct Global {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Store a server's address and a token in a profile
+    /// Sign in, and store the server's address and the token in a profile
     Login(login::Arguments),
+    /// Sign out, and delete the tokens of a profile
+    Logout(login::LogoutArguments),
     /// Show who the server takes you for, with your roles and permissions
     Whoami(whoami::Arguments),
     /// Write the files of a new workload to a directory
@@ -179,6 +181,7 @@ pub(crate) fn run(line: CommandLine) -> Result<(), Failure> {
     let session = Session::of(line.global);
     match line.command {
         Command::Login(arguments) => login::run(&arguments, &session),
+        Command::Logout(_) => login::sign_out(&session),
         Command::Whoami(_) => whoami::run(&session),
         Command::Init(arguments) => init::run(&arguments, &session),
         Command::Workloads(command) => workload::run(&command, &session),

@@ -1,4 +1,4 @@
-//! Stores a server's address and a token in a profile.
+//! Signs in at a server and stores its address and the token in a profile; and signs out.
 
 use crate::{
     failure::Failure,
@@ -6,6 +6,7 @@ use crate::{
     profile::{Configuration, Profile},
     server::{Identity, Server},
     session::{DEFAULT_SERVER, Session},
+    sign_in,
     text::sanitize,
 };
 use clap::Args;
@@ -19,7 +20,9 @@ const MAX_TOKEN_BYTES: u64 = 16 << 10;
 #[command(
     after_help = "The profile stores the values of --server, --actor, --tenant, --workspace, --env and --output. It \
     becomes the default profile of later commands. Without --profile, the profile is `default` when --server is given; \
-    otherwise the command updates the current default profile. Only the file's owner can read it.\n\nExamples:\n  \
+    otherwise the command updates the current default profile. Only the file's owner can read it.\n\nWithout a token, a \
+    server with an identity provider asks you to confirm a code in a browser. Pipelines need no login: set \
+    FAIRWAY_CLIENT_ID and FAIRWAY_CLIENT_SECRET.\n\nExamples:\n  fairway login --server https://fairway.example.org\n  \
     print-my-token | fairway login --server https://fairway.example.org --token-stdin\n  \
     fairway login --profile local --server http://127.0.0.1:8080 --actor user:ada"
 )]
@@ -47,7 +50,17 @@ pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failur
         profile = Profile { output: profile.output, ..Profile::default() };
     }
     let token = if arguments.token_stdin { Some(read_token()?) } else { given.token.clone() };
-    profile.token = token.or(profile.token);
+    match token {
+        Some(token) => (profile.token, profile.sign_in) = (Some(token), None),
+        // A token that somebody stored stays until another replaces it; a sign-in begins again.
+        None if arguments.unchecked || (profile.token.is_some() && profile.sign_in.is_none()) => {}
+        None => {
+            let anonymous = Server::new(&address, Identity::default(), None)?;
+            if let Some((token, stored)) = sign_in::sign_in_person(&anonymous)? {
+                (profile.token, profile.sign_in) = (Some(token), Some(stored));
+            }
+        }
+    }
     profile.actor = given.actor.clone().or(profile.actor);
     profile.tenant = given.tenant.clone().or(profile.tenant);
     profile.workspace = given.workspace.clone().or(profile.workspace);
@@ -58,8 +71,8 @@ pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failur
         Identity { token: profile.token.clone(), actor: profile.actor.clone(), tenant: profile.tenant.clone() };
     let server = Server::new(&address, identity, profile.workspace.as_deref())?;
     if !arguments.unchecked {
-        // The request needs the fewest permissions, so any known caller succeeds.
-        server.list_first(&["workspaces"], &[], 1)?;
+        // The request needs no permission: whoever signed in for the first time has no role yet.
+        server.get(&["session"], &[])?;
     }
     configuration.store(&name, profile);
     let path = configuration.write()?;
@@ -79,4 +92,33 @@ fn read_token() -> Result<String, Failure> {
         return Err(Failure::Usage("standard input contains no token".to_owned()));
     }
     Ok(token.to_owned())
+}
+
+/// Arguments of `logout`.
+#[derive(Args)]
+#[command(
+    after_help = "The command revokes the refresh token at the identity provider, and deletes the tokens of the profile.\n\n\
+    Example:\n  fairway logout"
+)]
+pub(crate) struct LogoutArguments {}
+
+/// Deletes the tokens of the selected profile, and ends its sign-in at the provider.
+pub(crate) fn sign_out(session: &Session) -> Result<(), Failure> {
+    // A configuration that cannot be read has no folder for a lock either.
+    Configuration::read()?.profile(session.global().profile.as_deref())?;
+    let _lock = Configuration::lock()?;
+    let mut configuration = Configuration::read()?;
+    let name = configuration.selected_name(session.global().profile.as_deref());
+    let mut profile = configuration.stored_profile(&name);
+    let (token, stored) = (profile.token.take(), profile.sign_in.take());
+    if token.is_none() {
+        return print(&format!("profile `{}` has no token", sanitize(&name)));
+    }
+    configuration.replace(&name, profile);
+    // Deleted first: a provider that does not respond must not keep the tokens here.
+    configuration.write()?;
+    if let Some(stored) = stored {
+        stored.revoke(token.as_deref())?;
+    }
+    print(&format!("deleted the tokens of profile `{}`", sanitize(&name)))
 }

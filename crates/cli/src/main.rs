@@ -28,6 +28,7 @@ mod run;
 mod server;
 mod session;
 mod share_link;
+mod sign_in;
 mod sync;
 mod text;
 mod usage;

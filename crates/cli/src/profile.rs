@@ -4,11 +4,19 @@ use crate::{
     failure::{Candidate, Failure, candidate_hint},
     output::Format,
     reference::similar_names,
+    sign_in::StoredSignIn,
     text::sanitize,
 };
 use etcetera::{BaseStrategy as _, choose_base_strategy};
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, env, fs, io, io::Write as _, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    env,
+    fs::{self, File},
+    io,
+    io::Write as _,
+    path::PathBuf,
+};
 
 /// The profile that applies when none is selected.
 pub(crate) const DEFAULT_PROFILE: &str = "default";
@@ -44,6 +52,9 @@ pub(crate) struct Profile {
     pub(crate) environment: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) output: Option<Format>,
+    /// How the token came, if a person signed in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) sign_in: Option<StoredSignIn>,
 }
 
 impl Configuration {
@@ -120,6 +131,28 @@ impl Configuration {
     pub(crate) fn store(&mut self, name: &str, profile: Profile) {
         self.profile = Some(name.to_owned());
         self.profiles.insert(name.to_owned(), profile);
+    }
+
+    /// Stores a profile, and keeps the default.
+    pub(crate) fn replace(&mut self, name: &str, profile: Profile) {
+        self.profiles.insert(name.to_owned(), profile);
+    }
+
+    /// The name of the selected profile, which may not exist.
+    pub(crate) fn selected_name(&self, named: Option<&str>) -> String {
+        named.or(self.profile.as_deref()).unwrap_or(DEFAULT_PROFILE).to_owned()
+    }
+
+    /// Waits until no other process changes the tokens of this configuration; until the file is dropped.
+    ///
+    /// # Errors
+    /// When the lock file cannot be made.
+    pub(crate) fn lock() -> Result<File, Failure> {
+        let path = Self::path()?.with_extension("lock");
+        let failed = |cause| Failure::Io { path: path.clone(), cause };
+        let file = File::create(&path).map_err(failed)?;
+        file.lock().map_err(failed)?;
+        Ok(file)
     }
 
     /// The stored profile with this name, or an empty one.

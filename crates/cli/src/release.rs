@@ -9,7 +9,7 @@ mod watch;
 
 use crate::{
     failure::Failure,
-    output::{Column, Output, eprint},
+    output::{Column, Output, eprint, print},
     reference::find_release,
     server::{Server, required_string, string_or_empty},
     session::Session,
@@ -171,6 +171,12 @@ pub(crate) enum Command {
     /// Show the gates in front of each next state
     #[command(after_help = "Example:\n  fairway releases gates 019a...")]
     Gates(ReleaseArgument),
+    /// Write the signed verification summary of a release, which `fairway verify` checks
+    #[command(
+        after_help = "A pipeline deploys only what passes:\n  fairway releases summary latest > release.json\n  \
+        fairway verify release.json --key-file keys.txt"
+    )]
+    Summary(ReleaseArgument),
     /// Report the changes of a release until its rollout ends
     Watch(watch::Arguments),
     /// Show which release serves each lane of a workload
@@ -245,6 +251,10 @@ fn run_command(command: &Command, session: &Session) -> Result<(), Failure> {
             output.changed(&bound, &format!("fairway releases submit {id}"))
         }
         Command::Gates(release) => show_gates(server, output, &release.find(server)?),
+        Command::Summary(release) => {
+            let id = release.find(server)?;
+            print(&server.get(&["releases", &id, "evidence-bundle"], &[])?.to_string())
+        }
         Command::Watch(arguments) => watch::watch(server, output, arguments),
         Command::Lanes { workload, env } => {
             lane_table::show(server, output, workload, &session.environment(env.as_deref())?)
@@ -307,6 +317,7 @@ fn change_state(server: &Server, output: Output, command: &Command) -> Result<()
         | Command::Create { .. }
         | Command::Bind { .. }
         | Command::Gates(_)
+        | Command::Summary(_)
         | Command::Watch(_)
         | Command::Lanes { .. } => Ok(()),
     }

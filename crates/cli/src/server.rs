@@ -352,7 +352,7 @@ impl Server {
 }
 
 /// Builds an HTTP agent. Loopback addresses bypass the environment's proxy.
-fn agent(base: &Url) -> Agent {
+pub(crate) fn agent(base: &Url) -> Agent {
     let mut config = Agent::config_builder()
         .http_status_as_error(false)
         .max_redirects(0)
@@ -375,7 +375,7 @@ fn agent(base: &Url) -> Agent {
     config.build().into()
 }
 
-fn is_loopback(url: &Url) -> bool {
+pub(crate) fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
         Some(Host::Ipv4(address)) => IpAddr::V4(address).is_loopback(),

@@ -6,6 +6,7 @@ use crate::{
     output::{Format, Output},
     profile::{Configuration, Profile},
     server::{Identity, Server},
+    sign_in,
 };
 use std::env;
 
@@ -40,10 +41,13 @@ impl Session {
     /// When the configuration cannot be read, or the address is invalid.
     pub(crate) fn open(&self) -> Result<(Output, Server), Failure> {
         let profile = Configuration::read()?.profile(self.global.profile.as_deref())?;
-        let Profile { server, token, actor, tenant, workspace, environment: _, output } = profile;
         let given = &self.global;
         // A token belongs to its profile's server. Another address does not receive it.
-        let elsewhere = given.server.is_some() && given.server != server;
+        let elsewhere = given.server.is_some() && given.server != profile.server;
+        let uses_profile_token = given.token.is_none() && !elsewhere;
+        let profile =
+            if uses_profile_token { sign_in::renew_profile(profile, given.profile.as_deref())? } else { profile };
+        let Profile { server, token, actor, tenant, workspace, environment: _, output, sign_in: _ } = profile;
         let kept = token.filter(|_| !elsewhere);
         let identity = Identity {
             token: given.token.clone().or(kept),
@@ -52,7 +56,15 @@ impl Session {
         };
         let address = given.server.clone().or(server);
         let workspace = given.workspace.clone().or(workspace);
-        let server = Server::new(address.as_deref().unwrap_or(DEFAULT_SERVER), identity, workspace.as_deref())?;
+        let address = address.as_deref().unwrap_or(DEFAULT_SERVER);
+        let identity = match identity.token {
+            Some(_) => identity,
+            None => Identity {
+                token: sign_in::pipeline_token(&Server::new(address, Identity::default(), None)?)?,
+                ..identity
+            },
+        };
+        let server = Server::new(address, identity, workspace.as_deref())?;
         Ok((Output::new(given.output.or(output).unwrap_or(Format::Table)), server))
     }
 

@@ -202,6 +202,14 @@ pub trait AccessStore: Send + Sync {
         scope: TenantScope,
         grant: &GrantScope,
     ) -> Result<Option<ResourcePosition>, StoreError>;
+    /// The bindings of principals in the tenant, oldest first, and those on the platform if their names stand for the
+    /// same principals everywhere.
+    async fn bindings_of(
+        &self,
+        scope: TenantScope,
+        principals: &[ActorRef],
+        names: NameScope,
+    ) -> Result<Vec<RoleBinding>, StoreError>;
     /// One binding.
     async fn find(&self, scope: TenantScope, id: RoleBindingId) -> Result<Option<RoleBinding>, StoreError>;
     /// Lists the tenant's bindings, newest first, optionally of one workspace.

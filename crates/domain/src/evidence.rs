@@ -291,13 +291,13 @@ impl EvidenceRecord {
 
     /// The obligations of the run: all that any of its decisions imposed, including those that a later decision denied.
     #[must_use]
-    pub fn obligations(&self) -> Vec<OwedObligation> {
-        let mut owed: Vec<OwedObligation> = Vec::new();
+    pub fn obligations(&self) -> Vec<ImposedObligation> {
+        let mut imposed: Vec<ImposedObligation> = Vec::new();
         for decision in &self.decisions {
             for name in &decision.obligations {
-                match owed.iter_mut().find(|known| known.name == *name) {
+                match imposed.iter_mut().find(|known| known.name == *name) {
                     Some(known) => known.decisions.push(decision.decision_id),
-                    None => owed.push(OwedObligation {
+                    None => imposed.push(ImposedObligation {
                         name: name.clone(),
                         fulfilled_at: self.fulfilled.iter().find(|(known, _)| known == name).map(|(_, at)| *at),
                         decisions: vec![decision.decision_id],
@@ -305,13 +305,13 @@ impl EvidenceRecord {
                 }
             }
         }
-        owed
+        imposed
     }
 }
 
 /// An obligation imposed on a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct OwedObligation {
+pub struct ImposedObligation {
     /// Its name.
     pub name: String,
     /// When it was fulfilled, if it was.

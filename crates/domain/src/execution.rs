@@ -310,17 +310,6 @@ pub enum Admission {
     Deny(Box<Fact>),
 }
 
-impl Admission {
-    /// Whether the accepting process runs it.
-    #[must_use]
-    pub const fn is_inline(&self) -> bool {
-        match self {
-            Self::Run { .. } | Self::Script { .. } => true,
-            Self::Queue { .. } | Self::Deny(_) => false,
-        }
-    }
-}
-
 /// The end of a run, as the finish commit stores it.
 #[derive(Clone, Debug)]
 pub struct FinishRecord {

@@ -77,9 +77,9 @@ pub enum Mode {
 /// Names of the available handlers in content.
 pub const HANDLERS: [&str; 2] = ["policy", "http"];
 
-/// Handler of a hook.
+/// What answers a hook: a policy bundle or an HTTP call.
 #[derive(Clone, Debug)]
-pub enum Handler {
+pub enum HookHandler {
     /// A policy bundle.
     Policy(Box<CompiledPolicy>),
     /// A URL.
@@ -105,7 +105,7 @@ pub struct Hook {
     /// Event.
     pub event: Event,
     /// Handler.
-    pub handler: Handler,
+    pub handler: HookHandler,
     /// Timeout of the handler.
     pub timeout: Duration,
     /// Whether its responses take effect.
@@ -176,9 +176,9 @@ impl Hook {
     pub fn parse(asset: &str, content: &Value, policy: Option<CompiledPolicy>) -> Result<Self, MalformedHook> {
         let definition = HookContent::deserialize(content).map_err(|_| MalformedHook)?;
         let handler = match (definition.handler.kind.as_str(), policy, definition.handler.reference.as_str()) {
-            ("policy", Some(policy), _) => Handler::Policy(Box::new(policy)),
-            ("http", _, Some(address)) => Handler::Http(address.to_owned()),
-            _ => Handler::Unavailable,
+            ("policy", Some(policy), _) => HookHandler::Policy(Box::new(policy)),
+            ("http", _, Some(address)) => HookHandler::Http(address.to_owned()),
+            _ => HookHandler::Unavailable,
         };
         let matcher = match definition.matcher.as_deref() {
             None | Some("" | "*") => Matcher::All,
@@ -248,8 +248,8 @@ impl Hook {
             Condition::If(condition) => condition.pattern_bytes(),
         };
         let handler = match &self.handler {
-            Handler::Policy(policy) => policy.pattern_bytes(),
-            Handler::Http(_) | Handler::Unavailable => 0,
+            HookHandler::Policy(policy) => policy.pattern_bytes(),
+            HookHandler::Http(_) | HookHandler::Unavailable => 0,
         };
         let matcher = match &self.matcher {
             Matcher::All | Matcher::Unreadable => 0,

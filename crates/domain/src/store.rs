@@ -49,6 +49,20 @@ pub struct ChangeRecord<T> {
     pub fact: Fact,
 }
 
+impl<T> ChangeRecord<T> {
+    /// The revision that the commit of a replacement must find.
+    ///
+    /// # Errors
+    /// Inconsistent if the decision creates its aggregate: its commit must not overwrite a row.
+    pub fn replaced_revision(&self) -> Result<Revision, StoreError> {
+        let missing = || StoreError {
+            source: "a decision that creates an aggregate replaces no revision".into(),
+            fault: StoreFault::Inconsistent,
+        };
+        self.decided_on.ok_or_else(missing)
+    }
+}
+
 impl<T> Change<T> {
     /// Creates a new aggregate.
     pub(crate) const fn create(next: T, fact: Fact) -> Self {

@@ -38,9 +38,9 @@ pub const MAX_NAME: usize = 200;
 
 /// The tenant boundary that every store operation requires.
 ///
-/// A scope comes from a [`Caller`], whose tenant authentication resolved, from a share token for its own lookup, or
-/// from a background task for a tenant's own rows. There is no other source: `cargo xtask check` compares the files that
-/// call these constructors with a list.
+/// A scope comes from a [`Caller`], from a share or session token for its own lookup, from a verified identity for its
+/// pin, from a platform operator, or from a background task. `cargo xtask check` compares the callers of each
+/// constructor except [`TenantScope::for_caller`] with a list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TenantScope(TenantId);
 

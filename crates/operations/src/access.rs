@@ -1,6 +1,7 @@
 //! Identification and authorization of callers.
 
 pub(crate) mod authorize;
+mod explanation;
 mod identity;
 mod pinned_identities;
 mod principal_binding;
@@ -9,6 +10,7 @@ mod sessions;
 mod table;
 
 pub use authorize::{ListScope, ScopeResolver};
+pub use explanation::{AccessExplanation, AccessExplanations, AccessQuestion, DecidingGrant};
 pub(crate) use identity::effective_rights;
 pub use identity::{Claims, Identities, IdentityMode};
 pub(crate) use pinned_identities::PinCache;

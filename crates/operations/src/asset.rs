@@ -11,6 +11,7 @@ mod visibility;
 pub(crate) use artifact_maintenance::RecordedMismatches;
 pub use artifact_maintenance::{Artifacts, CollectionReport, Discrepancy, VerificationReport};
 pub use impact::{BlastRadius, Hop, ImpactedRelease, ImpactedWorkload};
+pub use lifecycle::LifecycleCommand;
 
 use crate::{
     Failure, MaybeReplayed, Stores,

@@ -1,9 +1,10 @@
-//! Evidence bundles: what a run's evidence, release and facts are, and their signature.
+//! Evidence bundles: the evidence, contents and facts of a run or a release, and their signature.
 
 use crate::{
     Failure, RunRefusal, Stores,
     access::{Operation, authorize},
     execution::ExecutionReader,
+    release::Releases,
     transparency_log::TransparencyLogs,
 };
 use fairway_domain::{
@@ -14,11 +15,12 @@ use fairway_domain::{
         bundle::{
             BundledRelease, BundledVersion, ExecutionPredicate, ExecutionStatement, MAX_CONTENT_BYTES, ProvenFact,
             last_outcome,
+            release_summary::{ReleaseChain, ReleaseHistory, ReleasePlace, ReleaseStatement},
         },
     },
     execution::ExecutionOutcome,
-    id::{AssetVersionId, ExecutionId},
-    release::{Release, ports::ReleaseStore},
+    id::{AssetVersionId, ExecutionId, ReleaseId},
+    release::{Release, StateName, ports::ReleaseStore},
     tenant::TenantScope,
     transparency_log::{LoggedFact, TreeStore},
 };
@@ -36,12 +38,15 @@ const KINDS: &[&str] = &[
     "release.reviewed",
     "release.transitioned",
 ];
+/// The facts that decide the result of a release summary.
+const RELEASE_KINDS: &[&str] = &["release.created", "release.reviewed", "release.rolled_back", "release.transitioned"];
 /// Maximum number of facts in a bundle: verdicts are limited, and a release has few states.
 const MAX_FACTS: u32 = 500;
 
 /// Makes evidence bundles.
 #[derive(Clone)]
 pub struct EvidenceBundles {
+    releases: Arc<Releases>,
     execution_reader: Arc<ExecutionReader>,
     transparency_logs: Arc<TransparencyLogs>,
     tree_store: Arc<dyn TreeStore>,
@@ -60,10 +65,12 @@ pub struct BundleEvidence {
 impl EvidenceBundles {
     pub(crate) fn new(
         stores: &Stores,
+        releases: &Arc<Releases>,
         execution_reader: &Arc<ExecutionReader>,
         transparency_logs: &Arc<TransparencyLogs>,
     ) -> Self {
         Self {
+            releases: Arc::clone(releases),
             execution_reader: Arc::clone(execution_reader),
             transparency_logs: Arc::clone(transparency_logs),
             tree_store: Arc::clone(&stores.log_trees),
@@ -119,6 +126,34 @@ impl EvidenceBundles {
         self.transparency_logs.seal(scope, statement.to_payload()).await
     }
 
+    /// The signed summary of a release.
+    ///
+    /// # Errors
+    /// When the caller may not see the release or the contents of its versions, no checkpoint covers its facts yet, or a
+    /// store or the signer fails.
+    pub async fn sign_release_summary(&self, caller: &Caller, id: ReleaseId) -> Result<String, Failure> {
+        let operation = Operation::ReadReleaseBundle;
+        let (scope, _, placed) = self.releases.authorize_release(caller, operation, id).await?;
+        let release = placed.release;
+        let facts = self.tree_store.facts_about(scope, &[id.uuid()], RELEASE_KINDS, MAX_FACTS).await?;
+        // The index of the last facts may be missing, because the sequencer follows the commits.
+        let history = ReleaseHistory::of(facts.iter().map(|fact| fact.body.as_slice()), id);
+        if !leads_to(&history, release.state.name()) {
+            return Err(Failure::NotYetInCheckpoint);
+        }
+        let (facts, checkpoint) = self.prove(scope, facts).await?;
+        let chain = ReleaseChain {
+            tenant_id: scope.tenant(),
+            release_id: id,
+            release: self.bundled_release(scope, &release).await?,
+            facts,
+            checkpoint,
+        };
+        let place = ReleasePlace { workspace_id: release.workspace_id, environment: &release.environment };
+        let statement = ReleaseStatement::summarize(chain, place);
+        self.transparency_logs.seal(scope, statement.to_payload()).await
+    }
+
     /// The facts with their proofs. A run whose end has no index yet is not in any checkpoint.
     async fn prove(&self, scope: TenantScope, facts: Vec<LoggedFact>) -> Result<(Vec<ProvenFact>, String), Failure> {
         let (proofs, checkpoint) = self.transparency_logs.prove_facts(scope, &facts).await?;
@@ -171,5 +206,19 @@ impl EvidenceBundles {
             *left = rest;
             version.canonical
         }))
+    }
+}
+
+/// Whether the facts lead to the stored state. Activations of other releases supersede a release without a fact about
+/// it, and rollbacks of others return lanes to it.
+fn leads_to(history: &ReleaseHistory, stored: StateName) -> bool {
+    let state = history.state.as_str();
+    match stored {
+        StateName::Active | StateName::Superseded => {
+            [StateName::Active.as_str(), StateName::Superseded.as_str()].contains(&state)
+        }
+        StateName::Draft | StateName::ReviewReady | StateName::Approved | StateName::Retired => {
+            state == stored.as_str()
+        }
     }
 }

@@ -17,7 +17,7 @@ pub use active::{ActiveRelease, ActiveReleaseCache, ActiveReleaseQuery};
 pub use lanes::LaneHistory;
 pub use rollback::RollbackResult;
 pub use rollback_advisor::run_rollback_advisor;
-pub(crate) use transition::MAX_CONFLICTS;
+pub(crate) use transition::MAX_LANE_CONFLICTS;
 pub use transition::{Transition, TransitionResult};
 
 use crate::{

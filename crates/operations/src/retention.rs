@@ -19,7 +19,7 @@ pub async fn run_retention(services: Services) {
             }
         }
         match services.rate_limits.sweep_rate_limits().await {
-            Ok(clients) => tracing::info!(clients, "deleted expired rate limit counters"),
+            Ok(counters) => tracing::info!(counters, "deleted expired rate limit counters"),
             Err(error) => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
@@ -46,11 +46,10 @@ pub async fn run_retention(services: Services) {
             }
         }
         match services.artifacts.collect_garbage_when_due().await {
-            Ok(Some(swept)) => {
-                let CollectionReport { seen, removed } = swept;
-                tracing::info!(seen, removed, "deleted unreferenced artifacts");
+            Ok(Some(CollectionReport { listed, deleted })) if deleted > 0 => {
+                tracing::info!(listed, deleted, "deleted unreferenced artifacts");
             }
-            Ok(None) => {}
+            Ok(Some(_) | None) => {}
             Err(error) => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,

@@ -1,4 +1,4 @@
-//! Rollouts: advancing to the next lane, and the observations for and against it.
+//! Rollouts: advance to the next lane, and reasons to advance or to hold.
 
 mod rollout_controller;
 
@@ -7,7 +7,7 @@ use crate::{
     access::Operation,
     clock_and_ids::ClockAndIds,
     idempotency::{KeyedRequests, keyed_outcome},
-    release::{CheckScope, MAX_CONFLICTS, Releases},
+    release::{CheckScope, MAX_LANE_CONFLICTS, Releases},
     services::{CommonOperations, SharedState},
     workload::Workloads,
 };
@@ -114,7 +114,7 @@ impl Rollouts {
                 async || {
                     let requested = first.release.rollout.clone();
                     let mut seen = first;
-                    for _ in 0..MAX_CONFLICTS {
+                    for _ in 0..MAX_LANE_CONFLICTS {
                         expected.check(seen.release.revision)?;
                         let record = self.lane_record(scope, &seen).await?;
                         let outcome = keyed_outcome(key, 200, id.uuid());

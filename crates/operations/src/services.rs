@@ -6,7 +6,9 @@ pub(crate) use shared_state::{CommonOperations, SharedState};
 
 use crate::{
     SequencerWakeup,
-    access::{Identities, IdentityMode, PinnedIdentities, PrincipalBindings, RoleBindings, Sessions},
+    access::{
+        AccessExplanations, Identities, IdentityMode, PinnedIdentities, PrincipalBindings, RoleBindings, Sessions,
+    },
     access_request::AccessRequests,
     asset::{Artifacts, Assets},
     audit::AuditLog,
@@ -56,7 +58,7 @@ use fairway_domain::{
         dispatch::DispatchPolicy,
         http_call::HttpCaller,
         observer::RunObserver,
-        ports::{ExecutionStore, LeaseStore, RunStore},
+        ports::{EventStore, ExecutionStore, LeaseStore, RunStore},
         provider::Provider,
         resolve_unknown::ResolutionStore,
         review::ReviewStore,
@@ -140,8 +142,10 @@ pub struct Stores {
     pub recommendations: Arc<dyn RecommendationStore>,
     /// Rollouts.
     pub rollouts: Arc<dyn RolloutStore>,
-    /// Executions, their events and their evidence.
+    /// Executions and their evidence.
     pub executions: Arc<dyn ExecutionStore>,
+    /// Progress of executions.
+    pub events: Arc<dyn EventStore>,
     /// Usage of runs.
     pub usage: Arc<dyn UsageStore>,
     /// Runs from acceptance to end.
@@ -297,6 +301,8 @@ pub struct Services {
     pub releases: Arc<Releases>,
     /// Roles and role bindings.
     pub role_bindings: Arc<RoleBindings>,
+    /// Explanations of access.
+    pub access_explanations: Arc<AccessExplanations>,
     /// Rollouts.
     pub rollouts: Arc<Rollouts>,
     /// Share links.
@@ -365,7 +371,7 @@ impl Services {
             run_worker: Arc::new(RunWorker::new(&stores, &shared, &common, &run_engine, &run_plans)),
             unknown_outcomes: Arc::new(UnknownOutcomes::new(&stores, &shared, &common, &execution_reader)),
             usage_reports: Arc::new(UsageReports::new(&stores, &shared, &common)),
-            evidence_bundles: Arc::new(EvidenceBundles::new(&stores, &execution_reader, &transparency_logs)),
+            evidence_bundles: Arc::new(EvidenceBundles::new(&stores, &releases, &execution_reader, &transparency_logs)),
             transparency_logs,
             execution_reader,
             executions,
@@ -379,6 +385,7 @@ impl Services {
             sessions: Arc::new(Sessions::new(&stores, &shared, &pinned_identities)),
             pinned_identities,
             role_bindings: Arc::new(RoleBindings::new(&stores, &shared, &common)),
+            access_explanations: Arc::new(AccessExplanations::new(&stores, &shared.settings, &common)),
             rollouts: Arc::new(Rollouts::new(&stores, &shared, &common, &workloads, &releases)),
             share_links: Arc::new(ShareLinks::new(&stores, &shared, &common, &workloads)),
             tenants: Arc::new(Tenants::new(&stores, &shared, &common)),

@@ -6,7 +6,10 @@ use aws_lc_rs::{
     digest,
     signature::{Ed25519KeyPair, KeyPair as _},
 };
-use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use base64::{
+    Engine as _,
+    engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
+};
 use serde_json::{Value, json};
 use std::{
     collections::HashMap,
@@ -24,6 +27,10 @@ use tokio::{
 pub const AUDIENCE: &str = "https://fairway.test";
 /// The client of the portal.
 pub const PORTAL: &str = "portal";
+/// The client of the command line.
+pub const COMMAND_LINE: &str = "fairway-cli";
+/// The client and the secret of a pipeline.
+pub const PIPELINE: [&str; 2] = ["ci", "secret-of-ci"];
 /// The identifier of its key.
 const KEY_ID: &str = "test-key";
 /// Lifetime of its tokens, in seconds.
@@ -42,6 +49,8 @@ struct IssuerState {
     key: Ed25519KeyPair,
     /// The claims of the person who signs in, and what the provider does with a refresh token.
     person: Mutex<Person>,
+    /// The sign-in of the command line.
+    device: Mutex<Device>,
     /// Codes that were issued, with the nonce and the PKCE challenge of their sign-in.
     codes: Mutex<HashMap<String, (String, String)>>,
 }
@@ -56,6 +65,19 @@ struct Person {
     omits_id_tokens: bool,
     names_issuer: bool,
     renewals: usize,
+}
+
+#[derive(Debug, Default)]
+struct Device {
+    /// How often a client asked before the person confirmed.
+    pending: usize,
+    /// What the person decides at the second question.
+    is_refused: bool,
+    /// The only valid refresh token, by its number.
+    refresh: usize,
+    revoked: Vec<String>,
+    /// Lifetime of the access tokens of the command line, in seconds.
+    lifetime: Option<u64>,
 }
 
 impl Drop for TestIssuer {
@@ -82,7 +104,7 @@ impl TestIssuer {
             names_issuer: false,
             renewals: 0,
         });
-        let state = Arc::new(IssuerState { address, key, person, codes: Mutex::default() });
+        let state = Arc::new(IssuerState { address, key, person, device: Mutex::default(), codes: Mutex::default() });
         let served = Arc::clone(&state);
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -141,6 +163,28 @@ impl TestIssuer {
         self.state.person().renewals
     }
 
+    /// Lets the person refuse the sign-in of the command line.
+    pub fn refuse_device(&self) {
+        self.state.device().is_refused = true;
+    }
+
+    /// The lifetime of the next access tokens of the command line, in seconds.
+    pub fn set_lifetime(&self, seconds: u64) {
+        self.state.device().lifetime = Some(seconds);
+    }
+
+    /// How many refresh tokens the command line got.
+    #[must_use]
+    pub fn refresh_tokens(&self) -> usize {
+        self.state.device().refresh
+    }
+
+    /// The tokens that the command line revoked.
+    #[must_use]
+    pub fn revoked(&self) -> Vec<String> {
+        self.state.device().revoked.clone()
+    }
+
     /// Signs in at the address that a server redirected to: returns path and query of the callback.
     ///
     /// # Panics
@@ -170,8 +214,7 @@ impl TestIssuer {
     /// An access token. `claims` replace the default ones.
     #[must_use]
     pub fn token(&self, claims: Value) -> String {
-        let base = json!({"iss": self.url(), "aud": AUDIENCE, "exp": Self::now().saturating_add(LIFETIME)});
-        self.sign(&json!({"alg": "EdDSA", "kid": KEY_ID, "typ": "at+jwt"}), &with(base, claims))
+        self.state.access_token(claims, LIFETIME)
     }
 
     /// A token of a person with this name and these groups.
@@ -209,6 +252,71 @@ impl IssuerState {
         self.person.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn device(&self) -> MutexGuard<'_, Device> {
+        self.device.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn access_token(&self, claims: Value, lifetime: u64) -> String {
+        let base = json!({"iss": self.url(), "aud": AUDIENCE, "exp": TestIssuer::now().saturating_add(lifetime)});
+        self.sign(&json!({"alg": "EdDSA", "kid": KEY_ID, "typ": "at+jwt"}), &with(base, claims))
+    }
+
+    /// Tokens for the command line. Each refresh token works once.
+    fn command_line_tokens(&self) -> (&'static str, Value) {
+        let mut device = self.device();
+        device.refresh += 1;
+        let lifetime = device.lifetime.unwrap_or(LIFETIME);
+        let claims = json!({"sub": "1", "preferred_username": "ada", "client_id": COMMAND_LINE});
+        // The server accepts tokens for a while after their end, so the test decides alone what the client sees.
+        let access = self.access_token(claims, LIFETIME);
+        let refresh = format!("refresh-{}", device.refresh);
+        let response = json!({
+            "access_token": access, "token_type": "Bearer", "expires_in": lifetime, "refresh_token": refresh,
+        });
+        ("200 OK", response)
+    }
+
+    /// The response to a device that asks for its tokens.
+    fn device_tokens(&self, code: Option<&str>) -> (&'static str, Value) {
+        let refused = |error: &str| ("400 Bad Request", json!({"error": error}));
+        if code != Some("device-code") {
+            return refused("invalid_grant");
+        }
+        let (is_first, is_refused) = {
+            let mut device = self.device();
+            device.pending += 1;
+            (device.pending == 1, device.is_refused)
+        };
+        match (is_first, is_refused) {
+            (true, _) => refused("authorization_pending"),
+            (false, true) => refused("access_denied"),
+            (false, false) => self.command_line_tokens(),
+        }
+    }
+
+    /// The response to a pipeline, which names its client and secret in a header.
+    fn pipeline_tokens(&self, head: &str) -> (&'static str, Value) {
+        let [client, secret] = PIPELINE;
+        let credentials = STANDARD.encode(format!("{client}:{secret}"));
+        let is_known = head.lines().any(|line| {
+            line.split_once(':').is_some_and(|(name, value)| {
+                name.eq_ignore_ascii_case("authorization") && value.trim() == format!("Basic {credentials}")
+            })
+        });
+        if !is_known {
+            return ("401 Unauthorized", json!({"error": "invalid_client"}));
+        }
+        let access = self.access_token(json!({"sub": client, "client_id": client}), LIFETIME);
+        ("200 OK", json!({"access_token": access, "token_type": "Bearer", "expires_in": LIFETIME}))
+    }
+
+    /// The response to a revocation.
+    fn revoke(&self, form: &str) -> (&'static str, Value) {
+        let token = form.split('&').find_map(|pair| pair.strip_prefix("token="));
+        self.device().revoked.extend(token.map(str::to_owned));
+        ("200 OK", Value::Null)
+    }
+
     fn codes(&self) -> MutexGuard<'_, HashMap<String, (String, String)>> {
         self.codes.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -226,6 +334,7 @@ impl IssuerState {
             "issuer": url, "jwks_uri": format!("{url}/keys"), "authorization_endpoint": format!("{url}/authorize"),
             "token_endpoint": format!("{url}/token"), "userinfo_endpoint": format!("{url}/userinfo"),
             "end_session_endpoint": format!("{url}/logout"),
+            "device_authorization_endpoint": format!("{url}/device"), "revocation_endpoint": format!("{url}/revoke"),
             "authorization_response_iss_parameter_supported": self.person().names_issuer,
         })
     }
@@ -236,7 +345,7 @@ impl IssuerState {
     }
 
     /// The response of the token endpoint. A code works once, and only with the verifier of its sign-in.
-    fn tokens(&self, form: &str) -> (&'static str, Value) {
+    fn tokens(&self, head: &str, form: &str) -> (&'static str, Value) {
         let field = |name: &str| {
             let mut pairs = form.split('&').filter_map(|pair| pair.split_once('='));
             pairs.find_map(|(key, value)| (key == name).then_some(value.to_owned()))
@@ -245,7 +354,15 @@ impl IssuerState {
         if let Some(failure) = self.person().failure {
             return ("400 Bad Request", json!({"error": failure}));
         }
+        let is_command_line = field("client_id").as_deref() == Some(COMMAND_LINE);
         let nonce = match field("grant_type").as_deref() {
+            Some("client_credentials") => return self.pipeline_tokens(head),
+            Some(kind) if kind.ends_with("device_code") => return self.device_tokens(field("device_code").as_deref()),
+            Some("refresh_token") if is_command_line => {
+                let current = format!("refresh-{}", self.device().refresh);
+                let is_valid = field("refresh_token") == Some(current) && !self.person().refuses_refresh;
+                return if is_valid { self.command_line_tokens() } else { refused };
+            }
             Some("authorization_code") => {
                 let Some((nonce, challenge)) = field("code").and_then(|code| self.codes().remove(&code)) else {
                     return refused;
@@ -299,7 +416,17 @@ async fn reply(mut stream: TcpStream, state: &IssuerState) -> std::io::Result<()
     let (status, body) = match head.split(' ').nth(1) {
         Some("/.well-known/openid-configuration") => ("200 OK", state.discovery()),
         Some("/keys") => ("200 OK", state.keys()),
-        Some("/token") => state.tokens(&String::from_utf8_lossy(&body)),
+        Some("/token") => state.tokens(&head, &String::from_utf8_lossy(&body)),
+        Some("/revoke") => state.revoke(&String::from_utf8_lossy(&body)),
+        Some("/device") => {
+            let url = state.url();
+            let started = json!({
+                "device_code": "device-code", "user_code": "WDJB-MJHT", "expires_in": 600, "interval": 1,
+                "verification_uri": format!("{url}/activate"),
+                "verification_uri_complete": format!("{url}/activate?user_code=WDJB-MJHT"),
+            });
+            ("200 OK", started)
+        }
         Some("/userinfo") => ("200 OK", with(json!({"sub": "1"}), state.person().userinfo.clone())),
         _ => ("404 Not Found", Value::Null),
     };

@@ -26,7 +26,7 @@ pub use endpoint::{FaultyEndpoint, RecordedRequest, ScriptedResponse};
 pub use fault_proxy::{FaultPoint, FaultProxy, InjectedFault, ProxyFault};
 pub use flows::AGENT_FLOW;
 pub use gateway::{GATEWAY_KEY, LiteLlmGateway};
-pub use issuer::{AUDIENCE, PORTAL, TestIssuer};
+pub use issuer::{AUDIENCE, COMMAND_LINE, PIPELINE, PORTAL, TestIssuer};
 pub use openapi_check::assert_documented;
 pub use permissions::PermissionsByActorName;
 pub use provider::{Behaviour, StubProvider};

@@ -91,6 +91,15 @@ impl AccessStore for PermissionsByActorName {
         self.inner.resolve_scope(scope, grant).await
     }
 
+    async fn bindings_of(
+        &self,
+        scope: TenantScope,
+        principals: &[ActorRef],
+        names: NameScope,
+    ) -> Result<Vec<RoleBinding>, StoreError> {
+        self.inner.bindings_of(scope, principals, names).await
+    }
+
     async fn find(&self, scope: TenantScope, id: RoleBindingId) -> Result<Option<RoleBinding>, StoreError> {
         self.inner.find(scope, id).await
     }

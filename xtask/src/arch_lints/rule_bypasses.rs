@@ -18,16 +18,30 @@ struct Restriction {
 
 const CHOOSES_TENANT: &str = "chooses a tenant; take the scope that authorization returns";
 
+const WRITES_FACT: &str = "writes a fact beside `Guarded`, which writes it with its change";
+
 const RESTRICTIONS: &[Restriction] = &[
     Restriction {
         call: "::restore(",
         problem: "makes an aggregate without a decision; only a store restores what was committed",
         callers: &["adapters/postgres/src"],
     },
+    Restriction { call: "INSERT INTO fact (", problem: WRITES_FACT, callers: &["adapters/postgres/src/guarded.rs"] },
+    Restriction { call: "INTO fact_pending", problem: WRITES_FACT, callers: &["adapters/postgres/src/guarded.rs"] },
     Restriction {
-        call: "INSERT INTO fact (",
-        problem: "writes a fact beside `Guarded`, which writes it with its change",
+        call: "fairway_commit(",
+        problem: "ends a commit beside `Guarded`, which adds its guard",
         callers: &["adapters/postgres/src/guarded.rs"],
+    },
+    Restriction { call: "insert_into(fact::", problem: WRITES_FACT, callers: &[] },
+    Restriction { call: "insert_into(fact_pending::", problem: WRITES_FACT, callers: &[] },
+    Restriction { call: "insert_into(schema::fact::", problem: WRITES_FACT, callers: &[] },
+    Restriction { call: "insert_into(schema::fact_pending::", problem: WRITES_FACT, callers: &[] },
+    Restriction {
+        // The cancellation of a run claims its key with the lease; the end of the run writes the fact.
+        call: "INTO idempotency_key",
+        problem: "claims an idempotency key beside `Guarded`, which claims it with its change",
+        callers: &["adapters/postgres/src/guarded.rs", "adapters/postgres/src/execution/queue.rs"],
     },
     Restriction {
         call: "TenantScope::for_background_task(",
@@ -59,6 +73,18 @@ const RESTRICTIONS: &[Restriction] = &[
         call: "TenantScope::for_unknown_token(",
         problem: CHOOSES_TENANT,
         callers: &["crates/operations/src/share_link.rs"],
+    },
+    Restriction {
+        // The tenant of a session token is used for its own session only.
+        call: "TenantScope::for_session(",
+        problem: CHOOSES_TENANT,
+        callers: &["crates/operations/src/access/sessions.rs"],
+    },
+    Restriction {
+        // A verified identity chooses the tenant of its pin, and a logout of the provider that of the ended sessions.
+        call: "TenantScope::for_identity(",
+        problem: CHOOSES_TENANT,
+        callers: &["crates/operations/src/access/pinned_identities.rs", "crates/operations/src/access/sessions.rs"],
     },
 ];
 
@@ -119,6 +145,13 @@ mod tests {
                 "crates/operations/src/release.rs",
                 "    let release = Release::restore(ReleaseRecord { state, ..fields });",
             ),
+            (
+                "adapters/postgres/src/workload.rs",
+                "    SELECT fairway_commit((SELECT count(*) = 1 FROM made), tenant_id",
+            ),
+            ("adapters/postgres/src/audit.rs", "    diesel::insert_into(fact::table).values(row)"),
+            ("adapters/postgres/src/audit.rs", "    INSERT INTO fact_pending (tenant_id, fact_id)"),
+            ("adapters/postgres/src/execution/lease.rs", "    INSERT INTO idempotency_key AS known"),
         ] {
             assert_eq!(violations_in(Path::new(path), text).len(), 1, "{path}: {text}");
         }
@@ -137,6 +170,23 @@ mod tests {
             ("crates/operations/src/workload.rs", "// Not TenantScope::for_background_task(id)."),
         ] {
             assert!(violations_in(Path::new(path), text).is_empty(), "{path}: {text}");
+        }
+    }
+
+    #[test]
+    fn restricts_every_constructor_of_a_tenant_scope_except_that_of_a_caller() {
+        let source = include_str!("../../../crates/domain/src/tenant.rs");
+        let (_, methods) = source.split_once("impl TenantScope {").unwrap();
+        let (methods, _) = methods.split_once("\n}").unwrap();
+        let constructors: Vec<String> = methods
+            .lines()
+            .filter(|line| line.contains("-> Self"))
+            .map(|line| format!("TenantScope::{}(", line.split_once("fn ").unwrap().1.split_once('(').unwrap().0))
+            .filter(|call| call != "TenantScope::for_caller(")
+            .collect();
+        assert!(!constructors.is_empty() && source.matches("impl TenantScope").count() == 1);
+        for call in constructors {
+            assert!(RESTRICTIONS.iter().any(|restriction| restriction.call == call), "{call} is not restricted");
         }
     }
 

@@ -33,7 +33,13 @@ pub(crate) fn violations(root: &Path, sources: &[PathBuf]) -> Result<Vec<String>
             format!("{}:{line}: name the parameter; the builder in `guarded.rs` numbers it", relative.display())
         }));
         if relative.starts_with("adapters/postgres/src") && !relative.ends_with("tests.rs") {
-            statements.extend(names(&text).map(|name| format!("{} {name}", relative.display())));
+            for name in names(&text) {
+                let statement = format!("{} {name}", relative.display());
+                if statements.contains(&statement) {
+                    found.push(format!("{statement}: this name occurs twice; name each statement by its act and noun"));
+                }
+                statements.insert(statement);
+            }
         }
     }
     let list = fs::read_to_string(root.join(LIST)).with_context(|| format!("reading {LIST}"))?;
@@ -51,10 +57,12 @@ fn numbered_lines(text: &str) -> impl Iterator<Item = usize> {
     (1..).zip(text.lines()).filter(move |(_, line)| is_numbered(line)).map(|(number, _)| number)
 }
 
-/// The names of the statements that a file defines.
+/// The names of the statements that a file defines, of any visibility.
 fn names(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter_map(|line| {
-        let (name, definition) = line.trim_start().strip_prefix("static ")?.split_once(": ")?;
+        let (visibility, item) = line.trim_start().split_once("static ")?;
+        let is_item = visibility.is_empty() || visibility.starts_with("pub");
+        let (name, definition) = item.split_once(": ").filter(|_| is_item)?;
         let (kind, _) = definition.split_once(" =")?;
         TYPES.contains(&kind).then_some(name)
     })
@@ -78,6 +86,22 @@ mod tests {
         let source = "    static FIND: Query = Query::new(\"SELECT FROM thing WHERE thing_id = {thing_id}\");\n";
         let found = project(source, "adapters/postgres/src/thing.rs FIND\n").unwrap();
         assert!(found.is_empty(), "{found:?}");
+    }
+
+    #[test]
+    fn lists_statements_of_any_visibility() {
+        for visibility in ["", "pub ", "pub(super) ", "    pub(crate) "] {
+            let source = format!("{visibility}static SAVE: Guarded = Guarded::new(\"\", \"true\");\n");
+            let found = project(&source, "").unwrap();
+            assert!(matches!(&found[..], [problem] if problem.contains("SAVE")), "{visibility}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn rejects_equal_names_in_a_file() {
+        let source = "static LOAD: Query = Query::new(\"\");\nstatic LOAD: Query = Query::new(\"\");\n";
+        let found = project(source, "adapters/postgres/src/thing.rs LOAD\n").unwrap();
+        assert!(matches!(&found[..], [problem] if problem.contains("twice")), "{found:?}");
     }
 
     #[test]

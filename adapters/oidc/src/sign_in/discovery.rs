@@ -66,13 +66,21 @@ impl Addresses {
 
     async fn read(&self) -> Result<Arc<DiscoveredAddresses>, SignInError> {
         let document = self.source.fetch_discovery().await.map_err(|error| {
-            tracing::warn!(issuer = self.source.issuer(), code = error.code(), "failed to read the discovery document");
+            tracing::warn!(
+                issuer = self.source.issuer(),
+                code = error.code(),
+                "failed to read the discovery document; using the last one, or refusing the sign-in without one"
+            );
             SignInError::Unavailable
         })?;
         let addresses = parse(&document, self.source.url());
         if addresses.is_err() {
             let issuer = self.source.issuer();
-            tracing::warn!(issuer, "the discovery document lacks an address for sign-in, or has an unprotected one");
+            tracing::warn!(
+                issuer,
+                "discovery document has no protected address for sign-in; using the last one, or refusing the sign-in \
+                 without one"
+            );
         }
         Ok(Arc::new(addresses?))
     }
@@ -90,7 +98,7 @@ impl Addresses {
             tracing::warn!(
                 issuer = self.source.issuer(),
                 code = error.code(),
-                "a request to the identity provider failed"
+                "failed to reach the identity provider; refusing the sign-in"
             );
             SignInError::Unavailable
         })

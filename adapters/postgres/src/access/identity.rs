@@ -4,10 +4,10 @@ use crate::{
     database::Database,
     guarded::{Guarded, Input, Query},
     row::{RowExt as _, decode},
-    schema::tenant,
+    schema::{identity, tenant},
 };
 use async_trait::async_trait;
-use diesel::{ExpressionMethods as _, QueryDsl as _};
+use diesel::{BoolExpressionMethods as _, ExpressionMethods as _, QueryDsl as _};
 use fairway_domain::{
     access::{
         ActorRef,
@@ -34,6 +34,18 @@ impl IdentityStore for Database {
         let find = || tenant::table.find(id.uuid()).select(tenant::slug);
         let found: Option<String> = self.first("slug of a tenant", find).await?;
         found.map(|slug| decode("slug", Slug::parse(&slug).ok())).transpose()
+    }
+
+    async fn groups_of(&self, scope: TenantScope, actor: &ActorRef) -> Result<Vec<ActorRef>, StoreError> {
+        let (tenant, actor) = (scope.tenant().uuid(), actor.to_string());
+        let find = || {
+            identity::table
+                .filter(identity::tenant_id.eq(tenant).and(identity::actor.eq(actor.clone())))
+                .select(identity::groups)
+        };
+        let found: Option<Vec<String>> = self.first("groups of an actor", find).await?;
+        let groups = found.unwrap_or_default();
+        groups.iter().map(|group| decode("groups", ActorRef::parse(group).ok())).collect()
     }
 
     async fn refresh(

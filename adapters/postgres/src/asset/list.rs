@@ -3,7 +3,7 @@
 use super::{ASSET_COLUMNS, versions::VERSION_COLUMNS};
 use crate::pagination::{COUNT_LIMIT, ListQuery, RowBytes, SortKey, UNBOUNDED_ROW_BYTES, UnionArm, Values};
 use fairway_domain::{
-    access::ActorRef,
+    access::{ActorRef, rights::VisibleScopes},
     asset::ports::{AssetFilter, AssetVisibility},
     id::AssetId,
     tenant::TenantScope,
@@ -24,66 +24,81 @@ pub(super) fn asset_list(scope: TenantScope, filter: &AssetFilter) -> ListQuery 
     if let Some(state) = filter.lifecycle {
         asked.push(format!("lifecycle_state = {}", values.bind(state.as_str())));
     }
-    let branch = |lateral: Option<&str>, more: &[String]| UnionArm {
-        from: FROM.to_owned(),
-        conditions: asked.iter().chain(more).cloned().collect(),
-        lateral: lateral.map(str::to_owned),
-    };
-    let (with, branches) = match &filter.visibility {
-        AssetVisibility::Tenant => (String::new(), vec![branch(None, &[])]),
-        AssetVisibility::FromWorkspace { namespace, workspace, principals } => {
-            let namespace = values.bind(namespace.uuid());
-            let elsewhere = format!("namespace_id <> {namespace}");
-            let workspaces = values.bind(workspace.iter().map(|id| id.uuid()).collect::<Vec<Uuid>>());
-            let granted = granted_condition(&workspaces, principals, &mut values);
-            let branches = vec![
-                branch(None, &[format!("namespace_id = {namespace}")]),
-                branch(None, &[BUILTIN.to_owned(), elsewhere.clone()]),
-                branch(None, &[format!("NOT {BUILTIN}"), elsewhere, granted]),
-            ];
-            (String::new(), branches)
-        }
-        AssetVisibility::InScopes { scopes, principals } => {
-            let workspaces: Vec<Uuid> = scopes.workspaces.iter().map(|id| id.uuid()).collect();
-            let namespaces: Vec<Uuid> = scopes.namespaces.iter().map(|id| id.uuid()).collect();
-            let (workspaces, namespaces) = (values.bind(workspaces), values.bind(namespaces));
-            // A grant to a workspace is visible to callers that may view the workspace, directly or through its
-            // namespace.
-            let tenant = values.tenant();
-            let with = format!(
-                "WITH seen AS MATERIALIZED (
-                    SELECT unnest({namespaces}::uuid[]) AS seen_id
-                    UNION
-                    SELECT namespace_id FROM workspace WHERE tenant_id = {tenant} AND workspace_id = ANY({workspaces})
-                 ),
-                 place AS MATERIALIZED (
-                    SELECT array_agg(workspace_id) AS places FROM workspace
-                    WHERE tenant_id = {tenant} AND (workspace_id = ANY({workspaces}) OR namespace_id = ANY({namespaces}))
-                 )"
-            );
-            let elsewhere = "NOT EXISTS (SELECT FROM seen WHERE seen_id = namespace_id)".to_owned();
-            let granted = granted_condition("(SELECT places FROM place)::uuid[]", principals, &mut values);
-            let mut branches = vec![
-                branch(Some("seen"), &["namespace_id = seen.seen_id".to_owned()]),
-                branch(None, &[format!("NOT {BUILTIN}"), elsewhere.clone(), granted]),
-            ];
-            // A caller without view rights sees assets granted to it, but no built-in assets.
-            if !(scopes.workspaces.is_empty() && scopes.namespaces.is_empty()) {
-                branches.push(branch(None, &[BUILTIN.to_owned(), elsewhere]));
-            }
-            (with, branches)
-        }
-    };
+    let (with, arms) = visible_arms(&filter.visibility, &asked, &mut values);
     ListQuery {
         with,
         columns: ASSET_COLUMNS,
         key: KEY,
         post_join: None,
         row_bytes: RowBytes::Small,
-        arms: branches,
+        arms,
         values,
         is_append_only: false,
         stored_count: None,
+    }
+}
+
+/// The common tables and the arms of the assets that a caller sees and that meet the other conditions.
+fn visible_arms(visibility: &AssetVisibility, asked: &[String], values: &mut Values) -> (String, Vec<UnionArm>) {
+    match visibility {
+        AssetVisibility::Tenant => (String::new(), vec![arm(asked, None, &[])]),
+        AssetVisibility::FromWorkspace { namespace, workspace, principals } => {
+            let namespace = values.bind(namespace.uuid());
+            let elsewhere = format!("namespace_id <> {namespace}");
+            let workspaces = values.bind(workspace.iter().map(|id| id.uuid()).collect::<Vec<Uuid>>());
+            let granted = granted_condition(&workspaces, principals, values);
+            let arms = vec![
+                arm(asked, None, &[format!("namespace_id = {namespace}")]),
+                arm(asked, None, &[BUILTIN.to_owned(), elsewhere.clone()]),
+                arm(asked, None, &[format!("NOT {BUILTIN}"), elsewhere, granted]),
+            ];
+            (String::new(), arms)
+        }
+        AssetVisibility::InScopes { scopes, principals } => arms_in_scopes(scopes, principals, asked, values),
+    }
+}
+
+fn arms_in_scopes(
+    scopes: &VisibleScopes,
+    principals: &[ActorRef],
+    asked: &[String],
+    values: &mut Values,
+) -> (String, Vec<UnionArm>) {
+    let workspaces: Vec<Uuid> = scopes.workspaces.iter().map(|id| id.uuid()).collect();
+    let namespaces: Vec<Uuid> = scopes.namespaces.iter().map(|id| id.uuid()).collect();
+    let (workspaces, namespaces) = (values.bind(workspaces), values.bind(namespaces));
+    // A grant to a workspace is visible to callers that may view the workspace, directly or through its namespace.
+    let tenant = values.tenant();
+    let with = format!(
+        "WITH seen AS MATERIALIZED (
+            SELECT unnest({namespaces}::uuid[]) AS seen_id
+            UNION
+            SELECT namespace_id FROM workspace WHERE tenant_id = {tenant} AND workspace_id = ANY({workspaces})
+         ),
+         place AS MATERIALIZED (
+            SELECT array_agg(workspace_id) AS places FROM workspace
+            WHERE tenant_id = {tenant} AND (workspace_id = ANY({workspaces}) OR namespace_id = ANY({namespaces}))
+         )"
+    );
+    let elsewhere = "NOT EXISTS (SELECT FROM seen WHERE seen_id = namespace_id)".to_owned();
+    let granted = granted_condition("(SELECT places FROM place)::uuid[]", principals, values);
+    let mut arms = vec![
+        arm(asked, Some("seen"), &["namespace_id = seen.seen_id".to_owned()]),
+        arm(asked, None, &[format!("NOT {BUILTIN}"), elsewhere.clone(), granted]),
+    ];
+    // A caller without view rights sees assets granted to it, but no built-in assets.
+    if !(scopes.workspaces.is_empty() && scopes.namespaces.is_empty()) {
+        arms.push(arm(asked, None, &[BUILTIN.to_owned(), elsewhere]));
+    }
+    (with, arms)
+}
+
+/// An arm with the conditions of the filter and further ones.
+fn arm(asked: &[String], lateral: Option<&str>, more: &[String]) -> UnionArm {
+    UnionArm {
+        from: FROM.to_owned(),
+        conditions: asked.iter().chain(more).cloned().collect(),
+        lateral: lateral.map(str::to_owned),
     }
 }
 

@@ -158,7 +158,7 @@ impl EvidenceLoader {
     /// Adds the times at which obligations were fulfilled. Skips the statement if no decision imposed an obligation,
     /// the common case.
     async fn add_fulfilments(&self, found: &mut HashMap<(Uuid, Uuid), EvidenceRecord>) -> Result<(), StoreError> {
-        static READ: Query = Query::made(|| {
+        static READ_FULFILMENT: Query = Query::made(|| {
             let condition = RunSelector::Batch.condition("fulfilment");
             format!(
                 "SELECT found.* FROM input, LATERAL (
@@ -172,7 +172,7 @@ impl EvidenceLoader {
             return Ok(());
         }
         let input = batch_of_runs(&owing);
-        for row in read(&self.pool, READ.text(&input)?, &input.params()).await? {
+        for row in read(&self.pool, READ_FULFILMENT.text(&input)?, &input.params()).await? {
             if let Some(record) = found.get_mut(&(row.column("tenant_id")?, row.column("execution_id")?)) {
                 record.fulfilled.push((row.column("obligation")?, row.timestamp("fulfilled_at")?));
             }
@@ -185,7 +185,7 @@ impl EvidenceLoader {
     /// Adds the retrieval queries that have not expired. Skips the statement if no run retrieved documents, the common
     /// case.
     async fn add_queries(&self, found: &mut HashMap<(Uuid, Uuid), EvidenceRecord>) -> Result<(), StoreError> {
-        static READ: Query = Query::made(queries_sql);
+        static READ_QUERIES: Query = Query::made(queries_sql);
         let mut runs = Vec::new();
         let mut artifacts = Vec::new();
         for (key, record) in &*found {
@@ -200,7 +200,7 @@ impl EvidenceLoader {
         let input = batch_of_runs(&runs)
             .with_all("artifact_id", artifacts)
             .with_param("retention", self.retention.as_secs_f64());
-        for row in read(&self.pool, READ.text(&input)?, &input.params()).await? {
+        for row in read(&self.pool, READ_QUERIES.text(&input)?, &input.params()).await? {
             let body: QueryBody = parse_json(row.column("body")?)?;
             let key = (row.column("tenant_id")?, row.column("execution_id")?);
             let artifact: ArtifactId = row.id("artifact_id")?;
@@ -331,11 +331,11 @@ pub(super) async fn artifact(
     id: ExecutionId,
     artifact: ArtifactId,
 ) -> Result<Option<(Execution, ArtifactDocument)>, StoreError> {
-    static READ: Query = Query::made(artifact_sql);
+    static READ_ARTIFACT: Query = Query::made(artifact_sql);
     let input = single_run(scope.tenant().uuid(), id.uuid())
         .with_param("artifact_id", artifact.uuid())
         .with_param("retention", database.result_retention.as_secs_f64());
-    let Some(row) = database.fetch_one(&READ, input).await? else { return Ok(None) };
+    let Some(row) = database.fetch_one(&READ_ARTIFACT, input).await? else { return Ok(None) };
     let payload = match row.column::<Option<i64>>("payload_bytes")? {
         Some(bytes) => read_large_payload(database, scope, id, artifact, bytes).await?,
         None => row.column::<Option<&str>>("payload")?.map(parse_json).transpose()?,
@@ -364,7 +364,7 @@ async fn read_large_payload(
     artifact: ArtifactId,
     bytes: i64,
 ) -> Result<Option<Value>, StoreError> {
-    static READ: Query = Query::new(
+    static READ_PAYLOAD: Query = Query::new(
         "SELECT body FROM evidence_payload JOIN execution USING (tenant_id, execution_id)
          WHERE tenant_id = {tenant_id} AND execution_id = {execution_id} AND artifact_id = {artifact_id}
             AND execution.finished_at + make_interval(secs => {retention}) > fairway_now()",
@@ -373,6 +373,6 @@ async fn read_large_payload(
     let input = single_run(scope.tenant().uuid(), id.uuid())
         .with_param("artifact_id", artifact.uuid())
         .with_param("retention", database.result_retention.as_secs_f64());
-    let (rows, _permit) = large.rows(database, READ.text(&input)?, &input.params()).await?;
+    let (rows, _permit) = large.rows(database, READ_PAYLOAD.text(&input)?, &input.params()).await?;
     rows.first().map(|row| parse_json(row.column("body")?)).transpose()
 }

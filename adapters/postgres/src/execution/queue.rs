@@ -295,6 +295,51 @@ pub(super) async fn read_inputs(
     Ok(salt.zip(body).map(|(salt, body)| Payload { body: body.into(), salt }))
 }
 
+/// Cancels a run. A lease with this token was written by an earlier attempt whose answer was lost, and so was its
+/// idempotency key.
+static CANCEL: Query = Query::new(
+    "dequeued AS (
+        DELETE FROM execution_queue USING input
+        WHERE execution_queue.tenant_id = input.tenant_id AND execution_queue.execution_id = input.execution_id
+        RETURNING 1
+     ),
+     own_lease AS (
+        SELECT FROM execution_lease AS lease, input
+        WHERE lease.tenant_id = input.tenant_id AND lease.execution_id = input.execution_id
+            AND lease.token = input.token
+     ),
+     new_lease AS (
+        INSERT INTO execution_lease (tenant_id, execution_id, token, lease_for, lapses_at, deadline_at, cancelled_by)
+        SELECT tenant_id, execution_id, token, make_interval(secs => lease_seconds),
+            fairway_now() + make_interval(secs => lease_seconds),
+            fairway_now() + make_interval(secs => deadline_seconds), canceller
+        FROM input, dequeued
+     ),
+     notified AS (
+        UPDATE execution_lease AS lease SET cancelled_by = coalesce(cancelled_by, canceller) FROM input
+        WHERE lease.tenant_id = input.tenant_id AND lease.execution_id = input.execution_id
+            AND NOT EXISTS (SELECT FROM dequeued)
+        RETURNING 1
+     ),
+     current AS (
+        SELECT * FROM input WHERE EXISTS (SELECT FROM dequeued) OR EXISTS (SELECT FROM notified)
+     ),
+     claimed AS (
+        INSERT INTO idempotency_key AS known
+            (tenant_id, caller, route, key, body_digest, status, resource, created_at)
+        SELECT tenant_id, key_caller, key_route, key_name, key_digest, key_status, execution_id, fairway_now()
+        FROM current WHERE key_name IS NOT NULL
+        ON CONFLICT (tenant_id, caller, route, key) DO UPDATE
+        SET body_digest = excluded.body_digest, status = excluded.status, resource = excluded.resource,
+            created_at = excluded.created_at
+        WHERE known.created_at < fairway_now() - fairway_key_lifetime()
+        RETURNING 1
+     )
+     SELECT EXISTS (SELECT FROM dequeued) OR EXISTS (SELECT FROM own_lease) AS is_leased,
+        EXISTS (SELECT FROM notified) AS is_notified,
+        EXISTS (SELECT FROM claimed) OR EXISTS (SELECT FROM own_lease) AS is_key_claimed",
+);
+
 /// Cancels a run: removes it from the queue under a lease of the caller, or marks its lease as cancelled for the
 /// worker.
 pub(super) async fn cancel(
@@ -304,49 +349,6 @@ pub(super) async fn cancel(
     by: &ActorRef,
     key: Option<&KeyedOutcome>,
 ) -> Result<CancelOutcome, StoreError> {
-    // A lease with this token was written by an earlier attempt whose answer was lost, and so was its idempotency key.
-    static CANCEL: Query = Query::new(
-        "dequeued AS (
-            DELETE FROM execution_queue USING input
-            WHERE execution_queue.tenant_id = input.tenant_id AND execution_queue.execution_id = input.execution_id
-            RETURNING 1
-         ),
-         own_lease AS (
-            SELECT FROM execution_lease AS lease, input
-            WHERE lease.tenant_id = input.tenant_id AND lease.execution_id = input.execution_id
-                AND lease.token = input.token
-         ),
-         new_lease AS (
-            INSERT INTO execution_lease (tenant_id, execution_id, token, lease_for, lapses_at, deadline_at, cancelled_by)
-            SELECT tenant_id, execution_id, token, make_interval(secs => lease_seconds),
-                fairway_now() + make_interval(secs => lease_seconds),
-                fairway_now() + make_interval(secs => deadline_seconds), canceller
-            FROM input, dequeued
-         ),
-         notified AS (
-            UPDATE execution_lease AS lease SET cancelled_by = coalesce(cancelled_by, canceller) FROM input
-            WHERE lease.tenant_id = input.tenant_id AND lease.execution_id = input.execution_id
-                AND NOT EXISTS (SELECT FROM dequeued)
-            RETURNING 1
-         ),
-         current AS (
-            SELECT * FROM input WHERE EXISTS (SELECT FROM dequeued) OR EXISTS (SELECT FROM notified)
-         ),
-         claimed AS (
-            INSERT INTO idempotency_key AS known
-                (tenant_id, caller, route, key, body_digest, status, resource, created_at)
-            SELECT tenant_id, key_caller, key_route, key_name, key_digest, key_status, execution_id, fairway_now()
-            FROM current WHERE key_name IS NOT NULL
-            ON CONFLICT (tenant_id, caller, route, key) DO UPDATE
-            SET body_digest = excluded.body_digest, status = excluded.status, resource = excluded.resource,
-                created_at = excluded.created_at
-            WHERE known.created_at < fairway_now() - fairway_key_lifetime()
-            RETURNING 1
-         )
-         SELECT EXISTS (SELECT FROM dequeued) OR EXISTS (SELECT FROM own_lease) AS is_leased,
-            EXISTS (SELECT FROM notified) AS is_notified,
-            EXISTS (SELECT FROM claimed) OR EXISTS (SELECT FROM own_lease) AS is_key_claimed",
-    );
     let key_columns = key.map(|key| &key.key);
     let input = Input::new(scope)
         .with("execution_id", held.execution_id.uuid())

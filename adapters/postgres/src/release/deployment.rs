@@ -140,7 +140,7 @@ pub(super) async fn commit_lane_change(
     let holder = |release: Option<ReleaseId>| release.map(ReleaseId::uuid);
     let ids = |releases: &[ReleaseId]| releases.iter().map(|id| id.uuid()).collect::<Vec<Uuid>>();
     let evidence = change.evidence.as_ref();
-    let input = with_release(Input::new(scope), &change.release, Some(change.release_decided_on))
+    let input = with_release(Input::new(scope), &change.release, change.release_decided_on)
         .with("workload_id", next.workload_id.uuid())
         .with("environment", next.environment.as_str())
         .with("lanes_decided_on", change.deployment_decided_on.get())

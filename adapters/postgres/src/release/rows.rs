@@ -254,10 +254,10 @@ pub(super) fn release_with_deployment(row: &Row) -> Result<ReleaseWithDeployment
 }
 
 /// Adds the columns of a release's transition.
-pub(super) fn with_release<'v>(input: Input<'v>, release: &'v Release, decided_on: Option<Revision>) -> Input<'v> {
+pub(super) fn with_release<'v>(input: Input<'v>, release: &'v Release, decided_on: Revision) -> Input<'v> {
     input
         .with("release_id", release.release_id.uuid())
-        .with("decided_on", decided_on.unwrap_or(release.revision).get())
+        .with("decided_on", decided_on.get())
         .with("state", release.state.name().as_str())
         .with("bindings_digest", release.state.digest().map(BindingsDigest::as_str))
         .with("revision", release.revision.get())

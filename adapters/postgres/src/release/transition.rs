@@ -65,9 +65,9 @@ pub(super) async fn commit_transition(
         "(SELECT count(*) = 1 FROM updated_release)
             AND (SELECT count(*) FROM locked_assets) = (SELECT cardinality(referenced_assets) FROM input)",
     );
-    let ChangeRecord { next, decided_on, fact } = &**change;
+    let ChangeRecord { next, fact, .. } = &**change;
     let frozen = ReferenceRows::of(next);
-    let input = with_release(Input::new(scope), next, *decided_on);
+    let input = with_release(Input::new(scope), next, change.replaced_revision()?);
     let (statement, input) = if frozen.is_empty() { (&MOVE, input) } else { (&FREEZE, frozen.with_references(input)) };
     let (sql, input) = statement.prepare(scope, fact, key, input)?;
     commit(pool, sql, &input.params()).await.map(|_| ())
@@ -130,11 +130,12 @@ impl BatchCommitter for TransitionCommitter {
         pending.iter().for_each(|pending| facts.push(pending.scope, &pending.change.fact));
         let records = || pending.iter().map(|pending| &*pending.change);
         let releases = || records().map(|record| &record.next);
-        let decided_on = |record: &ChangeRecord<Release>| record.decided_on.unwrap_or(record.next.revision).get();
+        let decided_on: Vec<i64> =
+            records().map(|record| Ok(record.replaced_revision()?.get())).collect::<Result<_, StoreError>>()?;
         let input = Input::many()
             .with_all("tenant_id", pending.iter().map(|pending| pending.scope.tenant().uuid()).collect())
             .with_all("release_id", releases().map(|release| release.release_id.uuid()).collect())
-            .with_all("decided_on", records().map(decided_on).collect())
+            .with_all("decided_on", decided_on)
             .with_all("state", releases().map(|release| release.state.name().as_str()).collect())
             .with_all(
                 "bindings_digest",

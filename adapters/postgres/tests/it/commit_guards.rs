@@ -2,11 +2,15 @@
 
 use crate::{
     commits::{COMMITS, Commit, Rejection},
-    fixture::{Fixture, actor, scope},
+    fixture::{Fixture, actor, fresh, new_asset, new_release, new_workload, scope, stamp},
 };
 use fairway_domain::{
+    asset::{Asset, NewAsset, kind::AssetKind, ports::AssetStore},
     idempotency::{IdempotencyStore, KeyState, KeyedOutcome, RequestKey, StoredOutcome},
-    store::CommitError,
+    release::{NewRelease, Release, ports::ReleaseStore},
+    store::{CommitError, StoreError, StoreFault},
+    tenant::{Tenant, TenantStore},
+    workload::{NewWorkload, Workload, ports::WorkloadStore},
 };
 use std::{collections::BTreeMap, fs, path::Path};
 use uuid::Uuid;
@@ -133,6 +137,41 @@ async fn idempotency_keys_are_reusable_after_their_lifetime() {
     stage.database.move_clock(3 * 24 * 60 * 60).await.unwrap();
     let keys = COMMITS.iter().filter(|commit| commit.takes_key).count();
     assert_eq!(stage.store.delete_expired().await.unwrap(), u64::try_from(keys).unwrap());
+}
+
+/// A decision that creates an aggregate has no revision to compare, so it replaces no row, not even one whose revision
+/// equals its own.
+#[tokio::test]
+async fn creations_replace_no_row() {
+    fn is_inconsistent(committed: Result<(), CommitError>) -> bool {
+        matches!(committed, Err(CommitError::Store(StoreError { fault: StoreFault::Inconsistent, .. })))
+    }
+    let stage = Fixture::new().await;
+    let (store, workload, asset) = (&*stage.store, stage.workload().await, stage.asset(AssetKind::PolicyBundle).await);
+    let release = stage.draft(&workload).await;
+    let again = || {
+        let ids = NewRelease { release_id: release.release_id, ..new_release(&workload) };
+        Release::draft(ids, &stamp())
+    };
+    let new = NewWorkload { workload_id: workload.workload_id, ..new_workload() };
+    let same_workload = Workload::create(new, &stamp()).unwrap();
+    let new = NewAsset { asset_id: asset.asset_id, ..new_asset(AssetKind::PolicyBundle) };
+    let same_asset = Asset::create(new, &stamp());
+    let same_tenant = Tenant::create(scope().tenant(), "other", "Other", &stamp()).unwrap();
+    let before = contents(&stage).await;
+    assert!(is_inconsistent(WorkloadStore::commit_change(store, scope(), same_workload).await));
+    assert!(is_inconsistent(AssetStore::commit_lifecycle(store, scope(), same_asset, None).await));
+    assert!(is_inconsistent(TenantStore::commit_settings(store, scope(), same_tenant).await));
+    let keyed = key(Uuid::now_v7());
+    assert!(is_inconsistent(ReleaseStore::commit_transition(store, scope(), again(), Some(&keyed)).await));
+    // Two transitions at once form a batch.
+    let batch = tokio::join!(
+        ReleaseStore::commit_transition(store, scope(), again(), None),
+        ReleaseStore::commit_transition(store, scope(), again(), None),
+    );
+    assert!(is_inconsistent(batch.0) && is_inconsistent(batch.1));
+    assert!(is_inconsistent(ReleaseStore::commit_binding_removal(store, scope(), again(), fresh()).await));
+    assert_eq!(changed(&before, &contents(&stage).await), [""; 0]);
 }
 
 /// Compares the list with the methods of the ports, so that a new commit method fails here until it is listed.

@@ -6,7 +6,10 @@ use fairway_domain::{
     execution::{
         Acceptance, Execution, ExecutionOutcome, FinishRecord, Payload, RunError, Status,
         dispatch::LeaseRef,
-        ports::{AcceptOutcome, ExecutionStore, ExpectedRevisions, LapsedFilter, LeaseState, LeaseStore, RunStore},
+        ports::{
+            AcceptOutcome, EventStore, ExecutionStore, ExpectedRevisions, LapsedFilter, LeaseState, LeaseStore,
+            RunStore,
+        },
     },
     idempotency::{IdempotencyStore, KeyState, RequestKey},
     release::ports::DeploymentStore,

@@ -12,7 +12,7 @@ use fairway_domain::{
     },
     execution::{
         Acceptance, FinishRecord, Payload, Status,
-        ports::{AcceptOutcome, ExecutionStore, RunStore},
+        ports::{AcceptOutcome, EventStore, ExecutionStore, RunStore},
         progress::RunEvent,
         review::ReviewStore,
     },

@@ -5,7 +5,7 @@ use fairway_domain::execution::{
     Acceptance,
     ports::{ExecutionStore, RunStore},
 };
-use fairway_postgres::{ExpiredPartitions, create_partitions, expire_payloads};
+use fairway_postgres::{PayloadExpiryReport, create_partitions, expire_payloads};
 use std::{collections::BTreeSet, time::Duration};
 
 const DAY: i64 = 24 * 60 * 60;
@@ -153,7 +153,7 @@ async fn expired_payload_partitions_are_dropped_and_evidence_stays() {
     let (payloads, evidence) = count_payloads_and_evidence(&stage).await;
     assert_eq!(payloads, 3);
     let families = partition_bounds(&stage).await;
-    let nothing = ExpiredPartitions { months: Vec::new(), is_incomplete: false };
+    let nothing = PayloadExpiryReport { months: Vec::new(), is_incomplete: false };
     assert_eq!(expire_payloads(&url, RETENTION).await.unwrap(), nothing);
     // The month ended 30 days ago; retention adds a day for runs that began in its last hours.
     move_past_month(&stage, 30).await;

@@ -9,7 +9,7 @@ use crate::{
     response::ResourceResponse,
 };
 use actix_web::{HttpMessage as _, HttpRequest, HttpResponse, get, web};
-use fairway_domain::access::{ActorKind, Grant, Permission};
+use fairway_domain::access::{ActorKind, Caller, Grant, Permission};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use utoipa::ToSchema;
@@ -55,6 +55,14 @@ pub(crate) struct SessionView {
     expires_at: Option<String>,
 }
 
+/// Refuses a caller without identity where the server could verify one.
+pub(super) fn require_identity(caller: &Caller) -> Result<(), ApiError> {
+    match challenge() {
+        Some(challenge) if caller.actor.kind() == ActorKind::Anonymous => Err(ApiError::unauthenticated(challenge)),
+        _ => Ok(()),
+    }
+}
+
 /// Describes the caller: actor, tenant, roles and permissions.
 #[utoipa::path(
     operation_id = "read_session",
@@ -67,11 +75,7 @@ pub(crate) async fn read_session(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
 ) -> Result<HttpResponse, ApiError> {
-    if caller.actor.kind() == ActorKind::Anonymous
-        && let Some(challenge) = challenge()
-    {
-        return Err(ApiError::unauthenticated(challenge));
-    }
+    require_identity(&caller)?;
     let session = request.extensions().get::<BrowserSession>().cloned();
     let grants = api.services.role_bindings.list_own_grants(&caller)?;
     let actor = caller.actor.to_string();

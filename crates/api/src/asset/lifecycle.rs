@@ -10,8 +10,8 @@ use crate::{
     response::ResourceResponse,
 };
 use actix_web::{HttpResponse, http::StatusCode, post, web};
-use fairway_domain::{asset::Asset, id::AssetId};
-use fairway_operations::MaybeReplayed;
+use fairway_domain::id::AssetId;
+use fairway_operations::asset::LifecycleCommand;
 use serde::Deserialize;
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -25,9 +25,20 @@ pub(crate) struct AssetMove {
     workspace_id: Option<Uuid>,
 }
 
-fn lifecycle_response(done: &MaybeReplayed<Asset>) -> Result<HttpResponse, ApiError> {
+/// The parts of a request for a lifecycle transition.
+type LifecycleRequest = (PathId<AssetId>, Query<WorkspaceQuery>, IdempotencyHeader, IfMatch, Body<AssetMove>);
+
+async fn change_lifecycle(
+    api: &Api,
+    caller: &IdentifiedCaller,
+    command: LifecycleCommand,
+    (asset, query, keyed, expected, body): LifecycleRequest,
+) -> Result<HttpResponse, ApiError> {
+    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let from = query.required(body.into_inner().workspace_id)?;
+    let done = api.services.assets.change_lifecycle(caller, command, *asset, from, &expected, key.as_ref()).await?;
     let view = AssetView::of(&done.value);
-    Ok(ResourceResponse::idempotent(done, &view, StatusCode::OK)?.with_etag(done.value.revision).into_response())
+    Ok(ResourceResponse::idempotent(&done, &view, StatusCode::OK)?.with_etag(done.value.revision).into_response())
 }
 
 /// Activates an asset: releases can bind its versions.
@@ -42,15 +53,9 @@ fn lifecycle_response(done: &MaybeReplayed<Asset>) -> Result<HttpResponse, ApiEr
 pub(crate) async fn activate_asset(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
-    asset: PathId<AssetId>,
-    query: Query<WorkspaceQuery>,
-    keyed: IdempotencyHeader,
-    expected: IfMatch,
-    body: Body<AssetMove>,
+    request: LifecycleRequest,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
-    let from = query.required(body.into_inner().workspace_id)?;
-    lifecycle_response(&api.services.assets.activate_asset(&caller, *asset, from, &expected, key.as_ref()).await?)
+    change_lifecycle(&api, &caller, LifecycleCommand::Activate, request).await
 }
 
 /// Retires an asset: it accepts no new bindings. Existing releases continue.
@@ -65,15 +70,9 @@ pub(crate) async fn activate_asset(
 pub(crate) async fn retire_asset(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
-    asset: PathId<AssetId>,
-    query: Query<WorkspaceQuery>,
-    keyed: IdempotencyHeader,
-    expected: IfMatch,
-    body: Body<AssetMove>,
+    request: LifecycleRequest,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
-    let from = query.required(body.into_inner().workspace_id)?;
-    lifecycle_response(&api.services.assets.retire_asset(&caller, *asset, from, &expected, key.as_ref()).await?)
+    change_lifecycle(&api, &caller, LifecycleCommand::Retire, request).await
 }
 
 /// Archives an asset; its versions stay. 409 `asset_in_use` while an unfinished release binds one of them.
@@ -88,13 +87,7 @@ pub(crate) async fn retire_asset(
 pub(crate) async fn archive_asset(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
-    asset: PathId<AssetId>,
-    query: Query<WorkspaceQuery>,
-    keyed: IdempotencyHeader,
-    expected: IfMatch,
-    body: Body<AssetMove>,
+    request: LifecycleRequest,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
-    let from = query.required(body.into_inner().workspace_id)?;
-    lifecycle_response(&api.services.assets.archive_asset(&caller, *asset, from, &expected, key.as_ref()).await?)
+    change_lifecycle(&api, &caller, LifecycleCommand::Archive, request).await
 }

@@ -1,6 +1,7 @@
 //! Collects all problems of a request's fields for one response.
 
 use super::{ApiError, FieldProblem};
+use fairway_domain::workload::interface::MAX_PROBLEMS;
 
 /// The problems found so far in the fields of a request.
 #[derive(Debug, Default)]
@@ -23,8 +24,10 @@ impl FieldErrors {
         self.0.extend(problems);
     }
 
-    /// Builds the value with `whole` if there are no problems. `whole` must return `Some` in that case.
-    pub(crate) fn finish<T>(self, whole: impl FnOnce() -> Option<T>) -> Result<T, ApiError> {
+    /// Builds the value with `whole` if there are no problems. `whole` must return `Some` in that case. A response
+    /// reports at most [`MAX_PROBLEMS`] problems.
+    pub(crate) fn finish<T>(mut self, whole: impl FnOnce() -> Option<T>) -> Result<T, ApiError> {
+        self.0.truncate(MAX_PROBLEMS);
         if !self.0.is_empty() {
             return Err(ApiError::validation(self.0));
         }
@@ -45,5 +48,13 @@ mod tests {
         assert_eq!(fields.0, [FieldProblem::missing("a"), FieldProblem::invalid("b")]);
         assert_eq!(fields.finish(|| Some(1)).unwrap_err().code(), "validation_error");
         assert_eq!(FieldErrors::default().finish(|| Some(1)).unwrap(), 1);
+    }
+
+    #[test]
+    fn reports_a_bounded_number_of_problems() {
+        let mut fields = FieldErrors::default();
+        fields.extend((0..=MAX_PROBLEMS).map(|position| FieldProblem::invalid(format!("[{position}]"))));
+        let body = fields.finish(|| Some(1)).unwrap_err().body();
+        assert_eq!(body["detail"]["fields"].as_array().map(Vec::len), Some(MAX_PROBLEMS));
     }
 }

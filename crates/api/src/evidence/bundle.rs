@@ -1,4 +1,4 @@
-//! Route of evidence bundles.
+//! Routes of evidence bundles.
 
 use super::FlatEvidenceView;
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
     openapi::{ErrorBody, ReadRefusals},
 };
 use actix_web::{HttpResponse, get, http::header::CONTENT_DISPOSITION, web};
-use fairway_domain::id::ExecutionId;
+use fairway_domain::id::{ExecutionId, ReleaseId};
 use serde_json::Value;
 use utoipa::ToSchema;
 
@@ -77,6 +77,38 @@ pub(crate) async fn read_evidence_bundle(
         Err(error) => return Err(ApiError::internal().log_cause(&error)),
     };
     let file = bundles.sign_bundle(bundle, evidence).await?;
-    let name = format!("attachment; filename=\"evidence-{}.json\"", *execution);
-    Ok(HttpResponse::Ok().insert_header((CONTENT_DISPOSITION, name)).content_type(MEDIA_TYPE).body(file))
+    Ok(bundle_response(&format!("evidence-{}", *execution), file))
+}
+
+/// Reads a verification summary of a release as a signed file: whether it was approved with its bindings and nothing
+/// takes that back, by the facts of the audit log with their proofs, and the contents of its versions.
+///
+/// The predicate is a SLSA verification summary, so pipelines can gate on `verificationResult`.
+#[utoipa::path(
+    operation_id = "read_release_bundle",
+    tag = "releases",
+    params(("release_id" = Uuid, Path, description = "The release")),
+    responses(
+        (
+            status = 200,
+            description = "A DSSE envelope with an in-toto statement",
+            body = BundleView,
+            content_type = "application/vnd.dsse.envelope.v1+json"
+        ),
+        ReadRefusals,
+    )
+)]
+#[get("/v1/releases/{release_id}/evidence-bundle")]
+pub(crate) async fn read_release_bundle(
+    api: web::Data<Api>,
+    caller: IdentifiedCaller,
+    release: PathId<ReleaseId>,
+) -> Result<HttpResponse, ApiError> {
+    let file = api.services.evidence_bundles.sign_release_summary(&caller, *release).await?;
+    Ok(bundle_response(&format!("release-{}", *release), file))
+}
+
+fn bundle_response(name: &str, file: String) -> HttpResponse {
+    let disposition = format!("attachment; filename=\"{name}.json\"");
+    HttpResponse::Ok().insert_header((CONTENT_DISPOSITION, disposition)).content_type(MEDIA_TYPE).body(file)
 }

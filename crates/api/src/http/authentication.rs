@@ -184,15 +184,15 @@ impl Authentication {
             }
         };
         let claims = api.services.pinned_identities.claims(&identity, chosen, request_id()).await?;
-        let may_name_actor = api.services.executions.is_delegating_client(&claims.actor) && delegates(request.path());
+        let may_name_actor = api.services.executions.is_delegating_client(&claims) && delegates(request.path());
         if request.headers().contains_key(&ACTOR) && !may_name_actor {
             return Err(actor_ref_not_allowed());
         }
         Ok(RequestIdentity::Verified(claims))
     }
 
-    /// The identity of a browser's session. Only the API has sessions: pages depend on no caller, and framed pages must
-    /// not act for whoever looks at them.
+    /// The identity of a browser's session. Only the API has sessions: pages depend on no caller, and a framed
+    /// page must not use the session of its viewer.
     async fn identify_session(
         &self,
         api: &Api,

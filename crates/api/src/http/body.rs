@@ -6,7 +6,7 @@ mod strict_value;
 mod validation;
 
 pub use forbidden_names::ForbiddenNames;
-pub(crate) use validation::{to_validation_error, to_validation_errors};
+pub(crate) use validation::{to_validation_error, to_validation_errors, validate_list_length};
 
 use super::{
     HttpBase,

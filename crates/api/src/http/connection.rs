@@ -102,7 +102,7 @@ impl ConnectionActivity {
     }
 
     /// Resets the read-ahead: the consumer of the current body waits for more.
-    pub fn await_body(&self) {
+    pub fn reset_read_ahead(&self) {
         self.0.read_ahead_limit.reset();
     }
 

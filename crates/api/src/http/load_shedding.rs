@@ -79,7 +79,7 @@ pub struct AdmissionPermit {
 
 impl AdmissionPermit {
     /// Takes the guard of the arriving body. The caller drops the guard when the body has arrived.
-    pub fn take_arriving(&mut self) -> Option<Arriving> {
+    pub fn take_body_guard(&mut self) -> Option<Arriving> {
         self.arriving.take()
     }
 }
@@ -89,7 +89,7 @@ impl AdmissionPermit {
 #[must_use = "the body counts as arrived once this is dropped"]
 pub struct Arriving {
     sender: BodySender,
-    books: Arc<Mutex<ShedState>>,
+    state: Arc<Mutex<ShedState>>,
 }
 
 /// The client that sends a body. Anonymous callers are one sender, because they can invent tokens and use many addresses.
@@ -134,7 +134,7 @@ impl LoadShedder {
     /// queue.
     #[must_use]
     pub fn new(waiting: InFlight, max_waiting: usize) -> Self {
-        let books = ShedState {
+        let state = ShedState {
             window_start: Instant::now(),
             min_waiting: 0,
             overloaded_until: None,
@@ -143,7 +143,7 @@ impl LoadShedder {
             arriving: HashMap::new(),
             bodies_logged_at: None,
         };
-        Self { waiting, max_waiting, state: Arc::new(Mutex::new(books)) }
+        Self { waiting, max_waiting, state: Arc::new(Mutex::new(state)) }
     }
 
     /// A permit for a request of this client, or `None` if the request must be refused.
@@ -159,48 +159,48 @@ impl LoadShedder {
         now: Instant,
         is_exhausted: impl FnOnce() -> bool,
     ) -> Option<AdmissionPermit> {
-        let mut books = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let waiting = self.waiting.count();
-        books.min_waiting = books.min_waiting.min(waiting);
-        if now.saturating_duration_since(books.window_start) >= OBSERVATION_WINDOW {
-            let is_standing = mem::replace(&mut books.min_waiting, waiting) >= self.max_waiting;
+        state.min_waiting = state.min_waiting.min(waiting);
+        if now.saturating_duration_since(state.window_start) >= OBSERVATION_WINDOW {
+            let is_standing = mem::replace(&mut state.min_waiting, waiting) >= self.max_waiting;
             if is_standing {
-                if books.overloaded_until.is_none_or(|until| now >= until) {
+                if state.overloaded_until.is_none_or(|until| now >= until) {
                     tracing::warn!(waiting, "PostgreSQL is overloaded; refusing part of the requests with 503");
                 }
-                books.overloaded_until = Some(now + OVERLOAD_COOLDOWN);
+                state.overloaded_until = Some(now + OVERLOAD_COOLDOWN);
             }
-            books.window_start = now;
+            state.window_start = now;
         }
-        let all: usize = books.in_flight.values().sum();
+        let all: usize = state.in_flight.values().sum();
         if all >= MAX_IN_FLIGHT_AT_MEMORY_LIMIT && is_exhausted() {
             return None;
         }
         let sender = BodySender::of(&party);
-        if has_body && !books.has_room_for_body(&sender) {
-            if books.bodies_logged_at.is_none_or(|told| now.saturating_duration_since(told) >= OVERLOAD_COOLDOWN) {
+        if has_body && !state.has_room_for_body(&sender) {
+            if state.bodies_logged_at.is_none_or(|at| now.saturating_duration_since(at) >= OVERLOAD_COOLDOWN) {
                 tracing::warn!(
                     limit = MAX_ARRIVING,
                     "too many unfinished request bodies; refusing requests with a body"
                 );
-                books.bodies_logged_at = Some(now);
+                state.bodies_logged_at = Some(now);
             }
             return None;
         }
-        let overloaded = books.overloaded_until.is_some_and(|until| now < until);
+        let overloaded = state.overloaded_until.is_some_and(|until| now < until);
         let burst = self.max_waiting.saturating_mul(BURST_FACTOR);
         let limit = if overloaded { self.max_waiting * OVERLOAD_FRACTION.0 / OVERLOAD_FRACTION.1 } else { burst };
-        if waiting >= limit && (waiting >= burst.saturating_mul(2) || !is_below_fair_share(&books.in_flight, &party)) {
+        if waiting >= limit && (waiting >= burst.saturating_mul(2) || !is_below_fair_share(&state.in_flight, &party)) {
             if !overloaded {
                 tracing::warn!(waiting, "PostgreSQL is overloaded; refusing part of the requests with 503");
             }
-            books.overloaded_until = Some(now + OVERLOAD_COOLDOWN);
+            state.overloaded_until = Some(now + OVERLOAD_COOLDOWN);
             return None;
         }
-        *books.in_flight.entry(party.clone()).or_default() += 1;
+        *state.in_flight.entry(party.clone()).or_default() += 1;
         let arriving = has_body.then(|| {
-            *books.arriving.entry(sender.clone()).or_default() += 1;
-            Arriving { sender, books: Arc::clone(&self.state) }
+            *state.arriving.entry(sender.clone()).or_default() += 1;
+            Arriving { sender, state: Arc::clone(&self.state) }
         });
         Some(AdmissionPermit { client: party, state: Arc::clone(&self.state), arriving })
     }
@@ -211,12 +211,12 @@ impl LoadShedder {
     /// delayed, by at most [`MAX_REFUSAL_DELAY`]. The server reads nothing from the connection of a delayed refusal.
     #[must_use]
     pub fn refusal_due(&self, now: Instant) -> Instant {
-        let mut books = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let due = books.next_refusal.max(now);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = state.next_refusal.max(now);
         if due.saturating_duration_since(now) > MAX_REFUSAL_DELAY {
             return now + MAX_REFUSAL_DELAY;
         }
-        books.next_refusal = due + Duration::from_secs(1) / REFUSALS_PER_SECOND;
+        state.next_refusal = due + Duration::from_secs(1) / REFUSALS_PER_SECOND;
         due
     }
 }
@@ -253,7 +253,7 @@ fn count_down<P: Eq + Hash>(counts: &mut HashMap<P, usize>, party: &P) {
 
 impl Drop for Arriving {
     fn drop(&mut self) {
-        count_down(&mut self.books.lock().unwrap_or_else(PoisonError::into_inner).arriving, &self.sender);
+        count_down(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner).arriving, &self.sender);
     }
 }
 
@@ -354,7 +354,7 @@ mod tests {
         assert!(first.is_some());
         assert!(admit(&client("user:third")).is_none());
         // A body that has arrived no longer counts, although its request is still served.
-        drop(held.iter_mut().map(|place| place.take_arriving().unwrap()).collect::<Vec<_>>());
+        drop(held.iter_mut().map(|place| place.take_body_guard().unwrap()).collect::<Vec<_>>());
         assert!(admit(&crowd).is_some());
         drop((held, first));
         assert!(admission.state.lock().unwrap().arriving.is_empty());

@@ -112,7 +112,7 @@ fn reset_read_ahead_for_body(request: &mut ServiceRequest, line: ConnectionActiv
     let body = stream::poll_fn(move |context| {
         let part = payload.poll_next_unpin(context);
         if part.is_pending() {
-            line.await_body();
+            line.reset_read_ahead();
         }
         part
     });

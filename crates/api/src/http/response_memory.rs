@@ -55,8 +55,8 @@ pub async fn response_memory<B: MessageBody + 'static>(
         Some(_) | None => {
             let base = response.request().app_data::<web::Data<HttpBase>>();
             let client = client_of(response.request());
-            // A client can repeat a read, so the process limit applies to reads only. Responses to changes need only
-            // the budget.
+            // The process limit refuses responses to reads only, because a client can repeat a read. Responses to
+            // changes need a budget reservation only.
             let admitted = match response.request().method().is_safe() {
                 true => admit(bytes, ADMISSION_WAIT).await.map(Admission::detach),
                 false => Ok(()),

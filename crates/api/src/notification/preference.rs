@@ -7,7 +7,7 @@ use crate::{
     error::{ApiError, FieldErrors, FieldProblem},
     execution::list::parse_environment,
     http::{
-        body::Body,
+        body::{Body, validate_list_length},
         etag::IfMatch,
         path::{Path, PathId},
         query::Query,
@@ -19,7 +19,7 @@ use actix_web::{HttpResponse, get, put, web};
 use fairway_domain::{
     access::Role,
     id::{WorkloadId, WorkspaceId},
-    notification::preference::{DefaultPreference, EffectivePreference, Preference},
+    notification::preference::{DefaultPreference, EffectivePreference, MAX_DEFAULTS, PAIRS, Preference},
     slug::Slug,
 };
 use fairway_operations::notification::{Explicit, PreferenceContext, PreferencePath};
@@ -50,15 +50,29 @@ pub(crate) struct DefaultPreferenceView {
     enabled: bool,
 }
 
-/// A list of entries. Each pair occurs once, so its length is bounded.
-#[derive(Deserialize)]
+/// Preferences of one scope. Each pair of category and channel occurs once.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = NotificationPreferenceList, max_items = 56)]
 #[serde(transparent)]
-pub(crate) struct EntryList<T>(Vec<T>);
+pub(crate) struct PreferenceList(Vec<PreferenceView>);
 
-/// The entries are parsed by the handler, which names the position of each problem.
-impl<T> Validate for EntryList<T> {
+/// Default preferences. Each pair of category and channel occurs once for a role.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = DefaultPreferenceList, max_items = 504)]
+#[serde(transparent)]
+pub(crate) struct DefaultPreferenceList(Vec<DefaultPreferenceView>);
+
+/// The handler parses the entries and names the position of each problem, so only the length is a rule here.
+impl Validate for PreferenceList {
     fn validate(&self) -> Result<(), ValidationErrors> {
-        Ok(())
+        validate_list_length(self.0.len(), PAIRS)
+    }
+}
+
+/// As for [`PreferenceList`].
+impl Validate for DefaultPreferenceList {
+    fn validate(&self) -> Result<(), ValidationErrors> {
+        validate_list_length(self.0.len(), MAX_DEFAULTS)
     }
 }
 
@@ -95,7 +109,7 @@ fn parse_pair(
     Some(Preference { category: category?, channel: channel?, enabled })
 }
 
-fn parse_preferences(entries: &EntryList<PreferenceView>) -> Result<Vec<Preference>, ApiError> {
+fn parse_preferences(entries: &PreferenceList) -> Result<Vec<Preference>, ApiError> {
     let mut fields = FieldErrors::default();
     let parsed: Vec<_> = (entries.0.iter().enumerate())
         .map(|(position, entry)| parse_pair(&mut fields, position, &entry.category, &entry.channel, entry.enabled))
@@ -103,7 +117,7 @@ fn parse_preferences(entries: &EntryList<PreferenceView>) -> Result<Vec<Preferen
     fields.finish(|| parsed.into_iter().collect())
 }
 
-fn parse_defaults(entries: &EntryList<DefaultPreferenceView>) -> Result<Vec<DefaultPreference>, ApiError> {
+fn parse_defaults(entries: &DefaultPreferenceList) -> Result<Vec<DefaultPreference>, ApiError> {
     let mut fields = FieldErrors::default();
     let parsed: Vec<_> = (entries.0.iter().enumerate())
         .map(|(position, entry)| {
@@ -149,7 +163,7 @@ async fn change(
     caller: &IdentifiedCaller,
     path: PreferencePath,
     expected: &IfMatch,
-    body: &EntryList<PreferenceView>,
+    body: &PreferenceList,
 ) -> Result<HttpResponse, ApiError> {
     let preferences = parse_preferences(body)?;
     Ok(respond(&api.services.notifications.set_preferences(caller, path, &preferences, expected).await?))
@@ -183,7 +197,7 @@ pub(crate) async fn read_preferences(api: web::Data<Api>, caller: IdentifiedCall
     operation_id = "change_preferences",
     tag = "notifications",
     params(IfMatchParams),
-    request_body = Vec<PreferenceView>,
+    request_body = PreferenceList,
     responses((status = 200, description = "All preferences", body = Vec<PreferenceView>), RevisionRefusal, WriteRefusals)
 )]
 #[put("/v1/notifications/preferences")]
@@ -191,7 +205,7 @@ pub(crate) async fn change_preferences(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     expected: IfMatch,
-    body: Body<EntryList<PreferenceView>>,
+    body: Body<PreferenceList>,
 ) -> Result<HttpResponse, ApiError> {
     change(&api, &caller, PreferencePath::Global, &expected, &body).await
 }
@@ -217,7 +231,7 @@ pub(crate) async fn read_workspace_preferences(
     operation_id = "change_workspace_preferences",
     tag = "notifications",
     params(("workspace_id" = Uuid, Path, description = "The workspace"), IfMatchParams),
-    request_body = Vec<PreferenceView>,
+    request_body = PreferenceList,
     responses((status = 200, description = "All preferences", body = Vec<PreferenceView>), RevisionRefusal, WriteRefusals)
 )]
 #[put("/v1/notifications/workspaces/{workspace_id}/preferences")]
@@ -226,7 +240,7 @@ pub(crate) async fn change_workspace_preferences(
     caller: IdentifiedCaller,
     workspace: PathId<WorkspaceId>,
     expected: IfMatch,
-    body: Body<EntryList<PreferenceView>>,
+    body: Body<PreferenceList>,
 ) -> Result<HttpResponse, ApiError> {
     change(&api, &caller, PreferencePath::Workspace(*workspace), &expected, &body).await
 }
@@ -259,7 +273,7 @@ pub(crate) async fn read_workload_preferences(
         ("workload_id" = Uuid, Path, description = "The workload"),
         IfMatchParams,
     ),
-    request_body = Vec<PreferenceView>,
+    request_body = PreferenceList,
     responses((status = 200, description = "All preferences", body = Vec<PreferenceView>), RevisionRefusal, WriteRefusals)
 )]
 #[put("/v1/notifications/workspaces/{workspace_id}/workloads/{workload_id}/preferences")]
@@ -268,7 +282,7 @@ pub(crate) async fn change_workload_preferences(
     caller: IdentifiedCaller,
     path: Path<(PathId<WorkspaceId>, PathId<WorkloadId>)>,
     expected: IfMatch,
-    body: Body<EntryList<PreferenceView>>,
+    body: Body<PreferenceList>,
 ) -> Result<HttpResponse, ApiError> {
     change(&api, &caller, workload_path(path), &expected, &body).await
 }
@@ -303,7 +317,7 @@ pub(crate) async fn read_environment_preferences(
         ("environment" = String, Path, description = "A slug such as `dev`"),
         IfMatchParams,
     ),
-    request_body = Vec<PreferenceView>,
+    request_body = PreferenceList,
     responses((status = 200, description = "All preferences", body = Vec<PreferenceView>), RevisionRefusal, WriteRefusals)
 )]
 #[put("/v1/notifications/workspaces/{workspace_id}/workloads/{workload_id}/environments/{environment}/preferences")]
@@ -312,7 +326,7 @@ pub(crate) async fn change_environment_preferences(
     caller: IdentifiedCaller,
     path: Path<(PathId<WorkspaceId>, PathId<WorkloadId>, String)>,
     expected: IfMatch,
-    body: Body<EntryList<PreferenceView>>,
+    body: Body<PreferenceList>,
 ) -> Result<HttpResponse, ApiError> {
     change(&api, &caller, environment_path(path)?, &expected, &body).await
 }
@@ -408,7 +422,7 @@ pub(crate) async fn read_default_profiles(
     operation_id = "change_default_profiles",
     tag = "notifications",
     params(IfMatchParams),
-    request_body = Vec<DefaultPreferenceView>,
+    request_body = DefaultPreferenceList,
     responses((status = 200, description = "All defaults", body = Vec<DefaultPreferenceView>), RevisionRefusal, WriteRefusals)
 )]
 #[put("/v1/notifications/default-profiles")]
@@ -416,7 +430,7 @@ pub(crate) async fn change_default_profiles(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     expected: IfMatch,
-    body: Body<EntryList<DefaultPreferenceView>>,
+    body: Body<DefaultPreferenceList>,
 ) -> Result<HttpResponse, ApiError> {
     let defaults = parse_defaults(&body)?;
     Ok(respond_with_defaults(&api.services.notifications.set_default_profiles(&caller, &defaults, &expected).await?))

@@ -12,7 +12,10 @@ use crate::{
     flow::{FlowText, NewFlowBody, NewFlowVersionBody},
     http::body::read_as,
     knowledge::{NewContractRevocation, NewDocuments, NewReembedding},
-    notification::inbox::{InboxStatusChange, ReadAllRequest},
+    notification::{
+        inbox::{InboxStatusChange, ReadAllRequest},
+        preference::{DefaultPreferenceList, PreferenceList},
+    },
     release::{
         request::{NewApproval, NewBinding, NewRelease, TransitionRequest},
         rollback::RollbackRequest,
@@ -48,6 +51,7 @@ const BODIES: &[(&str, Probe)] = &[
     ("CancelRequest", broken_bounds::<CancelRequest>),
     ("CheckRequest", broken_bounds::<CheckRequest>),
     ("ConnectionChange", broken_bounds::<ConnectionChange>),
+    ("DefaultPreferenceList", broken_bounds::<DefaultPreferenceList>),
     ("EndSessionRequest", broken_bounds::<EndSessionRequest>),
     ("DraftRequest", broken_bounds::<DraftRequest>),
     ("EnvironmentChange", broken_bounds::<EnvironmentChange>),
@@ -73,6 +77,7 @@ const BODIES: &[(&str, Probe)] = &[
     ("NewVersion", broken_bounds::<NewVersion>),
     ("NewWorkload", broken_bounds::<NewWorkload>),
     ("NewWorkspace", broken_bounds::<NewWorkspace>),
+    ("NotificationPreferenceList", broken_bounds::<PreferenceList>),
     ("ReadAllRequest", broken_bounds::<ReadAllRequest>),
     ("RefineUseCase", broken_bounds::<RefineUseCase>),
     ("ReviewRequest", broken_bounds::<ReviewRequest>),
@@ -102,7 +107,8 @@ fn broken_bounds<T: DeserializeOwned + Validate>(body: &Value) -> BrokenBounds {
 
 fn collect(errors: &ValidationErrors, within: &str, found: &mut BrokenBounds) {
     for (name, kind) in errors.errors() {
-        let path = format!("{within}/{name}");
+        // Errors of a body that is a list have no name.
+        let path = if name == "__all__" { within.to_owned() } else { format!("{within}/{name}") };
         match kind {
             ValidationErrorsKind::Struct(errors) => collect(errors, &path, found),
             ValidationErrorsKind::List(items) => {
@@ -151,7 +157,18 @@ fn sample(document: &Value, schema: &Value) -> Value {
     if schema["format"] == "uuid" { json!("00000000-0000-7000-8000-000000000001") } else { json!("a") }
 }
 
-/// Every property of a schema with its JSON pointer; items of lists have the index 0.
+/// Every property of a schema with its JSON pointer; items of lists have the index 0. A list has an empty pointer.
+fn body_properties<'d>(document: &'d Value, schema: &'d Value) -> Vec<(String, &'d Value)> {
+    let mut found = Vec::new();
+    if has_type(schema, "array") {
+        found.push((String::new(), schema));
+        properties(document, &schema["items"], "/0", &mut found);
+    } else {
+        properties(document, schema, "", &mut found);
+    }
+    found
+}
+
 fn properties<'d>(document: &'d Value, schema: &'d Value, at: &str, found: &mut Vec<(String, &'d Value)>) {
     let schema = resolve(document, schema);
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
@@ -168,6 +185,9 @@ fn properties<'d>(document: &'d Value, schema: &'d Value, at: &str, found: &mut 
 
 /// The body with a value at a pointer.
 fn body_with(document: &Value, schema: &Value, at: &str, value: Value) -> Value {
+    if at.is_empty() {
+        return value;
+    }
     let schema = resolve(document, schema);
     let (name, rest) = at.trim_start_matches('/').split_once('/').unwrap_or((at.trim_start_matches('/'), ""));
     let mut body = sample(document, schema);
@@ -214,9 +234,7 @@ fn document_states_the_bounds_of_request_bodies() {
     for name in body_schemas(&document) {
         let (_, broken) = BODIES.iter().find(|(schema, _)| *schema == name).unwrap_or_else(|| panic!("add {name}"));
         let schema = &document["components"]["schemas"][&name];
-        let mut found = Vec::new();
-        properties(&document, schema, "", &mut found);
-        for (at, property) in found {
+        for (at, property) in body_properties(&document, schema) {
             let place = format!("{name}{at}");
             if DOCUMENTS_OF_THE_DOMAIN.iter().any(|field| at.ends_with(field)) {
                 continue;
@@ -247,7 +265,10 @@ fn document_states_the_bounds_of_request_bodies() {
 fn body_schemas(document: &Value) -> BTreeSet<String> {
     let operations =
         document["paths"].as_object().unwrap().values().flat_map(|item| item.as_object().unwrap().values());
-    let schemas = operations
-        .filter_map(|operation| operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].as_str());
-    schemas.filter_map(|target| target.rsplit('/').next()).map(str::to_owned).collect()
+    let schemas = operations.map(|operation| &operation["requestBody"]["content"]["application/json"]["schema"]);
+    let named = schemas.filter_map(|schema| {
+        assert_ne!(schema["type"], "array", "name the schema of this body, so that its bounds are compared: {schema}");
+        schema["$ref"].as_str()
+    });
+    named.filter_map(|target| target.rsplit('/').next()).map(str::to_owned).collect()
 }

@@ -48,21 +48,21 @@ fn described_headers() -> Vec<HeaderDescription> {
     let text = || ObjectBuilder::new().schema_type(Type::String);
     let whole = || ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0));
     let truth = || text().enum_values(Some(["true"]));
-    let told = |name, schema, what| HeaderDescription { name, schema, description: what };
+    let described = |name, schema, what| HeaderDescription { name, schema, description: what };
     let id = text().format(Some(SchemaFormat::KnownFormat(KnownFormat::Uuid)));
     vec![
-        told(REQUEST_ID, id, "The identifier of the request, as in the log and in audit events."),
-        told(header::ETAG, text(), "The revision, for `If-Match`."),
-        told(header::LOCATION, text(), "The URL of the resource."),
-        told(header::CONTENT_LOCATION, text(), "The URL of the run's events, if the response is an event stream."),
-        told(header::LINK, text(), "The URL of the next page as `rel=\"next\"`, if there is one."),
-        told(TOTAL_COUNT, whole(), "The length of the list, counted up to 10000."),
-        told(TOTAL_COUNT_CAPPED, truth(), "The list is longer than the count."),
-        told(header::RETRY_AFTER, whole(), "Seconds to wait before a retry."),
-        told(RATE_LIMIT, whole(), "Allowed requests per minute."),
-        told(RATE_LIMIT_REMAINING, whole(), "Remaining requests."),
-        told(RATE_LIMIT_RESET, whole(), "Seconds until the next allowed request."),
-        told(IDEMPOTENCY_REPLAYED, truth(), "The response is that of an earlier request with the same key."),
+        described(REQUEST_ID, id, "The identifier of the request, as in the log and in audit events."),
+        described(header::ETAG, text(), "The revision, for `If-Match`."),
+        described(header::LOCATION, text(), "The URL of the resource."),
+        described(header::CONTENT_LOCATION, text(), "The URL of the run's events, if the response is an event stream."),
+        described(header::LINK, text(), "The URL of the next page as `rel=\"next\"`, if there is one."),
+        described(TOTAL_COUNT, whole(), "The length of the list, counted up to 10000."),
+        described(TOTAL_COUNT_CAPPED, truth(), "The list is longer than the count."),
+        described(header::RETRY_AFTER, whole(), "Seconds to wait before a retry."),
+        described(RATE_LIMIT, whole(), "Allowed requests per minute."),
+        described(RATE_LIMIT_REMAINING, whole(), "Remaining requests."),
+        described(RATE_LIMIT_RESET, whole(), "Seconds until the next allowed request."),
+        described(IDEMPOTENCY_REPLAYED, truth(), "The response is that of an earlier request with the same key."),
     ]
 }
 

@@ -240,13 +240,13 @@ pub(crate) struct LaneView {
     /// The release that holds the lane; null for none.
     holder: Option<Uuid>,
     /// The newest tenures, newest first.
-    history: Vec<HoldingView>,
+    history: Vec<LaneTenureView>,
 }
 
 /// The period in which a release held a lane.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Holding)]
-pub(crate) struct HoldingView {
+pub(crate) struct LaneTenureView {
     release_id: Uuid,
     #[schema(format = DateTime)]
     from: String,
@@ -258,14 +258,14 @@ pub(crate) struct HoldingView {
 }
 
 impl LaneView {
-    pub(super) fn of(told: &LaneHistory) -> Self {
-        let history: Vec<HoldingView> = told.holdings.iter().map(HoldingView::of).collect();
-        let holder = told.holdings.first().filter(|holding| holding.to.is_none());
-        Self { lane: told.lane.as_str(), holder: holder.map(|holding| holding.release.uuid()), history }
+    pub(super) fn of(lane_history: &LaneHistory) -> Self {
+        let history: Vec<LaneTenureView> = lane_history.holdings.iter().map(LaneTenureView::of).collect();
+        let holder = lane_history.holdings.first().filter(|holding| holding.to.is_none());
+        Self { lane: lane_history.lane.as_str(), holder: holder.map(|holding| holding.release.uuid()), history }
     }
 }
 
-impl HoldingView {
+impl LaneTenureView {
     fn of(holding: &LaneTenure) -> Self {
         Self {
             release_id: holding.release.uuid(),

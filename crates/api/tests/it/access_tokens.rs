@@ -124,7 +124,10 @@ async fn a_name_stays_with_its_first_subject() {
 #[tokio::test]
 async fn names_belong_to_one_tenant() {
     let issuer = issuer().await;
-    let (_local, app) = start_with(&issuer, |builder| builder.setting("FAIRWAY_OIDC_TENANT_CLAIM", "org")).await;
+    let change = |builder: Builder| {
+        builder.setting("FAIRWAY_OIDC_TENANT_CLAIM", "org").setting("FAIRWAY_INTERNAL_CLIENTS", "service:portal")
+    };
+    let (_local, app) = start_with(&issuer, change).await;
     let of = |org: &str, name: &str| {
         let subject = format!("{name} of {org}");
         issuer.token(json!({"sub": subject, "preferred_username": name, "org": org, "groups": ["ops"]}))
@@ -140,6 +143,15 @@ async fn names_belong_to_one_tenant() {
     app.post("/v1/role-bindings", role).token(&root).await.expect(201);
     app.get("/v1/tenants").token(&of("default", "ada")).await.expect(200);
     app.get("/v1/tenants").token(&of("acme", "ada")).await.expect_refusal(403, "forbidden");
+    // A trusted client is the one of the default tenant too.
+    let delegate = |org: &str| {
+        let token = issuer.token(json!({"sub": "portal", "client_id": "portal", "org": org}));
+        let run = app.post("/v1/workloads/by-slug/main/execute", json!({"environment": "dev", "inputs": {}}));
+        run.token(&token).header("X-Actor-Ref", "user:mia")
+    };
+    delegate("acme").await.expect_refusal(403, "actor_ref_not_allowed");
+    let trusted = delegate("default").await;
+    assert!(!trusted.text().contains("actor_ref_not_allowed"), "{}", trusted.text());
     // Only platform administrators work in another tenant, and under a name that nobody there has.
     let visit = app.get("/v1/session").token(&of("default", "ada")).in_tenant(acme).await.expect(200);
     assert_eq!((&visit["actor"], &visit["tenant_id"]), (&json!("user:ada@default"), &json!(acme)));

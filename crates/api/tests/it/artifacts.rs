@@ -79,16 +79,16 @@ async fn sweeps_orphans_after_one_day_of_database_time() {
     let unrelated = app.home().join("artifacts/assets/readme.txt");
     fs::write(&unrelated, "x").unwrap();
     let swept = services.artifacts.collect_garbage().await.unwrap();
-    assert_eq!((swept.removed, orphans.iter().all(|path| path.exists())), (0, true), "younger than a day");
+    assert_eq!((swept.deleted, orphans.iter().all(|path| path.exists())), (0, true), "younger than a day");
     app.database().move_clock(DAY - 60).await.unwrap();
-    assert_eq!(services.artifacts.collect_garbage().await.unwrap().removed, 0);
+    assert_eq!(services.artifacts.collect_garbage().await.unwrap().deleted, 0);
     app.database().move_clock(DAY + 60).await.unwrap();
     let swept = services.artifacts.collect_garbage().await.unwrap();
-    assert_eq!(swept.removed, 2, "{swept:?}");
+    assert_eq!(swept.deleted, 2, "{swept:?}");
     assert!(orphans.iter().all(|path| !path.exists()));
     assert!(artifact_file(&app, &kept).exists() && unrelated.exists());
     assert_eq!(services.artifacts.verify_artifacts().await.unwrap().discrepancies, []);
-    assert_eq!(services.artifacts.collect_garbage().await.unwrap().removed, 0);
+    assert_eq!(services.artifacts.collect_garbage().await.unwrap().deleted, 0);
 }
 
 #[tokio::test]
@@ -132,7 +132,7 @@ async fn sweeps_artifacts_of_uncommitted_versions() {
     app.post(&path, body.clone()).await.expect(201);
     app.post(&path, body).await.expect_refusal(409, "duplicate_version_label");
     app.database().move_clock(DAY + 60).await.unwrap();
-    assert_eq!(app.services().artifacts.collect_garbage().await.unwrap().removed, 1);
+    assert_eq!(app.services().artifacts.collect_garbage().await.unwrap().deleted, 1);
     assert_eq!(app.services().artifacts.verify_artifacts().await.unwrap().versions, 1);
 }
 

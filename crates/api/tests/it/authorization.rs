@@ -9,7 +9,7 @@ use fairway_testkit::TestApp;
 use std::collections::BTreeSet;
 
 /// The callers, in the order of the table's columns.
-const CALLERS: [&str; 12] = [
+pub(crate) const CALLERS: [&str; 12] = [
     "user:viewer",
     "user:runtime-user",
     "user:author",
@@ -29,7 +29,7 @@ const CALLERS: [&str; 12] = [
 
 /// The expected response for each of [`CALLERS`], in order: `+` success, `e` an empty list, `f` 403 with the missing
 /// permission, `.` 404.
-const EXPECTED_ACCESS: &[(&str, &str)] = &[
+pub(crate) const EXPECTED_ACCESS: &[(&str, &str)] = &[
     //                         V R A P O U W T G n x s
     ("list_tenants", "f f f f f f f f + f f f"),
     ("create_tenant", "f f f f f f f f + f f f"),
@@ -42,6 +42,7 @@ const EXPECTED_ACCESS: &[(&str, &str)] = &[
     ("read_environment_settings", "f f f f f f + + + . f ."),
     ("change_environment_settings", "f f f f f f + + + . f ."),
     ("read_session", "+ + + + + + + + + + + +"),
+    ("explain_access", "+ + + + + + + + + + + +"),
     ("read_sign_in_settings", "+ + + + + + + + + + + +"),
     ("end_session", "+ + + + + + + + + + + +"),
     ("list_roles", "+ + + + + + + + + f + +"),
@@ -108,6 +109,7 @@ const EXPECTED_ACCESS: &[(&str, &str)] = &[
     ("read_rollback_recommendation", "+ f + + + + + + + . . ."),
     ("list_release_artifacts", "+ f + + + + + + + . . ."),
     ("read_release_artifact", "+ f + + + + + + + . . ."),
+    ("read_release_bundle", "+ f + + + + + + + . . ."),
     ("list_approvals", "+ f + + + + + + + . . ."),
     ("execute_workload", "f + + f + f + + + . . ."),
     ("run_code", "f + + f + f + + + . . ."),
@@ -232,7 +234,7 @@ async fn every_role_gets_the_access_of_the_table() {
     assert!(wrong.is_empty(), "{} differences\n{}", wrong.len(), wrong.join("\n"));
 }
 
-async fn bind_roles(stage: &WorkspaceFixture<'_>) {
+pub(crate) async fn bind_roles(stage: &WorkspaceFixture<'_>) {
     let here = Some(stage.workspace.as_str());
     let given = &stage.fixtures;
     for role in ["viewer", "runtime_user", "author", "approver", "operator", "auditor", "workspace_admin"] {

@@ -2,7 +2,11 @@
 
 use crate::fixture::WorkspaceFixture;
 use fairway_domain::{
-    evidence::bundle::{BundleReport, CheckVerdict, Envelope, ExecutionStatement, verify_bundle},
+    evidence::bundle::{
+        BundleReport, CheckVerdict, Envelope, ExecutionStatement,
+        release_summary::{ReleaseStatement, SummaryResult},
+        verify_bundle,
+    },
     transparency_log::VerifierKey,
 };
 use fairway_testkit::{TestApp, app::Response};
@@ -11,9 +15,14 @@ use std::time::Duration;
 
 /// The bundle of a run, once a checkpoint covers its end.
 async fn bundle(app: &TestApp, execution: &str) -> Response {
+    covered(app, &format!("/v1/executions/{execution}/evidence-bundle")).await
+}
+
+/// The bundle at a path, once a checkpoint covers its facts.
+async fn covered(app: &TestApp, path: &str) -> Response {
     let fetched = async {
         loop {
-            let response = app.get(format!("/v1/executions/{execution}/evidence-bundle")).await;
+            let response = app.get(path).await;
             if response.status != 503 {
                 return response;
             }
@@ -114,4 +123,39 @@ async fn running_and_awaiting_runs_have_no_bundle() {
     for execution in [stage.create_leased_run().await, stage.create_awaiting_review_run().await] {
         app.get(format!("/v1/executions/{execution}/evidence-bundle")).await.expect_refusal(409, "execution_not_ended");
     }
+}
+
+#[tokio::test]
+async fn summary_of_a_release_follows_its_life_and_verifies_offline() {
+    let app = TestApp::start().await;
+    let first = app.active_workload("main").await;
+    let keys = keys(&app).await;
+    let of = |release: &str| format!("/v1/releases/{release}/evidence-bundle");
+    let summary = |release: String| {
+        let app = &app;
+        async move {
+            let response = covered(app, &of(&release)).await;
+            let statement: ReleaseStatement =
+                serde_json::from_slice(&Envelope::parse(&response.body).unwrap().payload).unwrap();
+            (response, statement.predicate)
+        }
+    };
+    let (response, predicate) = summary(first.release_id.clone()).await;
+    assert_eq!(response.header("content-type"), Some("application/vnd.dsse.envelope.v1+json"));
+    let report = verify_bundle(&response.body, &keys);
+    assert_eq!(failed(&report), Vec::<&str>::new(), "{report:#?}");
+    assert_eq!(predicate.verification_result, SummaryResult::Passed);
+    assert_eq!(predicate.chain.release.bindings.len(), first.versions.len());
+    // A draft has no approval.
+    let body = json!({ "workload_id": first.workload_id, "environment": "dev", "target_lane": "all" });
+    let draft = app.post("/v1/releases", body).await.expect(201)["release_id"].as_str().unwrap().to_owned();
+    let (response, predicate) = summary(draft).await;
+    assert_eq!(predicate.verification_result, SummaryResult::Failed);
+    assert_eq!(failed(&verify_bundle(&response.body, &keys)), ["permission to deploy"]);
+    // The next summary after a retirement knows it.
+    let retire = json!({ "to_state": "retired" });
+    app.post(format!("/v1/releases/{}/transition", first.release_id), retire).await.expect(200);
+    let (response, predicate) = summary(first.release_id.clone()).await;
+    assert_eq!(predicate.verification_result, SummaryResult::Failed);
+    assert_eq!(failed(&verify_bundle(&response.body, &keys)), ["permission to deploy"]);
 }

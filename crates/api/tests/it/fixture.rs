@@ -284,6 +284,7 @@ impl<'a> WorkspaceFixture<'a> {
                 return app.put(path, self.successful_body(operation));
             }
             "read_session" => "/v1/session".to_owned(),
+            "explain_access" => "/v1/session/can?operation=list_workspaces".to_owned(),
             "read_sign_in_settings" => "/v1/sign-in".to_owned(),
             "end_session" => return app.post("/v1/session/logout", self.successful_body(operation)),
             "list_roles" => "/v1/roles".to_owned(),
@@ -325,6 +326,11 @@ impl<'a> WorkspaceFixture<'a> {
             "read_release" => self.fill_path("/v1/releases/{release_id}"),
             "read_release_gates" => format!("/v1/releases/{}/gates", self.fixtures.draft(workload, &[]).await),
             "list_lanes" => format!("{}?environment=dev", self.fill_path("/v1/workloads/{workload_id}/lanes")),
+            "read_release_bundle" => {
+                let path = self.fill_path("/v1/releases/{release_id}/evidence-bundle");
+                self.wait_until_published(&path).await;
+                path
+            }
             "list_approvals" => self.fill_path("/v1/releases/{release_id}/approvals"),
             "list_executions" => format!("/v1/executions?workload_id={workload}"),
             "read_usage" => format!("/v1/usage?workload_id={workload}"),

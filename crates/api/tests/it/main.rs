@@ -9,6 +9,7 @@
 
 mod access;
 mod access_contracts;
+mod access_explanation;
 mod access_tokens;
 mod agent;
 mod approvals;

@@ -74,13 +74,21 @@ pub(crate) fn openapi_document() -> Value {
 /// tests them with an identity provider.
 pub(crate) const SIGN_IN_OPERATIONS: [&str; 2] = ["read_sign_in_settings", "end_session"];
 
-/// Every route of the OpenAPI document.
+/// Every route of the OpenAPI document. The schema of a body that is a list is part of its operation.
 pub(crate) fn routes() -> Vec<Route> {
     let mut routes = Vec::new();
-    for (path, methods) in openapi_document()["paths"].as_object().unwrap() {
+    let document = openapi_document();
+    for (path, methods) in document["paths"].as_object().unwrap() {
         for (method, operation) in methods.as_object().unwrap() {
             if ["get", "put", "post", "patch", "delete"].contains(&method.as_str()) {
-                routes.push(Route { method: method.clone(), path: path.clone(), operation: operation.clone() });
+                let mut operation = operation.clone();
+                if let Some(schema) = operation.pointer_mut("/requestBody/content/application~1json/schema") {
+                    let target = schema["$ref"].as_str().and_then(|target| document.pointer(target.strip_prefix('#')?));
+                    if let Some(list) = target.filter(|target| target["type"] == "array") {
+                        *schema = list.clone();
+                    }
+                }
+                routes.push(Route { method: method.clone(), path: path.clone(), operation });
             }
         }
     }

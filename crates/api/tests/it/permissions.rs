@@ -82,6 +82,7 @@ const TENANCY: &[(&str, RequiredPermissions)] = &[
     ("read_environment_settings", Permission("workspace.manage")),
     ("change_environment_settings", Permission("workspace.manage")),
     ("read_session", Nothing),
+    ("explain_access", Nothing),
     ("read_sign_in_settings", Nothing),
     ("end_session", Nothing),
     ("list_roles", Membership),
@@ -168,6 +169,7 @@ const WORKLOADS: &[(&str, RequiredPermissions)] = &[
     ("list_release_artifacts", Release(&[])),
     ("read_release_artifact", Release(&[])),
     ("list_approvals", Release(&[])),
+    ("read_release_bundle", Release(&["asset.view"])),
 ];
 
 /// Runs, sessions and runtime information. The callers did not submit the runs that they request.

@@ -98,6 +98,16 @@ async fn person_signs_in_and_acts_with_the_roles_of_its_groups() {
     browser.send(scene.app.get(&workspace)).await.expect_refusal(403, "forbidden");
     scene.local.fixtures().bind_role("group:ops", "viewer", "workspace", Some(WORKSPACE)).await;
     browser.send(scene.app.get(&workspace)).await.expect(200);
+    // An explanation for an administrator counts the groups of the last sign-in; without an identity there is none.
+    let local = &scene.local;
+    local.fixtures().bind_role("user:root", "tenant_admin", "tenant", Some(&default_tenant())).await;
+    let question = format!("/v1/session/can?operation=list_workloads&scope_kind=workspace&scope_ref={WORKSPACE}");
+    let root = scene.issuer.person("root", &[]);
+    let asked = scene.app.get(format!("{question}&actor=user:ada")).header("Authorization", format!("Bearer {root}"));
+    let explained = asked.await.expect(200);
+    assert_eq!((&explained["allowed"], &explained["by"][0]["role"]), (&json!(true), &json!("viewer")));
+    assert!(explained["by"][0]["role_binding_id"].is_string(), "{explained}");
+    scene.app.get(&question).await.expect_refusal(401, "unauthenticated");
     // A bearer token counts instead of the cookie, and an invalid one is never ignored.
     let token = scene.issuer.person("bob", &[]);
     let both = browser.send(scene.app.get("/v1/session")).header("Authorization", format!("Bearer {token}"));

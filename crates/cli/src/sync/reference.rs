@@ -21,8 +21,8 @@ pub(super) struct ReachableAssets {
 }
 
 impl ReachableAssets {
-    /// Follows references from the directory's contents, and from the versions that its releases pin. Assets outside
-    /// the directory are those of the server.
+    /// Follows references from the directory's contents, and from the versions that its releases pin. For assets
+    /// outside the directory, it uses the server's versions.
     pub(super) fn from(desired: &Directory, remote_state: &RemoteState) -> Self {
         let mut walk = ReferenceWalk {
             desired,

@@ -250,6 +250,8 @@ fn proofs(ada: &CommandRecorder<'_>, run: &str) {
         std::thread::sleep(Duration::from_millis(100));
     }
     let bundle = ada.run_ok(&["evidence", "bundle", run]);
+    let summary = ada.run_ok(&["releases", "summary", "sorter@dev"]);
+    assert!(summary.contains("application/vnd.in-toto+json"), "{summary}");
     let keys = ada.run_json(&["audit", "keys"]);
     let key = keys[0]["verifier_key"].as_str().unwrap();
     let event = ada.run_json(&["audit", "list", "--limit", "200"]).as_array().unwrap().last().unwrap().clone();
@@ -279,6 +281,7 @@ fn directories(ada: &CommandRecorder<'_>) {
 
 /// Workloads, share links, roles, environments, and the caller itself.
 fn administration(ada: &CommandRecorder<'_>) {
+    assert!(ada.run_ok(&["logout"]).contains("has no token"));
     let me = ada.run_json(&["whoami"]);
     assert_eq!(me["actor"], "user:ada");
     assert!(me["permissions"].as_array().unwrap().contains(&json!("release.approve")), "{me}");

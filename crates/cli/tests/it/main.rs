@@ -19,6 +19,7 @@ mod init;
 mod policy;
 mod server_loss;
 mod server_parity;
+mod sign_in;
 mod submit;
 mod sync;
 mod terminal;

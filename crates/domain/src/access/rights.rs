@@ -108,15 +108,6 @@ impl Rights {
         self.grants.iter().any(|grant| grant.permissions.has(permission) && place.is_within(&grant.scope))
     }
 
-    /// All permissions that apply in the scope.
-    #[must_use]
-    pub fn permissions_at(&self, place: &ResourcePosition) -> Permissions {
-        self.grants
-            .iter()
-            .filter(|grant| place.is_within(&grant.scope))
-            .fold(Permissions::default(), |all, grant| all.union(grant.permissions))
-    }
-
     /// An estimate of the heap memory that the grants take, in bytes.
     #[must_use]
     pub const fn heap_bytes(&self) -> usize {
@@ -127,12 +118,6 @@ impl Rights {
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.grants.is_empty()
-    }
-
-    /// Whether the grants include platform management, which spans all tenants.
-    #[must_use]
-    pub fn is_platform_wide(&self) -> bool {
-        self.allow(Permission::PlatformManage, &ResourcePosition::INSTALLATION)
     }
 
     /// The only workspace that the grants name, if they name exactly one and no wider scope.

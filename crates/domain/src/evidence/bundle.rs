@@ -1,15 +1,17 @@
-//! Evidence bundles: one file that shows a run's governance chain offline.
+//! Evidence bundles: one file that shows the governance chain of a run or a release offline.
 //!
-//! The file is a DSSE envelope around an in-toto statement. The statement holds the evidence of the run, the canonical
+//! The file is a DSSE envelope around an in-toto statement. The statement about a run holds its evidence, the canonical
 //! bytes of the versions that it ran with, the facts about the run and its release with their proofs, and a checkpoint of
-//! the audit log. Its digests lead from the run's output to the approved bytes and to the checkpoint.
+//! the audit log. Its digests lead from the run's output to the approved bytes and to the checkpoint. The statement about
+//! a release is a verification summary (see [`release_summary`]).
 
 mod envelope;
+pub mod release_summary;
 mod report;
 mod verification;
 
 pub use envelope::{Envelope, EnvelopeSignature};
-pub use report::{BundleCheck, BundleReport, CheckVerdict};
+pub use report::{BundleCheck, BundleKind, BundleReport, CheckVerdict};
 pub use verification::{last_outcome, verify_bundle};
 
 use crate::id::{AssetVersionId, TenantId};
@@ -31,28 +33,31 @@ pub const MAX_CONTENT_BYTES: usize = 16 << 20;
 /// reveals nothing about erased bytes.
 pub const DIGEST_NAME: &str = "saltedBlake3";
 
-/// An in-toto statement about a run.
+/// An in-toto statement.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub struct ExecutionStatement {
+pub struct Statement<P> {
     /// [`STATEMENT_TYPE`].
     #[serde(rename = "_type")]
     pub statement_type: String,
-    /// The run's output, if it has one, and its input.
+    /// What the statement is about.
     pub subject: Vec<StatementSubject>,
-    /// [`EXECUTION_PREDICATE`].
+    /// The type of the predicate.
     pub predicate_type: String,
-    /// What is stated about them.
-    pub predicate: ExecutionPredicate,
+    /// What is stated about the subjects.
+    pub predicate: P,
 }
+
+/// A statement about a run, whose subjects are its output, if it has one, and its input.
+pub type ExecutionStatement = Statement<ExecutionPredicate>;
 
 /// A subject of a statement.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StatementSubject {
-    /// `executions/<id>/output` or `executions/<id>/input`.
+    /// `executions/<id>/output`, `executions/<id>/input` or `releases/<id>`.
     pub name: String,
-    /// The digest in hex, by [`DIGEST_NAME`].
+    /// The digest in hex, by the name of its algorithm.
     pub digest: BTreeMap<String, String>,
 }
 
@@ -110,7 +115,7 @@ pub struct ProvenFact {
     pub proof: Vec<String>,
 }
 
-impl ExecutionStatement {
+impl Statement<ExecutionPredicate> {
     /// States a predicate about the input and the output of a run.
     #[must_use]
     pub fn new(predicate: ExecutionPredicate) -> Self {
@@ -122,7 +127,9 @@ impl ExecutionStatement {
             predicate,
         }
     }
+}
 
+impl<P: Serialize> Statement<P> {
     /// The payload of the envelope: canonical JSON.
     #[must_use]
     pub fn to_payload(&self) -> Vec<u8> {

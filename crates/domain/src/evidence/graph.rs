@@ -2,7 +2,7 @@
 
 use super::{
     ArtifactRow, ChainApproval, ChainBinding, ChainRelease, ChainWorkload, DecisionRow, EvidenceRecord,
-    GovernanceChain, OwedObligation, RetrievalRow,
+    GovernanceChain, ImposedObligation, RetrievalRow,
 };
 use crate::id::AssetVersionId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,7 +23,7 @@ pub enum Node<'r> {
     /// A policy decision of the run.
     PolicyDecision(&'r DecisionRow),
     /// An obligation that a decision imposed.
-    Obligation(&'r OwedObligation),
+    Obligation(&'r ImposedObligation),
     /// A knowledge base query of the run.
     RetrievalEvent(&'r RetrievalRow),
     /// An evidence artifact of the run.
@@ -141,7 +141,7 @@ pub struct Graph<'r> {
 impl<'r> Graph<'r> {
     /// Builds the graph of a record and its obligations.
     #[must_use]
-    pub fn from_record(record: &'r EvidenceRecord, owed: &'r [OwedObligation]) -> Self {
+    pub fn from_record(record: &'r EvidenceRecord, owed: &'r [ImposedObligation]) -> Self {
         let (run, release) = (Node::Execution(record), Node::Release(&record.chain.release));
         let workload = Node::Workload(&record.chain.workload);
         let mut graph = Self { nodes: vec![run.clone(), release.clone(), workload.clone()], edges: Vec::new() };

@@ -9,7 +9,7 @@ use crate::{
     execution::{retrieval::BoundKnowledgeBase, routing::Routing, script::SandboxProfile},
     flow::{Action, Flow},
     guardrail::Guardrails,
-    hook::{Handler, Hook, Hooks},
+    hook::{Hook, HookHandler, Hooks},
     id::AssetId,
     memory::BoundMemory,
     policy::{CompiledPolicy, Obligation, PolicyActor, PolicyDecision, PolicyInput, PolicyRelease, PolicyWorkload},
@@ -146,8 +146,8 @@ impl RunPlan {
     /// Whether any policy of the run may impose the obligation.
     pub(super) fn may_impose(&self, obligation: Obligation) -> bool {
         let asked = self.hooks.iter().filter_map(|hook| match &hook.handler {
-            Handler::Policy(policy) => Some(policy.as_ref()),
-            Handler::Http(_) | Handler::Unavailable => None,
+            HookHandler::Policy(policy) => Some(policy.as_ref()),
+            HookHandler::Http(_) | HookHandler::Unavailable => None,
         });
         asked.chain([&self.policy]).any(|policy| policy.obligations().any(|imposed| imposed == obligation))
     }

@@ -166,20 +166,15 @@ pub struct EventPage {
     pub has_more: bool,
 }
 
-/// Reads executions, their events and their evidence.
+/// Reads executions and their evidence.
 #[async_trait]
 pub trait ExecutionStore: Send + Sync {
-    /// The progress records after the given position, in order and without provider answers: at most 32 KiB, or one
-    /// record. Model output is included while the run's own answer is retained.
-    async fn events(&self, scope: TenantScope, id: ExecutionId, after: u16) -> Result<EventPage, StoreError>;
     /// Finds an execution, with its answer while it is retained.
     async fn find(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<Execution>, StoreError>;
     /// Finds an execution, without a large answer.
     async fn find_state(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<RunState>, StoreError>;
     /// The location and submitter of an execution.
     async fn location(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<RunLocation>, StoreError>;
-    /// The steps of an execution, in order.
-    async fn steps(&self, scope: TenantScope, id: ExecutionId) -> Result<Vec<StepRow>, StoreError>;
     /// A page of an execution's lineage, newest first.
     async fn lineage(
         &self,
@@ -217,6 +212,16 @@ pub trait ExecutionStore: Send + Sync {
         scope: TenantScope,
         approvals: &[ApprovalId],
     ) -> Result<Vec<(ApprovalId, String)>, StoreError>;
+}
+
+/// Reads the progress of executions: the events of active runs, and the steps of ended ones.
+#[async_trait]
+pub trait EventStore: Send + Sync {
+    /// The progress records after the given position, in order and without provider answers: at most 32 KiB, or one
+    /// record. Model output is included while the run's own answer is retained.
+    async fn events(&self, scope: TenantScope, id: ExecutionId, after: u16) -> Result<EventPage, StoreError>;
+    /// The steps of an execution, in order.
+    async fn steps(&self, scope: TenantScope, id: ExecutionId) -> Result<Vec<StepRow>, StoreError>;
 }
 
 /// Stores runs from their acceptance to their end.

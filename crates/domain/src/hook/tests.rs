@@ -93,7 +93,7 @@ fn reports_unsupported_parts() {
     let read = Hook::parse("hook", &content, None).unwrap();
     assert!(read.matches("anything"), "an unreadable matcher matches every subject");
     assert_eq!(read.check_condition(|_| panic!("an unreadable condition is not evaluated")), Applicability::Unknown);
-    assert!(matches!(read.handler, Handler::Unavailable));
+    assert!(matches!(read.handler, HookHandler::Unavailable));
 }
 
 #[test]

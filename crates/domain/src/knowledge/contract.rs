@@ -273,12 +273,6 @@ impl AccessContract {
         &self.contract_id
     }
 
-    /// Whether a response must cite the retrieved chunks.
-    #[must_use]
-    pub const fn requires_citation(&self) -> bool {
-        self.citation_required
-    }
-
     /// Decides an access request and gives every reason.
     #[must_use]
     pub fn decide(&self, request: &AccessRequest<'_>, state: ContractState) -> ContractDecision {

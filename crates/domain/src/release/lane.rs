@@ -373,7 +373,7 @@ impl MoveReason {
 impl State {
     /// Whether a release in this state can hold lanes.
     #[must_use]
-    pub const fn holds_lanes(&self) -> bool {
+    pub const fn can_hold_lanes(&self) -> bool {
         match self {
             Self::Active { .. } => true,
             Self::Draft

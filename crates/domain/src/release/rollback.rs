@@ -1,7 +1,7 @@
 //! Rollback: lanes return to their previous holders.
 
 use super::{
-    Release, ReleaseRefusal, State,
+    BindingsDigest, Release, ReleaseRefusal, State, StateName,
     lane::{Deployment, DeploymentChange, DeploymentChangeRecord, Lane, LaneHistoryEntry, LaneMove, MoveReason, Soak},
 };
 use crate::{
@@ -138,22 +138,7 @@ impl Release {
         reason: &str,
         stamp: &Stamp,
     ) -> Result<DeploymentChange, ReleaseRefusal> {
-        let digest = match &self.state {
-            State::Active { digest } => digest.clone(),
-            State::Draft
-            | State::ReviewReady { .. }
-            | State::Approved { .. }
-            | State::Superseded { .. }
-            | State::Retired { .. } => return Err(self.invalid_transition(deployment)),
-        };
-        let possible = |(lane, to): &LaneRollbackTarget<'_>| {
-            deployment.holder(*lane) == Some(self.release_id)
-                && to.is_rollback_target()
-                && to.release_id != self.release_id
-        };
-        if rollbacks.is_empty() || !rollbacks.iter().all(possible) {
-            return Err(ReleaseRefusal::NoPreviousRelease);
-        }
+        let digest = self.check_rollback(rollbacks, deployment)?;
         let lanes: Vec<ReturnedLane> =
             rollbacks.iter().map(|(lane, to)| ReturnedLane { lane: *lane, rolled_back_to: to.release_id }).collect();
         let returned: BTreeSet<ReleaseId> = rollbacks
@@ -174,16 +159,7 @@ impl Release {
         let record = RollbackRecord { release_id: self.release_id, reason: reason.to_owned(), lanes: lanes.clone() };
         let evidence =
             self.rollback_artifact(artifact_id, &record, stamp).map_err(|_| ReleaseRefusal::InvalidReason)?;
-        let detail = json!({
-            "workload_id": self.workload_id,
-            "environment": self.environment.as_str(),
-            "to": release.state.name().as_str(),
-            "lanes": lanes,
-            "artifact_id": artifact_id,
-            "artifact_checksum": evidence.checksum.as_str(),
-        });
-        let fact = Fact::new(FactKind::ReleaseRolledBack, self.subject(), Some(self.workspace_id), stamp, detail);
-        let fact = fact.with_categories([FactCategory::Incidents, FactCategory::Reports]);
+        let fact = self.rolled_back_fact(release.state.name(), &lanes, &evidence, stamp);
         let moves = lanes
             .iter()
             .map(|back| LaneMove { lane: back.lane, from: Some(self.release_id), to: Some(back.rolled_back_to) })
@@ -205,6 +181,50 @@ impl Release {
             evidence: Some(evidence),
             fact,
         }))
+    }
+
+    /// The digest of the active release, if it holds each lane and each other release can take it back.
+    fn check_rollback(
+        &self,
+        rollbacks: &[LaneRollbackTarget<'_>],
+        deployment: &Deployment,
+    ) -> Result<BindingsDigest, ReleaseRefusal> {
+        let digest = match &self.state {
+            State::Active { digest } => digest.clone(),
+            State::Draft
+            | State::ReviewReady { .. }
+            | State::Approved { .. }
+            | State::Superseded { .. }
+            | State::Retired { .. } => return Err(self.invalid_transition(deployment)),
+        };
+        let is_possible = |(lane, to): &LaneRollbackTarget<'_>| {
+            deployment.holder(*lane) == Some(self.release_id)
+                && to.is_rollback_target()
+                && to.release_id != self.release_id
+        };
+        if rollbacks.is_empty() || !rollbacks.iter().all(is_possible) {
+            return Err(ReleaseRefusal::NoPreviousRelease);
+        }
+        Ok(digest)
+    }
+
+    fn rolled_back_fact(
+        &self,
+        to: StateName,
+        lanes: &[ReturnedLane],
+        evidence: &ReleaseEvidenceDocument,
+        stamp: &Stamp,
+    ) -> Fact {
+        let detail = json!({
+            "workload_id": self.workload_id,
+            "environment": self.environment.as_str(),
+            "to": to.as_str(),
+            "lanes": lanes,
+            "artifact_id": evidence.artifact_id,
+            "artifact_checksum": evidence.checksum.as_str(),
+        });
+        let fact = Fact::new(FactKind::ReleaseRolledBack, self.subject(), Some(self.workspace_id), stamp, detail);
+        fact.with_categories([FactCategory::Incidents, FactCategory::Reports])
     }
 
     fn rollback_artifact(

@@ -129,7 +129,7 @@ impl InMemoryStore {
             }
             Decision::Verdict(change) => {
                 let ChangeRecord { next, decided_on, .. } = change.into_record();
-                let is_active = next.release.state.holds_lanes();
+                let is_active = next.release.state.can_hold_lanes();
                 self.commit_release(next.release, decided_on)?;
                 if is_active {
                     let mut deployment = self.state.deployment.clone().into_record();

@@ -44,7 +44,7 @@ impl IdentityMode {
     }
 
     /// Where an actor name stands for the same principal. Identities are pinned per tenant.
-    const fn name_scope(self) -> NameScope {
+    pub(crate) const fn name_scope(self) -> NameScope {
         match self {
             Self::Local => NameScope::Installation,
             Self::Oidc => NameScope::Tenant,

@@ -111,7 +111,8 @@ impl PrincipalBindings {
         for _ in 0..MAX_ATTEMPTS {
             let held = self.principal_binding_store.find(scope, workload.workload_id, principal).await?;
             let change = match held {
-                // A key is stored only with a fact, so a request with a key writes the binding again.
+                // Only a commit with a fact stores an idempotency key. A request with a key therefore writes an
+                // unchanged binding again.
                 Some(held) if held.lane == *lane && key.is_none() => return Ok(held),
                 Some(held) => held.rebind(workload, *lane, &self.context.stamp(caller)),
                 None => {

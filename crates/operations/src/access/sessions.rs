@@ -244,7 +244,7 @@ pub enum SessionFailure {
     /// The operation failed.
     #[error(transparent)]
     Failure(#[from] Failure),
-    /// The identity provider does not answer, so nobody knows whether the session still holds.
+    /// The identity provider does not respond, so the server cannot check whether the session is still valid.
     #[error("the groups of the session cannot be read again: {0}")]
     Provider(SignInError),
 }

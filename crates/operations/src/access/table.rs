@@ -47,6 +47,12 @@ macro_rules! operations {
             /// Every operation.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
+            /// The operation with an `operationId`.
+            #[must_use]
+            pub fn parse(id: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|operation| operation.id() == id)
+            }
+
             /// The `operationId` in the OpenAPI document.
             #[must_use]
             pub const fn id(self) -> &'static str {
@@ -90,6 +96,8 @@ operations! {
     ChangeEnvironmentSettings = "change_environment_settings" => BelowWorkspace(P::WorkspaceManage);
     // Every caller may learn who the server takes it for.
     ReadSession = "read_session" => Nothing;
+    // Questions about other actors also require `workspace.manage`.
+    ExplainAccess = "explain_access" => Nothing;
     ReadSignInSettings = "read_sign_in_settings" => Nothing;
     EndSession = "end_session" => Nothing;
     ListRoles = "list_roles" => Membership;
@@ -162,6 +170,8 @@ operations! {
     ReadRollbackRecommendation = "read_rollback_recommendation" => on_release(P::ReleaseView);
     ListReleaseArtifacts = "list_release_artifacts" => on_release(P::ReleaseView);
     ReadReleaseArtifact = "read_release_artifact" => on_release(P::ReleaseView);
+    // The summary holds the contents of the bound versions, so it requires `asset.view` too.
+    ReadReleaseBundle = "read_release_bundle" => on_release(P::AssetView);
     ReviewRelease = "review_release" => on_release(P::ReleaseApprove);
     ListApprovals = "list_approvals" => on_release(P::ReleaseView);
     ExecuteWorkload = "execute_workload" => on_resource(P::WorkloadView, P::ExecutionRun);

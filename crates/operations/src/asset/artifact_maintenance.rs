@@ -72,9 +72,9 @@ pub struct VerificationReport {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CollectionReport {
     /// Number of objects examined.
-    pub seen: u64,
+    pub listed: u64,
     /// Number of objects deleted.
-    pub removed: u64,
+    pub deleted: u64,
 }
 
 /// Minimum interval between incidents of the same artifact. A damaged artifact may be read often, and each fact is a
@@ -276,11 +276,11 @@ impl Artifacts {
             if page.is_empty() {
                 return Ok(swept);
             }
-            swept.seen = swept.seen.saturating_add(u64::try_from(page.len()).unwrap_or(0));
+            swept.listed = swept.listed.saturating_add(u64::try_from(page.len()).unwrap_or(0));
             for StoredObject { path, .. } in self.artifact_index.find_orphans(page).await? {
                 let Some((asset, version)) = ArtifactPath::parse_version(&path) else { continue };
                 self.artifact_store.remove(&ArtifactPath::of_version(asset, version)).await?;
-                swept.removed = swept.removed.saturating_add(1);
+                swept.deleted = swept.deleted.saturating_add(1);
             }
         }
     }

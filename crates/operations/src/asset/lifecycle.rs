@@ -19,10 +19,13 @@ use fairway_domain::{
 const MAX_BLOCKING_SHOWN: u32 = 100;
 
 /// A request to change the lifecycle state of an asset.
-#[derive(Clone, Copy)]
-enum LifecycleCommand {
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LifecycleCommand {
+    /// Activates the asset: it can be bound. Also reverses a retirement.
     Activate,
+    /// Retires the asset: it takes no new bindings, and existing releases continue.
     Retire,
+    /// Archives the asset. Its versions stay.
     Archive,
 }
 
@@ -45,53 +48,12 @@ impl LifecycleCommand {
 }
 
 impl Assets {
-    /// Activates an asset: it can be bound. Also reverses a retirement.
+    /// Changes the lifecycle state of an asset.
     ///
     /// # Errors
-    /// As [`Self::archive_asset`], without a conflict with releases.
-    pub async fn activate_asset(
-        &self,
-        caller: &Caller,
-        id: AssetId,
-        from: WorkspaceId,
-        expected: &Precondition,
-        key: Option<&RequestKey>,
-    ) -> Result<MaybeReplayed<Asset>, Failure> {
-        self.change_lifecycle(caller, LifecycleCommand::Activate, id, from, expected, key).await
-    }
-
-    /// Retires an asset: it takes no new bindings, and existing releases continue.
-    ///
-    /// # Errors
-    /// As [`Self::archive_asset`], without a conflict with releases.
-    pub async fn retire_asset(
-        &self,
-        caller: &Caller,
-        id: AssetId,
-        from: WorkspaceId,
-        expected: &Precondition,
-        key: Option<&RequestKey>,
-    ) -> Result<MaybeReplayed<Asset>, Failure> {
-        self.change_lifecycle(caller, LifecycleCommand::Retire, id, from, expected, key).await
-    }
-
-    /// Archives an asset. Its versions stay.
-    ///
-    /// # Errors
-    /// When the caller does not see the asset from that workspace or may not edit it, its state does not allow it,
-    /// its revision changed, or an unfinished release binds a version of it.
-    pub async fn archive_asset(
-        &self,
-        caller: &Caller,
-        id: AssetId,
-        from: WorkspaceId,
-        expected: &Precondition,
-        key: Option<&RequestKey>,
-    ) -> Result<MaybeReplayed<Asset>, Failure> {
-        self.change_lifecycle(caller, LifecycleCommand::Archive, id, from, expected, key).await
-    }
-
-    async fn change_lifecycle(
+    /// When the caller does not see the asset from that workspace or may not edit it, its state does not allow it, or
+    /// its revision changed. An archival also fails while an unfinished release binds a version of the asset.
+    pub async fn change_lifecycle(
         &self,
         caller: &Caller,
         command: LifecycleCommand,

@@ -3,7 +3,7 @@
 use super::run_access;
 use crate::{
     Failure, RunRefusal,
-    access::{IdentityMode, Operation, authorize},
+    access::{Claims, IdentityMode, Operation, authorize},
     execution::start::Executions,
     workload::position_of,
 };
@@ -14,15 +14,22 @@ use fairway_domain::{
         on_behalf_of::OnBehalfOfFields,
     },
     release::lane::Lane,
-    tenant::TenantScope,
+    tenant::{DEFAULT_TENANT, TenantScope},
     workload::Workload,
 };
 
 impl Executions {
-    /// Whether this service may act on behalf of other principals.
+    /// Whether this service may act on behalf of other principals. The configuration names services of the default
+    /// tenant: where identities are verified, the same name in another tenant is another service.
     #[must_use]
-    pub fn is_delegating_client(&self, actor: &ActorRef) -> bool {
-        actor.kind() == ActorKind::Service && self.settings.delegating_clients.contains(actor)
+    pub fn is_delegating_client(&self, claims: &Claims) -> bool {
+        let is_at_home = match self.settings.identity {
+            IdentityMode::Local => true,
+            IdentityMode::Oidc => claims.tenant == Some(DEFAULT_TENANT.into()),
+        };
+        is_at_home
+            && claims.actor.kind() == ActorKind::Service
+            && self.settings.delegating_clients.contains(&claims.actor)
     }
 
     /// The principal that the on-behalf-of fields name; `None` if the request has none of these fields.
@@ -32,7 +39,7 @@ impl Executions {
     pub fn delegated_subject(
         &self,
         mode: IdentityMode,
-        client: &ActorRef,
+        client: &Claims,
         fields: &OnBehalfOfFields,
     ) -> Result<Option<ActorRef>, DelegationRefusal> {
         let trust =

@@ -143,7 +143,7 @@ impl ProgressRecorder<'_> {
             }
             RunEffect::CallHook(call) => {
                 self.checkpoint(run).await?;
-                let answer = engine.call_hook(reader.scope, &call).await;
+                let answer = engine.call_hook(reader.scope, self.lease.execution_id, &call).await;
                 run.on_hook(engine.context.moment(), answer)
             }
             RunEffect::Reserve => {
@@ -153,8 +153,8 @@ impl ProgressRecorder<'_> {
         }))
     }
 
-    /// Calls a tool, unless its result is stored. If the newest stored answer was just replayed, an earlier worker may
-    /// have made this call. A tool that is not repeatable is then not called.
+    /// Calls a tool, unless the progress has its result. After a resume, an earlier worker may already have made the
+    /// call. A tool that is not repeatable is then not called.
     async fn call_tool(
         &mut self,
         run: &mut Run<'_>,
@@ -162,7 +162,7 @@ impl ProgressRecorder<'_> {
         reader: &RetrievalContext<'_>,
     ) -> Result<ToolResult, Interruption> {
         let step = run.awaiting_step().map(|step| step.id.clone());
-        let replayed = self.is_replaying;
+        let (execution, replayed) = (self.lease.execution_id, self.is_replaying);
         if let Some(kept) = self.next_replayed(step.as_deref()).and_then(StoredAnswer::into_tool_result) {
             return Ok(kept);
         }
@@ -173,10 +173,12 @@ impl ProgressRecorder<'_> {
             // happened.
             self.checkpoint(run).await?;
             match &request.target {
-                ToolTarget::Http(call) => self.engine.send_call(self.scope, call).await.map_err(ToolFailure::Call),
-                ToolTarget::Mcp(call) => match self.engine.call_mcp_tool(self.scope, call).await {
+                ToolTarget::Http(call) => {
+                    self.engine.send_call(self.scope, execution, call).await.map_err(ToolFailure::Call)
+                }
+                ToolTarget::Mcp(call) => match self.engine.call_mcp_tool(self.scope, execution, call).await {
                     Err(McpError::Drifted(found)) => {
-                        self.engine.record_drift(call, found.as_ref(), self.lease.execution_id, reader).await?;
+                        self.engine.record_drift(call, found.as_ref(), execution, reader).await?;
                         Err(ToolFailure::Drifted(found))
                     }
                     Err(McpError::Call(error)) => Err(ToolFailure::Call(error)),

@@ -112,11 +112,11 @@ impl ExecutionReader {
         if execution.status == Status::Queued {
             return Ok(EventBatch { events: Vec::new(), last: cursor.events, has_more: false, execution });
         }
-        let EventPage { records: pieces, has_more } = self.execution_store.events(scope, id, cursor.position).await?;
+        let EventPage { records: pieces, has_more } = self.event_store.events(scope, id, cursor.position).await?;
         let piece = pieces.last().map_or(cursor.position, |last| last.position);
         let mut told: Vec<RunEvent> = pieces.into_iter().flat_map(|piece| piece.events).collect();
         if piece == 0 && execution.outcome.is_some() {
-            told = events_of_stored_steps(&self.execution_store.steps(scope, id).await?);
+            told = events_of_stored_steps(&self.event_store.steps(scope, id).await?);
         }
         if own == Ownership::Other {
             // A withheld event keeps its number, so that numbers agree for all callers.

@@ -15,7 +15,7 @@ use fairway_domain::{
     },
     execution::{
         Execution, Status, StepRow,
-        ports::{ExecutionFilter, ExecutionStore, RunState},
+        ports::{EventStore, ExecutionFilter, ExecutionStore, RunState},
         usage::RunSummary,
     },
     id::{ApprovalId, ArtifactId, ExecutionId, ReleaseId, WorkloadId, WorkspaceId},
@@ -94,6 +94,7 @@ pub struct ExecutionQuery {
 pub struct ExecutionReader {
     pub(crate) wakeups: Arc<Wakeups>,
     pub(crate) execution_store: Arc<dyn ExecutionStore>,
+    pub(crate) event_store: Arc<dyn EventStore>,
     pub(crate) share_link_store: Arc<dyn ShareLinkStore>,
     pub(crate) workload_store: Arc<dyn WorkloadStore>,
     pub(crate) scope_resolver: Arc<ScopeResolver>,
@@ -105,6 +106,7 @@ impl ExecutionReader {
         Self {
             wakeups: shared.wakeups.subscriptions(),
             execution_store: Arc::clone(&stores.executions),
+            event_store: Arc::clone(&stores.events),
             share_link_store: Arc::clone(&stores.share_links),
             workload_store: Arc::clone(&stores.workloads),
             scope_resolver: Arc::clone(&common.scope_resolver),
@@ -129,7 +131,7 @@ impl ExecutionReader {
         let Ok(scope) = authorize::authorize(caller, Operation::ReadExecution, &place) else {
             return Ok(ExecutionDetail { execution, steps: None, summary: None });
         };
-        let steps = self.execution_store.steps(scope, id).await?;
+        let steps = self.event_store.steps(scope, id).await?;
         let summary = self.execution_store.summaries(scope, &[id]).await?.remove(&id);
         Ok(ExecutionDetail { execution, steps: Some(steps), summary })
     }

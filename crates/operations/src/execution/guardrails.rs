@@ -10,6 +10,7 @@ use fairway_domain::{
     execution::{http_call::HttpCall, run::SchemaCheck},
     guardrail::{GuardrailCheck, GuardrailResult},
     hook::{HookError, HookResponse},
+    id::ExecutionId,
     tenant::TenantScope,
 };
 use std::sync::Arc;
@@ -28,7 +29,7 @@ impl RunEngine {
         match run_blocking(scope, WorkDeadline::Run, move || check.run()).await {
             Ok(verdict) => verdict,
             Err(error) => {
-                tracing::error!(
+                tracing::warn!(
                     tenant_id = %scope.tenant(),
                     ?error,
                     "failed to check a value against its schema; rejecting the value"
@@ -48,7 +49,7 @@ impl RunEngine {
         let looked = run_blocking(scope, WorkDeadline::Run, move || looking.run(&redactor)).await;
         looked
             .inspect_err(|error| {
-                tracing::error!(
+                tracing::warn!(
                     tenant_id = %scope.tenant(),
                     ?error,
                     "failed to evaluate guardrails; treating the result as unknown"
@@ -58,7 +59,12 @@ impl RunEngine {
     }
 
     /// Calls a hook once. A resumed run calls it again with the same name.
-    pub(super) async fn call_hook(&self, scope: TenantScope, call: &HttpCall) -> Result<HookResponse, HookError> {
-        HookResponse::parse(self.send_call(scope, call).await.map_err(HookError::Call)?)
+    pub(super) async fn call_hook(
+        &self,
+        scope: TenantScope,
+        execution: ExecutionId,
+        call: &HttpCall,
+    ) -> Result<HookResponse, HookError> {
+        HookResponse::parse(self.send_call(scope, execution, call).await.map_err(HookError::Call)?)
     }
 }

@@ -22,22 +22,33 @@ use tokio::time::{Instant, sleep};
 
 impl RunEngine {
     /// Sends an HTTP call once.
-    pub(super) async fn send_call(&self, scope: TenantScope, call: &HttpCall) -> Result<Value, HttpCallError> {
-        self.http_caller.call(&self.secret_namespace(scope).await?, call).await
+    pub(super) async fn send_call(
+        &self,
+        scope: TenantScope,
+        execution: ExecutionId,
+        call: &HttpCall,
+    ) -> Result<Value, HttpCallError> {
+        self.http_caller.call(&self.secret_namespace(scope, execution).await?, call).await
     }
 
     /// Calls a tool of an MCP server once, if it matches its pin.
-    pub(super) async fn call_mcp_tool(&self, scope: TenantScope, call: &McpCall) -> Result<Value, McpError> {
-        self.http_caller.call_tool(&self.secret_namespace(scope).await?, call).await
+    pub(super) async fn call_mcp_tool(
+        &self,
+        scope: TenantScope,
+        execution: ExecutionId,
+        call: &McpCall,
+    ) -> Result<Value, McpError> {
+        self.http_caller.call_tool(&self.secret_namespace(scope, execution).await?, call).await
     }
 
     /// The namespace of a tenant's secrets: its slug.
-    async fn secret_namespace(&self, scope: TenantScope) -> Result<Slug, HttpCallError> {
+    async fn secret_namespace(&self, scope: TenantScope, execution: ExecutionId) -> Result<Slug, HttpCallError> {
         let tenant = self.tenant_store.find(scope).await.map_err(|error| {
-            tracing::error!(
+            tracing::warn!(
                 tenant_id = %scope.tenant(),
+                execution_id = %execution,
                 error = &error as &dyn std::error::Error,
-                "failed to read the tenant of a call; failing the call"
+                "failed to read the tenant for an HTTP call; failing the call"
             );
             HttpCallError::TenantUnresolved
         })?;

@@ -156,7 +156,7 @@ impl RunPlans {
         key: PlanKey,
     ) -> Result<Arc<CachedPlan>, Failure> {
         let placed = self.release_store.find(scope, release).await?.ok_or(Failure::Inconsistent("no such release"))?;
-        if !placed.release.state.holds_lanes() {
+        if !placed.release.state.can_hold_lanes() {
             // The release lost its lane after the caches were filled. The accept would fail too, so the decision is
             // retried at once.
             return Err(Failure::Contended);

@@ -21,20 +21,26 @@ use fairway_domain::{
 /// without a link, the attempted operation refuses later.
 pub(crate) fn authorize_view(
     caller: &Caller,
-    pass: Option<&VerifiedLink>,
+    presented_link: Option<&VerifiedLink>,
     workload: &Workload,
     operation: Operation,
 ) -> Result<TenantScope, Failure> {
-    match (pass, workload.effective_access_mode()) {
-        (Some(pass), _) => Ok(pass.check_opens(caller, workload).map(|()| TenantScope::for_caller(caller))?),
+    match (presented_link, workload.effective_access_mode()) {
+        (Some(presented_link), _) => {
+            Ok(presented_link.check_opens(caller, workload).map(|()| TenantScope::for_caller(caller))?)
+        }
         (None, AccessMode::Public | AccessMode::LinkShared) => Ok(TenantScope::for_caller(caller)),
         (None, AccessMode::Authenticated) => authorize::authorize(caller, operation, &position_of(caller, workload)),
     }
 }
 
 /// Authorizes a caller that sees a workload to run it.
-pub(crate) fn authorize_run(caller: &Caller, pass: Option<&VerifiedLink>, workload: &Workload) -> Result<(), Failure> {
-    match (pass, workload.effective_access_mode()) {
+pub(crate) fn authorize_run(
+    caller: &Caller,
+    presented_link: Option<&VerifiedLink>,
+    workload: &Workload,
+) -> Result<(), Failure> {
+    match (presented_link, workload.effective_access_mode()) {
         (Some(_), _) | (None, AccessMode::Public | AccessMode::LinkShared) => Ok(()),
         (None, AccessMode::Authenticated) => {
             authorize::authorize(caller, Operation::ExecuteWorkload, &position_of(caller, workload)).map(|_| ())
@@ -43,29 +49,32 @@ pub(crate) fn authorize_run(caller: &Caller, pass: Option<&VerifiedLink>, worklo
 }
 
 /// Whether the presented link shows the interface.
-pub(crate) const fn check_link(pass: Option<&VerifiedLink>, workload: AccessMode) -> Result<(), ShareTokenRefusal> {
-    match (pass, workload) {
+pub(crate) const fn check_link(
+    presented_link: Option<&VerifiedLink>,
+    workload: AccessMode,
+) -> Result<(), ShareTokenRefusal> {
+    match (presented_link, workload) {
         (None, AccessMode::LinkShared) => Err(ShareTokenRefusal::Required),
         (Some(_), _) | (None, AccessMode::Public | AccessMode::Authenticated) => Ok(()),
     }
 }
 
 /// Whether the presented link starts a run.
-pub(crate) fn check_start(pass: Option<&VerifiedLink>, workload: &Workload) -> Result<(), ShareTokenRefusal> {
-    check_link(pass, workload.effective_access_mode())?;
-    pass.map_or(Ok(()), VerifiedLink::check_starts_run)
+pub(crate) fn check_start(presented_link: Option<&VerifiedLink>, workload: &Workload) -> Result<(), ShareTokenRefusal> {
+    check_link(presented_link, workload.effective_access_mode())?;
+    presented_link.map_or(Ok(()), VerifiedLink::check_starts_run)
 }
 
 /// The lane of a run: the requested one with a permission, else the link's, else the one of the caller's binding,
 /// else `standard`.
 pub(crate) fn select_lane(
     caller: &Caller,
-    pass: Option<&VerifiedLink>,
+    presented_link: Option<&VerifiedLink>,
     chosen: Option<Lane>,
     workload: &Workload,
 ) -> Result<Lane, Failure> {
     let Some(chosen) = chosen else {
-        let of_link = pass.and_then(|pass| pass.link().lane);
+        let of_link = presented_link.and_then(|presented_link| presented_link.link().lane);
         return Ok(of_link.or_else(|| caller.lanes.lane(workload.workload_id)).unwrap_or(Lane::Standard));
     };
     match authorize::authorize(caller, Operation::ChooseLane, &position_of(caller, workload)) {
@@ -79,11 +88,11 @@ pub(crate) fn select_lane(
 pub(crate) fn guest_of(
     ids: &dyn IdSource,
     caller: &Caller,
-    pass: Option<&VerifiedLink>,
+    presented_link: Option<&VerifiedLink>,
 ) -> (DelegatedAccess, Option<ResultToken>) {
     let nameless = caller.actor.kind() == ActorKind::Anonymous;
     let token = nameless.then(|| ResultToken::from_secret(ids.secret()));
-    let share_link = pass.map(|pass| pass.link().share_link_id);
+    let share_link = presented_link.map(|presented_link| presented_link.link().share_link_id);
     (DelegatedAccess { share_link, result_token: token.as_ref().map(ResultToken::hash), delegate: None }, token)
 }
 
@@ -93,9 +102,9 @@ impl Executions {
         &self,
         scope: TenantScope,
         workload: &Workload,
-        pass: &VerifiedLink,
+        presented_link: &VerifiedLink,
     ) -> Result<ShareTokenRefusal, Failure> {
-        let id = pass.link().share_link_id;
+        let id = presented_link.link().share_link_id;
         let seen = self.share_link_store.find(scope, workload.workload_id, id).await?;
         let seen = seen.ok_or(Failure::ShareToken(ShareTokenRefusal::Invalid))?;
         // A closed link never reopens.

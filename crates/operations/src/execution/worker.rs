@@ -43,7 +43,7 @@ use std::{
     time::Duration,
 };
 use tokio::{
-    sync::{Notify, Semaphore},
+    sync::{Notify, OwnedSemaphorePermit, Semaphore},
     time::{Instant, sleep_until, timeout},
 };
 
@@ -79,29 +79,14 @@ pub async fn run_worker(worker: Arc<RunWorker>) {
             continue;
         }
         let Some(claim_guard) = worker.active_runs.begin_claim() else { return };
-        let large = worker.large_runs.allowed_claims();
-        let mut sated = saturated_tenants(&counts);
-        sated.extend(large.saturated);
-        let claim = Claim {
-            lease: worker.context.ids.new_id(),
-            lost_leases: lost.tokens(),
-            lease_for: worker.settings.lease,
-            deadline_after: worker.settings.execution_deadline,
-            limit: free.min(CLAIM_LIMIT),
-            per_tenant_limit: CLAIM_LIMIT_PER_TENANT,
-            after_tenant: after,
-            saturated: sated,
-            max_input_bytes: SMALL_RUN_BYTES,
-            takes_large: large.is_allowed,
-            no_large_tenants: large.excluded,
-        };
+        let claim = worker.new_claim(free, &mut lost, after, &counts);
         let claimed = match worker.lease_store.claim(&claim).await {
             Ok(claimed) => claimed,
             Err(error) => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     claim = %claim.lease,
-                    "failed to claim queued runs; the next claim recovers the runs of this one"
+                    "failed to claim queued runs; the next claim takes over the runs that this one may hold"
                 );
                 drop(claim_guard);
                 lost.add(claim.lease, claim.lease_for);
@@ -121,15 +106,7 @@ pub async fn run_worker(worker: Arc<RunWorker>) {
         let is_empty = claimed.is_empty();
         for run in claimed {
             let Ok(permit) = Arc::clone(&slots).acquire_owned().await else { return };
-            let tenant = run.scope.tenant();
-            *counts.lock().unwrap_or_else(PoisonError::into_inner).entry(tenant).or_default() += 1;
-            let slot = WorkerSlot { counts: Arc::clone(&counts), tenant, _permit: permit };
-            let active_guard = worker.active_runs.register(run.scope, run.execution.execution_id, run.lease);
-            let worker = Arc::clone(&worker);
-            tokio::spawn(async move {
-                worker.process_claimed(run, &active_guard.recheck).await;
-                drop((active_guard, slot));
-            });
+            spawn_claimed(&worker, run, &counts, permit);
         }
         drop(claim_guard);
         if is_empty {
@@ -138,6 +115,19 @@ pub async fn run_worker(worker: Arc<RunWorker>) {
             sleep_until(next_claim_at).await;
         }
     }
+}
+
+/// Runs a claimed run in a task that holds its slot.
+fn spawn_claimed(worker: &Arc<RunWorker>, run: ClaimedRun, counts: &RunCounts, permit: OwnedSemaphorePermit) {
+    let tenant = run.scope.tenant();
+    *counts.lock().unwrap_or_else(PoisonError::into_inner).entry(tenant).or_default() += 1;
+    let slot = WorkerSlot { counts: Arc::clone(counts), tenant, _permit: permit };
+    let active_guard = worker.active_runs.register(run.scope, run.execution.execution_id, run.lease);
+    let worker = Arc::clone(worker);
+    tokio::spawn(async move {
+        worker.process_claimed(run, &active_guard.recheck).await;
+        drop((active_guard, slot));
+    });
 }
 
 fn saturated_tenants(counts: &RunCounts) -> Vec<TenantId> {
@@ -170,6 +160,26 @@ pub struct RunWorker {
 }
 
 impl RunWorker {
+    /// A claim for the free slots.
+    fn new_claim(&self, free: u16, lost: &mut LostClaims, after: Option<TenantId>, counts: &RunCounts) -> Claim {
+        let large = self.large_runs.allowed_claims();
+        let mut saturated = saturated_tenants(counts);
+        saturated.extend(large.saturated);
+        Claim {
+            lease: self.context.ids.new_id(),
+            lost_leases: lost.tokens(),
+            lease_for: self.settings.lease,
+            deadline_after: self.settings.execution_deadline,
+            limit: free.min(CLAIM_LIMIT),
+            per_tenant_limit: CLAIM_LIMIT_PER_TENANT,
+            after_tenant: after,
+            saturated,
+            max_input_bytes: SMALL_RUN_BYTES,
+            takes_large: large.is_allowed,
+            no_large_tenants: large.excluded,
+        }
+    }
+
     pub(crate) fn new(
         stores: &Stores,
         shared: &SharedState,

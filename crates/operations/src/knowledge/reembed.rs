@@ -136,7 +136,7 @@ impl KnowledgeBases {
             if stale.is_empty() {
                 return Ok(ReembedOutcome::NothingStale);
             }
-            let vectors = self.vectors_for(&model, stale, known).await?;
+            let vectors = self.vectors_for(scope, id, &model, stale, known).await?;
             let outcome = keyed_outcome(key, 200, ingest_id.uuid());
             let stamp = self.context.stamp(caller);
             let change = Reembedding::decide(asset, ingest_id, base.chunking, model.clone(), vectors, seen, &stamp)?;
@@ -157,6 +157,8 @@ impl KnowledgeBases {
     /// The vectors of the chunks: reused ones, and new ones from the model.
     async fn vectors_for(
         &self,
+        scope: TenantScope,
+        asset: AssetId,
         model: &EmbeddingModel,
         stale: Vec<StaleChunk>,
         mut known: HashMap<ChunkId, Vec<f32>>,
@@ -165,7 +167,12 @@ impl KnowledgeBases {
         let missing = stale.into_iter().filter(|chunk| !known.contains_key(&chunk.chunk_id));
         let (ids, texts): (Vec<_>, Vec<_>) = missing.map(|chunk| (chunk.chunk_id, chunk.text)).unzip();
         let made = with_embed_timeout(self.embed_texts(model, texts)).await.map_err(|error| {
-            tracing::warn!(code = error.code(), "failed to re-embed documents; failing the request");
+            tracing::warn!(
+                tenant_id = %scope.tenant(),
+                asset_id = %asset,
+                code = error.code(),
+                "failed to re-embed documents; failing the request"
+            );
             KnowledgeRefusal::NoVectors
         })?;
         known.extend(ids.into_iter().zip(made.vectors));

@@ -1,6 +1,6 @@
 //! Rollback of releases, the rollback documents, and the recommendation.
 
-use super::transition::MAX_CONFLICTS;
+use super::transition::MAX_LANE_CONFLICTS;
 use crate::{Failure, MaybeReplayed, Precondition, access::Operation, idempotency::keyed_outcome, release::Releases};
 use fairway_domain::{
     access::Caller,
@@ -57,7 +57,7 @@ impl Releases {
                 key,
                 async || {
                     let mut seen = first;
-                    for _ in 0..MAX_CONFLICTS {
+                    for _ in 0..MAX_LANE_CONFLICTS {
                         expected.check(seen.release.revision)?;
                         // A rollback activates an earlier release.
                         if self.is_workload_retired(scope, &seen.release).await? {

@@ -5,7 +5,7 @@ use crate::{Failure, MaybeReplayed, Precondition, access::Operation, idempotency
 use fairway_domain::{
     access::{Caller, ResourcePosition},
     audit::Fact,
-    id::ReleaseId,
+    id::{FactId, ReleaseId},
     idempotency::RequestKey,
     release::{
         Release, ReleaseRefusal, State, StateName,
@@ -41,9 +41,10 @@ pub struct TransitionResult {
     pub lane: Option<Lane>,
 }
 
-/// Attempts of a transition. Each conflict means that a concurrent transition of the same lanes was committed. A
-/// refused caller thus gets the state that those transitions led to.
-pub(crate) const MAX_CONFLICTS: usize = 100;
+/// Attempts of a change of lanes. It is above `idempotency::MAX_ATTEMPTS`, because all releases of a deployment share its
+/// revision: each conflict means that a concurrent change of the same lanes was committed. A refused caller thus gets the
+/// state that those changes led to.
+pub(crate) const MAX_LANE_CONFLICTS: usize = 100;
 
 /// A decided transition: of the release alone, or of lanes too.
 enum DecidedTransition {
@@ -97,32 +98,10 @@ impl Releases {
                 key,
                 async || {
                     let mut seen = first;
-                    for _ in 0..MAX_CONFLICTS {
+                    for _ in 0..MAX_LANE_CONFLICTS {
                         expected.check(seen.release.revision)?;
-                        let previous = seen.release.state.name();
                         let decided = self.decide_transition(caller, scope, &place, &seen, &transition).await?;
-                        // The key refers to the fact of this transition, from which a replay reads its time.
-                        let fact = decided.fact();
-                        let (outcome, at) = (keyed_outcome(key, 200, fact.fact_id.uuid()), fact.occurred_at);
-                        let (placed, committed) = match decided {
-                            DecidedTransition::ReleaseOnly(change) => {
-                                let placed = ReleaseWithDeployment {
-                                    release: change.next.clone(),
-                                    deployment: seen.deployment.clone(),
-                                };
-                                let commit = self.release_store.commit_transition(scope, *change, outcome.as_ref());
-                                (placed, commit.await.map(|()| None))
-                            }
-                            DecidedTransition::WithLanes(change) => {
-                                let placed = ReleaseWithDeployment {
-                                    release: change.release.clone(),
-                                    deployment: change.deployment.clone(),
-                                };
-                                let commit = self.deployment_store.commit_lane_change(scope, *change, outcome.as_ref());
-                                (placed, commit.await)
-                            }
-                        };
-                        match committed {
+                        match self.commit_decided(scope, &seen, decided, key).await {
                             // A caller that named a revision gets 412. Otherwise the transition is decided again on the
                             // current state, and refused with that state if it no longer applies.
                             Err(CommitError::Stale) => match expected.stale_failure() {
@@ -133,27 +112,65 @@ impl Releases {
                                 }
                             },
                             committed => {
-                                let placed = placed.with_soak_start(committed?);
-                                let lane = transition.single_lane(&placed.release);
-                                return Ok(TransitionResult { release: placed, previous: Some(previous), at, lane });
+                                let (release, at) = committed?;
+                                let lane = transition.single_lane(&release.release);
+                                let previous = Some(seen.release.state.name());
+                                return Ok(TransitionResult { release, previous, at, lane });
                             }
                         }
                     }
                     Err(Failure::Contended)
                 },
-                async |fact| {
-                    let placed = self.read_release(caller, id).await?;
-                    let lane = transition.single_lane(&placed.release);
-                    let event = self.audit_store.find(scope, fact.into()).await?;
-                    // Keys written before this format refer to the release; a key lives for a day.
-                    let event = event.filter(|event| event.subject_id == id.uuid());
-                    let from = event.as_ref().and_then(|event| event.detail.get("from")).and_then(Value::as_str);
-                    let previous = from.and_then(StateName::parse);
-                    let at = event.as_ref().map_or(placed.release.updated_at, |event| event.occurred_at);
-                    Ok(TransitionResult { release: placed, previous, at, lane })
-                },
+                async |fact| self.replayed_transition(caller, scope, id, &transition, fact.into()).await,
             )
             .await
+    }
+
+    /// Commits a decided transition. Returns the release in its new state, and when the transition happened.
+    async fn commit_decided(
+        &self,
+        scope: TenantScope,
+        seen: &ReleaseWithDeployment,
+        decided: DecidedTransition,
+        key: Option<&RequestKey>,
+    ) -> Result<(ReleaseWithDeployment, Timestamp), CommitError> {
+        // The key refers to the fact of this transition, from which a replay reads its time.
+        let fact = decided.fact();
+        let (outcome, at) = (keyed_outcome(key, 200, fact.fact_id.uuid()), fact.occurred_at);
+        let (placed, soak_start) = match decided {
+            DecidedTransition::ReleaseOnly(change) => {
+                let placed =
+                    ReleaseWithDeployment { release: change.next.clone(), deployment: seen.deployment.clone() };
+                self.release_store.commit_transition(scope, *change, outcome.as_ref()).await?;
+                (placed, None)
+            }
+            DecidedTransition::WithLanes(change) => {
+                let placed =
+                    ReleaseWithDeployment { release: change.release.clone(), deployment: change.deployment.clone() };
+                (placed, self.deployment_store.commit_lane_change(scope, *change, outcome.as_ref()).await?)
+            }
+        };
+        Ok((placed.with_soak_start(soak_start), at))
+    }
+
+    /// The result of an earlier request with the same key, read from the fact of its transition.
+    async fn replayed_transition(
+        &self,
+        caller: &Caller,
+        scope: TenantScope,
+        id: ReleaseId,
+        transition: &Transition,
+        fact: FactId,
+    ) -> Result<TransitionResult, Failure> {
+        let placed = self.read_release(caller, id).await?;
+        let lane = transition.single_lane(&placed.release);
+        let event = self.audit_store.find(scope, fact).await?;
+        // Keys written before this format refer to the release; a key lives for a day.
+        let event = event.filter(|event| event.subject_id == id.uuid());
+        let from = event.as_ref().and_then(|event| event.detail.get("from")).and_then(Value::as_str);
+        let previous = from.and_then(StateName::parse);
+        let at = event.as_ref().map_or(placed.release.updated_at, |event| event.occurred_at);
+        Ok(TransitionResult { release: placed, previous, at, lane })
     }
 
     async fn decide_transition(

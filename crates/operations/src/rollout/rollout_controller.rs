@@ -51,20 +51,20 @@ pub enum StopReason {
 /// controllers may run concurrently: each step is taken once.
 pub async fn run_rollout_controller(
     rollouts: &Rollouts,
-    mut told_to_stop: Pin<&mut impl Future<Output = ()>>,
+    mut shutdown: Pin<&mut impl Future<Output = ()>>,
 ) -> StopReason {
     let mut failed = 0_u32;
     let stopping = AtomicBool::new(false);
     loop {
         let mut round = pin!(rollouts.control_round(&stopping));
-        let (piloted, stopped) = tokio::select! {
-            piloted = &mut round => (piloted, false),
-            () = &mut told_to_stop => {
+        let (result, stopped) = tokio::select! {
+            result = &mut round => (result, false),
+            () = &mut shutdown => {
                 stopping.store(true, Ordering::Relaxed);
                 (round.await, true)
             }
         };
-        match piloted {
+        match result {
             Ok(RoundResult { advanced: 0, .. }) => {}
             Ok(RoundResult { advanced, held }) => tracing::info!(advanced, held, "advanced rollouts"),
             Err(ref error) => {
@@ -74,7 +74,7 @@ pub async fn run_rollout_controller(
                 );
             }
         }
-        failed = if piloted.is_ok() { 0 } else { failed.saturating_add(1) };
+        failed = if result.is_ok() { 0 } else { failed.saturating_add(1) };
         if stopped {
             return StopReason::Shutdown;
         }
@@ -82,7 +82,7 @@ pub async fn run_rollout_controller(
             return StopReason::DatabaseLost;
         }
         tokio::select! {
-            () = &mut told_to_stop => return StopReason::Shutdown,
+            () = &mut shutdown => return StopReason::Shutdown,
             () = tokio::time::sleep(ROUND_INTERVAL) => {}
         }
     }
@@ -98,16 +98,16 @@ impl Rollouts {
     }
 
     async fn control_round(&self, stopping: &AtomicBool) -> Result<RoundResult, Failure> {
-        let (mut piloted, mut after) = (RoundResult::default(), None);
+        let (mut result, mut after) = (RoundResult::default(), None);
         loop {
             let page = self.rollout_store.list_soaked(after, PAGE).await?;
             for due in &page {
                 if stopping.load(Ordering::Relaxed) {
-                    return Ok(piloted);
+                    return Ok(result);
                 }
                 match self.control_rollout(*due).await {
-                    Ok(StepResult::Advanced) => piloted.advanced += 1,
-                    Ok(StepResult::Held) => piloted.held += 1,
+                    Ok(StepResult::Advanced) => result.advanced += 1,
+                    Ok(StepResult::Held) => result.held += 1,
                     Ok(StepResult::Skipped) => {}
                     Err(error @ Failure::Store(_)) => return Err(error),
                     Err(error) => {
@@ -118,7 +118,7 @@ impl Rollouts {
             }
             after = page.last().copied();
             if after.is_none() {
-                return Ok(piloted);
+                return Ok(result);
             }
         }
     }

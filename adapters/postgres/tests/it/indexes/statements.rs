@@ -21,7 +21,7 @@ use fairway_domain::{
     audit::{AuditStore, FactSequencer},
     evidence::lineage::LineageFilter,
     execution::{
-        ports::{AcceptOutcome, ExecutionStore, LapsedFilter, LeaseState, LeaseStore, RunStore},
+        ports::{AcceptOutcome, EventStore, ExecutionStore, LapsedFilter, LeaseState, LeaseStore, RunStore},
         review::ReviewStore,
     },
     id::ReleaseId,

@@ -47,6 +47,21 @@ pub(crate) fn to_validation_errors(problems: Vec<FieldProblem>) -> ValidationErr
     errors
 }
 
+/// Validates the length of a body that is a list.
+///
+/// # Errors
+/// When the list has more than `max` items.
+pub(crate) fn validate_list_length(length: usize, max: usize) -> Result<(), ValidationErrors> {
+    if length <= max {
+        return Ok(());
+    }
+    let mut error = ValidationError::new("length");
+    error.add_param("max".into(), &max);
+    let mut errors = ValidationErrors::new();
+    errors.add(WHOLE_STRUCT, error);
+    Err(errors)
+}
+
 fn collect(errors: ValidationErrors, within: &str, found: &mut Vec<FieldProblem>) {
     let mut of_fields = errors.into_errors();
     let between_fields = match of_fields.remove(WHOLE_STRUCT) {

@@ -51,7 +51,7 @@ pub(crate) async fn shed_load<B: MessageBody + 'static>(
         request.extensions_mut().insert(BodySender::of(&client));
     }
     if let Some(mut place) = api.load_shedder.admit(client, has_body, Instant::now()) {
-        if let Some(arriving) = place.take_arriving() {
+        if let Some(arriving) = place.take_body_guard() {
             hold_until_arrived(&mut request, arriving);
         }
         return Ok(with_caller_key(key, next.call(request)).await?.map_into_left_body());

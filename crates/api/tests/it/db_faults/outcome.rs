@@ -120,8 +120,8 @@ async fn changes_whose_reads_fail_after_the_commit_are_named() {
     }
 }
 
-/// Sends creations of versions concurrently until the fault reached a group commit. Returns whether each refusal of
-/// that round is named, and whether its version exists.
+/// Creates versions concurrently until the fault hits a group commit. Returns, for each refusal of that round, whether
+/// its code is expected and whether its version exists.
 async fn refused_versions(
     harness: &FaultHarness,
     stage: &WorkspaceFixture<'_>,

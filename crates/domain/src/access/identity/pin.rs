@@ -215,6 +215,8 @@ pub trait IdentityStore: Send + Sync {
         scope: TenantScope,
         presented: &PinnedIdentity,
     ) -> Result<Option<PinnedIdentity>, StoreError>;
+    /// The groups that an actor presented at its last sign-in; none if no identity has the name.
+    async fn groups_of(&self, scope: TenantScope, actor: &ActorRef) -> Result<Vec<ActorRef>, StoreError>;
     /// Pins an identity. A conflict means that another subject has the name, and stale that this subject was pinned
     /// meanwhile.
     async fn commit_pin(&self, scope: TenantScope, pin: &PinnedIdentity, fact: Fact) -> Result<(), CommitError>;

@@ -29,14 +29,27 @@ pub struct BundleCheck {
     pub verdict: CheckVerdict,
 }
 
+/// What a bundle is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum BundleKind {
+    /// A run.
+    #[default]
+    Execution,
+    /// A release.
+    Release,
+}
+
 /// The result of a verification.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Default)]
 pub struct BundleReport {
+    /// What the bundle is about.
+    pub kind: BundleKind,
     /// All checks, in the order of the chain.
     pub checks: Vec<BundleCheck>,
 }
 
-/// What a bundle shows whose checks all pass.
+/// What the bundle of a run shows whose checks all pass.
 const PROVEN: [&str; 5] = [
     "the holder of the given key stated this evidence",
     "the run's end, with the digests of its input and output, is in the audit log at the given index",
@@ -45,7 +58,23 @@ const PROVEN: [&str; 5] = [
     "the facts are part of the log that the checkpoint signs",
 ];
 
-/// What no bundle shows.
+/// What a release summary shows whose checks all pass.
+const PROVEN_OF_RELEASES: [&str; 4] = [
+    "the holder of the given key stated this result",
+    "the result follows from the facts about the release in the audit log, up to the checkpoint",
+    "the bytes of the included versions are those that the approved digest names",
+    "the facts are part of the log that the checkpoint signs",
+];
+
+/// What no release summary shows.
+const NOT_PROVEN_OF_RELEASES: [&str; 4] = [
+    "that the log has one history for everybody: compare the checkpoint with one from another source",
+    "that no fact about the release was left out, or followed the checkpoint: fetch a new summary before a deployment",
+    "that the release holds a lane now: another release may have replaced it",
+    "that the people behind the named actors acted themselves",
+];
+
+/// What no bundle of a run shows.
 const NOT_PROVEN: [&str; 5] = [
     "that the log has one history for everybody: compare the checkpoint with one from another source",
     "the text of inputs and outputs: their digests are salted, and the salts are not included",
@@ -64,13 +93,20 @@ impl BundleReport {
     /// What the bundle shows; nothing if a check failed.
     #[must_use]
     pub fn proven(&self) -> &'static [&'static str] {
-        if self.has_passed() { &PROVEN } else { &[] }
+        match self.kind {
+            _ if !self.has_passed() => &[],
+            BundleKind::Execution => &PROVEN,
+            BundleKind::Release => &PROVEN_OF_RELEASES,
+        }
     }
 
     /// What the bundle does not show.
     #[must_use]
     pub const fn not_proven(&self) -> &'static [&'static str] {
-        &NOT_PROVEN
+        match self.kind {
+            BundleKind::Execution => &NOT_PROVEN,
+            BundleKind::Release => &NOT_PROVEN_OF_RELEASES,
+        }
     }
 
     /// Adds a check that passes if both sides are equal.

@@ -139,7 +139,7 @@ fn sign_checkpoint(checkpoint: &Checkpoint, seed: u8) -> String {
     SignedNote::new(text, vec![signature]).unwrap().to_string()
 }
 
-fn seal(statement: &ExecutionStatement, seeds: &[u8]) -> String {
+fn seal<P: Serialize>(statement: &Statement<P>, seeds: &[u8]) -> String {
     let payload = statement.to_payload();
     let signed = Envelope::signed_bytes(PAYLOAD_TYPE, &payload);
     let sign = |seed: &u8| EnvelopeSignature::new(&verifier(*seed), &signing_key(*seed).sign(&signed));
@@ -257,6 +257,8 @@ fn omitted_contents_are_reported_and_do_not_fail() {
         .collect();
     assert_eq!(skipped, ["content of the version"]);
 }
+
+mod release;
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]

@@ -1,15 +1,21 @@
 //! The verification of bundles: a pure function of the file and of keys from outside.
 
+mod release;
+
 use super::{
-    BundledVersion, EXECUTION_PREDICATE, Envelope, ExecutionPredicate, ExecutionStatement, PAYLOAD_TYPE, ProvenFact,
-    STATEMENT_TYPE, report::BundleReport, subjects_of,
+    BundledRelease, BundledVersion, EXECUTION_PREDICATE, Envelope, ExecutionPredicate, ExecutionStatement,
+    PAYLOAD_TYPE, ProvenFact, STATEMENT_TYPE, Statement, StatementSubject,
+    release_summary::{ReleaseStatement, SUMMARY_PREDICATE},
+    report::{BundleKind, BundleReport},
+    subjects_of,
 };
 use crate::{
     asset::canonical::Checksum,
     audit::leaf_hash,
-    id::ExecutionId,
+    id::{ExecutionId, TenantId},
     transparency_log::{Checkpoint, InclusionClaim, SignedNote, TreeHash, VerifierKey},
 };
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// The kinds of facts that end a run.
@@ -75,34 +81,61 @@ fn check_bundle(report: &mut BundleReport, file: &[u8], keys: &[VerifierKey]) ->
         signer.is_some(),
     );
     report.compare("payload type", "", PAYLOAD_TYPE, envelope.payload_type.as_str());
-    let statement: Option<ExecutionStatement> = serde_json::from_slice(&envelope.payload).ok();
-    let canonical = statement.as_ref().is_some_and(|statement| statement.to_payload() == envelope.payload);
-    let form = if canonical { "a canonical statement" } else { "another payload" };
-    report.compare("form of the statement", "", "a canonical statement", form);
-    let statement = statement?;
-    report.compare("statement type", "", STATEMENT_TYPE, statement.statement_type.as_str());
-    report.compare("predicate type", "", EXECUTION_PREDICATE, statement.predicate_type.as_str());
+    if statement_of::<ReleaseStatement>(&envelope.payload).is_some() {
+        report.kind = BundleKind::Release;
+        let statement = check_statement(report, &envelope.payload, SUMMARY_PREDICATE)?;
+        release::check_release_chain(report, &statement, keys);
+        return Some(());
+    }
+    let statement: ExecutionStatement = check_statement(report, &envelope.payload, EXECUTION_PREDICATE)?;
     let predicate = &statement.predicate;
-    let named = subjects_of(&predicate.evidence);
-    let names = |subjects: &[super::StatementSubject]| {
-        let digests = subjects.iter().flat_map(|subject| subject.digest.values().map(|hex| (&subject.name, hex)));
-        digests.map(|(name, hex)| format!("{name} {hex}")).collect::<Vec<_>>().join(", ")
-    };
-    let is_named = !named.is_empty() && named == statement.subject;
-    report.require("subject", "", names(&named), names(&statement.subject), is_named);
-    let checkpoint = check_checkpoint(report, predicate, keys);
-    let facts = check_facts(report, predicate, checkpoint.as_ref());
+    check_subjects(report, &subjects_of(&predicate.evidence), &statement.subject);
+    let log = LogPart { tenant_id: predicate.tenant_id, facts: &predicate.facts, checkpoint: &predicate.checkpoint };
+    let checkpoint = check_checkpoint(report, log, keys);
+    let facts = check_facts(report, log, checkpoint.as_ref());
     let end = check_end(report, predicate, &facts);
     check_release(report, predicate, &facts, end);
     Some(())
 }
 
-fn check_checkpoint(
-    report: &mut BundleReport,
-    predicate: &ExecutionPredicate,
-    keys: &[VerifierKey],
-) -> Option<Checkpoint> {
-    let note = SignedNote::parse(predicate.checkpoint.as_bytes()).ok();
+/// The part of a predicate that leads to the log.
+#[derive(Clone, Copy)]
+struct LogPart<'b> {
+    tenant_id: TenantId,
+    facts: &'b [ProvenFact],
+    checkpoint: &'b str,
+}
+
+fn statement_of<S: for<'d> Deserialize<'d>>(payload: &[u8]) -> Option<S> {
+    serde_json::from_slice(payload).ok()
+}
+
+/// Checks the form and the types of a statement.
+fn check_statement<P>(report: &mut BundleReport, payload: &[u8], predicate_type: &str) -> Option<Statement<P>>
+where
+    P: Serialize + for<'d> Deserialize<'d>,
+{
+    let statement: Option<Statement<P>> = statement_of(payload);
+    let canonical = statement.as_ref().is_some_and(|statement| statement.to_payload() == payload);
+    let form = if canonical { "a canonical statement" } else { "another payload" };
+    report.compare("form of the statement", "", "a canonical statement", form);
+    let statement = statement?;
+    report.compare("statement type", "", STATEMENT_TYPE, statement.statement_type.as_str());
+    report.compare("predicate type", "", predicate_type, statement.predicate_type.as_str());
+    Some(statement)
+}
+
+fn check_subjects(report: &mut BundleReport, named: &[StatementSubject], stated: &[StatementSubject]) {
+    let names = |subjects: &[StatementSubject]| {
+        let digests = subjects.iter().flat_map(|subject| subject.digest.values().map(|hex| (&subject.name, hex)));
+        digests.map(|(name, hex)| format!("{name} {hex}")).collect::<Vec<_>>().join(", ")
+    };
+    let is_named = !named.is_empty() && named == stated;
+    report.require("subject", "", names(named), names(stated), is_named);
+}
+
+fn check_checkpoint(report: &mut BundleReport, log: LogPart<'_>, keys: &[VerifierKey]) -> Option<Checkpoint> {
+    let note = SignedNote::parse(log.checkpoint.as_bytes()).ok();
     let signer = note.as_ref().and_then(|note| keys.iter().find(|key| note.is_signed_by(key)));
     let signed = if signer.is_some() { "valid" } else { "none that is valid" };
     report.require("signature of the checkpoint", "", "a valid signature by a given key", signed, signer.is_some());
@@ -110,19 +143,15 @@ fn check_checkpoint(
     let origin = checkpoint.as_ref().map_or("", |checkpoint| checkpoint.origin.as_str());
     report.compare("origin of the log", "", signer.map_or("the name of a given key", VerifierKey::name), origin);
     let tenant = origin.rsplit('/').next().unwrap_or_default();
-    report.compare("tenant of the log", "", predicate.tenant_id.to_string(), tenant);
+    report.compare("tenant of the log", "", log.tenant_id.to_string(), tenant);
     checkpoint
 }
 
 /// Checks each fact against the checkpoint, and returns those that hold.
-fn check_facts<'b>(
-    report: &mut BundleReport,
-    predicate: &'b ExecutionPredicate,
-    checkpoint: Option<&Checkpoint>,
-) -> Vec<ReadFact<'b>> {
+fn check_facts<'b>(report: &mut BundleReport, log: LogPart<'b>, checkpoint: Option<&Checkpoint>) -> Vec<ReadFact<'b>> {
     let mut held = Vec::new();
     let mut previous = None;
-    for proven in &predicate.facts {
+    for proven in log.facts {
         let body: Value = serde_json::from_str(&proven.body).unwrap_or_default();
         let fact = ReadFact { index: proven.index, body, proven };
         let part = fact.part();
@@ -130,7 +159,7 @@ fn check_facts<'b>(
         previous = Some(fact.index);
         let order = if is_ordered { "in order" } else { "repeated or out of order" };
         let mut holds = report.compare("order of the facts", part.as_str(), "in order", order);
-        let tenant = predicate.tenant_id.to_string();
+        let tenant = log.tenant_id.to_string();
         holds &= report.compare("tenant of the fact", part.as_str(), tenant, fact.text("/tenant_id"));
         let proof: Option<Vec<TreeHash>> = fact.proven.proof.iter().map(|hash| TreeHash::from_hex(hash)).collect();
         let root = checkpoint.zip(proof).and_then(|(checkpoint, proof)| {
@@ -210,7 +239,8 @@ fn check_release(
     report.compare("workload of the release", "", text("/detail/workload_id"), lines.next().unwrap_or_default());
     report.compare("environment of the release", "", text("/detail/environment"), lines.next().unwrap_or_default());
     check_approvals(report, predicate, &own, digest.as_str());
-    check_versions(report, predicate);
+    check_versions(report, release);
+    check_listed_bindings(report, predicate);
 }
 
 fn check_approvals(report: &mut BundleReport, predicate: &ExecutionPredicate, own: &[&ReadFact<'_>], digest: &str) {
@@ -230,14 +260,9 @@ fn check_approvals(report: &mut BundleReport, predicate: &ExecutionPredicate, ow
     }
 }
 
-/// Checks the versions against the approved text, in both directions.
-fn check_versions(report: &mut BundleReport, predicate: &ExecutionPredicate) {
+/// Checks the bindings of the evidence against those of the release.
+fn check_listed_bindings(report: &mut BundleReport, predicate: &ExecutionPredicate) {
     let release = &predicate.release;
-    // A line of two words names the policy bundle that the release requires; bindings and references have more words.
-    let lines: Vec<&str> = release.digest_text.lines().skip(4).filter(|line| line.split(' ').count() > 2).collect();
-    let is_reference = |line: &&&str| line.starts_with("reference ");
-    let bound = lines.iter().filter(|line| !is_reference(line)).count();
-    report.compare("number of bindings", "", bound.to_string(), release.bindings.len().to_string());
     let shown = predicate.evidence.get("bindings").and_then(Value::as_array);
     let listed = |version: &BundledVersion| {
         let id = version.asset_version_id.to_string();
@@ -253,11 +278,22 @@ fn check_versions(report: &mut BundleReport, predicate: &ExecutionPredicate) {
         shown.map_or(0, Vec::len).to_string(),
     );
     for version in &release.bindings {
+        let place = if listed(version) { "listed" } else { "missing" };
+        report.compare("binding in the evidence", version.role.as_str(), "listed", place);
+    }
+}
+
+/// Checks the versions against the approved text, in both directions.
+fn check_versions(report: &mut BundleReport, release: &BundledRelease) {
+    // A line of two words names the policy bundle that the release requires; bindings and references have more words.
+    let lines: Vec<&str> = release.digest_text.lines().skip(4).filter(|line| line.split(' ').count() > 2).collect();
+    let is_reference = |line: &&&str| line.starts_with("reference ");
+    let bound = lines.iter().filter(|line| !is_reference(line)).count();
+    report.compare("number of bindings", "", bound.to_string(), release.bindings.len().to_string());
+    for version in &release.bindings {
         let line = format!("{} {} {}", version.role, version.asset_version_id, version.checksum);
         let found = if lines.contains(&line.as_str()) { line.as_str() } else { "none" };
         report.compare("binding in the approved text", version.role.as_str(), line.as_str(), found);
-        let place = if listed(version) { "listed" } else { "missing" };
-        report.compare("binding in the evidence", version.role.as_str(), "listed", place);
         check_content(report, version);
     }
     for version in &release.references {

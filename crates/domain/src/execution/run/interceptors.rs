@@ -21,7 +21,7 @@ use crate::{
     },
     flow::Step,
     guardrail::{GuardrailCheck, GuardrailOutcome, GuardrailResult, OnError, Stage},
-    hook::{self, Applicability, Decision, Event, Handler, Hook, HookError, HookResponse},
+    hook::{self, Applicability, Decision, Event, Hook, HookError, HookHandler, HookResponse},
     moment::Moment,
     policy::{CompiledPolicy, Obligation, PolicyDecision},
     time::Timestamp,
@@ -220,16 +220,16 @@ impl<'a> Run<'a> {
                 Applicability::No => continue,
                 Applicability::Unknown => Err(HookError::Condition),
                 Applicability::Yes => match &hook.handler {
-                    Handler::Policy(policy) => {
+                    HookHandler::Policy(policy) => {
                         Ok(HookResponse::from_policy(self.evaluate_event_policy(policy, &passage)))
                     }
-                    Handler::Http(address) => {
+                    HookHandler::Http(address) => {
                         let call = self.build_hook_call(hook, address, &passage);
                         passage.pending_hook = Some(hook);
                         self.interception = Some(passage);
                         return RunEffect::CallHook(Box::new(call));
                     }
-                    Handler::Unavailable => Err(HookError::Unavailable),
+                    HookHandler::Unavailable => Err(HookError::Unavailable),
                 },
             };
             if let Err(stopped) = self.apply_hook_response(hook, answer, &mut passage) {

@@ -3,7 +3,7 @@
 use super::{Interception, Run};
 use crate::{
     guardrail::{GuardrailOutcome, GuardrailResult},
-    hook::{self, Handler, Hook, HookError, HookResponse},
+    hook::{self, Hook, HookError, HookHandler, HookResponse},
 };
 use serde_json::{Map, Value, json};
 
@@ -31,9 +31,9 @@ impl<'a> Run<'a> {
         passage: &Interception<'a>,
     ) {
         let handler = match &hook.handler {
-            Handler::Policy(_) => "policy",
-            Handler::Http(_) => "http",
-            Handler::Unavailable => "unavailable",
+            HookHandler::Policy(_) => "policy",
+            HookHandler::Http(_) => "http",
+            HookHandler::Unavailable => "unavailable",
         };
         let mode = match hook.mode {
             hook::Mode::Enforce => "enforce",

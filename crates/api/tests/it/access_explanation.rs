@@ -1,0 +1,125 @@
+//! `GET /v1/session/can`: whether an actor may perform an operation, and which roles decide.
+
+use crate::{
+    authorization::{CALLERS, EXPECTED_ACCESS, bind_roles},
+    fixture::{TENANT, WORKSPACE, WorkspaceFixture},
+};
+use fairway_testkit::TestApp;
+use serde_json::{Value, json};
+
+/// Operations whose responses depend on more than their own permission: an inbox entry belongs to its recipient, and
+/// fetching is a part of adding documents, which requires `asset.edit` too.
+const BEYOND_ROLES: &[&str] = &["change_inbox_status", "fetch_documents"];
+
+#[tokio::test]
+async fn explanations_agree_with_the_responses_of_every_operation() {
+    let app = TestApp::start().await;
+    let stage = WorkspaceFixture::create(&app).await;
+    bind_roles(&stage).await;
+    let mut wrong = Vec::new();
+    for &(operation, expected) in EXPECTED_ACCESS.iter().filter(|(operation, _)| !BEYOND_ROLES.contains(operation)) {
+        // Callers of other workspaces and tenants do not see the scope.
+        for (caller, expected) in CALLERS.iter().zip(expected.split(' ')).take(10) {
+            let scope = format!("scope_kind=workload&scope_ref={}", stage.workload.workload_id);
+            let path = format!("/v1/session/can?operation={operation}&actor={caller}&{scope}");
+            let explained = app.get(path).await.expect(200);
+            if explained["allowed"] != json!(["+", "e"].contains(&expected)) {
+                wrong.push(format!("{operation} by {caller}: expected {expected}, got {explained}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} differences\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[tokio::test]
+async fn names_the_deciding_permission_and_the_role_bindings_that_give_it() {
+    let app = TestApp::start().await;
+    let given = app.fixtures();
+    let viewer = given.bind_role("user:ada", "viewer", "workspace", Some(WORKSPACE)).await;
+    let operator = given.bind_role("user:ada", "operator", "tenant", Some(TENANT)).await;
+    let here = format!("scope_kind=workspace&scope_ref={WORKSPACE}");
+    let ask = |query: String| app.get(format!("/v1/session/can?{query}")).as_actor("user:ada");
+    let both = ask(format!("operation=list_workloads&{here}")).await.expect(200);
+    assert_eq!((&both["allowed"], &both["permission"]), (&json!(true), &json!("workload.view")));
+    let ids: Vec<&Value> = both["by"].as_array().unwrap().iter().map(|by| &by["role_binding_id"]).collect();
+    assert_eq!(ids.len(), 2, "{both}");
+    assert!(ids.contains(&&json!(viewer)) && ids.contains(&&json!(operator)), "{both}");
+    // In the tenant's scope the role of one workspace does not count.
+    let wide = ask("operation=list_workloads".to_owned()).await.expect(200);
+    let expected = json!([{
+        "role_binding_id": operator, "role": "operator", "scope_kind": "tenant", "scope_ref": TENANT,
+    }]);
+    assert_eq!(wide["by"], expected);
+    let denied = ask(format!("operation=create_workload&{here}")).await.expect(200);
+    assert_eq!(denied, json!({"allowed": false, "permission": "workload.create", "by": []}));
+    // A revoked binding decides nothing in the next answer.
+    app.delete(format!("/v1/role-bindings/{operator}")).await.expect(204);
+    let wide = ask("operation=list_workloads".to_owned()).await.expect(200);
+    assert_eq!(wide, json!({"allowed": false, "permission": "workload.view", "by": []}));
+    // Operations without a permission.
+    let open = ask("operation=read_session".to_owned()).await.expect(200);
+    assert_eq!(open, json!({"allowed": true, "permission": null, "by": []}));
+    let member = ask("operation=list_workspaces".to_owned()).await.expect(200);
+    assert_eq!((&member["allowed"], &member["by"][0]["role_binding_id"]), (&json!(true), &json!(viewer)));
+    // The server gives the local user its role, so no binding proves it.
+    let local = app.get("/v1/session/can?operation=create_tenant").await.expect(200);
+    assert_eq!((&local["allowed"], &local["by"][0]["role_binding_id"]), (&json!(true), &Value::Null));
+}
+
+#[tokio::test]
+async fn questions_about_others_require_workspace_manage_in_a_visible_scope() {
+    let app = TestApp::start().await;
+    let given = app.fixtures();
+    let workload = app.active_workload("main").await.workload_id;
+    given.bind_role("user:weak", "viewer", "workspace", Some(WORKSPACE)).await;
+    given.bind_role("user:admin", "workspace_admin", "workspace", Some(WORKSPACE)).await;
+    given.bind_role("user:runner", "runtime_user", "workspace", Some(WORKSPACE)).await;
+    let other = given.workspace("next-door", "next-door").await;
+    given.bind_role("user:neighbour", "workspace_admin", "workspace", Some(&other)).await;
+    let tenant = given.tenant("acme").await;
+    let there = given.in_tenant(&tenant, "").workspace("there", "there").await;
+    let ask = |actor: &str, scope: &str| {
+        app.get(format!("/v1/session/can?operation=list_workloads&actor=user:runner&{scope}")).as_actor(actor)
+    };
+    let here = format!("scope_kind=workspace&scope_ref={WORKSPACE}");
+    let refused = ask("user:weak", &here).await.expect_refusal(403, "forbidden");
+    assert_eq!(refused["permission"], "workspace.manage");
+    ask("user:neighbour", &here).await.expect_refusal(403, "forbidden");
+    ask("user:admin", "").await.expect_refusal(403, "forbidden");
+    assert_eq!(ask("user:admin", &here).await.expect(200)["allowed"], true);
+    // A role in one workspace makes no workload of another visible; other tenants have no scope of this one.
+    let of_workload = format!("scope_kind=workload&scope_ref={workload}");
+    assert_eq!(ask("user:admin", &of_workload).await.expect(200)["allowed"], true);
+    ask("user:neighbour", &of_workload).await.expect_refusal(404, "not_found");
+    for scope in [format!("scope_kind=workspace&scope_ref={there}"), format!("scope_kind=tenant&scope_ref={tenant}")] {
+        ask("user:admin", &scope).await.expect_refusal(404, "not_found");
+    }
+    for actor in ["user:nobody-here", "anonymous"] {
+        let own = app.get(format!("/v1/session/can?operation=list_workloads&{here}")).as_actor(actor).await;
+        match actor {
+            "anonymous" => own.expect_refusal(404, "not_found"),
+            _ => own.expect(200),
+        };
+    }
+}
+
+#[tokio::test]
+async fn refuses_malformed_questions_without_an_echo() {
+    let app = TestApp::start().await;
+    let cases = [
+        ("operation=sesame", "operation", "unknown_operation"),
+        ("operation=list_assets&scope_kind=planet", "scope_kind", "invalid"),
+        ("operation=list_assets&scope_kind=workspace", "scope_ref", "missing"),
+        ("operation=list_assets&scope_kind=workspace&scope_ref=sesame", "scope_ref", "invalid"),
+        ("operation=list_assets&scope_ref=00000000-0000-7000-8000-000000000001", "scope_kind", "missing"),
+        ("operation=list_assets&actor=sesame", "actor", "invalid"),
+    ];
+    for (query, path, code) in cases {
+        let answer = app.get(format!("/v1/session/can?{query}")).await;
+        let text = String::from_utf8_lossy(&answer.body).into_owned();
+        let refused = answer.expect_refusal(422, "validation_error");
+        assert_eq!((&refused["fields"][0]["path"], &refused["fields"][0]["code"]), (&json!(path), &json!(code)));
+        assert!(!text.contains("sesame"), "{text}");
+    }
+    app.get("/v1/session/can").await.expect_refusal(422, "validation_error");
+}

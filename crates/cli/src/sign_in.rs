@@ -1,0 +1,217 @@
+//! Sign-in at the identity provider of a server: by device authorization (RFC 8628) for people, by client credentials
+//! for pipelines; renewal and revocation of the tokens.
+
+mod provider;
+
+use crate::{
+    failure::Failure,
+    output::eprint,
+    profile::{Configuration, Profile},
+    server::Server,
+    text::sanitize,
+};
+use oauth2::{
+    AuthType, ClientId, ClientSecret, DeviceAuthorizationUrl, ErrorResponseType, RefreshToken, RequestTokenError,
+    Scope, StandardDeviceAuthorizationResponse, StandardErrorResponse, TokenResponse as _, TokenUrl,
+    basic::{BasicClient, BasicTokenResponse},
+};
+use provider::{Endpoint, Provider, ProviderError, request};
+use serde::{Deserialize, Serialize};
+use std::{
+    env, fmt, thread,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+/// Names the client of a pipeline; with [`SECRET_VARIABLE`] each command gets a token for itself.
+const CLIENT_VARIABLE: &str = "FAIRWAY_CLIENT_ID";
+/// The secret of the client of a pipeline.
+const SECRET_VARIABLE: &str = "FAIRWAY_CLIENT_SECRET";
+/// A token is renewed this long before its end, so that it outlives the request.
+const RENEWAL_SECONDS: u64 = 60;
+/// Maximum time in which a person confirms a sign-in.
+const MAX_WAIT: Duration = Duration::from_mins(15);
+
+/// A sign-in as stored in a profile, beside its access token.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StoredSignIn {
+    /// The identity provider.
+    issuer: String,
+    /// The client of the command line there.
+    client_id: String,
+    /// Where tokens are renewed.
+    token_endpoint: Endpoint,
+    /// Where tokens are revoked, if the provider can.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    revocation_endpoint: Option<Endpoint>,
+    /// Renews the access token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refresh_token: Option<String>,
+    /// The end of the access token, in seconds since 1970, if the provider says it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_at: Option<u64>,
+}
+
+/// Signs a person in, if the server asks for it: prints where to confirm, and waits. `None` in local mode.
+///
+/// # Errors
+/// When server or provider cannot be reached, the provider lacks device authorization, or the person refuses.
+pub(crate) fn sign_in_person(server: &Server) -> Result<Option<(String, StoredSignIn)>, Failure> {
+    let Some(provider) = Provider::of(server)? else { return Ok(None) };
+    let client_id = provider.cli_client_id()?.to_owned();
+    let Some(device) = provider.device_endpoint()? else {
+        let message = "the identity provider has no device authorization: pass a token by --token-stdin";
+        return Err(Failure::Usage(message.to_owned()));
+    };
+    let client = BasicClient::new(ClientId::new(client_id.clone()))
+        .set_auth_type(AuthType::RequestBody)
+        .set_token_uri(TokenUrl::from_url(provider.token_endpoint()?.url()))
+        .set_device_authorization_url(DeviceAuthorizationUrl::from_url(device.url()));
+    let scopes = provider.scopes().map(|scope| Scope::new(scope.to_owned()));
+    let started = client.exchange_device_code().add_scopes(scopes).request(&request);
+    let started: StandardDeviceAuthorizationResponse = started.map_err(|error| refused(&provider.issuer, error))?;
+    // The address comes from the provider, so it reaches the terminal without control characters.
+    let complete = started.verification_uri_complete().map(|address| sanitize(address.secret()));
+    let plain = sanitize(started.verification_uri().as_str());
+    eprint(&format!("open {} in a browser", complete.unwrap_or(plain)));
+    eprint(&format!("and confirm the code {}", sanitize(started.user_code().secret())));
+    let tokens = client.exchange_device_access_token(&started).request(&request, thread::sleep, Some(MAX_WAIT));
+    let tokens = tokens.map_err(|error| refused(&provider.issuer, error))?;
+    let stored = StoredSignIn {
+        issuer: provider.issuer.clone(),
+        client_id,
+        token_endpoint: provider.token_endpoint()?,
+        revocation_endpoint: provider.revocation_endpoint()?,
+        refresh_token: None,
+        expires_at: None,
+    };
+    Ok(Some(stored.with_tokens(&tokens)))
+}
+
+/// The token of a pipeline, if the environment names its client.
+///
+/// # Errors
+/// When one of both variables is missing, the server has no sign-in, or the provider refuses.
+pub(crate) fn pipeline_token(server: &Server) -> Result<Option<String>, Failure> {
+    let variable = |name| env::var(name).ok().filter(|value| !value.is_empty());
+    let (client, secret) = match (variable(CLIENT_VARIABLE), variable(SECRET_VARIABLE)) {
+        (None, None) => return Ok(None),
+        (Some(client), Some(secret)) => (client, secret),
+        (Some(_), None) | (None, Some(_)) => {
+            let message = format!("a pipeline signs in with both {CLIENT_VARIABLE} and {SECRET_VARIABLE}");
+            return Err(Failure::Usage(message));
+        }
+    };
+    let Some(provider) = Provider::of(server)? else {
+        let message = format!("the server identifies nobody (local mode): unset {CLIENT_VARIABLE}");
+        return Err(Failure::Usage(message));
+    };
+    let client = BasicClient::new(ClientId::new(client))
+        .set_client_secret(ClientSecret::new(secret))
+        .set_token_uri(TokenUrl::from_url(provider.token_endpoint()?.url()));
+    // Scopes of people, such as `openid`, have no meaning for a client that acts for itself.
+    let tokens = client.exchange_client_credentials().request(&request);
+    let tokens: BasicTokenResponse = tokens.map_err(|error| refused(&provider.issuer, error))?;
+    Ok(Some(tokens.access_token().secret().clone()))
+}
+
+/// The profile with a token that is still valid: renews it when it ends soon. One process renews at a time, because a
+/// provider accepts a refresh token once.
+///
+/// # Errors
+/// When the provider cannot be reached or refuses the renewal, or the configuration cannot be written.
+pub(crate) fn renew_profile(profile: Profile, named: Option<&str>) -> Result<Profile, Failure> {
+    let is_due = |profile: &Profile| profile.sign_in.as_ref().is_some_and(StoredSignIn::is_due);
+    if !is_due(&profile) {
+        return Ok(profile);
+    }
+    let _lock = Configuration::lock()?;
+    let mut configuration = Configuration::read()?;
+    let name = configuration.selected_name(named);
+    let mut profile = configuration.stored_profile(&name);
+    // Another process may have renewed it meanwhile.
+    if let Some(sign_in) = profile.sign_in.as_ref().filter(|sign_in| sign_in.is_due()) {
+        let (token, renewed) = sign_in.renew()?;
+        profile.token = Some(token);
+        profile.sign_in = Some(renewed);
+        configuration.replace(&name, profile.clone());
+        configuration.write()?;
+    }
+    Ok(profile)
+}
+
+impl StoredSignIn {
+    fn with_tokens(mut self, tokens: &BasicTokenResponse) -> (String, Self) {
+        self.expires_at = tokens.expires_in().map(|lifetime| seconds_now().saturating_add(lifetime.as_secs()));
+        // A provider that does not rotate refresh tokens sends none.
+        if let Some(refresh) = tokens.refresh_token() {
+            self.refresh_token = Some(refresh.secret().clone());
+        }
+        (tokens.access_token().secret().clone(), self)
+    }
+
+    fn is_due(&self) -> bool {
+        self.expires_at.is_some_and(|end| end <= seconds_now().saturating_add(RENEWAL_SECONDS))
+    }
+
+    fn renew(&self) -> Result<(String, Self), Failure> {
+        let Some(refresh) = &self.refresh_token else { return Err(signed_out()) };
+        let client = BasicClient::new(ClientId::new(self.client_id.clone()))
+            .set_auth_type(AuthType::RequestBody)
+            .set_token_uri(TokenUrl::from_url(self.token_endpoint.url()));
+        let tokens = client.exchange_refresh_token(&RefreshToken::new(refresh.clone())).request(&request);
+        match tokens {
+            Ok(tokens) => Ok(self.clone().with_tokens(&tokens)),
+            // The provider ended the sign-in, or the token was used before.
+            Err(RequestTokenError::ServerResponse(_)) => Err(signed_out()),
+            Err(error) => Err(refused(&self.issuer, error)),
+        }
+    }
+
+    /// Ends the sign-in at the provider, as far as it has an endpoint for that.
+    ///
+    /// # Errors
+    /// When the provider does not confirm it.
+    pub(crate) fn revoke(&self, token: Option<&str>) -> Result<(), Failure> {
+        let Some(endpoint) = &self.revocation_endpoint else { return Ok(()) };
+        let (token, kind) = match (&self.refresh_token, token) {
+            (Some(refresh), _) => (refresh.as_str(), "refresh_token"),
+            (None, Some(access)) => (access, "access_token"),
+            (None, None) => return Ok(()),
+        };
+        // The library revokes over HTTPS only, and a provider on loopback has none.
+        let form = [("token", token), ("token_type_hint", kind), ("client_id", self.client_id.as_str())];
+        endpoint
+            .post_form(&form)
+            .map_err(|error| Failure::Unreachable { server: self.issuer.clone(), cause: error.to_string() })
+    }
+}
+
+fn seconds_now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}
+
+fn signed_out() -> Failure {
+    Failure::Advised {
+        failure: Box::new(Failure::Failed("the sign-in has ended".to_owned())),
+        next: "fairway login".to_owned(),
+    }
+}
+
+/// The failure of a token request. Error codes of providers are shown, their descriptions are not.
+fn refused<T>(issuer: &str, error: RequestTokenError<ProviderError, StandardErrorResponse<T>>) -> Failure
+where
+    T: ErrorResponseType + AsRef<str> + fmt::Display + 'static,
+{
+    let cause = match error {
+        RequestTokenError::ServerResponse(response) => {
+            let code = sanitize(response.error().as_ref());
+            return Failure::Failed(format!("the identity provider refused the sign-in: {code}"));
+        }
+        RequestTokenError::Request(error) => error.to_string(),
+        RequestTokenError::Parse(..) | RequestTokenError::Other(_) => {
+            "the response is not one of a token endpoint".to_owned()
+        }
+    };
+    Failure::Unreachable { server: issuer.to_owned(), cause }
+}

@@ -1,0 +1,111 @@
+//! Sign-in of the command line at an identity provider: people by a device code, pipelines by client credentials.
+
+use crate::Terminal;
+use fairway_testkit::{COMMAND_LINE, PIPELINE, TestApp, TestIssuer};
+use serde_json::json;
+use std::{fs, os::unix::fs::PermissionsExt as _, process::Stdio};
+
+async fn server(issuer: &TestIssuer) -> TestApp {
+    TestApp::builder().oidc(issuer).setting("FAIRWAY_OIDC_CLI_CLIENT_ID", COMMAND_LINE).start().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn person_signs_in_by_code_and_the_token_is_renewed_once() {
+    let issuer = TestIssuer::start().await.unwrap();
+    let app = server(&issuer).await;
+    let terminal = Terminal::connected(&app);
+    let output = terminal.run(&["login"]);
+    assert_eq!(output.code, 0, "{}{}", output.out, output.err);
+    assert!(output.err.contains("/activate?user_code=WDJB-MJHT"), "{}", output.err);
+    assert!(output.err.contains("WDJB-MJHT"), "{}", output.err);
+    let mode = fs::metadata(terminal.config()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "the file holds tokens");
+    assert_eq!(terminal.run_json(&["whoami"])["actor"], "user:ada");
+    assert_eq!(issuer.refresh_tokens(), 1, "a valid token is not renewed");
+    // Tokens that end at once: concurrent commands share one renewal, because a refresh token works once.
+    issuer.set_lifetime(0);
+    terminal.run_ok(&["login"]);
+    issuer.set_lifetime(600);
+    let spawn = || {
+        terminal.command(&["whoami", "--output", "json"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let children: Vec<_> = (0..4).map(|_| spawn()).collect();
+    for child in children {
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    assert_eq!(issuer.refresh_tokens(), 3);
+    // Another server never gets the token.
+    let other = TestApp::start().await;
+    let elsewhere = format!("http://{}", other.address());
+    assert_eq!(terminal.run_json(&["whoami", "--server", &elsewhere])["actor"], "user:local");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn logout_revokes_and_deletes_the_tokens() {
+    let issuer = TestIssuer::start().await.unwrap();
+    let app = server(&issuer).await;
+    let terminal = Terminal::connected(&app);
+    terminal.run_ok(&["login"]);
+    terminal.run_ok(&["logout"]);
+    assert_eq!(issuer.revoked(), ["refresh-1"]);
+    let stored = fs::read_to_string(terminal.config()).unwrap();
+    assert!(!stored.contains("token") && !stored.contains("refresh-1"), "{stored}");
+    let output = terminal.run(&["workloads", "list"]);
+    assert_eq!(output.code, 1, "{}{}", output.out, output.err);
+    assert!(terminal.run_ok(&["logout"]).contains("has no token"));
+    // A provider that is gone keeps no token here, and the command says that it did not confirm.
+    terminal.run_ok(&["login"]);
+    drop(issuer);
+    let output = terminal.run(&["logout"]);
+    assert_eq!(output.code, 3, "{}{}", output.out, output.err);
+    assert!(!fs::read_to_string(terminal.config()).unwrap().contains("token"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refused_and_ended_sign_ins_name_the_next_command() {
+    let issuer = TestIssuer::start().await.unwrap();
+    let app = server(&issuer).await;
+    let terminal = Terminal::connected(&app);
+    issuer.refuse_device();
+    let output = terminal.run(&["login"]);
+    assert_eq!(output.code, 1, "{}{}", output.out, output.err);
+    assert!(output.err.contains("access_denied"), "{}", output.err);
+    assert!(!terminal.config().exists(), "nothing is stored");
+    let issuer = TestIssuer::start().await.unwrap();
+    let app = server(&issuer).await;
+    let terminal = Terminal::connected(&app);
+    issuer.set_lifetime(0);
+    terminal.run_ok(&["login"]);
+    issuer.refuse_refresh();
+    let output = terminal.run(&["whoami"]);
+    assert_eq!(output.code, 1, "{}{}", output.out, output.err);
+    assert!(output.err.contains("fairway login"), "{}", output.err);
+    // A server without a client for the command line.
+    let app = TestApp::builder().oidc(&issuer).start().await;
+    let output = Terminal::connected(&app).run(&["login"]);
+    assert_eq!(output.code, 2, "{}{}", output.out, output.err);
+    assert!(output.err.contains("FAIRWAY_OIDC_CLI_CLIENT_ID"), "{}", output.err);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pipeline_acts_as_its_service_without_a_file() {
+    let issuer = TestIssuer::start().await.unwrap();
+    let app = server(&issuer).await;
+    let terminal = Terminal::connected(&app);
+    let [client, secret] = PIPELINE;
+    let run = |secret: &str| {
+        let mut command = terminal.command(&["whoami", "--output", "json"]);
+        let output = command.env("FAIRWAY_CLIENT_ID", client).env("FAIRWAY_CLIENT_SECRET", secret).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, out, err) = run(secret);
+    assert_eq!(code, Some(0), "{err}");
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&out).unwrap()["actor"], json!("service:ci"));
+    assert!(!terminal.config().exists());
+    let (code, _, err) = run("wrong");
+    assert_eq!(code, Some(1), "{err}");
+    assert!(err.contains("invalid_client") && !err.contains("wrong"), "{err}");
+    let mut half = terminal.command(&["whoami"]);
+    assert_eq!(half.env("FAIRWAY_CLIENT_ID", client).output().unwrap().status.code(), Some(2));
+}

@@ -1,0 +1,162 @@
+//! Explanations of access: whether an actor may perform an operation in a scope, and which role bindings decide.
+
+use super::{Claims, Identities, Operation, Requirement, authorize};
+use crate::{Failure, Settings, Stores, services::CommonOperations};
+use fairway_domain::{
+    access::{
+        AccessStore, ActorRef, Caller, Grant, GrantScope, Permission, ResourcePosition, Rights, RoleBinding,
+        identity::IdentityStore,
+    },
+    id::RoleBindingId,
+    tenant::TenantScope,
+};
+use std::sync::Arc;
+
+/// A question about access.
+#[derive(Clone, Debug)]
+pub struct AccessQuestion {
+    /// The operation.
+    pub operation: Operation,
+    /// The scope of the operation; `None` for the caller's tenant.
+    pub scope: Option<GrantScope>,
+    /// The actor; `None` for the caller.
+    pub actor: Option<ActorRef>,
+}
+
+/// The answer to an [`AccessQuestion`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AccessExplanation {
+    /// Whether the actor may perform the operation.
+    pub allowed: bool,
+    /// The permission that decides: the operation's, or the first that is missing. `None` when the operation requires no
+    /// permission, or any role.
+    pub permission: Option<Permission>,
+    /// The grants that give the permission in the scope.
+    pub by: Vec<DecidingGrant>,
+}
+
+/// A grant that gives a permission.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DecidingGrant {
+    /// The binding; `None` for a grant of the server's configuration, or of another tenant.
+    pub role_binding_id: Option<RoleBindingId>,
+    /// Role and scope.
+    pub grant: Grant,
+}
+
+/// Explains access.
+#[derive(Clone)]
+pub struct AccessExplanations {
+    settings: Arc<Settings>,
+    access_store: Arc<dyn AccessStore>,
+    identity_store: Arc<dyn IdentityStore>,
+    identities: Arc<Identities>,
+}
+
+impl AccessExplanations {
+    pub(crate) fn new(stores: &Stores, settings: &Arc<Settings>, common: &CommonOperations) -> Self {
+        Self {
+            settings: Arc::clone(settings),
+            access_store: Arc::clone(&stores.access),
+            identity_store: Arc::clone(&stores.identities),
+            identities: Arc::clone(&common.identities),
+        }
+    }
+
+    /// Explains whether an actor may perform an operation in a scope. The answer counts roles alone: the state of a
+    /// resource, or the owner of a run, may decide otherwise.
+    ///
+    /// # Errors
+    /// Not found when the caller does not see the scope; forbidden when it asks about another actor without
+    /// `workspace.manage` there.
+    pub async fn explain(&self, caller: &Caller, question: &AccessQuestion) -> Result<AccessExplanation, Failure> {
+        let here = ResourcePosition::tenant(caller.tenant);
+        let scope = authorize::authorize(caller, Operation::ExplainAccess, &here)?;
+        let place = match &question.scope {
+            Some(asked) => self.visible_position(caller, asked).await?,
+            None => here,
+        };
+        match question.actor.as_ref().filter(|actor| **actor != caller.actor) {
+            None => self.explain_for(scope, caller, question.operation, &place).await,
+            Some(_) if !caller.rights.allow(Permission::WorkspaceManage, &place) => {
+                Err(authorize::missing_permission(caller, Permission::WorkspaceManage))
+            }
+            Some(actor) => {
+                let groups = self.identity_store.groups_of(scope, actor).await?;
+                let claims = Claims { actor: actor.clone(), groups, tenant: Some(caller.tenant) };
+                let subject = self.identities.submitter(self.settings.identity, &claims, caller.request_id, true).await;
+                self.explain_for(scope, &subject?, question.operation, &place).await
+            }
+        }
+    }
+
+    async fn explain_for(
+        &self,
+        scope: TenantScope,
+        subject: &Caller,
+        operation: Operation,
+        place: &ResourcePosition,
+    ) -> Result<AccessExplanation, Failure> {
+        let decision = Decision::of(operation.requirement(), &subject.rights, subject, place);
+        let names = self.settings.identity.name_scope();
+        let bindings = self.access_store.bindings_of(scope, &subject.principals(), names).await?;
+        let by = subject.rights.grants().iter().filter(|grant| decision.rests_on(grant));
+        let by = by.map(|grant| DecidingGrant { role_binding_id: binding_of(grant, &bindings), grant: *grant });
+        Ok(AccessExplanation { allowed: decision.allowed, permission: decision.permission, by: by.collect() })
+    }
+
+    /// The position of a scope that the caller sees.
+    async fn visible_position(&self, caller: &Caller, asked: &GrantScope) -> Result<ResourcePosition, Failure> {
+        let scope = TenantScope::for_caller(caller);
+        let place = self.access_store.resolve_scope(scope, asked).await?.ok_or(Failure::NotFound)?;
+        // Every member of a tenant sees its namespaces and workspaces, but not its workloads.
+        let is_visible = match asked {
+            GrantScope::Platform | GrantScope::Tenant(_) => true,
+            GrantScope::Namespace(_) | GrantScope::Workspace(_) => !caller.rights.is_empty(),
+            GrantScope::Workload(_) => caller.rights.allow(Permission::WorkloadView, &place),
+        };
+        if is_visible { Ok(place) } else { Err(Failure::NotFound) }
+    }
+}
+
+/// What the rights of an actor decide about an operation.
+struct Decision {
+    allowed: bool,
+    permission: Option<Permission>,
+    /// Where the permission counts; `None` when no grant decides.
+    place: Option<ResourcePosition>,
+}
+
+impl Decision {
+    fn of(requirement: Requirement, rights: &Rights, subject: &Caller, place: &ResourcePosition) -> Self {
+        let by = |permission, place: ResourcePosition| Self {
+            allowed: rights.allow(permission, &place),
+            permission: Some(permission),
+            place: Some(place),
+        };
+        match requirement {
+            Requirement::Nothing => Self { allowed: true, permission: None, place: None },
+            Requirement::Membership => Self { allowed: !rights.is_empty(), permission: None, place: Some(*place) },
+            Requirement::Platform(needs) => by(needs, ResourcePosition::INSTALLATION),
+            Requirement::Tenant(needs) => by(needs, ResourcePosition::tenant(subject.tenant)),
+            Requirement::BelowWorkspace(needs) => by(needs, *place),
+            Requirement::Resource { view: sees, action: needs } | Requirement::BelowWorkload { sees, needs } => {
+                let seen = by(sees, *place);
+                if seen.allowed { by(needs, *place) } else { seen }
+            }
+        }
+    }
+
+    fn rests_on(&self, grant: &Grant) -> bool {
+        match (&self.place, self.permission) {
+            (None, _) => false,
+            (Some(_), None) => true,
+            (Some(place), Some(permission)) => Rights::new(vec![*grant]).allow(permission, place),
+        }
+    }
+}
+
+fn binding_of(grant: &Grant, bindings: &[RoleBinding]) -> Option<RoleBindingId> {
+    let found = bindings.iter().find(|binding| binding.role == grant.role && binding.scope == grant.scope);
+    found.map(|binding| binding.role_binding_id)
+}
