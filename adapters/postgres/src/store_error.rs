@@ -51,6 +51,7 @@ fn conflict(code: &SqlState, constraint: Option<&str>) -> Option<Conflict> {
         "access_contract_owner" => Some(Conflict::ContractNameTaken),
         "access_contract_revoked" => Some(Conflict::ContractRevoked),
         "tenant_public_host_key" => Some(Conflict::HostTaken),
+        "notification_destination_once" => Some(Conflict::DuplicateDestination),
         "identity_actor_key" => Some(Conflict::ActorNameTaken),
         _ => None,
     }

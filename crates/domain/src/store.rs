@@ -272,6 +272,8 @@ pub enum Conflict {
     ContractRevoked,
     /// The share link is revoked, expired or has no runs left.
     ShareLinkClosed,
+    /// The scope already has a destination of that type and name.
+    DuplicateDestination,
     /// Another subject is pinned to the actor name.
     ActorNameTaken,
 }
@@ -292,6 +294,7 @@ impl Conflict {
             Self::ContractNameTaken => "contract_of_another_asset",
             Self::ContractRevoked => "contract_revoked",
             Self::ShareLinkClosed => "share_link_closed",
+            Self::DuplicateDestination => "duplicate_destination",
             Self::ActorNameTaken => "actor_name_taken",
         }
     }

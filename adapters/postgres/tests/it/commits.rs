@@ -54,7 +54,7 @@ const fn keyless(method: &'static str, tells: FactKind) -> Commit {
 /// All commits. `DeploymentStore::commit_lane_change` appears once for each kind of decision. `RunStore::accept`
 /// appears six times: for delegated and other runs, running, queued or denied, and for scripts. An admitted run writes
 /// its fact when it ends; an admitted script writes one at once too.
-pub(crate) const COMMITS: [Commit; 63] = [
+pub(crate) const COMMITS: [Commit; 66] = [
     keyed("TenantStore::commit_new", FactKind::TenantCreated),
     keyless("TenantStore::commit_settings", FactKind::TenantConfigured),
     keyed("WorkspaceStore::commit_new", FactKind::WorkspaceCreated),
@@ -118,6 +118,9 @@ pub(crate) const COMMITS: [Commit; 63] = [
     keyless("PreferenceStore::commit_set", FactKind::PreferencesChanged),
     keyless("PreferenceStore::commit_profiles (first)", FactKind::DefaultProfilesChanged),
     keyless("PreferenceStore::commit_profiles", FactKind::DefaultProfilesChanged),
+    keyed("DestinationStore::commit_new", FactKind::DestinationCreated),
+    keyless("DestinationStore::commit_change", FactKind::DestinationChanged),
+    keyless("DestinationStore::commit_deletion", FactKind::DestinationDeleted),
 ];
 
 /// Why a commit must fail.
@@ -225,6 +228,9 @@ impl Commit {
             "PreferenceStore::commit_set" => notification::preferences(stage, 1).await,
             "PreferenceStore::commit_profiles (first)" => notification::profiles(stage, 0).await,
             "PreferenceStore::commit_profiles" => notification::profiles(stage, 1).await,
+            "DestinationStore::commit_new" => notification::destination(stage).await,
+            "DestinationStore::commit_change" => notification::changed_destination(stage).await,
+            "DestinationStore::commit_deletion" => notification::deleted_destination(stage).await,
             "ReviewStore::commit_end" => review::rejected_review(stage).await,
             "ReviewStore::commit_end (whenever)" => review::expired_review(stage).await,
             other => panic!("no decision is defined for {other}"),

@@ -188,7 +188,7 @@ async fn reports_the_constraint_that_a_migration_violates() {
 }
 
 /// For each migration, an object whose creation kills the connection.
-const KILLED_AT: [&str; 13] = [
+const KILLED_AT: [&str; 14] = [
     "fairway_now",
     "role_binding",
     "fact_order",
@@ -202,6 +202,7 @@ const KILLED_AT: [&str; 13] = [
     "identity",
     "notification_position",
     "log_tree",
+    "notification_destination",
 ];
 
 #[tokio::test]

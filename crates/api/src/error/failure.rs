@@ -24,7 +24,7 @@ use fairway_domain::{
     field_path,
     flow::FlowProblem,
     knowledge::document::KnowledgeRefusal,
-    notification::SettingOff,
+    notification::{SettingOff, destination::DestinationRefusal},
     rate_limit::RateLimitRefusal,
     release::{ReleaseRefusal, SELF_APPROVAL_RULE, StateName, reference::UnresolvedReference},
     slug::Slug,
@@ -91,6 +91,7 @@ impl From<Failure> for ApiError {
             Failure::RepeatedPreference(repeated) => {
                 FieldProblem::new(format!("[{}]", repeated.position), "duplicate_item", repeated.to_string()).into()
             }
+            Failure::Destination(refusal) => map_destination_refusal(refusal),
             Failure::Generate(refusal) => map_generate_refusal(refusal),
             Failure::Store(error) => map_store_error(&error),
             Failure::Artifact(error @ ArtifactError::Unavailable(_)) => Self::unavailable().log_cause(&error),
@@ -102,6 +103,10 @@ impl From<Failure> for ApiError {
             Failure::KeyTaken | Failure::Inconsistent(_) => Self::internal().log_cause(&failure),
         }
     }
+}
+
+fn map_destination_refusal(refusal: DestinationRefusal) -> ApiError {
+    FieldProblem::new(refusal.field(), refusal.code(), refusal.to_string()).into()
 }
 
 fn integrity_mismatch() -> ApiError {
@@ -155,6 +160,7 @@ fn map_conflict(conflict: Conflict) -> ApiError {
         | Conflict::HostTaken
         | Conflict::MissingReference
         | Conflict::ShareLinkClosed
+        | Conflict::DuplicateDestination
         | Conflict::ActorNameTaken => {
             return ApiError::new(StatusCode::CONFLICT, conflict.code(), conflict_message(conflict));
         }
@@ -173,6 +179,7 @@ const fn conflict_message(conflict: Conflict) -> &'static str {
         Conflict::HostTaken => "another tenant uses this host",
         Conflict::MissingReference => "a referenced resource no longer exists",
         Conflict::ShareLinkClosed => "the share link no longer starts runs",
+        Conflict::DuplicateDestination => "this scope already has a destination of this type and name",
         Conflict::ActorNameTaken => "another identity has this actor name",
         Conflict::ContractNameTaken => "another knowledge base has a contract with this name",
         Conflict::ContractRevoked => "the contract is revoked; a revoked contract cannot be restored",

@@ -10,7 +10,10 @@ use crate::{
     flow::{FlowText, NewFlowBody, NewFlowVersionBody},
     http::body::read_as,
     knowledge::{NewContractRevocation, NewDocuments, NewReembedding},
-    notification::inbox::{InboxStatusChange, ReadAllRequest},
+    notification::{
+        destination::{DestinationChange, NewDestination},
+        inbox::{InboxStatusChange, ReadAllRequest},
+    },
     release::{
         request::{NewApproval, NewBinding, NewRelease, TransitionRequest},
         rollback::RollbackRequest,
@@ -39,6 +42,7 @@ const BODIES: &[(&str, Probe)] = &[
     ("CallOfTool", broken_bounds::<ToolCallBody>),
     ("CancelRequest", broken_bounds::<CancelRequest>),
     ("EndSessionRequest", broken_bounds::<EndSessionRequest>),
+    ("DestinationChange", broken_bounds::<DestinationChange>),
     ("DraftRequest", broken_bounds::<DraftRequest>),
     ("EnvironmentChange", broken_bounds::<EnvironmentChange>),
     ("Execute", broken_bounds::<Execute>),
@@ -49,6 +53,7 @@ const BODIES: &[(&str, Probe)] = &[
     ("NewAssetGrant", broken_bounds::<NewAssetGrant>),
     ("NewBinding", broken_bounds::<NewBinding>),
     ("NewContractRevocation", broken_bounds::<NewContractRevocation>),
+    ("NewDestination", broken_bounds::<NewDestination>),
     ("NewDocuments", broken_bounds::<NewDocuments>),
     ("NewFlow", broken_bounds::<NewFlowBody>),
     ("NewFlowVersion", broken_bounds::<NewFlowVersionBody>),

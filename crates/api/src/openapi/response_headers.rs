@@ -16,10 +16,11 @@ use utoipa::openapi::{
 };
 
 /// Schemas of bodies whose responses carry an `ETag`.
-const ETAG_SCHEMAS: [&str; 11] = [
+const ETAG_SCHEMAS: [&str; 12] = [
     "Approval",
     "Asset",
     "Binding",
+    "Destination",
     "EnvironmentSettings",
     "Flow",
     "Notification",

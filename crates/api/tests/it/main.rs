@@ -25,6 +25,7 @@ mod captured_telemetry;
 mod concurrency;
 mod db_faults;
 mod delegation;
+mod destination;
 mod dispatch;
 mod draft_generation;
 mod egress;
