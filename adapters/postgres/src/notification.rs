@@ -1,5 +1,6 @@
-//! Notifications: inboxes, preferences, records of suppressed notifications, and the projection of facts.
+//! Notifications: inboxes, preferences, destinations, records of suppressed notifications, and the projection of facts.
 
+mod destination;
 mod inbox;
 mod preference;
 mod projection;

@@ -646,6 +646,23 @@ diesel::table! {
 }
 
 diesel::table! {
+    notification_destination (tenant_id, destination_id) {
+        tenant_id -> Uuid,
+        destination_id -> Uuid,
+        workspace_id -> Nullable<Uuid>,
+        destination_type -> Text,
+        display_name -> Text,
+        configuration -> Jsonb,
+        secret_ref -> Nullable<Text>,
+        is_enabled -> Bool,
+        created_at -> Timestamptz,
+        created_by -> Text,
+        updated_at -> Timestamptz,
+        revision -> BigInt,
+    }
+}
+
+diesel::table! {
     notification_position (tenant_id) {
         tenant_id -> Uuid,
         position -> BigInt,

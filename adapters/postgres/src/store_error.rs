@@ -53,6 +53,7 @@ fn conflict(code: &SqlState, constraint: Option<&str>) -> Option<Conflict> {
         "tenant_public_host_key" => Some(Conflict::HostTaken),
         "connection_name_key" => Some(Conflict::DuplicateConnection),
         "use_case_refinement_once" => Some(Conflict::RefinementKeyTaken),
+        "notification_destination_once" => Some(Conflict::DuplicateDestination),
         "identity_actor_key" => Some(Conflict::ActorNameTaken),
         _ => None,
     }

@@ -212,7 +212,7 @@ fn run_routes(config: &mut impl RouteConfig) {
         .service(transparency_log::read_log_tile);
 }
 
-/// Inboxes, preferences and records of suppressed notifications.
+/// Inboxes, preferences, destinations and records of suppressed notifications.
 fn notification_routes(config: &mut impl RouteConfig) {
     config
         .service(notification::inbox::list_inbox)
@@ -230,6 +230,16 @@ fn notification_routes(config: &mut impl RouteConfig) {
         .service(notification::preference::list_workload_environments)
         .service(notification::preference::read_default_profiles)
         .service(notification::preference::change_default_profiles)
+        .service(notification::destination::list_workspace_destinations)
+        .service(notification::destination::create_workspace_destination)
+        .service(notification::destination::read_workspace_destination)
+        .service(notification::destination::change_workspace_destination)
+        .service(notification::destination::delete_workspace_destination)
+        .service(notification::destination::list_organization_destinations)
+        .service(notification::destination::create_organization_destination)
+        .service(notification::destination::read_organization_destination)
+        .service(notification::destination::change_organization_destination)
+        .service(notification::destination::delete_organization_destination)
         .service(notification::suppressed::list_suppressed_decisions);
 }
 

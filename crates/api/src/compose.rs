@@ -200,6 +200,7 @@ fn stores(database: &Database, access: Option<&AccessStoreDecorator>) -> Stores 
         audit: shared.clone(),
         inboxes: shared.clone(),
         preferences: shared.clone(),
+        destinations: shared.clone(),
         suppressed_decisions: shared.clone(),
         projections: shared.clone(),
         log_trees: shared.clone(),

@@ -1,5 +1,6 @@
 //! Routes of notifications.
 
+pub(crate) mod destination;
 pub(crate) mod inbox;
 pub(crate) mod preference;
 pub(crate) mod suppressed;

@@ -286,6 +286,8 @@ pub enum Conflict {
     ContractRevoked,
     /// The share link is revoked, expired or has no runs left.
     ShareLinkClosed,
+    /// The scope already has a destination of that type and name.
+    DuplicateDestination,
     /// Another subject is pinned to the actor name.
     ActorNameTaken,
     /// The workspace already has a connection with that name.
@@ -310,6 +312,7 @@ impl Conflict {
             Self::ContractNameTaken => "contract_of_another_asset",
             Self::ContractRevoked => "contract_revoked",
             Self::ShareLinkClosed => "share_link_closed",
+            Self::DuplicateDestination => "duplicate_destination",
             Self::ActorNameTaken => "actor_name_taken",
             Self::DuplicateConnection => "duplicate_connection",
             Self::RefinementKeyTaken => "idempotency_key_conflict",

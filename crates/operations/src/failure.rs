@@ -18,7 +18,7 @@ use fairway_domain::{
     flow::FlowProblem,
     id::ExecutionId,
     knowledge::document::KnowledgeRefusal,
-    notification::{SettingOff, preference::RepeatedPreference},
+    notification::{SettingOff, destination::DestinationRefusal, preference::RepeatedPreference},
     prompt::PromptRefusal,
     rate_limit::RateLimitRefusal,
     release::ReleaseRefusal,
@@ -158,6 +158,9 @@ pub enum Failure {
     /// A list of preferences sets the same pair twice.
     #[error(transparent)]
     RepeatedPreference(#[from] RepeatedPreference),
+    /// A destination of notifications is invalid.
+    #[error(transparent)]
+    Destination(#[from] DestinationRefusal),
     /// Refusal to review the answer of a run.
     #[error(transparent)]
     Review(#[from] ReviewRefusal),

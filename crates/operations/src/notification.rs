@@ -1,5 +1,6 @@
-//! Notifications: inboxes, preferences, default profiles and records of suppressed notifications.
+//! Notifications: inboxes, preferences, default profiles, destinations and records of suppressed notifications.
 
+pub mod destination;
 pub(crate) mod projector;
 
 use crate::{
@@ -18,7 +19,7 @@ use fairway_domain::{
     notification::{
         Setting, SettingOff, Tier,
         inbox::{InboxStatus, Notification, inbox_read_fact},
-        ports::{InboxFilter, InboxStore, PreferenceStore, SuppressedDecisionStore},
+        ports::{DestinationStore, InboxFilter, InboxStore, PreferenceStore, SuppressedDecisionStore},
         preference::{
             DefaultPreference, DefaultProfiles, EffectivePreference, Preference, PreferenceLayers, PreferenceScope,
             PreferenceSet, Switches,
@@ -38,6 +39,7 @@ pub struct Notifications {
     context: ClockAndIds,
     inbox_store: Arc<dyn InboxStore>,
     preference_store: Arc<dyn PreferenceStore>,
+    destination_store: Arc<dyn DestinationStore>,
     suppressed_store: Arc<dyn SuppressedDecisionStore>,
     keyed_requests: Arc<KeyedRequests>,
     scope_resolver: Arc<ScopeResolver>,
@@ -106,6 +108,7 @@ impl Notifications {
             context: shared.context.clone(),
             inbox_store: Arc::clone(&stores.inboxes),
             preference_store: Arc::clone(&stores.preferences),
+            destination_store: Arc::clone(&stores.destinations),
             suppressed_store: Arc::clone(&stores.suppressed_decisions),
             keyed_requests: Arc::clone(&common.keyed_requests),
             scope_resolver: Arc::clone(&common.scope_resolver),

@@ -69,7 +69,7 @@ use fairway_domain::{
     idempotency::IdempotencyStore,
     knowledge::ports::{ChunkSearch, ContractRevocationStore, DocumentStore, IndexRevisionStore},
     memory::ports::MemoryStore,
-    notification::ports::{InboxStore, PreferenceStore, ProjectionStore, SuppressedDecisionStore},
+    notification::ports::{DestinationStore, InboxStore, PreferenceStore, ProjectionStore, SuppressedDecisionStore},
     rate_limit::{Quota, RateLimitStore},
     redaction::Redactor,
     release::ports::{DeploymentStore, RecommendationStore, ReleaseStore},
@@ -162,6 +162,8 @@ pub struct Stores {
     pub inboxes: Arc<dyn InboxStore>,
     /// Notification preferences.
     pub preferences: Arc<dyn PreferenceStore>,
+    /// Destinations of notifications.
+    pub destinations: Arc<dyn DestinationStore>,
     /// Records of notifications that were not delivered.
     pub suppressed_decisions: Arc<dyn SuppressedDecisionStore>,
     /// The projection of facts into notifications.

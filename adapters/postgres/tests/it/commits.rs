@@ -55,7 +55,7 @@ const fn keyless(method: &'static str, tells: FactKind) -> Commit {
 /// All commits. `DeploymentStore::commit_lane_change` appears once for each kind of decision. `RunStore::accept`
 /// appears six times: for delegated and other runs, running, queued or denied, and for scripts. An admitted run writes
 /// its fact when it ends; an admitted script writes one at once too.
-pub(crate) const COMMITS: [Commit; 74] = [
+pub(crate) const COMMITS: [Commit; 77] = [
     keyed("TenantStore::commit_new", FactKind::TenantCreated),
     keyless("TenantStore::commit_settings", FactKind::TenantConfigured),
     keyed("WorkspaceStore::commit_new", FactKind::WorkspaceCreated),
@@ -130,6 +130,9 @@ pub(crate) const COMMITS: [Commit; 74] = [
     keyless("UseCaseStore::commit_refinement", FactKind::UseCaseRefined),
     keyed("AccessRequestStore::commit_grant", FactKind::AccessRequestGranted),
     keyed("AccessRequestStore::commit_denial", FactKind::AccessRequestDenied),
+    keyed("DestinationStore::commit_new", FactKind::DestinationCreated),
+    keyless("DestinationStore::commit_change", FactKind::DestinationChanged),
+    keyless("DestinationStore::commit_deletion", FactKind::DestinationDeleted),
 ];
 
 /// Why a commit must fail.
@@ -248,6 +251,9 @@ impl Commit {
             "UseCaseStore::commit_refinement" => use_case::refinement(stage).await,
             "AccessRequestStore::commit_grant" => use_case::grant(stage).await,
             "AccessRequestStore::commit_denial" => use_case::denial(stage).await,
+            "DestinationStore::commit_new" => notification::destination(stage).await,
+            "DestinationStore::commit_change" => notification::changed_destination(stage).await,
+            "DestinationStore::commit_deletion" => notification::deleted_destination(stage).await,
             "ReviewStore::commit_end" => review::rejected_review(stage).await,
             "ReviewStore::commit_end (whenever)" => review::expired_review(stage).await,
             other => panic!("no decision is defined for {other}"),

@@ -188,7 +188,7 @@ async fn reports_the_constraint_that_a_migration_violates() {
 }
 
 /// For each migration, an object whose creation kills the connection.
-const KILLED_AT: [&str; 14] = [
+const KILLED_AT: [&str; 15] = [
     "fairway_now",
     "role_binding",
     "fact_order",
@@ -203,6 +203,7 @@ const KILLED_AT: [&str; 14] = [
     "notification_position",
     "log_tree",
     "use_case",
+    "notification_destination",
 ];
 
 #[tokio::test]

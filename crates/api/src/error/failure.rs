@@ -28,7 +28,7 @@ use fairway_domain::{
     field_path,
     flow::FlowProblem,
     knowledge::document::KnowledgeRefusal,
-    notification::SettingOff,
+    notification::{SettingOff, destination::DestinationRefusal},
     rate_limit::RateLimitRefusal,
     release::{ReleaseRefusal, SELF_APPROVAL_RULE, StateName, reference::UnresolvedReference},
     slug::Slug,
@@ -99,6 +99,7 @@ impl From<Failure> for ApiError {
             Failure::AccessRequest(refusal) => map_access_request_refusal(refusal),
             Failure::UseCase(refusal) => map_use_case_refusal(refusal),
             Failure::Bundle(refusal) => map_bundle_refusal(refusal),
+            Failure::Destination(refusal) => map_destination_refusal(refusal),
             Failure::Generate(refusal) => map_generate_refusal(refusal),
             Failure::Store(error) => map_store_error(&error),
             Failure::Artifact(error @ ArtifactError::Unavailable(_)) => Self::unavailable().log_cause(&error),
@@ -110,6 +111,10 @@ impl From<Failure> for ApiError {
             Failure::KeyTaken | Failure::Inconsistent(_) => Self::internal().log_cause(&failure),
         }
     }
+}
+
+fn map_destination_refusal(refusal: DestinationRefusal) -> ApiError {
+    FieldProblem::new(refusal.field(), refusal.code(), refusal.to_string()).into()
 }
 
 fn integrity_mismatch() -> ApiError {
@@ -164,6 +169,7 @@ fn map_conflict(conflict: Conflict) -> ApiError {
         | Conflict::MissingReference
         | Conflict::ShareLinkClosed
         | Conflict::ActorNameTaken
+        | Conflict::DuplicateDestination
         | Conflict::DuplicateConnection
         | Conflict::RefinementKeyTaken => {
             return ApiError::new(StatusCode::CONFLICT, conflict.code(), conflict_message(conflict));
@@ -183,6 +189,7 @@ const fn conflict_message(conflict: Conflict) -> &'static str {
         Conflict::HostTaken => "another tenant uses this host",
         Conflict::MissingReference => "a referenced resource no longer exists",
         Conflict::ShareLinkClosed => "the share link no longer starts runs",
+        Conflict::DuplicateDestination => "this scope already has a destination of this type and name",
         Conflict::ActorNameTaken => "another identity has this actor name",
         Conflict::DuplicateConnection => "the workspace already has a connection with this name",
         Conflict::RefinementKeyTaken => "another refinement used this key",

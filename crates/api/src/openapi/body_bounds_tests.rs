@@ -13,6 +13,7 @@ use crate::{
     http::body::read_as,
     knowledge::{NewContractRevocation, NewDocuments, NewReembedding},
     notification::{
+        destination::{DestinationChange, NewDestination},
         inbox::{InboxStatusChange, ReadAllRequest},
         preference::{DefaultPreferenceList, PreferenceList},
     },
@@ -53,6 +54,7 @@ const BODIES: &[(&str, Probe)] = &[
     ("ConnectionChange", broken_bounds::<ConnectionChange>),
     ("DefaultPreferenceList", broken_bounds::<DefaultPreferenceList>),
     ("EndSessionRequest", broken_bounds::<EndSessionRequest>),
+    ("DestinationChange", broken_bounds::<DestinationChange>),
     ("DraftRequest", broken_bounds::<DraftRequest>),
     ("EnvironmentChange", broken_bounds::<EnvironmentChange>),
     ("Execute", broken_bounds::<Execute>),
@@ -65,6 +67,7 @@ const BODIES: &[(&str, Probe)] = &[
     ("NewBinding", broken_bounds::<NewBinding>),
     ("NewConnection", broken_bounds::<NewConnectionBody>),
     ("NewContractRevocation", broken_bounds::<NewContractRevocation>),
+    ("NewDestination", broken_bounds::<NewDestination>),
     ("NewDocuments", broken_bounds::<NewDocuments>),
     ("NewFlow", broken_bounds::<NewFlowBody>),
     ("NewFlowVersion", broken_bounds::<NewFlowVersionBody>),

@@ -82,6 +82,11 @@ const REASON: &str = concat!(
     hidden!(),
     "]*$"
 );
+/// The reference to a secret, as the schemas of content have it.
+const SECRET_REF: &str = concat!(
+    "^(env:[A-Z][A-Z0-9]*(_[A-Z0-9]+)*|file:[A-Za-z0-9][A-Za-z0-9._-]*|",
+    "vault:[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*#[A-Za-z0-9._-]+)$"
+);
 /// Matches every schema or operation.
 const ANY: &str = "*";
 /// Matches the schemas of request bodies.
@@ -166,6 +171,12 @@ const PROPERTIES: &[Entry] = &[
     ("Notification", "status", || one_of(InboxStatus::ALL.map(InboxStatus::as_str))),
     ("InboxStatusChange", "status", || one_of(InboxStatus::ALL.map(InboxStatus::as_str))),
     ("Notification", "severity", || one_of(Severity::ALL.map(Severity::as_str))),
+    ("Destination", "destination_type", destination_types),
+    ("NewDestination", "destination_type", destination_types),
+    ("Destination", "scope", || Constraint::Words(vec!["organization", "workspace"])),
+    (BODY, "display_name", || Constraint::Text(NAME)),
+    ("NewDestination", "secret_ref", secret_ref),
+    ("DestinationChange", "secret_ref", secret_ref),
     (ANY, "category", categories),
     (ANY, "channel", || one_of(Channel::ALL.map(Channel::as_str))),
     ("DefaultPreference", "profile_ref", roles),
@@ -224,6 +235,15 @@ const PARAMETERS: &[Entry] = &[
     (ANY, "Idempotency-Key", || Constraint::Pattern(IDEMPOTENCY_KEY, 255)),
     (ANY, "If-Match", || Constraint::Tags),
 ];
+
+fn destination_types() -> Constraint {
+    let external = Channel::ALL.into_iter().filter(|channel| *channel != Channel::Portal);
+    Constraint::Words(external.map(Channel::as_str).collect())
+}
+
+fn secret_ref() -> Constraint {
+    Constraint::Text(SECRET_REF)
+}
 
 fn one_of<const N: usize>(all: [&'static str; N]) -> Constraint {
     Constraint::Words(all.to_vec())

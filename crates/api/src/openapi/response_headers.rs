@@ -16,13 +16,14 @@ use utoipa::openapi::{
 };
 
 /// Schemas of bodies whose responses carry an `ETag`.
-const ETAG_SCHEMAS: [&str; 15] = [
+const ETAG_SCHEMAS: [&str; 16] = [
     "AccessRequest",
     "Approval",
     "Asset",
     "Binding",
     "Connection",
     "ConnectionDetail",
+    "Destination",
     "EnvironmentSettings",
     "Flow",
     "Notification",

@@ -227,6 +227,15 @@ fn expected_kinds(operation: &str) -> (&'static str, &'static str) {
         | "change_workspace_preferences"
         | "change_workload_preferences"
         | "change_environment_preferences" => ("notification.preferences_changed", "notification_preferences"),
+        "create_organization_destination" | "create_workspace_destination" => {
+            ("notification.destination_created", "notification_destination")
+        }
+        "change_organization_destination" | "change_workspace_destination" => {
+            ("notification.destination_changed", "notification_destination")
+        }
+        "delete_organization_destination" | "delete_workspace_destination" => {
+            ("notification.destination_deleted", "notification_destination")
+        }
         "change_default_profiles" => ("notification.default_profiles_changed", "tenant"),
         "create_connection" => ("connection.created", "connection"),
         "change_connection" => ("connection.changed", "connection"),

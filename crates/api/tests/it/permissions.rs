@@ -215,6 +215,16 @@ const NOTIFICATIONS: &[(&str, RequiredPermissions)] = &[
     ("list_workload_environments", Below("workload.view", &["notification.preference.self_manage"])),
     ("read_default_profiles", Permission("notification.destination.manage")),
     ("change_default_profiles", Permission("notification.destination.manage")),
+    ("list_organization_destinations", Permission("notification.destination.manage")),
+    ("create_organization_destination", Permission("notification.destination.manage")),
+    ("read_organization_destination", Permission("notification.destination.manage")),
+    ("change_organization_destination", Permission("notification.destination.manage")),
+    ("delete_organization_destination", Permission("notification.destination.manage")),
+    ("list_workspace_destinations", Permission("notification.destination.manage")),
+    ("create_workspace_destination", Permission("notification.destination.manage")),
+    ("read_workspace_destination", Permission("notification.destination.manage")),
+    ("change_workspace_destination", Permission("notification.destination.manage")),
+    ("delete_workspace_destination", Permission("notification.destination.manage")),
     ("list_suppressed_decisions", Permission("notification.audit.view")),
 ];
 

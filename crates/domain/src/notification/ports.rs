@@ -7,9 +7,10 @@ use crate::{
     },
     audit::Fact,
     fact_category::FactCategory,
-    id::{NotificationId, TenantId, WorkloadId, WorkspaceId},
+    id::{DestinationId, NotificationId, TenantId, WorkloadId, WorkspaceId},
     idempotency::KeyedOutcome,
     notification::{
+        destination::{Destination, DestinationScope},
         inbox::{InboxStatus, Notification},
         preference::{DefaultProfiles, PreferenceScope, PreferenceSet, Switches},
         projection::{NotifiableFact, Projection, SubjectContext, SuppressedDecision},
@@ -82,6 +83,36 @@ pub trait PreferenceStore: Send + Sync {
     async fn switches(&self, scope: TenantScope) -> Result<Switches, StoreError>;
     /// The environments that a workload is released to, in alphabetical order.
     async fn environments(&self, scope: TenantScope, workload: WorkloadId) -> Result<Vec<Slug>, StoreError>;
+}
+
+/// Stores destinations. A destination of another scope is not found.
+#[async_trait]
+pub trait DestinationStore: Send + Sync {
+    /// Finds a destination of the scope `at`.
+    async fn find(
+        &self,
+        scope: TenantScope,
+        at: DestinationScope,
+        id: DestinationId,
+    ) -> Result<Option<Destination>, StoreError>;
+    /// Lists the destinations of the scope `at`, newest first.
+    async fn list(
+        &self,
+        scope: TenantScope,
+        at: DestinationScope,
+        page: PageRequest,
+    ) -> Result<Page<Destination>, StoreError>;
+    /// Stores a new destination.
+    async fn commit_new(
+        &self,
+        scope: TenantScope,
+        change: Change<Destination>,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<(), CommitError>;
+    /// Stores a changed destination.
+    async fn commit_change(&self, scope: TenantScope, change: Change<Destination>) -> Result<(), CommitError>;
+    /// Deletes a destination. Fails with `Stale` if it does not exist.
+    async fn commit_deletion(&self, scope: TenantScope, id: DestinationId, fact: Fact) -> Result<(), CommitError>;
 }
 
 /// Reads the records of notifications that were not delivered.

@@ -240,6 +240,16 @@ operations! {
         on_resource(P::WorkloadView, P::NotificationPreferenceSelfManage);
     ReadDefaultProfiles = "read_default_profiles" => Tenant(P::NotificationDestinationManage);
     ChangeDefaultProfiles = "change_default_profiles" => Tenant(P::NotificationDestinationManage);
+    ListOrganizationDestinations = "list_organization_destinations" => Tenant(P::NotificationDestinationManage);
+    CreateOrganizationDestination = "create_organization_destination" => Tenant(P::NotificationDestinationManage);
+    ReadOrganizationDestination = "read_organization_destination" => Tenant(P::NotificationDestinationManage);
+    ChangeOrganizationDestination = "change_organization_destination" => Tenant(P::NotificationDestinationManage);
+    DeleteOrganizationDestination = "delete_organization_destination" => Tenant(P::NotificationDestinationManage);
+    ListWorkspaceDestinations = "list_workspace_destinations" => BelowWorkspace(P::NotificationDestinationManage);
+    CreateWorkspaceDestination = "create_workspace_destination" => BelowWorkspace(P::NotificationDestinationManage);
+    ReadWorkspaceDestination = "read_workspace_destination" => BelowWorkspace(P::NotificationDestinationManage);
+    ChangeWorkspaceDestination = "change_workspace_destination" => BelowWorkspace(P::NotificationDestinationManage);
+    DeleteWorkspaceDestination = "delete_workspace_destination" => BelowWorkspace(P::NotificationDestinationManage);
     ListSuppressedDecisions = "list_suppressed_decisions" => BelowWorkspace(P::NotificationAuditView);
     // Checkpoints, tiles and consistency proofs hold hashes of the whole tenant's log and reveal no event, so an auditor
     // of any scope in the tenant may read them.

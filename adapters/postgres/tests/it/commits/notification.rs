@@ -8,8 +8,9 @@ use fairway_domain::{
     fact_category::FactCategory,
     notification::{
         Channel, Tier,
+        destination::{Destination, DestinationPatch, DestinationScope, NewDestination},
         inbox::{InboxStatus, Notification, inbox_read_fact},
-        ports::{InboxStore, PreferenceStore, ProjectionStore},
+        ports::{DestinationStore, InboxStore, PreferenceStore, ProjectionStore},
         preference::{
             DefaultPreference, DefaultProfiles, Preference, PreferenceScope, PreferenceSet, PreferenceSetRecord,
             Switches,
@@ -17,7 +18,7 @@ use fairway_domain::{
         projection::{NotifiableFact, PreferenceBook, Projection, SubjectContext, project},
         recipient::Directory,
     },
-    store::Revision,
+    store::{Change, Conflict, Revision},
     tenant::DEFAULT_TENANT,
 };
 use serde_json::Map;
@@ -157,4 +158,58 @@ pub(super) async fn profiles(stage: &Fixture, earlier: usize) -> Decision {
     );
     let store = store(stage);
     Decision::new(async move |_| store.commit_profiles(scope(), change).await).stale_after(other)
+}
+
+/// A new destination of the organization.
+fn new_destination() -> Change<Destination> {
+    let new = NewDestination {
+        destination_id: fresh(),
+        scope: DestinationScope::Organization,
+        destination_type: Channel::Webhook,
+        display_name: Uuid::now_v7().to_string(),
+        configuration: Map::new(),
+        secret_ref: None,
+        is_enabled: true,
+    };
+    Destination::create(new, &stamp()).unwrap()
+}
+
+async fn stored_destination(stage: &Fixture) -> Destination {
+    let change = new_destination();
+    let made = change.next.clone();
+    DestinationStore::commit_new(&*stage.store, scope(), change, None).await.unwrap();
+    made
+}
+
+pub(super) async fn destination(stage: &Fixture) -> Decision {
+    let change = new_destination();
+    let taken = format!(
+        "INSERT INTO notification_destination (tenant_id, destination_id, destination_type, display_name, configuration,
+            is_enabled, created_at, created_by, updated_at, revision)
+         VALUES ('{DEFAULT_TENANT}', '{}', 'webhook', '{}', '{{}}', true, now(), 'user:eve', now(), 1)",
+        Uuid::now_v7(),
+        change.next.display_name
+    );
+    let store = store(stage);
+    Decision::new(async move |key| DestinationStore::commit_new(&*store, scope(), change, key.as_ref()).await)
+        .conflict_after(Conflict::DuplicateDestination, taken)
+}
+
+pub(super) async fn changed_destination(stage: &Fixture) -> Decision {
+    let made = stored_destination(stage).await;
+    let patch = DestinationPatch { is_enabled: Some(false), ..DestinationPatch::default() };
+    let change = made.amend(patch, &stamp()).unwrap().unwrap();
+    let store = store(stage);
+    Decision::new(async move |_| DestinationStore::commit_change(&*store, scope(), change).await).stale_after(format!(
+        "UPDATE notification_destination SET revision = revision + 1 WHERE destination_id = '{}'",
+        made.destination_id
+    ))
+}
+
+pub(super) async fn deleted_destination(stage: &Fixture) -> Decision {
+    let made = stored_destination(stage).await;
+    let (id, fact) = (made.destination_id, made.deletion_fact(&stamp()));
+    let store = store(stage);
+    Decision::new(async move |_| store.commit_deletion(scope(), id, fact).await)
+        .stale_after(format!("DELETE FROM notification_destination WHERE destination_id = '{id}'"))
 }

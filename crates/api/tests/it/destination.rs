@@ -1,0 +1,225 @@
+//! Destinations of notifications over HTTP: both scopes, redaction, preconditions, and who manages them.
+
+use crate::fixture::{TENANT, WORKSPACE, WorkspaceFixture};
+use fairway_testkit::{TestApp, app::Client};
+use serde_json::{Value, json};
+
+const ORGANIZATION: &str = "/v1/notifications/organization/destinations";
+const SECRET: &str = "hunter2-canary";
+
+fn in_workspace(workspace: &str) -> String {
+    format!("/v1/notifications/workspaces/{workspace}/destinations")
+}
+
+fn webhook(name: &str) -> Value {
+    json!({
+        "destination_type": "webhook", "display_name": name, "redacted_metadata": { "url": "https://hooks.example/in" },
+        "secret_ref": "env:HOOK_KEY", "is_enabled": true,
+    })
+}
+
+async fn create(app: &Client, folder: &str, body: Value) -> (String, Value) {
+    let made = app.post(folder, body).await.expect(201);
+    (format!("{folder}/{}", made["destination_id"].as_str().unwrap()), made)
+}
+
+/// The stored facts about a destination; the audit log shows no details over HTTP.
+async fn facts_about(app: &TestApp, destination: &Value) -> Vec<Value> {
+    let owner = app.database().connect_as_owner().await.unwrap();
+    let sql =
+        "SELECT convert_from(body, 'UTF8') FROM fact WHERE kind LIKE 'notification.destination\\_%' ORDER BY fact_id";
+    let rows = owner.query(sql, &[]).await.unwrap();
+    let facts = rows.iter().map(|row| serde_json::from_str::<Value>(row.get(0)).unwrap());
+    facts.filter(|fact| fact.to_string().contains(destination.as_str().unwrap())).collect()
+}
+
+#[tokio::test]
+async fn destination_lives_in_its_scope_from_creation_to_deletion() {
+    let app = TestApp::start().await;
+    let workspace = in_workspace(WORKSPACE);
+    for (folder, scope, workspace_id, other) in [
+        (ORGANIZATION, "organization", Value::Null, workspace.as_str()),
+        (workspace.as_str(), "workspace", json!(WORKSPACE), ORGANIZATION),
+    ] {
+        let created = app.post(folder, webhook("Incidents")).idempotency_key(scope).await;
+        let made = created.expect(201);
+        let id = made["destination_id"].as_str().unwrap();
+        let path = format!("{folder}/{id}");
+        assert_eq!((created.header("location"), created.header("etag")), (Some(path.as_str()), Some("\"1\"")));
+        assert_eq!((&made["scope"], &made["workspace_id"]), (&json!(scope), &workspace_id));
+        assert_eq!((&made["has_secret_ref"], &made["is_enabled"]), (&json!(true), &json!(true)));
+        let again = app.post(folder, webhook("Incidents")).idempotency_key(scope).await;
+        assert_eq!((again.expect(201), again.header("idempotency-replayed")), (made.clone(), Some("true")));
+        app.post(folder, webhook("Incidents")).await.expect_refusal(409, "duplicate_destination");
+
+        let changes =
+            json!({ "is_enabled": false, "secret_ref": null, "redacted_metadata": { "url": "https://b.example" } });
+        let changed = app.patch(&path, changes).header("If-Match", "\"1\"").await;
+        assert_eq!(changed.header("etag"), Some("\"2\""));
+        let changed = changed.expect(200);
+        assert_eq!((&changed["has_secret_ref"], &changed["is_enabled"]), (&json!(false), &json!(false)));
+        assert_eq!(changed["display_name"], "Incidents", "an omitted field stays unchanged");
+        let stale = app.patch(&path, json!({ "is_enabled": true })).header("If-Match", "\"1\"").await;
+        stale.expect_refusal(412, "precondition_failed");
+        let (taken, _) = create(&app, folder, webhook("Approvals")).await;
+        let rename = app.patch(&taken, json!({ "display_name": "Incidents" })).await;
+        rename.expect_refusal(409, "duplicate_destination");
+
+        let read = app.get(&path).await;
+        assert_eq!((read.expect(200), read.header("etag")), (changed, Some("\"2\"")));
+        let listed = app.get(folder).await;
+        assert_eq!((listed.expect(200).as_array().unwrap().len(), listed.header("x-total-count")), (2, Some("2")));
+        // The other scope has no such destination.
+        for request in [
+            app.get(format!("{other}/{id}")),
+            app.patch(format!("{other}/{id}"), json!({ "is_enabled": true })),
+            app.delete(format!("{other}/{id}")),
+        ] {
+            request.await.expect_refusal(404, "not_found");
+        }
+        app.delete(&path).await.expect(204);
+        app.delete(&path).await.expect_refusal(404, "not_found");
+        app.get(&path).await.expect_refusal(404, "not_found");
+        app.delete(&taken).await.expect(204);
+    }
+}
+
+#[tokio::test]
+async fn no_answer_and_no_fact_shows_a_secret() {
+    let app = TestApp::start().await;
+    let metadata = json!({
+        "url": format!("https://ada:{SECRET}@hooks.example/in?token={SECRET}&room=7"),
+        "apiKey": SECRET,
+        "API-KEY": SECRET,
+        "routing": { "signing_secret": SECRET, "retries": [{ "Password": SECRET }] },
+        "format": "slack",
+    });
+    let body = json!({
+        "destination_type": "chat_a", "display_name": "Room", "redacted_metadata": metadata,
+        "secret_ref": "vault:chat/room#hunter2-canary", "is_enabled": true,
+    });
+    let (path, made) = create(&app, ORGANIZATION, body).await;
+    assert_eq!(made["redacted_metadata"]["apiKey"], "[redacted]");
+    assert_eq!(made["redacted_metadata"]["format"], "slack");
+    let changed = app.patch(&path, json!({ "redacted_metadata": { "x_token": SECRET } })).await.expect(200);
+    assert_eq!(changed["redacted_metadata"], json!({ "x_token": "[redacted]" }));
+    let listed = app.get(ORGANIZATION).await.expect(200);
+    let read = app.get(&path).await.expect(200);
+    for answer in [&made, &changed, &listed, &read] {
+        assert!(!answer.to_string().contains(SECRET), "{answer}");
+        assert!(answer.get("secret_ref").is_none(), "{answer}");
+    }
+    let facts = facts_about(&app, &made["destination_id"]).await;
+    assert_eq!(facts.len(), 2, "{facts:?}");
+    assert!(!json!(facts).to_string().contains(SECRET), "{facts:?}");
+    // A raw secret instead of a reference is refused without being echoed.
+    for refused in [SECRET, "env:../X", "vault:/etc#x", "file:../other/key", ""] {
+        let answer = app.patch(&path, json!({ "secret_ref": refused })).await;
+        let detail = answer.expect_refusal(422, "validation_error");
+        assert_eq!(detail["fields"][0]["code"], "invalid_secret_ref", "{answer}");
+        assert!(refused.is_empty() || !answer.text().contains(refused), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn fact_holds_key_names_and_a_deletion_holds_the_id() {
+    let app = TestApp::start().await;
+    let (path, made) = create(&app, ORGANIZATION, webhook("Incidents")).await;
+    app.patch(&path, json!({ "is_enabled": false })).await.expect(200);
+    app.delete(&path).await.expect(204);
+    let facts = facts_about(&app, &made["destination_id"]).await;
+    assert_eq!(facts.len(), 3, "{facts:?}");
+    let find = |kind: &str| facts.iter().find(|fact| fact["kind"] == kind).unwrap()["detail"].clone();
+    let created = find("notification.destination_created");
+    assert_eq!((&created["keys"], &created["has_secret_ref"]), (&json!(["url"]), &json!(true)));
+    assert_eq!(find("notification.destination_changed")["is_enabled"], false);
+    assert_eq!(find("notification.destination_deleted"), json!({}));
+}
+
+#[tokio::test]
+async fn hostile_destinations_are_refused_and_addresses_are_saved() {
+    let app = TestApp::start().await;
+    let long = "x".repeat(201);
+    for (field, value, code) in [
+        ("destination_type", json!("portal"), "invalid"),
+        ("destination_type", json!("slack"), "invalid"),
+        ("display_name", json!(""), "invalid_name"),
+        ("display_name", json!(long), "invalid_name"),
+        ("display_name", json!("a\nb"), "invalid_name"),
+        ("redacted_metadata", json!({ "a key": 1 }), "invalid"),
+        ("redacted_metadata", json!({ "nested": [{ "https://x": 1 }] }), "invalid"),
+        ("redacted_metadata", json!({ "note": "x".repeat(9 << 10) }), "too_long"),
+        ("secret_ref", json!("plain"), "invalid_secret_ref"),
+    ] {
+        let mut body = webhook("Hostile");
+        body[field] = value;
+        let refused = app.post(ORGANIZATION, body).await.expect_refusal(422, "validation_error");
+        let fields = refused["fields"].as_array().unwrap();
+        assert!(fields.iter().all(|one| one["path"] == field), "{refused}");
+        assert!(fields.iter().any(|one| one["code"] == code), "{refused}");
+    }
+    let extra = json!({ "destination_type": "webhook", "display_name": "x", "secret": SECRET });
+    let answer = app.post(ORGANIZATION, extra).await;
+    answer.expect_refusal(422, "validation_error");
+    assert!(!answer.text().contains(SECRET), "{answer}");
+    // Addresses are checked at each delivery (T35).
+    for (turn, url) in
+        ["http://127.1", "http://[::1]", "file:///etc/passwd", "http://169.254.169.254/"].iter().enumerate()
+    {
+        let mut body = webhook(&format!("Address {turn}"));
+        body["redacted_metadata"]["url"] = json!(url);
+        assert_eq!(create(&app, ORGANIZATION, body).await.1["redacted_metadata"]["url"], *url);
+    }
+}
+
+#[tokio::test]
+async fn tenants_and_workspaces_do_not_see_each_others_destinations() {
+    let app = TestApp::start().await;
+    let stage = WorkspaceFixture::create(&app).await;
+    let here = Some(stage.workspace.as_str());
+    for role in ["viewer", "operator", "workspace_admin"] {
+        stage.fixtures.bind_role(&format!("user:{}", role.replace('_', "-")), role, "workspace", here).await;
+    }
+    let elsewhere = stage.fixtures.workspace("next-door", "next-door").await;
+    stage.fixtures.bind_role("user:neighbour", "workspace_admin", "workspace", Some(&elsewhere)).await;
+    let abroad = stage.fixtures.tenant("abroad").await;
+    let there = app.fixtures().in_tenant(&abroad, "");
+    there.bind_role("user:stranger", "tenant_admin", "tenant", Some(&abroad)).await;
+    let folder = in_workspace(&stage.workspace);
+    let (path, made) = create(&app, &folder, webhook("Incidents")).await;
+    let (shared, _) = create(&app, ORGANIZATION, webhook("Incidents")).await;
+    app.get(&path).as_actor("user:workspace-admin").await.expect(200);
+    for caller in ["user:viewer", "user:operator", "user:neighbour"] {
+        app.get(&path).as_actor(caller).await.expect_refusal(403, "forbidden");
+        app.delete(&path).as_actor(caller).await.expect_refusal(403, "forbidden");
+    }
+    // An administrator of a workspace does not manage the organization's.
+    app.get(&shared).as_actor("user:workspace-admin").await.expect_refusal(403, "forbidden");
+    // The identifier in the workspace of another administrator finds nothing.
+    let moved = format!("{}/{}", in_workspace(&elsewhere), made["destination_id"].as_str().unwrap());
+    app.get(&moved).as_actor("user:neighbour").await.expect_refusal(404, "not_found");
+    for path in [&path, &shared] {
+        app.get(path).as_actor("user:stranger").in_tenant(&abroad).await.expect_refusal(404, "not_found");
+        app.delete(path).as_actor("user:stranger").in_tenant(&abroad).await.expect_refusal(404, "not_found");
+    }
+    let theirs = app.get(ORGANIZATION).as_actor("user:stranger").in_tenant(&abroad).await.expect(200);
+    assert_eq!(theirs, json!([]));
+}
+
+#[tokio::test]
+async fn disabled_notifications_refuse_destinations() {
+    let app = TestApp::start().await;
+    let (path, _) = create(&app, ORGANIZATION, webhook("Incidents")).await;
+    app.patch(format!("/v1/tenants/{TENANT}/settings"), json!({ "notifications_enabled": false })).await.expect(200);
+    for request in [
+        app.get(ORGANIZATION),
+        app.get(in_workspace(WORKSPACE)),
+        app.post(ORGANIZATION, webhook("More")),
+        app.get(&path),
+        app.patch(&path, json!({ "is_enabled": false })),
+        app.delete(&path),
+    ] {
+        let detail = request.await.expect_refusal(403, "enterprise_capability_required");
+        assert_eq!(detail["setting"], "notifications_enabled");
+    }
+}

@@ -1,0 +1,178 @@
+//! Operations on destinations: shared external endpoints of a workspace or an organization.
+
+use super::Notifications;
+use crate::{
+    Failure, MaybeReplayed, Precondition,
+    access::{Operation, authorize},
+    idempotency::{MAX_ATTEMPTS, keyed_outcome},
+};
+use fairway_domain::{
+    access::{Caller, ResourcePosition},
+    id::DestinationId,
+    idempotency::RequestKey,
+    notification::{
+        Channel,
+        destination::{Destination, DestinationPatch, DestinationScope, NewDestination},
+    },
+    store::{CommitError, Page, PageRequest},
+    tenant::TenantScope,
+};
+use serde_json::{Map, Value};
+
+/// A destination as a request describes it.
+#[derive(Clone, Debug)]
+pub struct DestinationDraft {
+    /// The channel.
+    pub destination_type: Channel,
+    /// Its name.
+    pub display_name: String,
+    /// The configuration as it was sent; sensitive values are redacted before anything else sees them.
+    pub configuration: Map<String, Value>,
+    /// The reference to its secret.
+    pub secret_ref: Option<String>,
+    /// Whether notifications are delivered to it.
+    pub is_enabled: bool,
+}
+
+impl Notifications {
+    /// Authorizes an operation on the destinations of a scope: in the organization or in a workspace.
+    async fn authorize_destinations(
+        &self,
+        caller: &Caller,
+        at: DestinationScope,
+        [organization, workspace]: [Operation; 2],
+    ) -> Result<TenantScope, Failure> {
+        let (operation, place) = match at {
+            DestinationScope::Organization => (organization, ResourcePosition::tenant(caller.tenant)),
+            DestinationScope::Workspace(id) => (workspace, self.scope_resolver.workspace_position(caller, id).await?),
+        };
+        let scope = authorize::authorize(caller, operation, &place)?;
+        self.require_enabled(scope).await?;
+        Ok(scope)
+    }
+
+    /// The destinations of a scope, newest first.
+    ///
+    /// # Errors
+    /// When the caller may not manage them, or the tenant's notifications are off; not found when it does not see the
+    /// workspace.
+    pub async fn list_destinations(
+        &self,
+        caller: &Caller,
+        at: DestinationScope,
+        page: PageRequest,
+    ) -> Result<Page<Destination>, Failure> {
+        let operations = [Operation::ListOrganizationDestinations, Operation::ListWorkspaceDestinations];
+        let scope = self.authorize_destinations(caller, at, operations).await?;
+        Ok(self.destination_store.list(scope, at, page).await?)
+    }
+
+    /// Creates a destination.
+    ///
+    /// # Errors
+    /// As [`Self::list_destinations`]; also when a field is invalid, or the scope has a destination of this type and name.
+    pub async fn create_destination(
+        &self,
+        caller: &Caller,
+        at: DestinationScope,
+        draft: DestinationDraft,
+        key: Option<&RequestKey>,
+    ) -> Result<MaybeReplayed<Destination>, Failure> {
+        let operations = [Operation::CreateOrganizationDestination, Operation::CreateWorkspaceDestination];
+        let scope = self.authorize_destinations(caller, at, operations).await?;
+        self.keyed_requests
+            .idempotent(
+                scope,
+                key,
+                async || {
+                    let destination_id: DestinationId = self.context.new_id();
+                    let new = NewDestination {
+                        destination_id,
+                        scope: at,
+                        destination_type: draft.destination_type,
+                        display_name: draft.display_name,
+                        configuration: draft.configuration,
+                        secret_ref: draft.secret_ref,
+                        is_enabled: draft.is_enabled,
+                    };
+                    let change = Destination::create(new, &self.context.stamp(caller))?;
+                    let made = change.next.clone();
+                    let outcome = keyed_outcome(key, 201, destination_id.uuid());
+                    self.destination_store.commit_new(scope, change, outcome.as_ref()).await?;
+                    Ok(made)
+                },
+                async |id| self.destination_store.find(scope, at, id.into()).await?.ok_or(Failure::NotFound),
+            )
+            .await
+    }
+
+    /// A destination of a scope.
+    ///
+    /// # Errors
+    /// As [`Self::list_destinations`]; not found when the scope has no such destination.
+    pub async fn read_destination(
+        &self,
+        caller: &Caller,
+        at: DestinationScope,
+        id: DestinationId,
+    ) -> Result<Destination, Failure> {
+        let operations = [Operation::ReadOrganizationDestination, Operation::ReadWorkspaceDestination];
+        let scope = self.authorize_destinations(caller, at, operations).await?;
+        self.destination_store.find(scope, at, id).await?.ok_or(Failure::NotFound)
+    }
+
+    /// Changes a destination. Present values change nothing.
+    ///
+    /// # Errors
+    /// As [`Self::read_destination`] and [`Self::create_destination`]; also when the destination changed concurrently.
+    pub async fn change_destination(
+        &self,
+        caller: &Caller,
+        at: DestinationScope,
+        id: DestinationId,
+        patch: &DestinationPatch,
+        expected: &Precondition,
+    ) -> Result<Destination, Failure> {
+        let operations = [Operation::ChangeOrganizationDestination, Operation::ChangeWorkspaceDestination];
+        let scope = self.authorize_destinations(caller, at, operations).await?;
+        for _ in 0..MAX_ATTEMPTS {
+            let found = self.destination_store.find(scope, at, id).await?.ok_or(Failure::NotFound)?;
+            expected.check(found.revision)?;
+            let Some(change) = found.amend(patch.clone(), &self.context.stamp(caller))? else { return Ok(found) };
+            let next = change.next.clone();
+            match self.destination_store.commit_change(scope, change).await {
+                Err(CommitError::Stale) => match expected.stale_failure() {
+                    Some(failure) => return Err(failure),
+                    None => continue,
+                },
+                committed => committed?,
+            }
+            self.context.notify_facts();
+            return Ok(next);
+        }
+        Err(Failure::Contended)
+    }
+
+    /// Deletes a destination.
+    ///
+    /// # Errors
+    /// As [`Self::read_destination`].
+    pub async fn delete_destination(
+        &self,
+        caller: &Caller,
+        at: DestinationScope,
+        id: DestinationId,
+    ) -> Result<(), Failure> {
+        let operations = [Operation::DeleteOrganizationDestination, Operation::DeleteWorkspaceDestination];
+        let scope = self.authorize_destinations(caller, at, operations).await?;
+        let found = self.destination_store.find(scope, at, id).await?.ok_or(Failure::NotFound)?;
+        let fact = found.deletion_fact(&self.context.stamp(caller));
+        match self.destination_store.commit_deletion(scope, id, fact).await {
+            // A concurrent request has deleted it.
+            Err(CommitError::Stale) => return Err(Failure::NotFound),
+            committed => committed?,
+        }
+        self.context.notify_facts();
+        Ok(())
+    }
+}
