@@ -6,6 +6,7 @@
 mod failure;
 mod field_errors;
 mod identity_refusal;
+mod notification_refusal;
 mod use_case_refusal;
 
 use crate::http::outermost_middleware;

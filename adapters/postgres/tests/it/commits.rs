@@ -177,6 +177,7 @@ impl Decision {
 
 impl Commit {
     /// Makes a new decision on the current state.
+    #[expect(clippy::too_many_lines, reason = "a table of commits")]
     pub(crate) async fn decide(self, stage: &Fixture) -> Decision {
         match self.method {
             "TenantStore::commit_new" => new_tenant(stage),

@@ -3,6 +3,7 @@
 use super::{
     ApiError, FieldProblem,
     identity_refusal::map_identity_refusal,
+    notification_refusal::{map_destination_refusal, map_setting_off},
     use_case_refusal::{map_access_request_refusal, map_bundle_refusal, map_connection_refusal, map_use_case_refusal},
 };
 use crate::{
@@ -28,7 +29,6 @@ use fairway_domain::{
     field_path,
     flow::FlowProblem,
     knowledge::document::KnowledgeRefusal,
-    notification::{SettingOff, destination::DestinationRefusal},
     rate_limit::RateLimitRefusal,
     release::{ReleaseRefusal, SELF_APPROVAL_RULE, StateName, reference::UnresolvedReference},
     slug::Slug,
@@ -113,10 +113,6 @@ impl From<Failure> for ApiError {
     }
 }
 
-fn map_destination_refusal(refusal: DestinationRefusal) -> ApiError {
-    FieldProblem::new(refusal.field(), refusal.code(), refusal.to_string()).into()
-}
-
 fn integrity_mismatch() -> ApiError {
     let message = "the stored artifact does not match its checksum; an incident was recorded";
     ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "integrity_mismatch", message)
@@ -132,12 +128,6 @@ fn key_reused() -> ApiError {
 
 fn key_in_progress() -> ApiError {
     ApiError::conflict("request_in_progress", "the first request with this idempotency key is still in progress")
-}
-
-fn map_setting_off(SettingOff(setting): SettingOff) -> ApiError {
-    let message = "a setting of the tenant does not allow this";
-    ApiError::new(StatusCode::FORBIDDEN, "enterprise_capability_required", message)
-        .with_detail("setting", setting.as_str())
 }
 
 fn not_yet_in_checkpoint() -> ApiError {

@@ -5,6 +5,8 @@
 //! document by schema and property name. The bounds of request bodies are attributes of their fields; the tests of
 //! [`super`] compare them with what the bodies refuse.
 
+mod patterns;
+
 use crate::execution::list::MAX_ERROR_CODE;
 use fairway_domain::{
     access::{ActorRef, OwnerRef, Role},
@@ -32,6 +34,10 @@ use fairway_domain::{
     use_case::{UseCaseStatus, gaps::GapKind},
     workload::{InvocationMode, Status as WorkloadStatus},
 };
+use patterns::{
+    ACTOR, CHECKSUM, ENTITY_TAGS, ERROR_CODE, GROUPING, IDEMPOTENCY_KEY, LABEL, NAME, OWNER, PRINCIPAL, PROSE, REASON,
+    SECRET_REF, SLUG,
+};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use utoipa::openapi::{
@@ -40,53 +46,6 @@ use utoipa::openapi::{
     schema::{AdditionalProperties, Object, Schema, SchemaType, Type},
 };
 
-/// Pattern of slugs.
-const SLUG: &str = "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$";
-const OWNER: &str = "^(team|user):[a-z0-9][a-z0-9._@+-]{0,126}$";
-const PRINCIPAL: &str = "^(user|group|service):[a-z0-9][a-z0-9._@+-]{0,126}$";
-/// Pattern of actors.
-const ACTOR: &str = "^(anonymous|(user|group|service|system|share_link):[a-z0-9][a-z0-9._@+-]{0,126})$";
-const ERROR_CODE: &str = "^[a-z][a-z0-9_]*$";
-/// Pattern of the properties of usage rows.
-const GROUPING: &str = "^(workload|model|day)(,(workload|model|day)){0,2}$";
-const LABEL: &str = "^[A-Za-z0-9._-]{1,64}$";
-const CHECKSUM: &str = "^blake3:[0-9a-f]{64}$";
-/// Pattern of idempotency keys.
-const IDEMPOTENCY_KEY: &str = "^[!-~]{1,255}$";
-/// Pattern of `If-Match`: `*` or entity tags.
-const ENTITY_TAGS: &str = r#"^(\*|(W/)?"[!#-~]*"(, *(W/)?"[!#-~]*")*)$"#;
-/// Invisible characters, as far as portable patterns can name them; there are more beyond the basic multilingual plane.
-macro_rules! hidden {
-    () => {
-        r"\u007f-\u009f\u00ad\u034f\u061c\u115f-\u1160\u17b4-\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb"
-    };
-}
-/// [`hidden`], and characters that are invisible alone.
-macro_rules! blank {
-    () => {
-        concat!(hidden!(), r"\u2800\ufe00-\ufe0f")
-    };
-}
-/// One line with at least one visible character.
-const NAME: &str =
-    concat!(r"^[^\u0000-\u001f", hidden!(), r"]*[^\s\u0000-\u001f", blank!(), r"][^\u0000-\u001f", hidden!(), "]*$");
-/// Lines without control or invisible characters.
-const PROSE: &str = concat!(r"^[^\u0000-\u0008\u000b\u000c\u000e-\u001f", hidden!(), "]*$");
-/// Lines with at least one visible character.
-const REASON: &str = concat!(
-    r"^[^\u0000-\u0008\u000b\u000c\u000e-\u001f",
-    hidden!(),
-    r"]*[^\s\u0000-\u001f",
-    blank!(),
-    r"][^\u0000-\u0008\u000b\u000c\u000e-\u001f",
-    hidden!(),
-    "]*$"
-);
-/// The reference to a secret, as the schemas of content have it.
-const SECRET_REF: &str = concat!(
-    "^(env:[A-Z][A-Z0-9]*(_[A-Z0-9]+)*|file:[A-Za-z0-9][A-Za-z0-9._-]*|",
-    "vault:[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*#[A-Za-z0-9._-]+)$"
-);
 /// Matches every schema or operation.
 const ANY: &str = "*";
 /// Matches the schemas of request bodies.

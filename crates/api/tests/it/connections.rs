@@ -59,7 +59,7 @@ async fn checks_endpoints_through_the_egress_guard() {
             stream.write_all(b"220 mail.example\r\n").await.unwrap();
         }
     });
-    let app = TestApp::builder().setting("FAIRWAY_EGRESS_ALLOW", &address.to_string()).start().await;
+    let app = TestApp::builder().setting("FAIRWAY_EGRESS_ALLOW", address.to_string()).start().await;
     let smtp =
         create(&app, json!({ "name": "mail", "connector_kind": "smtp", "endpoint": format!("smtp://{address}") }))
             .await;
