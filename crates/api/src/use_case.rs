@@ -25,7 +25,7 @@ use fairway_operations::{
     use_case::{BundlePiece, PersistedBundle},
 };
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 use validator::Validate;
@@ -183,7 +183,7 @@ pub(crate) struct NewUseCase {
     source_description: String,
     /// The bundle plan, as generated or written by hand.
     #[schema(value_type = Object)]
-    bundle: Map<String, Value>,
+    bundle: Value,
 }
 
 /// A request without members.
@@ -224,7 +224,6 @@ pub(crate) async fn create_use_case(
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.into_request_key(&caller.actor, || query.digest(body.digest()));
     let NewUseCase { source_description, bundle } = body.into_inner();
-    let bundle = Value::Object(bundle);
     let use_cases = &api.services.use_cases;
     let done = use_cases.create_use_case(&caller, query.id(), source_description, bundle, key.as_ref()).await?;
     let view = UseCaseView::of(&done.value);

@@ -176,7 +176,12 @@ impl AccessRequests {
     ) -> Result<(TenantScope, AccessRequest), Failure> {
         let found = self.access_request_store.find(TenantScope::for_caller(caller), id).await?;
         let found = found.filter(|request| workspace.is_none_or(|named| named == request.workspace_id));
-        let request = found.ok_or(Failure::NotFound)?;
+        let Some(request) = found else {
+            // The position of an existing request costs a lookup, so a missing one does one too: the response time
+            // reveals nothing.
+            self.scope_resolver.workspace_position(caller, WorkspaceId::from(id.uuid())).await?;
+            return Err(Failure::NotFound);
+        };
         let place = self.scope_resolver.workspace_position(caller, request.workspace_id).await?;
         Ok((authorize::authorize(caller, operation, &place)?, request))
     }

@@ -5,7 +5,7 @@ use crate::{
     access::{Operation, ScopeResolver, authorize},
     asset::home_of,
     clock_and_ids::ClockAndIds,
-    idempotency::{KeyedRequests, MAX_ATTEMPTS, keyed_outcome},
+    idempotency::{KeyedRequests, MAX_ATTEMPTS, keyed_outcome, read_after_commit},
     services::{CommonOperations, SharedState},
 };
 use fairway_domain::{
@@ -205,7 +205,7 @@ impl Connections {
             async |_| Ok(()),
         );
         let done = checked.await?;
-        let shown = self.read_connection(caller, id, workspace).await?;
+        let shown = read_after_commit(self.read_connection(caller, id, workspace).await, key)?;
         Ok(done.with_value(shown))
     }
 
@@ -230,7 +230,12 @@ impl Connections {
         let everything = TenantScope::for_caller(caller);
         let found = self.connection_store.find(everything, id).await?;
         let found = found.filter(|connection| workspace.is_none_or(|named| named == connection.workspace_id));
-        let connection = found.ok_or(Failure::NotFound)?;
+        let Some(connection) = found else {
+            // The position of an existing connection costs a lookup, so a missing one does one too: the response time
+            // reveals nothing.
+            self.scope_resolver.workspace_position(caller, WorkspaceId::from(id.uuid())).await?;
+            return Err(Failure::NotFound);
+        };
         let place: ResourcePosition = self.scope_resolver.workspace_position(caller, connection.workspace_id).await?;
         Ok((authorize::authorize(caller, operation, &place)?, connection))
     }

@@ -88,7 +88,7 @@ async fn every_keyed_request_has_one_effect() {
         }
         assert_eq!(row_count(&app, "fact").await, facts, "{}: a conflict writes no fact", route.operation_id());
     }
-    assert_eq!(keyed, 41, "the number of routes with keys differs");
+    assert_eq!(keyed, 43, "the number of routes with keys differs");
 }
 
 #[tokio::test]

@@ -47,7 +47,7 @@ impl Route {
 
     /// A query string of those `parameters` that the route accepts.
     pub(crate) fn query(&self, parameters: &[(&str, &str)]) -> String {
-        let known = parameters.iter().filter(|(name, _)| self.has_parameter(name));
+        let known = parameters.iter().filter(|(name, _)| self.has_query_parameter(name));
         known.fold("?".to_owned(), |query, (name, value)| format!("{query}{name}={value}&"))
     }
 

@@ -43,6 +43,10 @@ async fn cursors_visit_every_row_of_every_list_once() {
         stage.successful_request("create_asset_grant").await.await.expect(201);
         stage.successful_request("review_release").await.await.expect(201);
         stage.successful_request("create_share_link").await.await.expect(201);
+        for operation in ["create_connection", "create_workspace_destination", "create_organization_destination"] {
+            stage.successful_request(operation).await.await.expect(201);
+        }
+        stage.create_pending_use_case(&format!("crm-{number}")).await;
         stage.successful_request("add_documents").await.await.expect(201);
         stage.successful_request("set_principal_binding").await.await.expect(200);
         stage.successful_request("execute_workload").await.await.expect(200);

@@ -56,7 +56,8 @@ async fn invalid_identifiers_are_not_found_on_every_route() {
                 if name == "session_id" && SessionId::parse(segment).is_ok() {
                     continue;
                 }
-                let path = stage.fill_path(&route.path).replacen(&stage.path_parameter(name), segment, 1);
+                let path = stage.fill_path(&route.path).replacen(&stage.path_parameter(name), segment, 1)
+                    + &stage.required_query(&route);
                 let (target, body) = if route.takes_body() {
                     let mut body = stage.successful_body(route.operation_id());
                     if route.operation_id() == "review_release" {
@@ -65,7 +66,7 @@ async fn invalid_identifiers_are_not_found_on_every_route() {
                     }
                     (path, body.to_string())
                 } else {
-                    (path + &stage.required_query(&route), String::new())
+                    (path, String::new())
                 };
                 let answer = app
                     .raw(format!(

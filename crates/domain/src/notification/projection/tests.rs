@@ -213,8 +213,8 @@ fn rules_cover_every_category_that_exists_today() {
         .inspect(|rule| assert!(!rule.categories.is_empty()))
         .flat_map(|rule| rule.categories.iter().copied())
         .collect();
-    // Facts of connections do not exist yet.
-    let later = [FactCategory::ConnectorHealth, FactCategory::CredentialExpiry];
+    // No fact tells of an expiring credential yet.
+    let later = [FactCategory::CredentialExpiry];
     assert_eq!(covered, FactCategory::ALL.into_iter().filter(|category| !later.contains(category)).collect());
     let tenant = TenantId::from(id(1));
     let (mut fact, subject) = denial("user:ada", 0);
