@@ -1,7 +1,12 @@
-//! Notifications: inboxes, preferences, destinations, records of suppressed notifications, and the projection of facts.
+//! Notifications: inboxes, preferences, profiles, destinations, deliveries, announcements, records of suppressed
+//! notifications, and the projection of facts.
 
+mod announcement;
+mod delivery;
 mod destination;
 mod inbox;
+mod outbox;
 mod preference;
+mod profile;
 mod projection;
 mod suppressed;

@@ -30,6 +30,19 @@ diesel::table! {
 }
 
 diesel::table! {
+    announcement (tenant_id, announcement_id) {
+        tenant_id -> Uuid,
+        announcement_id -> Uuid,
+        title -> Text,
+        body -> Text,
+        audience_roles -> Array<Text>,
+        audience_workspaces -> Array<Uuid>,
+        created_at -> Timestamptz,
+        created_by -> Text,
+    }
+}
+
+diesel::table! {
     approval (tenant_id, approval_id) {
         tenant_id -> Uuid,
         approval_id -> Uuid,
@@ -646,6 +659,39 @@ diesel::table! {
 }
 
 diesel::table! {
+    notification_delivery (tenant_id, delivery_id) {
+        tenant_id -> Uuid,
+        delivery_id -> Uuid,
+        lane -> Uuid,
+        channel -> Text,
+        destination_id -> Nullable<Uuid>,
+        recipient -> Nullable<Text>,
+        status -> Text,
+        attempts -> Integer,
+        due_at -> Timestamptz,
+        claim_id -> Nullable<Uuid>,
+        last_error -> Nullable<Text>,
+        last_http_status -> Nullable<SmallInt>,
+        notification_generation -> BigInt,
+        advanced_notification_generation -> Nullable<BigInt>,
+        destination_generation -> Nullable<BigInt>,
+        digest -> Nullable<Text>,
+        category -> Text,
+        severity -> Text,
+        title -> Text,
+        body -> Text,
+        event_kind -> Text,
+        event_id -> Uuid,
+        workspace_id -> Nullable<Uuid>,
+        workload_id -> Nullable<Uuid>,
+        environment -> Nullable<Text>,
+        created_at -> Timestamptz,
+        sent_at -> Nullable<Timestamptz>,
+        revision -> BigInt,
+    }
+}
+
+diesel::table! {
     notification_destination (tenant_id, destination_id) {
         tenant_id -> Uuid,
         destination_id -> Uuid,
@@ -659,6 +705,19 @@ diesel::table! {
         created_by -> Text,
         updated_at -> Timestamptz,
         revision -> BigInt,
+        generation -> BigInt,
+    }
+}
+
+diesel::table! {
+    notification_digest_line (tenant_id, delivery_id, event_id) {
+        tenant_id -> Uuid,
+        delivery_id -> Uuid,
+        event_id -> Uuid,
+        severity -> Text,
+        title -> Text,
+        body -> Text,
+        created_at -> Timestamptz,
     }
 }
 
@@ -679,6 +738,19 @@ diesel::table! {
         environment -> Text,
         preference_set_id -> Uuid,
         settings -> Jsonb,
+        revision -> BigInt,
+        updated_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
+    notification_profile (tenant_id, principal) {
+        tenant_id -> Uuid,
+        principal -> Text,
+        profile_id -> Uuid,
+        time_zone -> Text,
+        digest -> Jsonb,
+        chat_secret_ref -> Nullable<Text>,
         revision -> BigInt,
         updated_at -> Timestamptz,
     }
@@ -865,6 +937,8 @@ diesel::table! {
         revision -> BigInt,
         created_at -> Timestamptz,
         created_by -> Text,
+        notification_generation -> BigInt,
+        advanced_notification_generation -> BigInt,
     }
 }
 

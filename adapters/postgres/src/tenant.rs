@@ -129,7 +129,12 @@ impl TenantStore for Database {
              ),
              changed AS (
                 UPDATE tenant SET revision = input.next_revision, notifications_enabled = input.are_enabled,
-                    advanced_notifications_enabled = input.advanced_are_enabled, public_hosts = input.hosts
+                    advanced_notifications_enabled = input.advanced_are_enabled, public_hosts = input.hosts,
+                    -- Deliveries of an older generation are never sent.
+                    notification_generation = notification_generation
+                        + (notifications_enabled AND NOT input.are_enabled)::integer,
+                    advanced_notification_generation = advanced_notification_generation
+                        + (advanced_notifications_enabled AND NOT input.advanced_are_enabled)::integer
                 FROM seen, input WHERE tenant.tenant_id = input.tenant_id
                 RETURNING 1
              )",

@@ -216,6 +216,7 @@ fn run_routes(config: &mut impl RouteConfig) {
 fn notification_routes(config: &mut impl RouteConfig) {
     config
         .service(notification::inbox::list_inbox)
+        .service(notification::stream::read_inbox_stream)
         .service(notification::inbox::mark_inbox_read)
         .service(notification::inbox::change_inbox_status)
         .service(notification::preference::read_preferences)
@@ -240,6 +241,13 @@ fn notification_routes(config: &mut impl RouteConfig) {
         .service(notification::destination::read_organization_destination)
         .service(notification::destination::change_organization_destination)
         .service(notification::destination::delete_organization_destination)
+        .service(notification::destination::test_workspace_destination)
+        .service(notification::destination::test_organization_destination)
+        .service(notification::delivery::list_deliveries)
+        .service(notification::delivery::retry_delivery)
+        .service(notification::profile::read_notification_profile)
+        .service(notification::profile::change_notification_profile)
+        .service(notification::announcement::make_announcement)
         .service(notification::suppressed::list_suppressed_decisions);
 }
 

@@ -5,10 +5,9 @@ mod adapters;
 use crate::{
     app::OpenApiData,
     config::Settings,
-    execution::stream_limit::StreamLimiter,
     http::{
         HttpBase, authentication::Authentication, deprecation::DEPRECATIONS, load_shedding::LoadShedder,
-        memory_budget::MemoryBudgets, paging::CursorKey, shutdown::ShutdownSignal,
+        memory_budget::MemoryBudgets, paging::CursorKey, shutdown::ShutdownSignal, stream_limit::StreamLimiter,
     },
     metrics::Metrics,
     portal::Portal,
@@ -29,7 +28,7 @@ use fairway_operations::{
     access::IdentityMode,
     execution::{run_recovery, run_review_expiry, run_worker},
     knowledge::KnowledgeSettings,
-    notification::run_projector,
+    notification::{run_notification_sender, run_projector},
     transparency_log::run_tree_builder,
 };
 use fairway_postgres::{Database, DatabaseOptions, PostgresWakeupBus};
@@ -201,6 +200,10 @@ fn stores(database: &Database, access: Option<&AccessStoreDecorator>) -> Stores 
         inboxes: shared.clone(),
         preferences: shared.clone(),
         destinations: shared.clone(),
+        deliveries: shared.clone(),
+        outbox: shared.clone(),
+        notification_profiles: shared.clone(),
+        announcements: shared.clone(),
         suppressed_decisions: shared.clone(),
         projections: shared.clone(),
         log_trees: shared.clone(),
@@ -227,6 +230,7 @@ impl Process {
             provider,
             http_caller: outward,
             endpoint_probe,
+            message_sender,
             code_gateway: gateway,
             identity_provider,
             sign_in,
@@ -243,6 +247,7 @@ impl Process {
             provider,
             http_caller: outward,
             endpoint_probe,
+            message_sender,
             code_gateway: gateway,
             run_observer,
             clock,
@@ -322,6 +327,7 @@ impl Process {
         relays.spawn(fairway_operations::audit::run_sequencer(log, self.services.sequencer_wakeup()));
         let projector = Arc::clone(&self.services.projector);
         relays.spawn(run_projector(projector, self.services.sequencer_wakeup()));
+        relays.spawn(run_notification_sender(Arc::clone(&self.services.notification_sender)));
         relays.spawn(run_tree_builder(builder));
         relays.spawn(fairway_operations::release::run_rollback_advisor(Arc::clone(&self.services.releases)));
         relays.spawn(fairway_operations::retention::run_retention(self.services.clone()));

@@ -4,6 +4,7 @@
 //! is an error that suggests the nearest known one, because an ignored setting would fail silently.
 
 mod checked_table;
+mod combined;
 mod issuer;
 mod parsers;
 mod provider;
@@ -120,6 +121,8 @@ pub struct Settings {
     pub egress_allow: Vec<Allowance>,
     /// Directory with one subdirectory of secrets for each tenant.
     pub secrets_dir: Option<PathBuf>,
+    /// The mail server; without one, e-mails are not delivered.
+    pub mail: Option<MailSettings>,
     /// The vault that keeps secrets.
     pub vault: Option<VaultSettings>,
     /// The runtime gateway; `None` for the embedded one.
@@ -168,6 +171,15 @@ pub enum LocalModeExposure {
     Refused,
     /// Settings for a proxy are accepted. The server logs a warning each minute.
     Accepted,
+}
+
+/// The mail server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MailSettings {
+    /// URL, which may contain a password.
+    pub url: SecretSetting,
+    /// The sender's address.
+    pub from: String,
 }
 
 /// The vault that stores secrets.
@@ -251,7 +263,7 @@ impl Settings {
             data_dir,
             auth_mode: raw.read(&setting::AUTH_MODE, parsers::auth_mode)?,
             issuers: raw.issuers()?,
-            session_lifetime: session_lifetime(raw)?,
+            session_lifetime: combined::session_lifetime(raw)?,
             bootstrap_admins: raw.read(&setting::BOOTSTRAP_ADMINS, parsers::principals)?,
             public_url: raw.read_optional(&setting::PUBLIC_URL, parsers::public_url)?,
             allowed_hosts: raw.read(&setting::ALLOWED_HOSTS, parsers::hosts)?,
@@ -270,9 +282,9 @@ impl Settings {
             review_deadline: raw.read(&setting::REVIEW_DEADLINE, parsers::duration)?,
             worker_lease: raw.read(&setting::WORKER_LEASE, parsers::duration)?,
             national_ids: raw.read(&setting::NATIONAL_IDS, parsers::national_ids)?,
-            embedding_model: embedding_model(raw)?,
+            embedding_model: combined::embedding_model(raw)?,
             result_retention: raw.read(&setting::RESULT_RETENTION, parsers::duration)?,
-            public_rate: public_rate(raw)?,
+            public_rate: combined::public_rate(raw)?,
             trusted_proxies: raw.read(&setting::TRUSTED_PROXIES, parsers::networks)?,
             embed_policy: EmbedPolicy::new(
                 raw.read(&setting::EMBED_ROOT_SLUGS, parsers::slugs)?,
@@ -280,9 +292,10 @@ impl Settings {
             ),
             egress_allow: raw.read(&setting::EGRESS_ALLOW, parsers::allowances)?,
             secrets_dir: raw.read_optional(&setting::SECRETS_DIR, parsers::directory)?,
-            vault: vault(raw)?,
-            runtime_gateway: gateway(raw)?,
-            log: log(raw)?,
+            mail: combined::mail(raw)?,
+            vault: combined::vault(raw)?,
+            runtime_gateway: combined::gateway(raw)?,
+            log: combined::log(raw)?,
             export_traces: raw.exports_traces(),
             providers: raw.providers()?,
             rendered: Vec::new(),
@@ -426,56 +439,6 @@ fn render_location(location: &Location, origin: Origin) -> String {
         Location::Directory(_) if origin == Origin::Default => location.to_string(),
         Location::Directory(_) => "file://".to_owned(),
         Location::Bucket(bucket) => format!("s3://{}", bucket.bucket),
-    }
-}
-
-fn session_lifetime(raw: &RawSettings) -> Result<SessionLifetime, ConfigError> {
-    Ok(SessionLifetime {
-        idle: raw.read(&setting::SESSION_IDLE, parsers::duration)?,
-        total: raw.read(&setting::SESSION_LIFETIME, parsers::duration)?,
-    })
-}
-
-fn public_rate(raw: &RawSettings) -> Result<Quota, ConfigError> {
-    Ok(Quota {
-        per_minute: raw.read(&setting::PUBLIC_RATE_PER_MINUTE, parsers::rate)?,
-        burst: raw.read(&setting::PUBLIC_RATE_BURST, parsers::rate)?,
-    })
-}
-
-fn log(raw: &RawSettings) -> Result<LogSettings, ConfigError> {
-    Ok(LogSettings {
-        filter: raw.read(&setting::LOG, parsers::log_filter)?,
-        format: raw.read(&setting::LOG_FORMAT, parsers::log_format)?,
-    })
-}
-
-fn embedding_model(raw: &RawSettings) -> Result<EmbeddingModel, ConfigError> {
-    Ok(EmbeddingModel {
-        account: raw.read(&setting::EMBEDDING_ACCOUNT, parsers::name)?,
-        model: raw.read(&setting::EMBEDDING_MODEL, parsers::name)?,
-    })
-}
-
-/// The vault, if configured. URL and token are required together.
-fn vault(raw: &RawSettings) -> Result<Option<VaultSettings>, ConfigError> {
-    let address = raw.read_optional(&setting::VAULT_ADDR, parsers::web_address)?;
-    let token = raw.read_optional(&setting::VAULT_TOKEN, parsers::token)?;
-    match (address, token) {
-        (Some(address), Some(token)) => Ok(Some(VaultSettings { address, token })),
-        (None, None) => Ok(None),
-        (Some(_), None) | (None, Some(_)) => Err(ConfigError::IncompleteVault),
-    }
-}
-
-/// The external runtime gateway, if configured. The embedded gateway takes no token.
-fn gateway(raw: &RawSettings) -> Result<Option<GatewaySettings>, ConfigError> {
-    let address = raw.read(&setting::RUNTIME_GATEWAY_URL, parsers::gateway)?;
-    let token = raw.read_optional(&setting::RUNTIME_GATEWAY_TOKEN, parsers::bearer)?;
-    match (address, token) {
-        (Some(address), token) => Ok(Some(GatewaySettings { address, token })),
-        (None, None) => Ok(None),
-        (None, Some(_)) => Err(ConfigError::TokenWithoutGateway),
     }
 }
 

@@ -8,7 +8,6 @@ pub(crate) mod list;
 mod prefer;
 pub(crate) mod resolve_unknown;
 pub(crate) mod review;
-pub(crate) mod stream_limit;
 pub(crate) mod tool;
 pub(crate) mod usage;
 mod view;

@@ -13,6 +13,7 @@ pub mod connection;
 pub mod deprecation;
 pub(crate) mod deserialize_error;
 pub mod etag;
+pub(crate) mod event_stream;
 pub mod fallback;
 mod framing;
 pub(crate) mod html_page;
@@ -27,9 +28,10 @@ pub mod query;
 pub mod response_memory;
 pub mod shutdown;
 pub mod site_guard;
+pub mod stream_limit;
 pub mod strict_query;
 
-use crate::{embeddable_page::EmbedPolicy, execution::stream_limit::StreamLimiter, metrics::Metrics, portal::Portal};
+use crate::{embeddable_page::EmbedPolicy, metrics::Metrics, portal::Portal};
 use client_address::TrustedProxies;
 use deprecation::Deprecation;
 use fallback::KnownMethods;
@@ -37,6 +39,7 @@ use memory_budget::MemoryBudgets;
 use shutdown::ShutdownSignal;
 use site_guard::{Scheme, SiteRules};
 use std::time::Duration;
+use stream_limit::StreamLimiter;
 use strict_query::KnownQueries;
 
 /// The shared data of the middlewares and the fallback handler.

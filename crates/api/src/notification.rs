@@ -1,8 +1,12 @@
 //! Routes of notifications.
 
+pub(crate) mod announcement;
+pub(crate) mod delivery;
 pub(crate) mod destination;
 pub(crate) mod inbox;
 pub(crate) mod preference;
+pub(crate) mod profile;
+pub(crate) mod stream;
 pub(crate) mod suppressed;
 
 use crate::error::FieldProblem;

@@ -205,6 +205,14 @@ fact_kinds! {
     DestinationChanged = "notification.destination_changed",
     /// A destination of notifications was deleted.
     DestinationDeleted = "notification.destination_deleted",
+    /// A test message was sent to a destination.
+    DestinationTested = "notification.destination_tested",
+    /// A person had a failed delivery attempted again.
+    DeliveryRetried = "notification.delivery_retried",
+    /// A person changed how it is reached.
+    NotificationProfileChanged = "notification.profile_changed",
+    /// An administrator announced something.
+    AnnouncementMade = "notification.announcement_made",
     /// A recipient marked a notification as unread, read or archived.
     NotificationMarked = "notification.marked",
     /// A recipient marked all its notifications as read.

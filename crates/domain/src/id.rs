@@ -88,6 +88,12 @@ ids! {
     SuppressedDecisionId,
     /// A shared external endpoint of notifications.
     DestinationId,
+    /// A delivery of a notification outside the inbox.
+    DeliveryId,
+    /// The notification profile of a person.
+    NotificationProfileId,
+    /// A text for many inboxes.
+    AnnouncementId,
     /// The notification preferences of a person in one scope.
     PreferenceSetId,
     /// A named external system of a workspace.

@@ -3,13 +3,17 @@
 //! A projector reads the audit log in its order. [`rule`] says which kinds of facts concern people, [`recipient`] whom,
 //! [`preference`] on which channels, and [`projection`] combines them into inbox rows and suppressed decisions.
 
+pub mod announcement;
 pub mod cloud_event;
 pub mod delivery;
 pub mod destination;
+pub mod digest;
 pub mod identifier;
 pub mod inbox;
+pub mod message;
 pub mod ports;
 pub mod preference;
+pub mod profile;
 pub mod projection;
 pub mod recipient;
 pub mod redaction;

@@ -63,6 +63,13 @@ impl Timestamp {
         self.0.unix_timestamp_nanos() / 1_000
     }
 
+    /// The moment of a number of microseconds since 1970; `None` outside the years of a timestamp.
+    #[must_use]
+    pub fn from_micros(micros: i64) -> Option<Self> {
+        let nanos = i128::from(micros).saturating_mul(1_000);
+        OffsetDateTime::from_unix_timestamp_nanos(nanos).ok().map(Self::new)
+    }
+
     /// The time until a later moment; zero if the clock was set back.
     #[must_use]
     pub fn duration_until(self, later: Self) -> std::time::Duration {

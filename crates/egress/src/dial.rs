@@ -16,6 +16,20 @@ impl Guard {
     /// # Errors
     /// When the destination is refused, its name does not resolve, or the connection fails.
     pub async fn dial(&self, address: &str, default_port: u16) -> Result<TcpStream, EgressError> {
+        for address in self.checked_addresses(address, default_port).await? {
+            if let Ok(stream) = TcpStream::connect(address).await {
+                return Ok(stream);
+            }
+        }
+        Err(EgressError::Unreachable)
+    }
+
+    /// The socket addresses of the host and port of an address, if all of them are allowed. For libraries that connect by
+    /// themselves: a connection to one of them needs no further check.
+    ///
+    /// # Errors
+    /// When the destination is refused, or its name does not resolve.
+    pub async fn checked_addresses(&self, address: &str, default_port: u16) -> Result<Vec<SocketAddr>, EgressError> {
         let url = Url::parse(address).map_err(|_| EgressRefusal::InvalidAddress)?;
         if !url.username().is_empty() || url.password().is_some() {
             return Err(EgressRefusal::Credentials.into());
@@ -23,7 +37,7 @@ impl Guard {
         let port = url.port().unwrap_or(default_port);
         // The parser keeps the host of an unknown scheme as a text, also that of an address.
         let host = url.host_str().and_then(|host| Host::parse(host).ok()).ok_or(EgressRefusal::InvalidAddress)?;
-        let policy = self.dial_policy(&host, port);
+        let policy = self.dial_policy(&url, &host, port);
         let addresses = match host {
             Host::Ipv4(address) => vec![IpAddr::from(address)],
             Host::Ipv6(address) => vec![IpAddr::from(address)],
@@ -36,20 +50,15 @@ impl Guard {
                 found
             }
         };
-        connect(&policy, &addresses, port).await
+        check(&policy, &addresses)?;
+        Ok(addresses.into_iter().map(|address| SocketAddr::new(address, port)).collect())
     }
 }
 
-/// Connects to the first address that accepts, if all of them are allowed.
-async fn connect(policy: &ConnectionPolicy, addresses: &[IpAddr], port: u16) -> Result<TcpStream, EgressError> {
+/// Checks that all addresses of a name are allowed.
+fn check(policy: &ConnectionPolicy, addresses: &[IpAddr]) -> Result<(), EgressRefusal> {
     if addresses.len() > MAX_ADDRESSES {
-        return Err(EgressRefusal::TooManyAddresses.into());
+        return Err(EgressRefusal::TooManyAddresses);
     }
-    addresses.iter().try_for_each(|address| policy.check(*address))?;
-    for address in addresses {
-        if let Ok(stream) = TcpStream::connect(SocketAddr::new(*address, port)).await {
-            return Ok(stream);
-        }
-    }
-    Err(EgressError::Unreachable)
+    addresses.iter().try_for_each(|address| policy.check(*address))
 }

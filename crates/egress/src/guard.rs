@@ -138,6 +138,10 @@ pub(crate) struct ConnectionPolicy {
 }
 
 impl ConnectionPolicy {
+    /// The policy of an origin that the operator configured.
+    const CONFIGURED: Self =
+        Self { is_encrypted: true, has_default_port: true, allows_any_address: true, networks: Vec::new() };
+
     /// Checks before a name is resolved whether any address can be allowed on the port.
     pub(crate) fn check_port(&self) -> Result<(), EgressRefusal> {
         if self.has_default_port || self.allows_any_address || !self.networks.is_empty() {
@@ -241,7 +245,10 @@ impl Guard {
     }
 
     /// The rules for connections of other protocols to a host. Encryption is up to the protocol.
-    pub(crate) fn dial_policy(&self, host: &Host<String>, port: u16) -> ConnectionPolicy {
+    pub(crate) fn dial_policy(&self, url: &Url, host: &Host<String>, port: u16) -> ConnectionPolicy {
+        if Origin::of(url).is_ok_and(|origin| self.configured_origins.contains(&origin)) {
+            return ConnectionPolicy::CONFIGURED;
+        }
         let named = match host {
             Host::Domain(name) => self.allows_host(without_trailing_dot(name), port),
             Host::Ipv4(_) | Host::Ipv6(_) => false,
@@ -270,12 +277,7 @@ impl Guard {
         let origin = Origin::of(url)?;
         if self.configured_origins.contains(&origin) {
             // A configured origin is allowed with or without encryption.
-            return Ok(ConnectionPolicy {
-                is_encrypted: true,
-                has_default_port: true,
-                allows_any_address: true,
-                networks: Vec::new(),
-            });
+            return Ok(ConnectionPolicy::CONFIGURED);
         }
         if !encrypts && self.mode == ServerMode::Remote {
             return Err(EgressRefusal::Scheme);

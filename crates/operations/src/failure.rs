@@ -18,7 +18,10 @@ use fairway_domain::{
     flow::FlowProblem,
     id::ExecutionId,
     knowledge::document::KnowledgeRefusal,
-    notification::{SettingOff, destination::DestinationRefusal, preference::RepeatedPreference},
+    notification::{
+        SettingOff, announcement::AnnouncementRefusal, delivery::DeliveryNotFailed, destination::DestinationRefusal,
+        preference::RepeatedPreference,
+    },
     prompt::PromptRefusal,
     rate_limit::RateLimitRefusal,
     release::ReleaseRefusal,
@@ -161,6 +164,12 @@ pub enum Failure {
     /// A destination of notifications is invalid.
     #[error(transparent)]
     Destination(#[from] DestinationRefusal),
+    /// A delivery that did not fail cannot be retried.
+    #[error(transparent)]
+    DeliveryNotFailed(#[from] DeliveryNotFailed),
+    /// An announcement is invalid.
+    #[error(transparent)]
+    Announcement(#[from] AnnouncementRefusal),
     /// Refusal to review the answer of a run.
     #[error(transparent)]
     Review(#[from] ReviewRefusal),

@@ -1,7 +1,11 @@
 //! Notifications: inboxes, preferences, default profiles, destinations and records of suppressed notifications.
 
+pub mod delivery;
 pub mod destination;
+pub mod profile;
 pub(crate) mod projector;
+mod sender;
+pub mod stream;
 
 use crate::{
     Failure, MaybeReplayed, Precondition, Stores,
@@ -19,7 +23,11 @@ use fairway_domain::{
     notification::{
         Setting, SettingOff, Tier,
         inbox::{InboxStatus, Notification, inbox_read_fact},
-        ports::{DestinationStore, InboxFilter, InboxStore, PreferenceStore, SuppressedDecisionStore},
+        message::MessageSender,
+        ports::{
+            AnnouncementStore, DeliveryStore, DestinationStore, InboxFilter, InboxStore, PreferenceStore, ProfileStore,
+            SuppressedDecisionStore,
+        },
         preference::{
             DefaultPreference, DefaultProfiles, EffectivePreference, Preference, PreferenceLayers, PreferenceScope,
             PreferenceSet, Switches,
@@ -28,10 +36,12 @@ use fairway_domain::{
     },
     slug::Slug,
     store::{CommitError, Page, PageRequest, Revision},
-    tenant::TenantScope,
+    tenant::{TenantScope, TenantStore},
 };
 pub use projector::{Projector, run_projector};
+pub use sender::{NotificationSender, run_notification_sender};
 use std::sync::Arc;
+use tokio::sync::Notify;
 
 /// Operations on notifications.
 #[derive(Clone)]
@@ -41,6 +51,13 @@ pub struct Notifications {
     preference_store: Arc<dyn PreferenceStore>,
     destination_store: Arc<dyn DestinationStore>,
     suppressed_store: Arc<dyn SuppressedDecisionStore>,
+    delivery_store: Arc<dyn DeliveryStore>,
+    profile_store: Arc<dyn ProfileStore>,
+    announcement_store: Arc<dyn AnnouncementStore>,
+    tenant_store: Arc<dyn TenantStore>,
+    message_sender: Arc<dyn MessageSender>,
+    outbox_wakeup: Arc<Notify>,
+    inbox_wakeup: Arc<Notify>,
     keyed_requests: Arc<KeyedRequests>,
     scope_resolver: Arc<ScopeResolver>,
     workloads: Arc<Workloads>,
@@ -110,6 +127,13 @@ impl Notifications {
             preference_store: Arc::clone(&stores.preferences),
             destination_store: Arc::clone(&stores.destinations),
             suppressed_store: Arc::clone(&stores.suppressed_decisions),
+            delivery_store: Arc::clone(&stores.deliveries),
+            profile_store: Arc::clone(&stores.notification_profiles),
+            announcement_store: Arc::clone(&stores.announcements),
+            tenant_store: Arc::clone(&stores.tenants),
+            message_sender: Arc::clone(&shared.message_sender),
+            outbox_wakeup: Arc::clone(&shared.outbox_wakeup),
+            inbox_wakeup: Arc::clone(&shared.inbox_wakeup),
             keyed_requests: Arc::clone(&common.keyed_requests),
             scope_resolver: Arc::clone(&common.scope_resolver),
             workloads: Arc::clone(workloads),

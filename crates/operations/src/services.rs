@@ -25,7 +25,7 @@ use crate::{
     idempotency::KeyedRequests,
     knowledge::{KnowledgeBases, KnowledgeSettings},
     memory::Memories,
-    notification::{Notifications, Projector},
+    notification::{NotificationSender, Notifications, Projector},
     rate_limit::RateLimits,
     release::Releases,
     rollout::Rollouts,
@@ -69,7 +69,13 @@ use fairway_domain::{
     idempotency::IdempotencyStore,
     knowledge::ports::{ChunkSearch, ContractRevocationStore, DocumentStore, IndexRevisionStore},
     memory::ports::MemoryStore,
-    notification::ports::{DestinationStore, InboxStore, PreferenceStore, ProjectionStore, SuppressedDecisionStore},
+    notification::{
+        message::MessageSender,
+        ports::{
+            AnnouncementStore, DeliveryStore, DestinationStore, InboxStore, OutboxStore, PreferenceStore, ProfileStore,
+            ProjectionStore, SuppressedDecisionStore,
+        },
+    },
     rate_limit::{Quota, RateLimitStore},
     redaction::Redactor,
     release::ports::{DeploymentStore, RecommendationStore, ReleaseStore},
@@ -164,6 +170,14 @@ pub struct Stores {
     pub preferences: Arc<dyn PreferenceStore>,
     /// Destinations of notifications.
     pub destinations: Arc<dyn DestinationStore>,
+    /// Deliveries, for people who watch them.
+    pub deliveries: Arc<dyn DeliveryStore>,
+    /// The outbox, for senders.
+    pub outbox: Arc<dyn OutboxStore>,
+    /// Notification profiles of people.
+    pub notification_profiles: Arc<dyn ProfileStore>,
+    /// Announcements.
+    pub announcements: Arc<dyn AnnouncementStore>,
     /// Records of notifications that were not delivered.
     pub suppressed_decisions: Arc<dyn SuppressedDecisionStore>,
     /// The projection of facts into notifications.
@@ -230,6 +244,8 @@ pub struct Gateways {
     pub http_caller: Arc<dyn HttpCaller>,
     /// Checks endpoints of connections.
     pub endpoint_probe: Arc<dyn EndpointProbe>,
+    /// Sends notifications outside the inbox.
+    pub message_sender: Arc<dyn MessageSender>,
     /// Runs scripts.
     pub code_gateway: Arc<dyn ScriptGateway>,
     /// Keeps the checkpoints of transparency logs outside the database.
@@ -295,6 +311,8 @@ pub struct Services {
     pub notifications: Arc<Notifications>,
     /// The projector of facts into notifications.
     pub projector: Arc<Projector>,
+    /// The sender of notifications outside the inbox.
+    pub notification_sender: Arc<NotificationSender>,
     /// Bindings of principals to workloads.
     pub principal_bindings: Arc<PrincipalBindings>,
     /// Rate limits.
@@ -383,6 +401,7 @@ impl Services {
             memories: Arc::new(Memories::new(&stores, &shared, &common)),
             notifications: Arc::new(Notifications::new(&stores, &shared, &common, &workloads)),
             projector: Arc::new(Projector::new(&stores, &shared)),
+            notification_sender: Arc::new(NotificationSender::new(&stores, &shared)),
             principal_bindings: Arc::new(PrincipalBindings::new(&stores, &shared, &common, &workloads)),
             sessions: Arc::new(Sessions::new(&stores, &shared, &pinned_identities)),
             pinned_identities,

@@ -69,7 +69,9 @@ static CHANGE: Guarded = Guarded::new(
     "stored AS (
         UPDATE notification_destination AS stored SET display_name = input.display_name,
             configuration = input.configuration, secret_ref = input.secret_ref, is_enabled = input.is_enabled,
-            updated_at = input.updated_at, revision = input.revision
+            updated_at = input.updated_at, revision = input.revision,
+            -- Deliveries of an older generation are never sent.
+            generation = generation + (stored.is_enabled AND NOT input.is_enabled)::integer
         FROM input
         WHERE stored.tenant_id = input.tenant_id AND stored.destination_id = input.destination_id
             AND stored.revision = decided_on

@@ -5,7 +5,7 @@ use crate::{
     guarded::{Guarded, Input, Query},
     pagination::COUNT_LIMIT,
     row::{decode, read_count},
-    schema::notification,
+    schema::{notification, notification_position},
 };
 use async_trait::async_trait;
 use diesel::{
@@ -203,6 +203,34 @@ impl InboxStore for Database {
             self.write_idempotent(MARK_BATCH.text(&batch)?, &batch.params()).await?;
         }
         self.commit_guarded(&MARK_ALL, scope, &fact, key, input()).await.map(|_| ())
+    }
+
+    async fn list_from(
+        &self,
+        scope: TenantScope,
+        recipient: &ActorRef,
+        from: u64,
+        limit: u32,
+    ) -> Result<Vec<Notification>, StoreError> {
+        let (tenant, recipient) = (scope.tenant().uuid(), recipient.to_string());
+        let (from, limit) = (i64::try_from(from).unwrap_or(i64::MAX), i64::from(limit));
+        let find = || {
+            let of_recipient = notification::tenant_id.eq(tenant).and(notification::recipient.eq(recipient.clone()));
+            notification::table
+                .filter(of_recipient.and(notification::log_index.ge(from)))
+                .select(StoredNotification::as_select())
+                .order(notification::log_index.asc())
+                .limit(limit)
+        };
+        let found: Vec<StoredNotification> = self.load("inbox from an index", find).await?;
+        found.into_iter().map(StoredNotification::into_value).collect()
+    }
+
+    async fn projected(&self, scope: TenantScope) -> Result<u64, StoreError> {
+        let tenant = scope.tenant().uuid();
+        let find = || notification_position::table.find(tenant).select(notification_position::position);
+        let found: Option<i64> = self.first("projected facts", find).await?;
+        decode("position", u64::try_from(found.unwrap_or(0)).ok())
     }
 
     async fn count_unread(&self, scope: TenantScope, recipient: &ActorRef) -> Result<u64, StoreError> {

@@ -1,13 +1,17 @@
-//! The projection of facts: reads of the log with what the facts are about, and the commit of a batch.
+//! The projection of facts: reads of the log with what the facts are about.
+
+mod commit;
 
 use super::preference::{SET_COLUMNS, preference_set};
 use crate::{
     database::Database,
-    guarded::{FactColumns, GuardedBatch, Input, Query},
+    guarded::{Input, Query},
     row::{RowExt as _, decode},
+    schema::notification_destination,
     store_error::broken,
 };
 use async_trait::async_trait;
+use diesel::{BoolExpressionMethods as _, ExpressionMethods as _, NullableExpressionMethods as _, QueryDsl as _};
 use fairway_domain::{
     access::{ActorRef, GrantScope, ResourcePosition, Role},
     audit::FactKind,
@@ -15,13 +19,14 @@ use fairway_domain::{
     id::{FactId, RequestId, TenantId, WorkloadId, WorkspaceId},
     notification::{
         Channel,
-        inbox::Notification,
+        destination::{ActiveDestination, DestinationScope},
         ports::{FactBatch, HeldRole, HeldRoles, ProjectionStore},
-        preference::{DecidingScope, PreferenceSet},
-        projection::{NotifiableFact, Projection, SubjectContext},
+        preference::PreferenceSet,
+        projection::{AnnouncementContext, NotifiableFact, Projection, SubjectContext},
+        recipient::MAX_RECIPIENTS,
         rule::rule_of,
     },
-    store::{CommitError, Revision, StoreError},
+    store::{CommitError, StoreError},
     tenant::TenantScope,
     time::Timestamp,
 };
@@ -119,7 +124,8 @@ static SUBJECTS: Query = Query::new(
     "SELECT input.number, coalesce(workload.slug, asset.slug) AS name,
         coalesce(workload.owner_ref, asset.owner_ref) AS owner_ref, run.submitter, release.created_by AS author,
         workload.workload_id, coalesce(input.environment, run.environment, release.environment) AS environment,
-        workspace.workspace_id, workspace.namespace_id
+        workspace.workspace_id, workspace.namespace_id, announced.title AS announcement_title,
+        announced.body AS announcement_body, audience.people AS announcement_audience
     FROM input
     LEFT JOIN LATERAL (
         SELECT workload_id, submitter, environment FROM execution
@@ -147,6 +153,25 @@ static SUBJECTS: Query = Query::new(
         WHERE workspace.tenant_id = input.tenant_id
             AND workspace.workspace_id = coalesce(workload.workspace_id, asset.workspace_id, input.workspace_id) OFFSET 0
     ) AS workspace ON true
+    LEFT JOIN LATERAL (
+        SELECT title, body, audience_roles, audience_workspaces FROM announcement
+        WHERE announcement.tenant_id = input.tenant_id AND announcement.announcement_id = input.announcement_id OFFSET 0
+    ) AS announced ON true
+    LEFT JOIN LATERAL (
+        SELECT array_agg(person ORDER BY person) AS people FROM (
+            SELECT DISTINCT coalesce(member.actor, held.principal) AS person
+            FROM role_binding AS held
+            LEFT JOIN identity AS member ON member.tenant_id = held.tenant_id AND held.principal = ANY(member.groups)
+            WHERE held.tenant_id = input.tenant_id
+                AND (announced.audience_roles = '{}' OR held.role = ANY(announced.audience_roles))
+                AND (announced.audience_workspaces = '{}' OR EXISTS (
+                    SELECT FROM workspace AS place
+                    WHERE place.tenant_id = input.tenant_id AND place.workspace_id = ANY(announced.audience_workspaces)
+                        AND (held.scope_ref IN (place.workspace_id, place.namespace_id) OR held.scope_kind = 'tenant')))
+            ORDER BY person LIMIT {most}
+        ) AS chosen
+        WHERE input.announcement_id IS NOT NULL
+    ) AS audience ON true
     ORDER BY input.number",
 );
 
@@ -181,42 +206,6 @@ static PREFERENCES: Query = Query::of_parts(&[
         END",
 ]);
 
-/// The position is moved first: its row lock orders concurrent projectors, and the later one finds another position.
-static COMMIT: GuardedBatch = GuardedBatch::new(
-    "moved AS (
-        INSERT INTO notification_position AS stored (tenant_id, position, cut_recipients)
-        VALUES ({log_id}, {end}, {cut})
-        ON CONFLICT (tenant_id) DO UPDATE
-        SET position = excluded.position, cut_recipients = stored.cut_recipients + excluded.cut_recipients
-        WHERE stored.position = {position}
-        RETURNING tenant_id
-     ),
-     notified AS (
-        INSERT INTO notification (tenant_id, notification_id, recipient, status, category, severity, title, body,
-            event_kind, event_id, log_index, workspace_id, workload_id, environment, created_at, revision)
-        SELECT moved.tenant_id, notification_id, recipient, 'unread', category, severity, title, body, event_kind,
-            event_id, log_index, workspace_id, workload_id, environment, created_at, 1
-        FROM inbox, moved
-        ON CONFLICT DO NOTHING
-        RETURNING 1
-     ),
-     recorded AS (
-        INSERT INTO suppressed_decision (tenant_id, suppressed_decision_id, recipient, category, event_kind, event_id,
-            reason_code, deciding_scope, deciding_revision, workspace_id, workload_id, created_at)
-        SELECT moved.tenant_id, suppressed_decision_id, recipient, category, event_kind, event_id, reason_code,
-            deciding_scope, deciding_revision, workspace_id, workload_id, created_at
-        FROM input, moved
-        ON CONFLICT DO NOTHING
-        RETURNING tenant_id, suppressed_decision_id
-     ),
-     new_records AS (
-        SELECT recorded.tenant_id, fact_id, fact_workspace_id, fact_kind, fact_body, fact_leaf_hash
-        FROM input JOIN recorded USING (suppressed_decision_id)
-     )",
-    "new_records",
-    "SELECT EXISTS (SELECT FROM moved) AS is_moved, (SELECT count(*) FROM notified) AS notified",
-);
-
 fn identifier(detail: &Map<String, Value>, member: &str) -> Option<Uuid> {
     detail.get(member).and_then(Value::as_str).and_then(|text| Uuid::parse_str(text).ok())
 }
@@ -244,6 +233,17 @@ fn subjects_input(scope: TenantScope, facts: &[NotifiableFact]) -> Input<'_> {
         .with_all("asset_id", subject_of("asset"))
         .with_all("workspace_id", facts.iter().map(|fact| fact.workspace_id.map(WorkspaceId::uuid)).collect())
         .with_all("environment", environments.collect())
+        .with_all("announcement_id", subject_of("announcement"))
+        .with_param("most", i64::try_from(MAX_RECIPIENTS + 1).unwrap_or(i64::MAX))
+}
+
+/// The announcement of a subject. The local user holds every role without a binding, so the operations add it.
+fn announcement(row: &Row) -> Result<Option<AnnouncementContext>, StoreError> {
+    let Some(title) = row.column::<Option<String>>("announcement_title")? else { return Ok(None) };
+    let audience: Vec<&str> = row.column::<Option<_>>("announcement_audience")?.unwrap_or_default();
+    let audience = audience.iter().map(|name| decode("announcement_audience", ActorRef::parse(name).ok()));
+    let body = row.column("announcement_body")?;
+    Ok(Some(AnnouncementContext { title, body, audience: audience.collect::<Result<_, _>>()? }))
 }
 
 fn subject(scope: TenantScope, row: &Row) -> Result<SubjectContext, StoreError> {
@@ -264,6 +264,7 @@ fn subject(scope: TenantScope, row: &Row) -> Result<SubjectContext, StoreError> 
         workload_id,
         environment: row.column("environment")?,
         position: workload_id.map_or(position, |workload| position.for_workload(workload)),
+        announcement: announcement(row)?,
     })
 }
 
@@ -359,6 +360,36 @@ impl ProjectionStore for Database {
         self.fetch(&PREFERENCES, input).await?.iter().map(preference_set).collect()
     }
 
+    async fn destinations(
+        &self,
+        scope: TenantScope,
+        workspaces: &[WorkspaceId],
+    ) -> Result<Vec<ActiveDestination>, StoreError> {
+        let tenant = scope.tenant().uuid();
+        let workspaces: Vec<Uuid> = workspaces.iter().map(|id| id.uuid()).collect();
+        let find = || {
+            let of_scope = notification_destination::workspace_id
+                .is_null()
+                .or(notification_destination::workspace_id.eq_any(workspaces.clone()));
+            notification_destination::table
+                .filter(notification_destination::tenant_id.eq(tenant).and(notification_destination::is_enabled))
+                .filter(of_scope.assume_not_null())
+                .select((
+                    notification_destination::destination_id,
+                    notification_destination::workspace_id,
+                    notification_destination::destination_type,
+                ))
+        };
+        let found: Vec<(Uuid, Option<Uuid>, String)> = self.load("enabled destinations", find).await?;
+        let destination = |(id, workspace, channel): (Uuid, Option<Uuid>, String)| {
+            let scope = workspace
+                .map_or(DestinationScope::Organization, |workspace| DestinationScope::Workspace(workspace.into()));
+            let destination_type = decode("destination_type", Channel::parse(&channel))?;
+            Ok(ActiveDestination { destination_id: id.into(), scope, destination_type })
+        };
+        found.into_iter().map(destination).collect()
+    }
+
     async fn commit_batch(
         &self,
         scope: TenantScope,
@@ -366,64 +397,6 @@ impl ProjectionStore for Database {
         end: u64,
         projection: &Projection,
     ) -> Result<u64, CommitError> {
-        let count = |name, number: u64| decode(name, i64::try_from(number).ok());
-        let input = suppressed_input(scope, projection).with_rows("inbox");
-        let input = with_inbox(input, projection)
-            .with_param("log_id", scope.tenant().uuid())
-            .with_param("position", count("position", position)?)
-            .with_param("end", count("end", end)?)
-            .with_param("cut", i64::try_from(projection.cut).unwrap_or(i64::MAX));
-        let rows = self.commit(COMMIT.text(&input)?, &input.params()).await?;
-        let row = decode("is_moved", rows.first())?;
-        if !row.column::<bool>("is_moved")? {
-            return Err(CommitError::Stale);
-        }
-        Ok(decode("notified", u64::try_from(row.column::<i64>("notified")?).ok())?)
+        self.commit_projection(scope, position, end, projection).await
     }
-}
-
-/// The records of suppressed notifications with their facts.
-fn suppressed_input(scope: TenantScope, projection: &Projection) -> Input<'_> {
-    let records: Vec<_> = projection.suppressed.iter().map(|(decision, _)| decision).collect();
-    let mut facts = FactColumns::default();
-    for (_, fact) in &projection.suppressed {
-        facts.push(scope, fact);
-    }
-    let input = Input::many()
-        .with_all("suppressed_decision_id", records.iter().map(|one| one.suppressed_decision_id.uuid()).collect())
-        .with_all("recipient", records.iter().map(|one| one.recipient.to_string()).collect())
-        .with_all("category", records.iter().map(|one| one.category.as_str()).collect())
-        .with_all("event_kind", records.iter().map(|one| one.event_kind.as_str()).collect())
-        .with_all("event_id", records.iter().map(|one| one.event_id.uuid()).collect())
-        .with_all("reason_code", records.iter().map(|one| one.reason.as_str()).collect())
-        .with_all("deciding_scope", records.iter().map(|one| one.scope.map(DecidingScope::as_str)).collect())
-        .with_all("deciding_revision", records.iter().map(|one| one.revision.map(Revision::get)).collect())
-        .with_all("workspace_id", records.iter().map(|one| one.workspace_id.map(WorkspaceId::uuid)).collect())
-        .with_all("workload_id", records.iter().map(|one| one.workload_id.map(WorkloadId::uuid)).collect())
-        .with_all("created_at", records.iter().map(|one| one.created_at.to_datetime()).collect());
-    facts.into_input(input)
-}
-
-/// Adds the notifications of those who have the inbox on.
-fn with_inbox<'p>(input: Input<'p>, projection: &'p Projection) -> Input<'p> {
-    let rows: Vec<&Notification> = projection
-        .notifications
-        .iter()
-        .filter(|new| new.channels.contains(&Channel::Portal))
-        .map(|new| &new.notification)
-        .collect();
-    input
-        .with_all("notification_id", rows.iter().map(|one| one.notification_id.uuid()).collect())
-        .with_all("recipient", rows.iter().map(|one| one.recipient.to_string()).collect())
-        .with_all("category", rows.iter().map(|one| one.category.as_str()).collect())
-        .with_all("severity", rows.iter().map(|one| one.severity.as_str()).collect())
-        .with_all("title", rows.iter().map(|one| one.title.as_str()).collect())
-        .with_all("body", rows.iter().map(|one| one.body.as_str()).collect())
-        .with_all("event_kind", rows.iter().map(|one| one.event_kind.as_str()).collect())
-        .with_all("event_id", rows.iter().map(|one| one.event_id.uuid()).collect())
-        .with_all("log_index", rows.iter().map(|one| i64::try_from(one.log_index).unwrap_or(i64::MAX)).collect())
-        .with_all("workspace_id", rows.iter().map(|one| one.workspace_id.map(WorkspaceId::uuid)).collect())
-        .with_all("workload_id", rows.iter().map(|one| one.workload_id.map(WorkloadId::uuid)).collect())
-        .with_all("environment", rows.iter().map(|one| one.environment.as_deref()).collect())
-        .with_all("created_at", rows.iter().map(|one| one.created_at.to_datetime()).collect())
 }

@@ -15,11 +15,13 @@ use fairway_domain::{
     connection::probe::EndpointProbe,
     execution::{http_call::HttpCaller, provider::Provider, script::ScriptGateway},
     id::IdSource,
+    notification::message::MessageSender,
     secret::{Secret, SecretReader},
     time::Clock,
     transparency_log::{CheckpointArchive, CheckpointSigner},
 };
 use fairway_egress::{Allowance, Guard, ServerMode};
+use fairway_message_sender::{GuardedSender, MailServer};
 use fairway_oidc::{OidcSignIn, SignInConfig, TokenVerifier};
 use fairway_operations::access::IdentityMode;
 use fairway_providers::{Account, Accounts, Anthropic, Connection, LocalProvider, OpenAi};
@@ -48,6 +50,8 @@ pub struct Adapters {
     pub http_caller: Arc<dyn HttpCaller>,
     /// Checks the endpoints of connections.
     pub endpoint_probe: Arc<dyn EndpointProbe>,
+    /// Sends notifications outside the inbox.
+    pub message_sender: Arc<dyn MessageSender>,
     /// Executes scripts.
     pub code_gateway: Arc<dyn ScriptGateway>,
     /// Verifies access tokens; `None` in local mode.
@@ -88,11 +92,23 @@ impl Adapters {
             sign_in: sign_in(settings, &guard, &secrets)?,
             http_caller: tool_client.clone(),
             endpoint_probe: tool_client,
+            message_sender: message_sender(settings, &guard, &secrets)?,
             identity_provider: identity_provider(settings, &guard)?,
             clock: Arc::new(SystemClock),
             ids: Arc::new(SystemIds),
         })
     }
+}
+
+/// The sender of notifications, with the operator's mail server if one is configured.
+fn message_sender(
+    settings: &Settings,
+    guard: &Guard,
+    secrets: &Arc<dyn SecretReader>,
+) -> anyhow::Result<Arc<dyn MessageSender>> {
+    let server = settings.mail.as_ref().map(|mail| MailServer::parse(guard, mail.url.expose(), &mail.from));
+    let server = server.transpose().context("failed to set up the mail server")?;
+    Ok(Arc::new(GuardedSender::new(guard.clone(), Arc::clone(secrets), Arc::new(SystemClock), server)))
 }
 
 /// The signer of checkpoints. Without a configured key, it generates one in the data directory.

@@ -17,7 +17,8 @@ use fairway_domain::{
     slug::Slug,
     transparency_log::LogOrigin,
 };
-use fairway_egress::Allowance;
+use fairway_egress::{Allowance, Guard, ServerMode};
+use fairway_message_sender::MailServer;
 use fairway_operations::generator::Provisioning;
 use ipnet::IpNet;
 use std::{
@@ -248,6 +249,24 @@ pub(super) fn web_address(text: &str) -> Result<Url, String> {
             && url.password().is_none()
     });
     url.ok_or_else(|| "must be an address such as https://vault.example:8200, without credentials".to_owned())
+}
+
+/// Parses the URL of a mail server, which may contain a password.
+pub(super) fn mail_server(text: &str) -> Result<SecretSetting, String> {
+    let guard = Guard::new(ServerMode::Remote, Vec::new());
+    match MailServer::parse(&guard, text, "fairway@example.com") {
+        Ok(_) => token(text),
+        Err(refusal) => Err(refusal.to_string()),
+    }
+}
+
+/// Parses the address of the sender of e-mails.
+pub(super) fn mail_sender(text: &str) -> Result<String, String> {
+    let guard = Guard::new(ServerMode::Remote, Vec::new());
+    match MailServer::parse(&guard, "smtps://mail.example", text) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(refusal) => Err(refusal.to_string()),
+    }
 }
 
 pub(super) fn token(text: &str) -> Result<SecretSetting, String> {

@@ -94,6 +94,9 @@ pub enum ConfigError {
     /// Only one of vault URL and vault token is set.
     #[error("`vault.addr` and `vault.token` must be set together")]
     IncompleteVault,
+    /// Only one of mail server and sender is set.
+    #[error("`mail.smtp_url` and `mail.from` must be set together")]
+    IncompleteMail,
     /// A gateway token without an external gateway.
     #[error("`runtime_gateway_token` requires `runtime_gateway_url`: the embedded gateway takes no token")]
     TokenWithoutGateway,
@@ -127,6 +130,7 @@ impl ConfigError {
             Self::NoPublicUrl => "config_no_public_url",
             Self::PlainPublicUrl => "config_plain_public_url",
             Self::IncompleteVault => "config_half_a_vault",
+            Self::IncompleteMail => "config_incomplete_mail",
             Self::TokenWithoutGateway => "config_token_without_gateway",
             Self::OwnerWithoutDatabase => "config_owner_without_database",
         }

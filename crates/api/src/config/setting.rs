@@ -132,6 +132,10 @@ pub(super) const EMBED_ANCESTORS: Setting = plain("embed.ancestors", "FAIRWAY_EM
 pub(super) const EGRESS_ALLOW: Setting = plain("egress.allow", "FAIRWAY_EGRESS_ALLOW", "");
 /// Directory with one subdirectory of secrets for each tenant.
 pub(super) const SECRETS_DIR: Setting = plain("secrets.dir", "FAIRWAY_SECRETS_DIR", "");
+/// URL of the mail server, which may contain a password.
+pub(super) const SMTP_URL: Setting = secret("mail.smtp_url", "FAIRWAY_SMTP_URL", "");
+/// The sender of e-mails.
+pub(super) const MAIL_FROM: Setting = plain("mail.from", "FAIRWAY_MAIL_FROM", "");
 /// URL of the vault.
 pub(super) const VAULT_ADDR: Setting = secret("vault.addr", "VAULT_ADDR", "");
 /// Access token of the vault.
@@ -200,6 +204,8 @@ pub const SETTINGS: &[Setting] = &[
     EMBED_ANCESTORS,
     EGRESS_ALLOW,
     SECRETS_DIR,
+    SMTP_URL,
+    MAIL_FROM,
     VAULT_ADDR,
     VAULT_TOKEN,
     RUNTIME_GATEWAY_URL,

@@ -3,7 +3,7 @@
 use super::{
     ApiError, FieldProblem,
     identity_refusal::map_identity_refusal,
-    notification_refusal::{map_destination_refusal, map_setting_off},
+    notification_refusal::{map_delivery_not_failed, map_destination_refusal, map_setting_off},
     use_case_refusal::{map_access_request_refusal, map_bundle_refusal, map_connection_refusal, map_use_case_refusal},
 };
 use crate::{
@@ -100,6 +100,8 @@ impl From<Failure> for ApiError {
             Failure::UseCase(refusal) => map_use_case_refusal(refusal),
             Failure::Bundle(refusal) => map_bundle_refusal(refusal),
             Failure::Destination(refusal) => map_destination_refusal(refusal),
+            Failure::DeliveryNotFailed(refusal) => map_delivery_not_failed(refusal),
+            Failure::Announcement(refusal) => FieldProblem::new(refusal.field(), "invalid", refusal.to_string()).into(),
             Failure::Generate(refusal) => map_generate_refusal(refusal),
             Failure::Store(error) => map_store_error(&error),
             Failure::Artifact(error @ ArtifactError::Unavailable(_)) => Self::unavailable().log_cause(&error),

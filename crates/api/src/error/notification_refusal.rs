@@ -2,7 +2,7 @@
 
 use super::{ApiError, FieldProblem};
 use actix_web::http::StatusCode;
-use fairway_domain::notification::{SettingOff, destination::DestinationRefusal};
+use fairway_domain::notification::{SettingOff, delivery::DeliveryNotFailed, destination::DestinationRefusal};
 
 /// Maps the refusal of a destination's field.
 pub(super) fn map_destination_refusal(refusal: DestinationRefusal) -> ApiError {
@@ -14,4 +14,10 @@ pub(super) fn map_setting_off(SettingOff(setting): SettingOff) -> ApiError {
     let message = "a setting of the tenant does not allow this";
     ApiError::new(StatusCode::FORBIDDEN, "enterprise_capability_required", message)
         .with_detail("setting", setting.as_str())
+}
+
+/// Maps the refusal to retry a delivery that did not fail.
+pub(super) fn map_delivery_not_failed(refusal: DeliveryNotFailed) -> ApiError {
+    ApiError::conflict("delivery_not_failed", "only a failed delivery can be retried")
+        .with_detail("status", refusal.0.as_str())
 }

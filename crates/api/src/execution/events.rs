@@ -1,20 +1,24 @@
 //! Server-sent events of a run. They come from the database, so a client can resume an interrupted stream at any
 //! process.
 
-use super::{ExecutionResult, identify_runtime_caller, prefer::EVENT_STREAM, stream_limit::StreamPermit};
+use super::{ExecutionResult, identify_runtime_caller};
 use crate::{
     caller::{RESULT_TOKEN, RuntimeClient, result_token},
     compose::Api,
-    error::{ApiError, FieldProblem},
+    error::ApiError,
     http::{
-        HttpBase, idempotency::IDEMPOTENCY_REPLAYED, memory_budget::Reservation, outermost_middleware::request_id,
-        path::PathId, response_memory::CHUNK_BYTES,
+        HttpBase,
+        event_stream::{HEARTBEAT, KEEP_ALIVE, RETRY_FIELD, Unsent, encode_event, event_stream, last_event_id},
+        idempotency::IDEMPOTENCY_REPLAYED,
+        outermost_middleware::request_id,
+        path::PathId,
+        stream_limit::{StreamPermit, StreamSubject},
     },
     openapi::{ErrorBody, ReadRefusals, TokenParams},
 };
 use actix_web::{
     HttpRequest, HttpResponse, get,
-    http::header::{CONTENT_LOCATION, HeaderMap, HeaderName, HeaderValue},
+    http::header::{CONTENT_LOCATION, HeaderValue},
     web,
 };
 use bytes::Bytes;
@@ -24,28 +28,17 @@ use fairway_domain::{
     rate_limit::ClientAddress,
     share_link::{ResultToken, TokenHash, is_guest},
 };
-use fairway_memory_limit::try_admit;
 use fairway_operations::{
     execution::{EventBatch, EventCursor, ExecuteResult as Run, RunSubscription},
     share_link::RuntimeRequest,
 };
 use futures_util::stream;
-use serde::Serialize;
 use std::{convert::Infallible, time::Duration};
 use tokio::time::Instant;
 use utoipa::ToSchema;
 
-/// Request header with the id of the last event that the client received.
-pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
-/// Disables response buffering in proxies.
-const NO_BUFFERING: (HeaderName, &str) = (HeaderName::from_static("x-accel-buffering"), "no");
-/// Maximum silence of a stream, because the server and proxies close idle connections.
-const HEARTBEAT: Duration = Duration::from_secs(3);
 /// Poll interval of a run without a wakeup.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Reconnect delay of clients, in milliseconds.
-const RETRY_FIELD: &str = "retry: 1000\n\n";
-
 /// An event of the stream.
 #[derive(ToSchema)]
 #[schema(as = ExecutionEvent)]
@@ -103,7 +96,7 @@ pub(crate) async fn read_execution_events(
     RuntimeClient(arrival): RuntimeClient,
     execution: PathId<ExecutionId>,
 ) -> Result<HttpResponse, ApiError> {
-    let seen = last_event_id(request.headers())?;
+    let seen = last_event_id(request.headers())?.unwrap_or(0);
     let token = result_token(request.headers())?;
     identify_runtime_caller(&api, arrival.clone(), *execution, token.as_ref()).await?;
     open_stream(&api, &base, StreamTarget { arrival, token, id: *execution }, seen).await
@@ -115,18 +108,6 @@ pub(super) struct StreamTarget {
     /// The hash of the client's result token.
     pub(super) token: Option<TokenHash>,
     pub(super) id: ExecutionId,
-}
-
-/// The number of the last event that the client received. An empty value counts as none: clients send it after an event
-/// without an id (WHATWG HTML, 9.2.4).
-pub(super) fn last_event_id(headers: &HeaderMap) -> Result<usize, ApiError> {
-    let text = headers.get(&LAST_EVENT_ID).map(|value| value.to_str().map(str::trim));
-    let number = match text {
-        None | Some(Ok("")) => Some(0),
-        Some(Ok(text)) => text.parse().ok(),
-        Some(Err(_)) => None,
-    };
-    number.ok_or_else(|| FieldProblem::new("Last-Event-ID", "invalid", "must be the number of an event").into())
 }
 
 /// The event stream of an accepted run; `None` if it cannot be opened now. Headers contain the URL of the events and
@@ -192,7 +173,8 @@ pub(super) async fn open_stream(
         }
         // Streams of ended runs need a permit as well, because slow clients hold their events.
         if telling.permit.is_none() {
-            telling.permit = Some(base.stream_limiter.acquire(telling.target.id, follower.guest_address())?);
+            telling.permit =
+                Some(base.stream_limiter.acquire(StreamSubject::Run(telling.target.id), follower.guest_address())?);
         }
         if !telling.has_more || !first.is_empty() {
             telling.unsent = Unsent::reserve(format!("{RETRY_FIELD}{first}"), follower.address, base)?;
@@ -202,7 +184,7 @@ pub(super) async fn open_stream(
         let portion = telling.next_chunk().await?;
         Some((Ok::<_, Infallible>(portion), telling))
     });
-    Ok(HttpResponse::Ok().content_type(EVENT_STREAM).insert_header(NO_BUFFERING).streaming(portions))
+    Ok(event_stream(portions))
 }
 
 /// State of one event stream.
@@ -234,36 +216,6 @@ impl Follower {
     /// The address, if the caller is a guest.
     fn guest_address(&self) -> Option<ClientAddress> {
         self.is_guest.then_some(self.address)
-    }
-}
-
-/// Text that the client has not read yet. Texts longer than a chunk count towards the response budget.
-#[derive(Default)]
-struct Unsent {
-    text: Bytes,
-    reservation: Option<Reservation>,
-}
-
-impl Unsent {
-    /// # Errors
-    /// When the response budget has no memory for a large text.
-    fn reserve(text: String, client: ClientAddress, base: &HttpBase) -> Result<Self, ApiError> {
-        let is_large = text.len() > CHUNK_BYTES;
-        if is_large && try_admit(0).is_err() {
-            return Err(ApiError::unavailable());
-        }
-        let reserve = || base.memory_budgets.reserve_response(client, text.len()).map_err(|_| ApiError::unavailable());
-        let held = is_large.then(reserve).transpose()?;
-        Ok(Self { text: Bytes::from(text), reservation: held })
-    }
-
-    /// The next chunk. The framework polls it after the client has read the previous one.
-    fn next_chunk(&mut self) -> Option<Bytes> {
-        if self.text.is_empty() {
-            self.reservation = None;
-            return None;
-        }
-        Some(self.text.split_to(self.text.len().min(CHUNK_BYTES)))
     }
 }
 
@@ -300,7 +252,7 @@ impl EventStream {
                 self.unsent = Unsent::reserve(text, follower.address, &self.base).ok()?;
             } else if self.last_write.elapsed() >= HEARTBEAT {
                 self.last_write = Instant::now();
-                return Some(Bytes::from_static(b":\n\n"));
+                return Some(KEEP_ALIVE);
             }
         }
     }
@@ -310,7 +262,7 @@ impl EventStream {
         let mut text = String::new();
         for (number, event) in &told.events {
             if *number > self.last_sent {
-                text.push_str(&encode_event(*number, event.kind.as_str(), &event.data)?);
+                text.push_str(&encode_event(number, event.kind.as_str(), &event.data)?);
                 self.last_sent = *number;
             }
         }
@@ -319,7 +271,7 @@ impl EventStream {
             if self.last_sent < number {
                 let completed = told.execution.status == Status::Completed;
                 let kind = if completed { "execution.completed" } else { "execution.failed" };
-                text.push_str(&encode_event(number, kind, &ExecutionResult::of(&told.execution)?)?);
+                text.push_str(&encode_event(&number, kind, &ExecutionResult::of(&told.execution)?)?);
                 self.last_sent = number;
             }
         }
@@ -327,10 +279,4 @@ impl EventStream {
         self.has_ended = told.is_complete() || told.awaits_review();
         Ok(text)
     }
-}
-
-/// Encodes an event. Compact JSON contains no line breaks, so the data is one line.
-fn encode_event(number: usize, kind: &str, data: &impl Serialize) -> Result<String, ApiError> {
-    let data = serde_json::to_string(data).map_err(|error| ApiError::internal().log_cause(&error))?;
-    Ok(format!("id: {number}\nevent: {kind}\ndata: {data}\n\n"))
 }

@@ -1,13 +1,11 @@
 //! The wait mode of a request, from `Prefer` (RFC 7240), `mode` and `Accept`.
 
-use crate::error::FieldProblem;
+use crate::{error::FieldProblem, http::event_stream::EVENT_STREAM};
 use actix_web::http::header::{ACCEPT, HeaderMap, HeaderName};
 use fairway_operations::execution::WaitMode;
 use std::time::Duration;
 
 pub(super) const PREFER: HeaderName = HeaderName::from_static("prefer");
-/// The media type of server-sent events.
-pub(super) const EVENT_STREAM: &str = "text/event-stream";
 
 /// The wait mode that headers and query request. Unknown preferences are ignored (RFC 7240).
 pub(super) fn wait_mode(headers: &HeaderMap, mode: Option<&str>) -> Result<WaitMode, FieldProblem> {

@@ -21,11 +21,12 @@ use fairway_domain::{
     id::{DestinationId, WorkspaceId},
     notification::{
         Channel,
+        delivery::{DeliveryError, DeliveryStatus},
         destination::{Destination, DestinationPatch, DestinationRefusal, DestinationScope, MAX_DISPLAY_NAME},
     },
     text::is_name,
 };
-use fairway_operations::notification::destination::DestinationDraft;
+use fairway_operations::notification::{delivery::DestinationTest, destination::DestinationDraft};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -387,4 +388,72 @@ pub(crate) async fn delete_organization_destination(
 ) -> Result<HttpResponse, ApiError> {
     api.services.notifications.delete_destination(&caller, DestinationScope::Organization, *id).await?;
     Ok(HttpResponse::NoContent().finish())
+}
+
+/// How a test of a destination ended.
+#[derive(Serialize, ToSchema)]
+#[schema(as = DestinationTest)]
+pub(crate) struct DestinationTestView {
+    /// `sent` or `failed`.
+    status: &'static str,
+    /// Why the receiver did not accept the message, from the list of delivery errors.
+    error: Option<&'static str>,
+    /// The HTTP or SMTP status of the receiver's response, if one arrived. Its text is never shown: it may repeat the secret.
+    response_status: Option<u16>,
+    /// Time until the response, in milliseconds.
+    duration_ms: u64,
+}
+
+async fn test(
+    api: &Api,
+    caller: &IdentifiedCaller,
+    at: DestinationScope,
+    id: DestinationId,
+) -> Result<HttpResponse, ApiError> {
+    let DestinationTest { error, response_status, duration } =
+        api.services.notifications.test_destination(caller, at, id).await?;
+    let status = if error.is_none() { DeliveryStatus::Sent } else { DeliveryStatus::Failed };
+    let view = DestinationTestView {
+        status: status.as_str(),
+        error: error.map(DeliveryError::as_str),
+        response_status,
+        duration_ms: u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
+    };
+    Ok(ResourceResponse::ok(&view).into_response())
+}
+
+/// Sends a test message to a destination of a workspace, and waits for the receiver's response.
+#[utoipa::path(
+    operation_id = "test_workspace_destination",
+    tag = "notifications",
+    params(
+        ("workspace_id" = Uuid, Path, description = "The workspace"),
+        ("destination_id" = Uuid, Path, description = "The destination")
+    ),
+    responses((status = 200, description = "How the test ended", body = DestinationTestView), ReadRefusals)
+)]
+#[post("/v1/notifications/workspaces/{workspace_id}/destinations/{destination_id}/test")]
+pub(crate) async fn test_workspace_destination(
+    api: web::Data<Api>,
+    caller: IdentifiedCaller,
+    path: Path<(PathId<WorkspaceId>, PathId<DestinationId>)>,
+) -> Result<HttpResponse, ApiError> {
+    let (workspace, id) = path.into_inner();
+    test(&api, &caller, DestinationScope::Workspace(*workspace), *id).await
+}
+
+/// Sends a test message to a destination of the organization, and waits for the receiver's response.
+#[utoipa::path(
+    operation_id = "test_organization_destination",
+    tag = "notifications",
+    params(("destination_id" = Uuid, Path, description = "The destination")),
+    responses((status = 200, description = "How the test ended", body = DestinationTestView), ReadRefusals)
+)]
+#[post("/v1/notifications/organization/destinations/{destination_id}/test")]
+pub(crate) async fn test_organization_destination(
+    api: web::Data<Api>,
+    caller: IdentifiedCaller,
+    id: PathId<DestinationId>,
+) -> Result<HttpResponse, ApiError> {
+    test(&api, &caller, DestinationScope::Organization, *id).await
 }

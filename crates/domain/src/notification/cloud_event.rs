@@ -2,7 +2,7 @@
 //!
 //! It follows from the notification alone, so the bodies of all attempts are equal byte by byte.
 
-use crate::{id::TenantId, notification::inbox::Notification};
+use crate::notification::message::Message;
 use serde_json::{Value, json};
 
 /// The media type of the body.
@@ -10,74 +10,62 @@ pub const MEDIA_TYPE: &str = "application/cloudevents+json";
 /// The prefix of event types: the reverse of no domain name, because Fairway has none.
 const TYPE_PREFIX: &str = "fairway.";
 
-/// The canonical bytes of the event of a notification. `source` and `id` identify the event, as the specification requires:
+/// The canonical bytes of the event of a message. `source` and `id` identify the event, as the specification requires:
 /// the source names the tenant, the identifier is that of the fact. Recipients are not named.
 #[must_use]
-pub fn cloud_event(tenant: TenantId, notification: &Notification) -> Vec<u8> {
+pub fn cloud_event(message: &Message) -> Vec<u8> {
     let event = json!({
         "specversion": "1.0",
-        "id": notification.event_id,
-        "source": format!("/v1/tenants/{tenant}"),
-        "type": format!("{TYPE_PREFIX}{}", notification.event_kind),
-        "time": notification.created_at,
+        "id": message.event_id,
+        "source": format!("/v1/tenants/{}", message.tenant),
+        "type": format!("{TYPE_PREFIX}{}", message.event_kind),
+        "time": message.created_at,
         "datacontenttype": "application/json",
-        "data": data(notification),
+        "data": data(message),
     });
     // A JSON map has string keys and finite numbers, so this cannot fail.
     serde_json_canonicalizer::to_vec(&event).unwrap_or_default()
 }
 
-fn data(notification: &Notification) -> Value {
+fn data(message: &Message) -> Value {
     json!({
-        "category": notification.category,
-        "severity": notification.severity.as_str(),
-        "title": notification.title,
-        "body": notification.body,
-        "workspace_id": notification.workspace_id,
-        "workload_id": notification.workload_id,
-        "environment": notification.environment,
+        "category": message.category,
+        "severity": message.severity.as_str(),
+        "title": message.title,
+        "body": message.body,
+        "workspace_id": message.workspace_id,
+        "workload_id": message.workload_id,
+        "environment": message.environment,
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        access::ActorRef,
-        fact_category::FactCategory,
-        notification::{
-            Severity,
-            inbox::{InboxStatus, NotificationRecord},
-        },
-        store::Revision,
-        time::Timestamp,
-    };
+    use crate::{fact_category::FactCategory, notification::Severity, time::Timestamp};
     use uuid::Uuid;
 
-    fn notification(recipient: &str) -> Notification {
-        Notification::restore(NotificationRecord {
-            notification_id: Uuid::from_u128(1).into(),
-            recipient: ActorRef::parse(recipient).unwrap(),
-            status: InboxStatus::Unread,
+    fn message() -> Message {
+        Message {
+            delivery_id: Uuid::from_u128(1).into(),
+            tenant: Uuid::from_u128(9).into(),
             category: FactCategory::Incidents,
             severity: Severity::Critical,
             title: "The workload `refunds` was suspended".to_owned(),
             body: "workload 7".to_owned(),
             event_kind: "workload.changed".to_owned(),
             event_id: Uuid::from_u128(2).into(),
-            log_index: 3,
             workspace_id: Some(Uuid::from_u128(4).into()),
             workload_id: None,
             environment: None,
             created_at: Timestamp::parse("2026-11-27T07:00:00Z").unwrap(),
-            read_at: None,
-            revision: Revision::FIRST,
-        })
+            lines: Vec::new(),
+        }
     }
 
     #[test]
-    fn events_have_the_required_attributes_and_name_no_recipient() {
-        let bytes = cloud_event(Uuid::from_u128(9).into(), &notification("user:ada"));
+    fn events_have_the_required_attributes() {
+        let bytes = cloud_event(&message());
         let event: Value = serde_json::from_slice(&bytes).unwrap();
         assert_eq!(event["specversion"], "1.0");
         assert_eq!(event["type"], "fairway.workload.changed");
@@ -85,10 +73,9 @@ mod tests {
         assert_eq!(event["source"], format!("/v1/tenants/{}", Uuid::from_u128(9)));
         assert_eq!(event["time"], "2026-11-27T07:00:00Z");
         assert_eq!((&event["data"]["severity"], &event["data"]["workload_id"]), (&json!("critical"), &Value::Null));
-        assert!(!String::from_utf8(bytes.clone()).unwrap().contains("ada"));
         // Attribute names are lower-case letters and digits (CloudEvents 1.0, 3.1).
         let is_name = |name: &String| name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
         assert!(event.as_object().unwrap().keys().all(is_name));
-        assert_eq!(bytes, cloud_event(Uuid::from_u128(9).into(), &notification("user:bob")), "one event for all");
+        assert_eq!(bytes, cloud_event(&message()), "all attempts send equal bytes");
     }
 }

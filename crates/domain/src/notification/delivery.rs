@@ -1,5 +1,15 @@
 //! Deliveries: statuses, the errors that may be shown, and when an attempt is repeated.
 
+use crate::{
+    access::ActorRef,
+    audit::{Fact, FactKind, Stamp, Subject},
+    fact_category::FactCategory,
+    id::{DeliveryId, DestinationId, FactId, WorkloadId, WorkspaceId},
+    notification::{Channel, digest::DigestWindow, inbox::Notification},
+    store::{Change, Revision, aggregate},
+    time::Timestamp,
+};
+use serde_json::json;
 use std::time::Duration;
 
 /// The maximum number of attempts.
@@ -57,6 +67,127 @@ impl DeliveryStatus {
             Self::Failed => true,
             Self::Pending | Self::Claimed | Self::Sent | Self::Suppressed | Self::Cancelled => false,
         }
+    }
+}
+
+/// Whom a delivery reaches.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum DeliveryTarget {
+    /// A shared destination.
+    Destination(DestinationId),
+    /// A person, by its own address.
+    Person(ActorRef),
+}
+
+impl DeliveryTarget {
+    /// The destination, if any.
+    #[must_use]
+    pub const fn destination(&self) -> Option<DestinationId> {
+        match self {
+            Self::Destination(id) => Some(*id),
+            Self::Person(_) => None,
+        }
+    }
+
+    /// The person, if any.
+    #[must_use]
+    pub const fn person(&self) -> Option<&ActorRef> {
+        match self {
+            Self::Destination(_) => None,
+            Self::Person(actor) => Some(actor),
+        }
+    }
+}
+
+/// A delivery that the projector decides.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NewDelivery {
+    /// Its identifier, which follows from the event and the target.
+    pub delivery_id: DeliveryId,
+    /// The channel; never the inbox.
+    pub channel: Channel,
+    /// Whom it reaches.
+    pub target: DeliveryTarget,
+    /// What it says.
+    pub notification: Notification,
+    /// The digest that it belongs to; `None` if it is sent at once.
+    pub digest: Option<DigestWindow>,
+    /// Whether it exists in the advanced tier only.
+    pub requires_advanced_tier: bool,
+}
+
+/// A delivery outside the inbox, as delivery health shows it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Delivery(pub(crate) DeliveryRecord);
+
+/// The fields of [`Delivery`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeliveryRecord {
+    /// Its identifier.
+    pub delivery_id: DeliveryId,
+    /// The channel.
+    pub channel: Channel,
+    /// Whom it reaches.
+    pub target: DeliveryTarget,
+    /// The status.
+    pub status: DeliveryStatus,
+    /// The number of attempts so far.
+    pub attempts: u32,
+    /// When the next attempt is due; `None` unless the delivery is pending.
+    pub next_attempt_at: Option<Timestamp>,
+    /// Why the last attempt failed.
+    pub last_error: Option<DeliveryError>,
+    /// The HTTP or SMTP status of the last response.
+    pub last_response_status: Option<u16>,
+    /// The category.
+    pub category: FactCategory,
+    /// The kind of the fact.
+    pub event_kind: String,
+    /// The fact.
+    pub event_id: FactId,
+    /// The workspace, if any.
+    pub workspace_id: Option<WorkspaceId>,
+    /// The workload, if any.
+    pub workload_id: Option<WorkloadId>,
+    /// When the fact occurred.
+    pub created_at: Timestamp,
+    /// When the receiver accepted it.
+    pub sent_at: Option<Timestamp>,
+    /// Increments with each change.
+    pub revision: Revision,
+}
+
+aggregate!(Delivery, DeliveryRecord);
+
+/// A delivery that did not fail cannot be retried by hand.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("only a failed delivery can be retried, and this one is {}", .0.as_str())]
+pub struct DeliveryNotFailed(pub DeliveryStatus);
+
+impl Delivery {
+    /// Returns a failed delivery to the outbox for one further attempt at once.
+    ///
+    /// # Errors
+    /// When the delivery did not fail.
+    pub fn retry(&self, stamp: &Stamp) -> Result<Change<Self>, DeliveryNotFailed> {
+        if !self.status.may_be_retried() {
+            return Err(DeliveryNotFailed(self.status));
+        }
+        let next = Self(DeliveryRecord {
+            status: DeliveryStatus::Pending,
+            next_attempt_at: Some(stamp.at),
+            revision: self.revision.next(),
+            ..self.0.clone()
+        });
+        let subject = Subject { kind: "notification_delivery", id: self.delivery_id.uuid() };
+        let detail = json!({
+            "event_id": self.event_id,
+            "channel": self.channel.as_str(),
+            "destination_id": self.target.destination(),
+            "attempts": self.attempts,
+        });
+        let fact = Fact::new(FactKind::DeliveryRetried, subject, self.workspace_id, stamp, detail);
+        Ok(Change::replace(next, self.revision, fact))
     }
 }
 

@@ -5,7 +5,7 @@ use crate::{
     audit::{Fact, FactKind, Stamp, Subject},
     fact_category::FactCategory,
     id::{DestinationId, WorkspaceId},
-    notification::{Channel, redaction::redact},
+    notification::{Channel, delivery::DeliveryError, redaction::redact},
     secret::SecretRef,
     store::{Change, Revision, aggregate},
     text::is_name,
@@ -81,6 +81,28 @@ pub struct DestinationRecord {
 }
 
 aggregate!(Destination, DestinationRecord);
+
+/// An enabled destination, for the projector.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ActiveDestination {
+    /// Its identifier.
+    pub destination_id: DestinationId,
+    /// Its scope.
+    pub scope: DestinationScope,
+    /// The channel.
+    pub destination_type: Channel,
+}
+
+impl ActiveDestination {
+    /// Whether facts of a workspace reach it.
+    #[must_use]
+    pub fn covers(&self, workspace: Option<WorkspaceId>) -> bool {
+        match self.scope {
+            DestinationScope::Organization => true,
+            DestinationScope::Workspace(id) => workspace == Some(id),
+        }
+    }
+}
 
 /// A destination to create.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -256,6 +278,15 @@ impl Destination {
     #[must_use]
     pub fn deletion_fact(&self, stamp: &Stamp) -> Fact {
         self.fact(FactKind::DestinationDeleted, json!({}), stamp)
+    }
+
+    /// The fact that a test message was sent to the destination. It holds the outcome as a code.
+    #[must_use]
+    pub fn test_fact(&self, outcome: Option<DeliveryError>, stamp: &Stamp) -> Fact {
+        let code = outcome.map_or("accepted", DeliveryError::as_str);
+        let subject = Subject { kind: "notification_destination", id: self.destination_id.uuid() };
+        let detail = json!({ "outcome": code });
+        Fact::new(FactKind::DestinationTested, subject, self.scope.workspace(), stamp, detail)
     }
 
     /// The names of the configuration's keys and whether it has a secret: never a value.

@@ -2,8 +2,8 @@
 
 use crate::{
     fact_category::FactCategory,
-    id::{FactId, NotificationId, SuppressedDecisionId},
-    notification::preference::ReasonCode,
+    id::{DeliveryId, FactId, NotificationId, SuppressedDecisionId, TenantId},
+    notification::{Channel, preference::ReasonCode},
 };
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
@@ -50,11 +50,41 @@ impl EventKey {
         derive(self.millis(), &[b"suppressed", self.0.as_bytes(), recipient.as_bytes(), category, reason]).into()
     }
 
+    /// The identifier of the delivery of this event to a destination, or to a person on a channel.
+    #[must_use]
+    pub fn delivery(self, target: &str, channel: Channel) -> DeliveryId {
+        let parts = [b"delivery".as_slice(), self.0.as_bytes(), target.as_bytes(), channel.as_str().as_bytes()];
+        derive(self.millis(), &parts).into()
+    }
+
     /// The identifier of the fact of such a record.
     #[must_use]
     pub fn suppression_fact(self, decision: SuppressedDecisionId) -> FactId {
         derive(self.millis(), &[b"suppression fact", decision.uuid().as_bytes()]).into()
     }
+}
+
+/// The identifier of the digest of a category for a recipient on a channel, in a window that starts at `start_millis`.
+#[must_use]
+pub fn digest_delivery(
+    tenant: TenantId,
+    recipient: &str,
+    channel: Channel,
+    category: FactCategory,
+    frequency: &str,
+    start_millis: u64,
+) -> DeliveryId {
+    let tenant = tenant.uuid();
+    let parts: [&[u8]; 7] = [
+        b"digest",
+        tenant.as_bytes(),
+        recipient.as_bytes(),
+        channel.as_str().as_bytes(),
+        category.as_str().as_bytes(),
+        frequency.as_bytes(),
+        &start_millis.to_be_bytes(),
+    ];
+    derive(start_millis, &parts).into()
 }
 
 /// A UUID in the form of version 7 with the given time, whose other bits are a digest of the parts. Each part is preceded

@@ -7,12 +7,16 @@ use crate::{
     },
     audit::Fact,
     fact_category::FactCategory,
-    id::{DestinationId, NotificationId, TenantId, WorkloadId, WorkspaceId},
+    id::{AnnouncementId, DeliveryId, DestinationId, NotificationId, TenantId, WorkloadId, WorkspaceId},
     idempotency::KeyedOutcome,
     notification::{
-        destination::{Destination, DestinationScope},
+        announcement::Announcement,
+        delivery::{Delivery, DeliveryStatus},
+        destination::{ActiveDestination, Destination, DestinationScope},
         inbox::{InboxStatus, Notification},
+        message::{OutgoingMessage, SendFailure},
         preference::{DefaultProfiles, PreferenceScope, PreferenceSet, Switches},
+        profile::NotificationProfile,
         projection::{NotifiableFact, Projection, SubjectContext, SuppressedDecision},
     },
     slug::Slug,
@@ -20,6 +24,8 @@ use crate::{
     tenant::TenantScope,
 };
 use async_trait::async_trait;
+use std::time::Duration;
+use uuid::Uuid;
 
 /// The filters of an inbox.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -59,6 +65,16 @@ pub trait InboxStore: Send + Sync {
         fact: Fact,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
+    /// The recipient's notifications about facts from the index `from` of the log, oldest first, at most `limit`.
+    async fn list_from(
+        &self,
+        scope: TenantScope,
+        recipient: &ActorRef,
+        from: u64,
+        limit: u32,
+    ) -> Result<Vec<Notification>, StoreError>;
+    /// The number of projected facts of the tenant's log: notifications about them exist.
+    async fn projected(&self, scope: TenantScope) -> Result<u64, StoreError>;
     /// The number of unread notifications of the recipient, counted up to 10,001.
     async fn count_unread(&self, scope: TenantScope, recipient: &ActorRef) -> Result<u64, StoreError>;
 }
@@ -113,6 +129,119 @@ pub trait DestinationStore: Send + Sync {
     async fn commit_change(&self, scope: TenantScope, change: Change<Destination>) -> Result<(), CommitError>;
     /// Deletes a destination. Fails with `Stale` if it does not exist.
     async fn commit_deletion(&self, scope: TenantScope, id: DestinationId, fact: Fact) -> Result<(), CommitError>;
+}
+
+/// The filters of delivery health.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DeliveryFilter {
+    /// Only deliveries about facts of this workspace.
+    pub workspace: Option<WorkspaceId>,
+    /// Only this status.
+    pub status: Option<DeliveryStatus>,
+    /// Only this destination.
+    pub destination: Option<DestinationId>,
+}
+
+/// Stores deliveries, for people who watch them.
+#[async_trait]
+pub trait DeliveryStore: Send + Sync {
+    /// Finds a delivery, with the position of its fact.
+    async fn find(
+        &self,
+        scope: TenantScope,
+        id: DeliveryId,
+    ) -> Result<Option<(Delivery, ResourcePosition)>, StoreError>;
+    /// Lists deliveries, newest first. `visible_scopes` restricts the list to its scopes.
+    async fn list(
+        &self,
+        scope: TenantScope,
+        filter: DeliveryFilter,
+        visible_scopes: Option<&VisibleScopes>,
+        page: PageRequest,
+    ) -> Result<Page<Delivery>, StoreError>;
+    /// Returns a failed delivery to the outbox, under the present settings of its tenant and its destination.
+    async fn commit_retry(
+        &self,
+        scope: TenantScope,
+        change: Change<Delivery>,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<(), CommitError>;
+    /// Records that a test message was sent to a destination.
+    async fn commit_test(&self, scope: TenantScope, fact: Fact) -> Result<(), CommitError>;
+}
+
+/// What a sender claims.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeliveryClaim {
+    /// Identifies the claim.
+    pub claim_id: Uuid,
+    /// The maximum number of deliveries.
+    pub limit: u32,
+    /// The maximum number of deliveries of one lane.
+    pub per_lane: u32,
+    /// The lanes that the sender is busy with; none of their deliveries is claimed.
+    pub busy_lanes: Vec<Uuid>,
+    /// The time after which another sender may claim the deliveries again.
+    pub lease: Duration,
+}
+
+/// A claimed delivery.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ClaimedDelivery {
+    /// The claim.
+    pub claim_id: Uuid,
+    /// The lane: deliveries of one lane have one receiver.
+    pub lane: Uuid,
+    /// The number of this attempt, from 1.
+    pub attempt: u32,
+    /// The message and its receiver.
+    pub outgoing: OutgoingMessage,
+}
+
+/// How an attempt ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AttemptOutcome {
+    /// The receiver accepted the message, with this status.
+    Sent(Option<u16>),
+    /// The attempt failed, and another one follows after the delay.
+    Retry(SendFailure, Duration),
+    /// The attempt failed, and no other one follows.
+    Failed(SendFailure),
+}
+
+/// The outbox, for senders.
+#[async_trait]
+pub trait OutboxStore: Send + Sync {
+    /// Claims due deliveries of all tenants. Deliveries whose tenant's setting or destination went off since they were
+    /// decided become suppressed or cancelled instead. A delivery whose lease has ended is claimed again.
+    async fn claim(&self, claim: &DeliveryClaim) -> Result<Vec<ClaimedDelivery>, StoreError>;
+    /// Stores the outcome of an attempt. Nothing changes if the claim was lost.
+    async fn finish(&self, claimed: &ClaimedDelivery, outcome: AttemptOutcome) -> Result<(), StoreError>;
+}
+
+/// Stores notification profiles.
+#[async_trait]
+pub trait ProfileStore: Send + Sync {
+    /// The profile of a person, if it set one.
+    async fn find(&self, scope: TenantScope, principal: &ActorRef) -> Result<Option<NotificationProfile>, StoreError>;
+    /// The profiles of these people; those without one are left out.
+    async fn find_many(&self, scope: TenantScope, people: &[ActorRef]) -> Result<Vec<NotificationProfile>, StoreError>;
+    /// Stores a profile.
+    async fn commit(&self, scope: TenantScope, change: Change<NotificationProfile>) -> Result<(), CommitError>;
+}
+
+/// Stores announcements.
+#[async_trait]
+pub trait AnnouncementStore: Send + Sync {
+    /// Finds an announcement.
+    async fn find(&self, scope: TenantScope, id: AnnouncementId) -> Result<Option<Announcement>, StoreError>;
+    /// Stores an announcement. Fails with `Stale` if a workspace of its audience does not exist.
+    async fn commit(
+        &self,
+        scope: TenantScope,
+        change: Change<Announcement>,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<(), CommitError>;
 }
 
 /// Reads the records of notifications that were not delivered.
@@ -181,6 +310,12 @@ pub trait ProjectionStore: Send + Sync {
         workspaces: &[WorkspaceId],
         workloads: &[WorkloadId],
     ) -> Result<Vec<PreferenceSet>, StoreError>;
+    /// The enabled destinations of the organization and of these workspaces.
+    async fn destinations(
+        &self,
+        scope: TenantScope,
+        workspaces: &[WorkspaceId],
+    ) -> Result<Vec<ActiveDestination>, StoreError>;
     /// Writes the rows of a batch and moves the position from `position` to `end`, all or nothing. Rows that exist stay as
     /// they are. Returns the number of new notifications. Fails with `Stale` if another projector moved the position.
     async fn commit_batch(

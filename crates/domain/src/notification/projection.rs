@@ -4,15 +4,19 @@ use crate::{
     access::{ActorKind, ActorRef, ResourcePosition},
     audit::{Fact, FactKind, Stamp, Subject},
     fact_category::FactCategory,
-    id::{FactId, RequestId, SuppressedDecisionId, WorkloadId, WorkspaceId},
+    id::{FactId, RequestId, SuppressedDecisionId, TenantId, WorkloadId, WorkspaceId},
     notification::{
-        Channel,
-        identifier::EventKey,
+        Channel, Tier,
+        delivery::{DeliveryTarget, NewDelivery},
+        destination::ActiveDestination,
+        digest::{DigestFrequency, DigestWindow},
+        identifier::{EventKey, digest_delivery},
         inbox::{InboxStatus, Notification, NotificationRecord},
         preference::{
             DecidingScope, DefaultProfiles, DeliveryDecision, PreferenceLayers, PreferenceScope, PreferenceSet,
             ReasonCode, Suppression, Switches,
         },
+        profile::ProfileSettings,
         recipient::{Directory, Recipients, recipients},
         rule::rule_of,
         text::texts,
@@ -75,6 +79,19 @@ pub struct SubjectContext {
     pub environment: Option<String>,
     /// The position, in which rights and roles count.
     pub position: ResourcePosition,
+    /// The announcement, if the subject is one.
+    pub announcement: Option<AnnouncementContext>,
+}
+
+/// The text and the audience of an announcement.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AnnouncementContext {
+    /// One line.
+    pub title: String,
+    /// The text.
+    pub body: String,
+    /// The people of the audience, at most one more than [`super::recipient::MAX_RECIPIENTS`].
+    pub audience: Vec<ActorRef>,
 }
 
 /// The preferences of the recipients of a batch.
@@ -86,6 +103,12 @@ pub struct PreferenceBook {
     pub profiles: Option<DefaultProfiles>,
     /// The tenant's settings.
     pub switches: Switches,
+    /// The tenant.
+    pub tenant: TenantId,
+    /// The destinations that facts of the batch can reach.
+    pub destinations: Vec<ActiveDestination>,
+    /// How people are reached, as far as they chose it.
+    pub people: HashMap<ActorRef, ProfileSettings>,
 }
 
 /// A notification, and the channels beside the inbox on which its recipient gets it.
@@ -129,6 +152,8 @@ pub struct SuppressedDecision {
 pub struct Projection {
     /// The notifications.
     pub notifications: Vec<NewNotification>,
+    /// The deliveries outside the inbox.
+    pub deliveries: Vec<NewDelivery>,
     /// The records of notifications that were not delivered, each with its fact.
     pub suppressed: Vec<(SuppressedDecision, Fact)>,
     /// The number of people beyond the limit of recipients.
@@ -188,6 +213,7 @@ pub fn project(
                 read_at: None,
                 revision: Revision::FIRST,
             });
+            projection.deliveries.extend(personal_deliveries(event, &notification, &channels, book, at));
             projection.notifications.push(NewNotification { notification, channels });
             continue;
         }
@@ -196,7 +222,71 @@ pub fn project(
             relevant.map(|(category, why)| suppressed_decision(event, fact, subject, &recipient, category, why, at)),
         );
     }
+    let shared = shared_deliveries(event, fact, &projection.notifications, &book.destinations);
+    projection.deliveries.extend(shared);
     projection
+}
+
+/// One delivery for each destination of a channel that at least one recipient has on.
+fn shared_deliveries(
+    event: EventKey,
+    fact: &NotifiableFact,
+    notifications: &[NewNotification],
+    destinations: &[ActiveDestination],
+) -> Vec<NewDelivery> {
+    let reached = destinations.iter().filter(|destination| destination.covers(fact.workspace_id));
+    let deliveries = reached.filter_map(|destination| {
+        let channel = destination.destination_type;
+        let first = notifications.iter().find(|new| new.channels.contains(&channel))?;
+        Some(NewDelivery {
+            delivery_id: event.delivery(&destination.destination_id.to_string(), channel),
+            channel,
+            target: DeliveryTarget::Destination(destination.destination_id),
+            notification: first.notification.clone(),
+            digest: None,
+            requires_advanced_tier: false,
+        })
+    });
+    deliveries.collect()
+}
+
+/// The deliveries to the recipient's own addresses: its mailbox, and in the advanced tier its chat and its digests.
+fn personal_deliveries(
+    event: EventKey,
+    notification: &Notification,
+    channels: &[Channel],
+    book: &PreferenceBook,
+    at: Timestamp,
+) -> Vec<NewDelivery> {
+    let profile = match book.switches {
+        Switches::Enabled(Tier::Advanced) => book.people.get(&notification.recipient),
+        Switches::Enabled(Tier::Standard) | Switches::Disabled => None,
+    };
+    let has_chat = profile.is_some_and(|profile| profile.chat_secret_ref.is_some());
+    let is_chat = |channel: &&Channel| matches!(channel, Channel::ChatA | Channel::ChatB | Channel::ChatC);
+    let mailbox = channels.iter().find(|channel| **channel == Channel::Email);
+    let chat = channels.iter().find(is_chat).filter(|_| has_chat);
+    let frequency = profile.map_or(DigestFrequency::Off, |profile| profile.frequency(notification.category));
+    let recipient = notification.recipient.to_string();
+    let of_channel = |channel: Channel| {
+        let digest = profile.and_then(|profile| profile.zone.window(frequency, at));
+        let delivery_id = match digest {
+            None => event.delivery(&recipient, channel),
+            Some(DigestWindow { frequency, start, .. }) => {
+                let start = u64::try_from(start.micros() / 1_000).unwrap_or(0);
+                digest_delivery(book.tenant, &recipient, channel, notification.category, frequency.as_str(), start)
+            }
+        };
+        NewDelivery {
+            delivery_id,
+            channel,
+            target: DeliveryTarget::Person(notification.recipient.clone()),
+            notification: notification.clone(),
+            digest,
+            requires_advanced_tier: digest.is_some() || channel != Channel::Email,
+        }
+    };
+    mailbox.into_iter().chain(chat).map(|channel| of_channel(*channel)).collect()
 }
 
 /// The event of a fact. Denials of callers without an identity collapse to one event for each workload and hour, because

@@ -44,6 +44,9 @@ pub fn recipients(
     rule: &NotificationRule,
     directory: &Directory,
 ) -> Recipients {
+    if let Some(announcement) = &subject.announcement {
+        return cut(announcement.audience.iter().filter(|actor| has_inbox(actor)).cloned().collect());
+    }
     let rights_of = |actor: &ActorRef| directory.rights.get(actor);
     let may_see = |actor: &ActorRef| {
         let is_submitter = subject.submitter.as_ref() == Some(actor);
@@ -63,6 +66,10 @@ pub fn recipients(
             && !first.contains(actor)
     });
     actors.extend(acting.map(|(actor, _)| actor.clone()));
+    cut(actors)
+}
+
+fn cut(mut actors: Vec<ActorRef>) -> Recipients {
     let cut = actors.len().saturating_sub(MAX_RECIPIENTS);
     actors.truncate(MAX_RECIPIENTS);
     Recipients { actors, cut }

@@ -70,6 +70,8 @@ pub const fn rule_of(kind: FactKind) -> Option<NotificationRule> {
         K::DefaultProfilesChanged | K::DestinationCreated | K::DestinationChanged | K::DestinationDeleted => {
             rule(&[C::PolicyChanges], S::Info, P::NotificationDestinationManage, P::NotificationDestinationManage)
         }
+        // Its audience decides instead of the acting permission (see `recipient`).
+        K::AnnouncementMade => rule(&[C::Reports], S::Info, P::NotificationDestinationManage, P::NotificationRead),
         K::ConnectionChecked => rule(&[C::ConnectorHealth], S::Warning, P::ConnectionManage, P::ConnectionRead),
         K::UseCasePublished => rule(&[C::Approvals], S::Info, P::AccessRequestGrant, P::ConnectionRead),
         K::AccessRequestGranted | K::AccessRequestDenied => {
@@ -112,6 +114,9 @@ pub const fn rule_of(kind: FactKind) -> Option<NotificationRule> {
         | K::RolloutAdvanced
         | K::RolloutHeld
         | K::CodeAccepted
+        | K::DestinationTested
+        | K::DeliveryRetried
+        | K::NotificationProfileChanged
         | K::PreferencesChanged
         | K::NotificationMarked
         | K::InboxRead

@@ -10,6 +10,9 @@ use serde_json::Value;
 /// The title and the body of a fact's notification.
 #[must_use]
 pub fn texts(fact: &NotifiableFact, subject: &SubjectContext) -> (String, String) {
+    if let Some(announcement) = &subject.announcement {
+        return (announcement.title.clone(), announcement.body.clone());
+    }
     let name = subject.name.as_deref().map_or_else(|| fact.subject_kind.clone(), |name| format!("`{name}`"));
     let place = subject.environment.as_deref().map_or_else(String::new, |environment| format!(" in `{environment}`"));
     let title = match fact.kind {
@@ -39,6 +42,7 @@ pub fn texts(fact: &NotifiableFact, subject: &SubjectContext) -> (String, String
         FactKind::DestinationChanged => "A destination of notifications changed".to_owned(),
         FactKind::DestinationDeleted => "A destination of notifications was deleted".to_owned(),
         FactKind::DefaultProfilesChanged => "The default notification profiles changed".to_owned(),
+        FactKind::AnnouncementMade => "An announcement".to_owned(),
         FactKind::ConnectionChecked => "The check of a connection has a new result".to_owned(),
         FactKind::UseCasePublished => "A use case awaits access to connections".to_owned(),
         FactKind::AccessRequestGranted => "A request for access to a connection was granted".to_owned(),
@@ -80,6 +84,9 @@ pub fn texts(fact: &NotifiableFact, subject: &SubjectContext) -> (String, String
         | FactKind::RolloutAdvanced
         | FactKind::RolloutHeld
         | FactKind::CodeAccepted
+        | FactKind::DestinationTested
+        | FactKind::DeliveryRetried
+        | FactKind::NotificationProfileChanged
         | FactKind::PreferencesChanged
         | FactKind::NotificationMarked
         | FactKind::InboxRead

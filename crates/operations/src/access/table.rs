@@ -250,6 +250,15 @@ operations! {
     ReadWorkspaceDestination = "read_workspace_destination" => BelowWorkspace(P::NotificationDestinationManage);
     ChangeWorkspaceDestination = "change_workspace_destination" => BelowWorkspace(P::NotificationDestinationManage);
     DeleteWorkspaceDestination = "delete_workspace_destination" => BelowWorkspace(P::NotificationDestinationManage);
+    TestOrganizationDestination = "test_organization_destination" => Tenant(P::NotificationDestinationManage);
+    TestWorkspaceDestination = "test_workspace_destination" => BelowWorkspace(P::NotificationDestinationManage);
+    ListDeliveries = "list_deliveries" => BelowWorkspace(P::NotificationDeliveryView);
+    RetryDelivery = "retry_delivery" =>
+        on_resource(P::NotificationDeliveryView, P::NotificationDestinationManage);
+    ReadInboxStream = "read_inbox_stream" => BelowWorkspace(P::NotificationRead);
+    ReadNotificationProfile = "read_notification_profile" => BelowWorkspace(P::NotificationPreferenceSelfManage);
+    ChangeNotificationProfile = "change_notification_profile" => BelowWorkspace(P::NotificationPreferenceSelfManage);
+    MakeAnnouncement = "make_announcement" => Tenant(P::NotificationDestinationManage);
     ListSuppressedDecisions = "list_suppressed_decisions" => BelowWorkspace(P::NotificationAuditView);
     // Checkpoints, tiles and consistency proofs hold hashes of the whole tenant's log and reveal no event, so an auditor
     // of any scope in the tenant may read them.

@@ -36,7 +36,7 @@ pub struct DestinationDraft {
 
 impl Notifications {
     /// Authorizes an operation on the destinations of a scope: in the organization or in a workspace.
-    async fn authorize_destinations(
+    pub(super) async fn authorize_destinations(
         &self,
         caller: &Caller,
         at: DestinationScope,

@@ -10,8 +10,9 @@ use fairway_domain::{
     access::{ActorRef, Grant, PrincipalAccess},
     id::{TenantId, WorkloadId, WorkspaceId},
     notification::{
-        ports::{FactBatch, HeldRoles, PreferenceStore, ProjectionStore},
-        preference::PreferenceSet,
+        Tier,
+        ports::{FactBatch, HeldRoles, PreferenceStore, ProfileStore, ProjectionStore},
+        preference::{PreferenceSet, Switches},
         projection::{NotifiableFact, PreferenceBook, Projection, SubjectContext, project, recipients_of},
         recipient::Directory,
     },
@@ -23,6 +24,7 @@ use std::{
     sync::Arc,
     time::Duration,
 };
+use tokio::sync::Notify;
 
 /// Maximum number of facts in one batch.
 const MAX_FACTS: u32 = 500;
@@ -41,11 +43,23 @@ pub struct Projector {
     settings: Arc<Settings>,
     projection_store: Arc<dyn ProjectionStore>,
     preference_store: Arc<dyn PreferenceStore>,
+    profile_store: Arc<dyn ProfileStore>,
+    outbox_wakeup: Arc<Notify>,
+    inbox_wakeup: Arc<Notify>,
+}
+
+/// The number of rows that a commit of the projection writes.
+fn row_count(projection: &Projection) -> usize {
+    let Projection { notifications, deliveries, suppressed, cut: _ } = projection;
+    notifications.len().saturating_add(deliveries.len()).saturating_add(suppressed.len())
 }
 
 impl Projector {
     pub(crate) fn new(stores: &Stores, shared: &SharedState) -> Self {
         Self {
+            profile_store: Arc::clone(&stores.notification_profiles),
+            outbox_wakeup: Arc::clone(&shared.outbox_wakeup),
+            inbox_wakeup: Arc::clone(&shared.inbox_wakeup),
             context: shared.context.clone(),
             settings: Arc::clone(&shared.settings),
             projection_store: Arc::clone(&stores.projections),
@@ -78,21 +92,23 @@ impl Projector {
     }
 
     async fn project_batch(&self, scope: TenantScope, batch: FactBatch) -> Result<(), CommitError> {
-        let FactBatch { mut position, end, facts } = batch;
+        let FactBatch { mut position, end, mut facts } = batch;
         let mut pending = Projection::default();
         if !facts.is_empty() {
+            self.complete_audiences(&mut facts);
             let directory = self.directory(scope, &facts).await?;
             let book = self.preference_book(scope, &directory, &facts).await?;
             for (fact, subject) in &facts {
-                let Projection { notifications, suppressed, cut } =
+                let Projection { notifications, deliveries, suppressed, cut } =
                     project(fact, subject, &directory, &book, self.context.clock.now());
                 if cut > 0 {
                     tracing::warn!(tenant_id = %scope.tenant(), fact_id = %fact.fact_id, cut, "a fact has too many recipients; the rest gets no notification");
                 }
                 pending.notifications.extend(notifications);
+                pending.deliveries.extend(deliveries);
                 pending.suppressed.extend(suppressed);
                 pending.cut = pending.cut.saturating_add(cut);
-                if pending.notifications.len().saturating_add(pending.suppressed.len()) >= MAX_ROWS {
+                if row_count(&pending) >= MAX_ROWS {
                     let next = fact.index.saturating_add(1);
                     self.commit(scope, position, next, &pending).await?;
                     (position, pending) = (next, Projection::default());
@@ -113,7 +129,26 @@ impl Projector {
         if !projection.suppressed.is_empty() {
             self.context.notify_facts();
         }
+        if !projection.deliveries.is_empty() {
+            self.outbox_wakeup.notify_one();
+        }
+        if !projection.notifications.is_empty() {
+            self.inbox_wakeup.notify_waiters();
+        }
         Ok(())
+    }
+
+    /// Adds the local user to the audience of announcements for its roles: it holds every role without a binding.
+    fn complete_audiences(&self, facts: &mut [(NotifiableFact, SubjectContext)]) {
+        if self.settings.identity != IdentityMode::Local {
+            return;
+        }
+        let announcements = facts.iter_mut().filter_map(|(_, subject)| subject.announcement.as_mut());
+        for announcement in announcements {
+            if !announcement.audience.contains(&ActorRef::local()) {
+                announcement.audience.insert(0, ActorRef::local());
+            }
+        }
     }
 
     /// The rights of everybody whom the facts concern: first who that is, then all their roles.
@@ -185,7 +220,23 @@ impl Projector {
         }
         let profiles = self.preference_store.find_profiles(scope).await?;
         let switches = self.preference_store.switches(scope).await?;
-        Ok(PreferenceBook { sets, profiles, switches })
+        let destinations = self.projection_store.destinations(scope, &workspaces).await?;
+        let profiles_of_people = match switches {
+            Switches::Enabled(Tier::Advanced) => self.profile_store.find_many(scope, &people).await?,
+            Switches::Enabled(Tier::Standard) | Switches::Disabled => Vec::new(),
+        };
+        let settings = profiles_of_people.into_iter().map(|profile| {
+            let profile = profile.into_record();
+            (profile.principal, profile.settings)
+        });
+        Ok(PreferenceBook {
+            sets,
+            profiles,
+            switches,
+            tenant: scope.tenant(),
+            destinations,
+            people: settings.collect(),
+        })
     }
 }
 

@@ -21,10 +21,12 @@ use fairway_domain::{
     connection::probe::EndpointProbe,
     execution::{http_call::HttpCaller, observer::RunObserver, provider::Provider, script::ScriptGateway},
     id::{AssetVersionId, NamespaceId, SessionId, TenantId, WorkspaceId},
+    notification::message::MessageSender,
     transparency_log::{CheckpointArchive, CheckpointSigner},
 };
 use moka::sync::Cache;
 use std::sync::Arc;
+use tokio::sync::Notify;
 
 /// Ports without a connection, settings, caches, and the runs of the process. All clones share them.
 #[derive(Clone)]
@@ -33,6 +35,7 @@ pub(crate) struct SharedState {
     pub(crate) provider: Arc<dyn Provider>,
     pub(crate) http_caller: Arc<dyn HttpCaller>,
     pub(crate) endpoint_probe: Arc<dyn EndpointProbe>,
+    pub(crate) message_sender: Arc<dyn MessageSender>,
     pub(crate) code_gateway: Arc<dyn ScriptGateway>,
     pub(crate) run_observer: Arc<dyn RunObserver>,
     pub(crate) checkpoint_archive: Arc<dyn CheckpointArchive>,
@@ -61,6 +64,10 @@ pub(crate) struct SharedState {
     pub(crate) run_limit: Arc<RunSlots>,
     pub(crate) scripts: Arc<ScriptSlots>,
     pub(crate) wakeups: WakeupSender,
+    /// Wakes the sender of this process after a projection.
+    pub(crate) outbox_wakeup: Arc<Notify>,
+    /// Wakes the inbox streams of this process after a projection.
+    pub(crate) inbox_wakeup: Arc<Notify>,
 }
 
 impl SharedState {
@@ -72,6 +79,9 @@ impl SharedState {
             provider: gateways.provider,
             http_caller: gateways.http_caller,
             endpoint_probe: gateways.endpoint_probe,
+            message_sender: gateways.message_sender,
+            outbox_wakeup: Arc::default(),
+            inbox_wakeup: Arc::default(),
             code_gateway: gateways.code_gateway,
             run_observer: gateways.run_observer,
             checkpoint_archive: gateways.checkpoint_archive,

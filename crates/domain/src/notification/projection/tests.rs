@@ -5,7 +5,8 @@ use crate::{
     access::{Grant, GrantScope, Rights, Role},
     id::TenantId,
     notification::{
-        Severity, Tier,
+        Severity,
+        destination::DestinationScope,
         preference::{DefaultProfilesRecord, PreferenceSetRecord},
         recipient::MAX_RECIPIENTS,
         rule::rule_of,
@@ -51,6 +52,7 @@ fn denial(submitter: &str, number: u128) -> (NotifiableFact, SubjectContext) {
         workload_id: Some(id(4).into()),
         environment: Some("production".to_owned()),
         position: here(),
+        announcement: None,
     };
     (fact, subject)
 }
@@ -62,7 +64,14 @@ fn directory(roles: &[(&str, Role)]) -> Directory {
 }
 
 fn book() -> PreferenceBook {
-    PreferenceBook { sets: HashMap::new(), profiles: None, switches: Switches::Enabled(Tier::Standard) }
+    PreferenceBook {
+        sets: HashMap::new(),
+        profiles: None,
+        switches: Switches::Enabled(Tier::Standard),
+        tenant: id(1).into(),
+        destinations: Vec::new(),
+        people: HashMap::new(),
+    }
 }
 
 /// All channels of these categories are off for a person.
@@ -202,6 +211,92 @@ fn default_profile_of_a_role_adds_a_channel() {
     let projection = project(&fact, &subject, &directory(&[("user:operator", Role::Operator)]), &book, at());
     let channels: Vec<_> = projection.notifications.iter().map(|new| new.channels.clone()).collect();
     assert_eq!(channels, [vec![Channel::Portal], vec![Channel::Portal, Channel::Email]]);
+}
+
+/// `user:ada` has these channels on for executions.
+fn opt_in(channels: &[Channel]) -> (ActorRef, Vec<PreferenceSet>) {
+    let (person, mut sets) = opt_out("user:ada", &[]);
+    sets[0].0.settings = channels.iter().map(|channel| ((FactCategory::Executions, *channel), true)).collect();
+    (person, sets)
+}
+
+fn destination(number: u128, scope: DestinationScope, channel: Channel) -> ActiveDestination {
+    ActiveDestination { destination_id: id(number).into(), scope, destination_type: channel }
+}
+
+#[test]
+fn each_destination_of_a_wanted_channel_gets_one_delivery() {
+    let (fact, subject) = denial("user:ada", 0);
+    let operators = directory(&[("user:operator", Role::Operator)]);
+    let destinations = vec![
+        destination(20, DestinationScope::Organization, Channel::Webhook),
+        destination(21, DestinationScope::Workspace(id(3).into()), Channel::Webhook),
+        destination(22, DestinationScope::Workspace(id(99).into()), Channel::Webhook),
+        destination(23, DestinationScope::Organization, Channel::Paging),
+    ];
+    let nobody = PreferenceBook { destinations: destinations.clone(), ..book() };
+    assert!(project(&fact, &subject, &operators, &nobody, at()).deliveries.is_empty());
+    let mut sets = HashMap::from([opt_in(&[Channel::Webhook])]);
+    sets.insert(actor("user:operator"), opt_in(&[Channel::Webhook]).1);
+    let wanted = PreferenceBook { destinations, sets, ..book() };
+    let projection = project(&fact, &subject, &operators, &wanted, at());
+    let reached: Vec<_> = projection.deliveries.iter().map(|one| one.target.destination().unwrap().uuid()).collect();
+    assert_eq!(reached, [id(20), id(21)], "one for both recipients, none elsewhere or on other channels");
+    let again = project(&fact, &subject, &operators, &wanted, at());
+    assert_eq!(projection.deliveries, again.deliveries, "a repeated projection writes the same rows");
+}
+
+#[test]
+fn mailbox_is_personal_and_chat_needs_the_advanced_tier_and_an_address() {
+    let (fact, subject) = denial("user:ada", 0);
+    let sets = HashMap::from([opt_in(&[Channel::Email, Channel::ChatB])]);
+    let standard = PreferenceBook { sets, ..book() };
+    let channels = |book: &PreferenceBook| -> Vec<_> {
+        let projection = project(&fact, &subject, &Directory::default(), book, at());
+        projection.deliveries.iter().map(|one| (one.channel, one.requires_advanced_tier)).collect()
+    };
+    assert_eq!(channels(&standard), [(Channel::Email, false)]);
+    let profile = ProfileSettings { chat_secret_ref: Some("env:CHAT".to_owned()), ..ProfileSettings::default() };
+    let people = HashMap::from([(actor("user:ada"), profile)]);
+    let with_profile = PreferenceBook { people, ..standard };
+    assert_eq!(channels(&with_profile), [(Channel::Email, false)], "the standard tier ignores profiles");
+    let advanced = PreferenceBook { switches: Switches::Enabled(Tier::Advanced), ..with_profile };
+    assert_eq!(channels(&advanced), [(Channel::Email, false), (Channel::ChatB, true)]);
+}
+
+#[test]
+fn facts_of_one_window_share_a_digest() {
+    let sets = HashMap::from([opt_in(&[Channel::Email])]);
+    let digest = std::collections::BTreeMap::from([(FactCategory::Executions, DigestFrequency::Hourly)]);
+    let people = HashMap::from([(actor("user:ada"), ProfileSettings { digest, ..ProfileSettings::default() })]);
+    let book = PreferenceBook { sets, people, switches: Switches::Enabled(Tier::Advanced), ..book() };
+    let digest_at = |number, time: &str| {
+        let (fact, subject) = denial("user:ada", number);
+        let at = Timestamp::parse(time).unwrap();
+        let mut projection = project(&fact, &subject, &Directory::default(), &book, at);
+        assert_eq!(projection.notifications.len(), 1, "the inbox gets it at once");
+        let delivery = projection.deliveries.remove(0);
+        (delivery.delivery_id, delivery.digest.unwrap().end.to_string())
+    };
+    let first = digest_at(1, "2026-11-27T07:10:00Z");
+    assert_eq!(first.1, "2026-11-27T08:00:00Z");
+    assert_eq!(first, digest_at(2, "2026-11-27T07:59:59Z"));
+    assert_ne!(first.0, digest_at(3, "2026-11-27T08:00:00Z").0);
+}
+
+#[test]
+fn announcements_reach_their_audience_with_their_text() {
+    let (mut fact, mut subject) = denial("user:ada", 0);
+    (fact.kind, fact.categories) = (FactKind::AnnouncementMade, vec![FactCategory::Reports]);
+    subject.announcement = Some(AnnouncementContext {
+        title: "Maintenance".to_owned(),
+        body: "Tonight.".to_owned(),
+        audience: vec![actor("user:bob"), actor("group:ops")],
+    });
+    let projection = project(&fact, &subject, &Directory::default(), &book(), at());
+    assert_eq!(names(&projection), ["user:bob"]);
+    let notification = &projection.notifications[0].notification;
+    assert_eq!((notification.title.as_str(), notification.body.as_str()), ("Maintenance", "Tonight."));
 }
 
 /// A kind without a rule never concerns anybody, and every rule names at least one category.

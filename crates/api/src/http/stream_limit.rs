@@ -1,25 +1,38 @@
-//! Limits on open event streams. Each stream polls its run, so their number is bounded.
+//! Limits on open event streams. Each stream polls its subject, so their number is bounded.
 
 use crate::error::ApiError;
 use actix_web::http::{
     StatusCode,
     header::{HeaderValue, RETRY_AFTER},
 };
-use fairway_domain::{id::ExecutionId, rate_limit::ClientAddress};
+use fairway_domain::{
+    access::ActorRef,
+    id::{ExecutionId, TenantId},
+    rate_limit::ClientAddress,
+};
 use std::{
     collections::HashMap,
     hash::Hash,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// Maximum streams of one run.
-const MAX_STREAMS_PER_RUN: usize = 32;
+/// Maximum streams of one subject.
+const MAX_STREAMS_PER_SUBJECT: usize = 32;
 /// Maximum streams of guests from one address.
 const MAX_STREAMS_PER_CLIENT: usize = 8;
-/// Maximum streams of this process. Each holds the buffers of a connection and polls its run.
+/// Maximum streams of this process. Each holds the buffers of a connection and polls its subject.
 const MAX_STREAMS: usize = 1_024;
 /// `Retry-After` in seconds, after which a stream has probably ended.
 const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("5");
+
+/// What a stream follows.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum StreamSubject {
+    /// The events of a run.
+    Run(ExecutionId),
+    /// The inbox of a person.
+    Inbox(TenantId, ActorRef),
+}
 
 /// Counts the open streams of this process. Clones share state.
 #[derive(Clone, Debug, Default)]
@@ -28,26 +41,30 @@ pub struct StreamLimiter(Arc<Mutex<StreamCounts>>);
 #[derive(Debug, Default)]
 struct StreamCounts {
     total: usize,
-    by_run: HashMap<ExecutionId, usize>,
+    by_subject: HashMap<StreamSubject, usize>,
     by_client: HashMap<ClientAddress, usize>,
 }
 
 /// The permit of an open stream; dropping it closes the slot.
 #[derive(Debug)]
 #[must_use = "the stream counts as closed once this is dropped"]
-pub(super) struct StreamPermit {
+pub(crate) struct StreamPermit {
     limiter: StreamLimiter,
-    run: ExecutionId,
+    subject: StreamSubject,
     client: Option<ClientAddress>,
 }
 
 impl StreamLimiter {
-    /// Acquires a permit for a stream of a run, and of a client if the caller is a guest.
-    pub(super) fn acquire(&self, run: ExecutionId, client: Option<ClientAddress>) -> Result<StreamPermit, ApiError> {
+    /// Acquires a permit for a stream of a subject, and of a client if the caller is a guest.
+    pub(crate) fn acquire(
+        &self,
+        subject: StreamSubject,
+        client: Option<ClientAddress>,
+    ) -> Result<StreamPermit, ApiError> {
         let mut counts = self.counts();
         let open = |count: Option<&usize>| count.copied().unwrap_or_default();
         let is_exceeded = counts.total >= MAX_STREAMS
-            || open(counts.by_run.get(&run)) >= MAX_STREAMS_PER_RUN
+            || open(counts.by_subject.get(&subject)) >= MAX_STREAMS_PER_SUBJECT
             || client.is_some_and(|client| open(counts.by_client.get(&client)) >= MAX_STREAMS_PER_CLIENT);
         if is_exceeded {
             let message = "too many streams are open; close one or try again later";
@@ -55,11 +72,11 @@ impl StreamLimiter {
             return Err(refused.with_header(RETRY_AFTER, RETRY_AFTER_SECONDS));
         }
         counts.total += 1;
-        *counts.by_run.entry(run).or_default() += 1;
+        *counts.by_subject.entry(subject.clone()).or_default() += 1;
         if let Some(client) = client {
             *counts.by_client.entry(client).or_default() += 1;
         }
-        Ok(StreamPermit { limiter: self.clone(), run, client })
+        Ok(StreamPermit { limiter: self.clone(), subject, client })
     }
 
     fn counts(&self) -> MutexGuard<'_, StreamCounts> {
@@ -72,19 +89,19 @@ impl Drop for StreamPermit {
     fn drop(&mut self) {
         let mut counts = self.limiter.counts();
         counts.total = counts.total.saturating_sub(1);
-        decrement(&mut counts.by_run, self.run);
+        decrement(&mut counts.by_subject, &self.subject);
         if let Some(client) = self.client {
-            decrement(&mut counts.by_client, client);
+            decrement(&mut counts.by_client, &client);
         }
     }
 }
 
 /// Decrements a count and removes it at zero.
-fn decrement<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: K) {
-    if let Some(count) = counts.get_mut(&key) {
+fn decrement<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: &K) {
+    if let Some(count) = counts.get_mut(key) {
         *count = count.saturating_sub(1);
         if *count == 0 {
-            counts.remove(&key);
+            counts.remove(key);
         }
     }
 }
@@ -97,7 +114,7 @@ mod tests {
     #[test]
     fn limits_streams_per_process() {
         let crowd = StreamLimiter::default();
-        let run = |number: usize| Uuid::from_u128(number as u128).into();
+        let run = |number: usize| StreamSubject::Run(Uuid::from_u128(number as u128).into());
         let seats: Vec<StreamPermit> =
             (0..MAX_STREAMS).map(|number| crowd.acquire(run(number), None).unwrap()).collect();
         assert_eq!(crowd.acquire(run(MAX_STREAMS), None).unwrap_err().code(), "too_many_streams");
@@ -108,19 +125,19 @@ mod tests {
     #[test]
     fn releases_permit_when_stream_ends() {
         let crowd = StreamLimiter::default();
-        let run = |number| Uuid::from_u128(number).into();
+        let run = |number| StreamSubject::Run(Uuid::from_u128(number).into());
         let client = ClientAddress::from_ip("192.0.2.1".parse().unwrap());
         let mut seats: Vec<StreamPermit> = (0..MAX_STREAMS_PER_CLIENT as u128)
             .map(|number| crowd.acquire(run(number), Some(client)).unwrap())
             .collect();
         assert!(crowd.acquire(run(100), Some(client)).is_err());
-        // A named caller counts only towards the limit of its run.
-        seats.extend((0..MAX_STREAMS_PER_RUN).map(|_| crowd.acquire(run(100), None).unwrap()));
+        // A named caller counts only towards the limit of its subject.
+        seats.extend((0..MAX_STREAMS_PER_SUBJECT).map(|_| crowd.acquire(run(100), None).unwrap()));
         let refused = crowd.acquire(run(100), None).unwrap_err();
         assert_eq!((refused.status().as_u16(), refused.code()), (429, "too_many_streams"));
         drop(seats.remove(0));
         seats.push(crowd.acquire(run(101), Some(client)).unwrap());
         drop(seats);
-        assert!(crowd.counts().by_run.is_empty() && crowd.counts().by_client.is_empty());
+        assert!(crowd.counts().by_subject.is_empty() && crowd.counts().by_client.is_empty());
     }
 }

@@ -1,0 +1,183 @@
+//! Chat messages in the formats of common team chats.
+
+use fairway_domain::notification::{Severity, message::Message};
+use serde_json::{Value, json};
+
+/// Maximum length of a title, in characters (the header block of Slack).
+const MAX_TITLE: usize = 150;
+/// Maximum length of a text, in characters. The smallest limit is that of Discord.
+const MAX_TEXT: usize = 1_900;
+
+/// The format of a chat.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Format {
+    Slack,
+    Teams,
+    Discord,
+    GoogleChat,
+    Mattermost,
+}
+
+impl Format {
+    /// The named format; without a known name, that of the address's host.
+    fn of(name: Option<&str>, address: &str) -> Self {
+        match name {
+            Some("slack") => Self::Slack,
+            Some("teams") => Self::Teams,
+            Some("discord") => Self::Discord,
+            Some("google_chat") => Self::GoogleChat,
+            Some("mattermost") => Self::Mattermost,
+            Some(_) | None => Self::of_address(address),
+        }
+    }
+
+    fn of_address(address: &str) -> Self {
+        let host = fairway_egress::Url::parse(address).ok().and_then(|url| url.host_str().map(str::to_owned));
+        let host = host.unwrap_or_default();
+        let is_below = |domain: &str| host == domain || host.ends_with(&format!(".{domain}"));
+        if is_below("discord.com") {
+            Self::Discord
+        } else if is_below("chat.googleapis.com") {
+            Self::GoogleChat
+        } else if is_below("webhook.office.com") || is_below("logic.azure.com") || is_below("powerplatform.com") {
+            Self::Teams
+        } else {
+            Self::Slack
+        }
+    }
+}
+
+/// The body of a message. Texts are escaped for the format, so that none of them is markup or mentions anybody.
+pub(crate) fn body(format: Option<&str>, address: &str, message: &Message) -> Value {
+    let title = shortened(&message.title, MAX_TITLE);
+    let text = shortened(&text_of(message), MAX_TEXT);
+    match Format::of(format, address) {
+        Format::Slack => json!({
+            "text": escaped_for_slack(&title),
+            "blocks": [
+                { "type": "header", "text": { "type": "plain_text", "text": title, "emoji": false } },
+                { "type": "section", "text": { "type": "plain_text", "text": text, "emoji": false } },
+                { "type": "context", "elements": [{ "type": "plain_text", "text": footer(message), "emoji": false }] },
+            ],
+            "unfurl_links": false,
+            "unfurl_media": false,
+        }),
+        Format::Teams => json!({
+            "type": "message",
+            "attachments": [{
+                "contentType": "application/vnd.microsoft.card.adaptive",
+                "contentUrl": null,
+                "content": {
+                    "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
+                    "type": "AdaptiveCard",
+                    "version": "1.4",
+                    "body": [
+                        run(&title, &json!({ "weight": "Bolder", "size": "Medium", "color": color(message.severity) })),
+                        run(&text, &json!({})),
+                        run(&footer(message), &json!({ "isSubtle": true, "size": "Small" })),
+                    ],
+                },
+            }],
+        }),
+        Format::Discord => json!({
+            "content": "",
+            "embeds": [{
+                "title": escaped_markdown(&title),
+                "description": escaped_markdown(&text),
+                "footer": { "text": footer(message) },
+                "timestamp": message.created_at,
+            }],
+            "allowed_mentions": { "parse": [] },
+        }),
+        Format::GoogleChat => json!({
+            "text": title.replace(['*', '_', '~', '`', '<', '>'], " "),
+            "cardsV2": [{
+                "cardId": message.delivery_id,
+                "card": {
+                    "header": { "title": title, "subtitle": footer(message) },
+                    "sections": [{ "widgets": [{ "textParagraph": { "text": escaped_html(&text) } }] }],
+                },
+            }],
+        }),
+        Format::Mattermost => json!({
+            "text": format!(
+                "#### {}\n{}\n\n{}",
+                escaped_markdown(&title),
+                escaped_markdown(&text),
+                escaped_markdown(&footer(message))
+            ),
+        }),
+    }
+}
+
+/// The text below the title: the body, and one line for each notification of a digest.
+pub(crate) fn text_of(message: &Message) -> String {
+    if message.lines.is_empty() {
+        return message.body.clone();
+    }
+    let lines = message.lines.iter().map(|line| format!("- {} ({})", line.title, line.body));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn footer(message: &Message) -> String {
+    let severity = message.severity.as_str();
+    match &message.environment {
+        Some(environment) => format!("{} | {severity} | {environment}", message.category.as_str()),
+        None => format!("{} | {severity}", message.category.as_str()),
+    }
+}
+
+fn shortened(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    let mut short: String = text.chars().take(most.saturating_sub(1)).collect();
+    short.push('…');
+    short
+}
+
+/// A paragraph of an Adaptive Card. A `TextRun` shows its text as it is; a `TextBlock` would read Markdown.
+fn run(text: &str, style: &Value) -> Value {
+    let mut inline = json!({ "type": "TextRun", "text": text });
+    if let (Value::Object(inline), Value::Object(style)) = (&mut inline, style) {
+        inline.extend(style.clone());
+    }
+    json!({ "type": "RichTextBlock", "inlines": [inline] })
+}
+
+const fn color(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Info => "Default",
+        Severity::Warning => "Warning",
+        Severity::Critical => "Attention",
+    }
+}
+
+/// The three characters that Slack requires to be escaped; the others of its markup need one of them to mention anybody.
+fn escaped_for_slack(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+fn escaped_html(text: &str) -> String {
+    escaped_for_slack(text).replace('\n', "<br>")
+}
+
+/// Escapes each character that Markdown gives a meaning, and `@`, which mentions people.
+fn escaped_markdown(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '@' => escaped.push_str("@\u{200b}"),
+            '\\' | '`' | '*' | '_' | '{' | '}' | '[' | ']' | '<' | '>' | '(' | ')' | '#' | '+' | '!' | '|' | '~'
+            | ':' => {
+                escaped.push('\\');
+                escaped.push(character);
+            }
+            _ => escaped.push(character),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests;

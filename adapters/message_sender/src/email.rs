@@ -1,0 +1,224 @@
+//! E-mail by SMTP, as text and HTML.
+
+use crate::{TIMEOUT, chat::text_of, post::failure};
+use fairway_domain::{
+    notification::{
+        delivery::DeliveryError,
+        message::{Message, SendFailure},
+    },
+    secret::Secret,
+};
+use fairway_egress::Guard;
+use lettre::{
+    Address, Message as Mail,
+    message::{Mailbox, MultiPart},
+    transport::smtp::{
+        Error,
+        authentication::{Credentials, Mechanism},
+        client::{AsyncSmtpConnection, TlsParameters},
+        extension::ClientId,
+    },
+};
+use percent_encoding::percent_decode_str;
+use std::{fmt, net::IpAddr};
+
+/// The port of message submission (RFC 6409).
+const SUBMISSION_PORT: u16 = 587;
+/// The port of message submission within TLS (RFC 8314).
+const SUBMISSIONS_PORT: u16 = 465;
+
+/// How the connection to the mail server is encrypted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MailEncryption {
+    /// TLS from the first byte.
+    Implicit,
+    /// STARTTLS, without which nothing is sent.
+    StartTls,
+    /// None, for a server on the loopback interface.
+    None,
+}
+
+/// The operator's mail server.
+pub struct MailServer {
+    /// Scheme, host and port.
+    address: String,
+    host: String,
+    encryption: MailEncryption,
+    credentials: Option<(String, Secret)>,
+    from: Mailbox,
+    guard: Guard,
+}
+
+impl fmt::Debug for MailServer {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("MailServer")
+            .field("host", &self.host)
+            .field("encryption", &self.encryption)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why the settings of the mail server are invalid. The text never contains a value, which may hold a password.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum MailServerRefusal {
+    /// The address is invalid.
+    #[error("must be an address such as smtps://name:password@mail.example:465 or smtp://mail.example:587")]
+    Address,
+    /// The sender's address is invalid.
+    #[error("must be an e-mail address such as fairway@example.com")]
+    From,
+}
+
+impl MailServer {
+    /// A mail server from its URL and the address of the sender. `smtps` encrypts the whole connection; `smtp` uses STARTTLS,
+    /// or no encryption for a loopback address.
+    ///
+    /// # Errors
+    /// When the URL or the sender's address is invalid.
+    pub fn parse(guard: &Guard, url: &str, from: &str) -> Result<Self, MailServerRefusal> {
+        let url = fairway_egress::Url::parse(url).map_err(|_| MailServerRefusal::Address)?;
+        let host = url.host_str().filter(|host| !host.is_empty()).ok_or(MailServerRefusal::Address)?.to_owned();
+        let (encryption, default_port) = match url.scheme() {
+            "smtps" => (MailEncryption::Implicit, SUBMISSIONS_PORT),
+            "smtp" if is_loopback(&host) => (MailEncryption::None, SUBMISSION_PORT),
+            "smtp" => (MailEncryption::StartTls, SUBMISSION_PORT),
+            _ => return Err(MailServerRefusal::Address),
+        };
+        let decoded = |text: &str| {
+            let decoded = percent_decode_str(text).decode_utf8().map_err(|_| MailServerRefusal::Address)?;
+            Ok::<_, MailServerRefusal>(decoded.into_owned())
+        };
+        let credentials = match (url.username(), url.password()) {
+            ("", None) => None,
+            (name, password) => Some((decoded(name)?, Secret::new(decoded(password.unwrap_or_default())?))),
+        };
+        let from = from.parse().map_err(|_| MailServerRefusal::From)?;
+        let port = url.port().unwrap_or(default_port);
+        let address = format!("{}://{host}:{port}", url.scheme());
+        let configured = fairway_egress::Url::parse(&address).map_err(|_| MailServerRefusal::Address)?;
+        // The operator named the server, so the guard allows it, and it alone.
+        let guard = guard.clone().with_allowed_origin(&configured);
+        Ok(Self { address, host, encryption, credentials, from, guard })
+    }
+
+    /// Sends a message to an address.
+    pub(crate) async fn send(&self, to: &str, message: &Message) -> Result<Option<u16>, SendFailure> {
+        let to: Address = to.parse().map_err(|_| SendFailure::without_response(DeliveryError::NoAddress))?;
+        let mail = self.mail(to, message)?;
+        let mut connection = self.connect().await?;
+        let sent = connection.send(mail.envelope(), &mail.formatted()).await.map_err(|error| smtp_failure(&error));
+        let _ = connection.quit().await;
+        let response = sent?;
+        Ok(Some(response.code().into()))
+    }
+
+    /// A mail of text and HTML. Its identifier is that of the delivery, so repeated attempts are the same mail.
+    fn mail(&self, to: Address, message: &Message) -> Result<Mail, SendFailure> {
+        let (text, html) = (text(message), html(message));
+        let id = format!("<{}@{}>", message.delivery_id, self.from.email.domain());
+        let built = Mail::builder()
+            .from(self.from.clone())
+            .to(Mailbox::new(None, to))
+            .subject(message.title.clone())
+            .message_id(Some(id))
+            .date(std::time::SystemTime::from(message.created_at.to_datetime()))
+            .multipart(MultiPart::alternative_plain_html(text, html));
+        built.map_err(|_| SendFailure::without_response(DeliveryError::NoAddress))
+    }
+
+    async fn connect(&self) -> Result<AsyncSmtpConnection, SendFailure> {
+        let addresses = self.guard.checked_addresses(&self.address, SUBMISSION_PORT).await.map_err(failure)?;
+        let hello = ClientId::Domain(self.from.email.domain().to_owned());
+        let failed = |error: Error| smtp_failure(&error);
+        let tls = || TlsParameters::new_rustls(self.host.clone()).map_err(failed);
+        let implicit = if self.encryption == MailEncryption::Implicit { Some(tls()?) } else { None };
+        let connected =
+            AsyncSmtpConnection::connect_tokio1(addresses.as_slice(), Some(TIMEOUT), &hello, implicit, None).await;
+        let mut connection = connected.map_err(failed)?;
+        if self.encryption == MailEncryption::StartTls {
+            connection.starttls(tls()?, &hello).await.map_err(failed)?;
+        }
+        if let Some((name, password)) = &self.credentials {
+            let credentials = Credentials::new(name.clone(), password.expose().to_owned());
+            connection.auth(&[Mechanism::Plain, Mechanism::Login], &credentials).await.map_err(failed)?;
+        }
+        Ok(connection)
+    }
+}
+
+fn is_loopback(host: &str) -> bool {
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+}
+
+/// Converts a failure. The log gets no text of the server.
+fn smtp_failure(error: &Error) -> SendFailure {
+    let status = error.status().map(u16::from);
+    tracing::info!(status, "an attempt to send an e-mail failed");
+    let error = if error.is_timeout() {
+        DeliveryError::TimedOut
+    } else if error.is_permanent() {
+        DeliveryError::Rejected
+    } else if error.is_transient() {
+        DeliveryError::ReceiverFailed
+    } else {
+        DeliveryError::ConnectionFailed
+    };
+    SendFailure { error, status, retry_after: None }
+}
+
+fn text(message: &Message) -> String {
+    format!("{}\n\n{}\n\n{}\n", message.title, text_of(message), footer(message))
+}
+
+fn html(message: &Message) -> String {
+    let paragraphs = [message.title.as_str(), &text_of(message), &footer(message)]
+        .map(|text| format!("<p>{}</p>", escaped_html(text).replace('\n', "<br>")));
+    format!("<!doctype html><html><body>{}</body></html>", paragraphs.concat())
+}
+
+fn footer(message: &Message) -> String {
+    format!(
+        "{}, {}, event {} of {}",
+        message.category.as_str(),
+        message.severity.as_str(),
+        message.event_id,
+        message.created_at
+    )
+}
+
+fn escaped_html(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fairway_egress::ServerMode;
+
+    fn parse(url: &str) -> Result<MailServer, MailServerRefusal> {
+        MailServer::parse(&Guard::new(ServerMode::Remote, Vec::new()), url, "Fairway <fairway@example.com>")
+    }
+
+    #[test]
+    fn urls_choose_port_encryption_and_credentials() {
+        for (url, address, encryption) in [
+            ("smtp://mail.example", "smtp://mail.example:587", MailEncryption::StartTls),
+            ("smtps://mail.example", "smtps://mail.example:465", MailEncryption::Implicit),
+            ("smtp://mail.example:25", "smtp://mail.example:25", MailEncryption::StartTls),
+            ("smtp://127.0.0.1:1025", "smtp://127.0.0.1:1025", MailEncryption::None),
+            ("smtp://[::1]:1025", "smtp://[::1]:1025", MailEncryption::None),
+            ("smtp://127.0.0.1.evil.example", "smtp://127.0.0.1.evil.example:587", MailEncryption::StartTls),
+        ] {
+            let server = parse(url).unwrap();
+            assert_eq!((server.address.as_str(), server.encryption), (address, encryption), "{url}");
+        }
+        let server = parse("smtps://ada%40example.com:p%3Aw@mail.example").unwrap();
+        let (name, password) = server.credentials.as_ref().unwrap();
+        assert_eq!((name.as_str(), password.expose()), ("ada@example.com", "p:w"));
+        assert!(!format!("{server:?}").contains("p:w"));
+        for url in ["http://mail.example", "mail.example", "smtp://", "smtp:mail.example"] {
+            assert_eq!(parse(url).unwrap_err(), MailServerRefusal::Address, "{url}");
+        }
+    }
+}

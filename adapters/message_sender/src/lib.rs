@@ -1,0 +1,156 @@
+//! The message sender: notifications as webhooks, e-mails, chat messages and pages, through the egress guard.
+//!
+//! Nothing that a receiver answers leaves this crate, except its status: a response may contain the secret that it was sent.
+
+mod chat;
+mod email;
+mod paging;
+mod post;
+mod webhook;
+
+pub use email::{MailEncryption, MailServer, MailServerRefusal};
+
+use async_trait::async_trait;
+use fairway_domain::{
+    notification::{
+        Channel,
+        delivery::DeliveryError,
+        message::{MessageSender, OutgoingMessage, Receiver, SendFailure},
+        redaction::REDACTED,
+    },
+    secret::{Secret, SecretReader, SecretRef},
+    slug::Slug,
+    time::Clock,
+};
+use fairway_egress::{Endpoint, Guard};
+use moka::sync::Cache;
+use serde_json::{Map, Value};
+use std::{fmt, sync::Arc, time::Duration};
+
+/// Maximum time of an attempt.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum number of endpoints whose connections are kept.
+const MAX_ENDPOINTS: u64 = 256;
+
+/// Sends messages through the egress guard.
+#[derive(Clone)]
+pub struct GuardedSender {
+    guard: Guard,
+    secrets: Arc<dyn SecretReader>,
+    clock: Arc<dyn Clock>,
+    mail_server: Option<Arc<MailServer>>,
+    endpoints: Cache<String, Endpoint>,
+}
+
+impl fmt::Debug for GuardedSender {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("GuardedSender").field("guard", &self.guard).finish_non_exhaustive()
+    }
+}
+
+impl GuardedSender {
+    /// A sender with this guard and these secrets. Without a mail server, e-mails fail for lack of an address.
+    #[must_use]
+    pub fn new(
+        guard: Guard,
+        secrets: Arc<dyn SecretReader>,
+        clock: Arc<dyn Clock>,
+        mail_server: Option<MailServer>,
+    ) -> Self {
+        let mail_server = mail_server.map(Arc::new);
+        Self { guard, secrets, clock, mail_server, endpoints: Cache::new(MAX_ENDPOINTS) }
+    }
+
+    async fn secret(&self, tenant: &Slug, reference: &str) -> Result<Secret, SendFailure> {
+        let unavailable = || SendFailure::without_response(DeliveryError::SecretUnavailable);
+        let reference = SecretRef::parse(reference).map_err(|_| unavailable())?;
+        self.secrets.read(tenant, &reference).await.map_err(|error| {
+            tracing::warn!(
+                tenant = tenant.as_str(),
+                code = error.code(),
+                "failed to read the secret of a destination; failing the delivery"
+            );
+            unavailable()
+        })
+    }
+
+    async fn send_to(&self, outgoing: &OutgoingMessage) -> Result<Option<u16>, SendFailure> {
+        let OutgoingMessage { tenant_slug, channel, receiver, message } = outgoing;
+        match channel {
+            Channel::Email => {
+                let address = match receiver {
+                    Receiver::Destination { configuration, .. } => member(configuration, "address"),
+                    Receiver::Mailbox(address) => address.as_deref(),
+                    Receiver::Chat(_) => None,
+                };
+                let no_address = SendFailure::without_response(DeliveryError::NoAddress);
+                let (address, server) = address.zip(self.mail_server.as_ref()).ok_or(no_address)?;
+                server.send(address, message).await
+            }
+            Channel::ChatA | Channel::ChatB | Channel::ChatC => {
+                let (configuration, secret_ref) = parts_of(receiver);
+                // The address of a chat is often its secret.
+                let address = match (member(configuration, "url"), secret_ref) {
+                    (Some(url), _) => url.to_owned(),
+                    (None, Some(reference)) => self.secret(tenant_slug, reference).await?.expose().trim().to_owned(),
+                    (None, None) => return Err(SendFailure::without_response(DeliveryError::NoAddress)),
+                };
+                let body = chat::body(member(configuration, "format"), &address, message);
+                self.post(&address, post::Request::json(&body)).await
+            }
+            Channel::Paging => {
+                let (configuration, secret_ref) = parts_of(receiver);
+                let (address, key) = self.address_and_key(tenant_slug, configuration, secret_ref).await?;
+                let key = key.ok_or(SendFailure::without_response(DeliveryError::SecretUnavailable))?;
+                self.post(&address, post::Request::json(&paging::body(key.expose().trim(), message))).await
+            }
+            Channel::Webhook => {
+                let (configuration, secret_ref) = parts_of(receiver);
+                let (address, key) = self.address_and_key(tenant_slug, configuration, secret_ref).await?;
+                let request = webhook::request(message, key.as_ref(), self.clock.now())?;
+                self.post(&address, request).await
+            }
+            Channel::Portal => Err(SendFailure::without_response(DeliveryError::NoAddress)),
+        }
+    }
+
+    /// The address of a destination and its key, if it has one.
+    async fn address_and_key(
+        &self,
+        tenant: &Slug,
+        configuration: &Map<String, Value>,
+        secret_ref: Option<&str>,
+    ) -> Result<(String, Option<Secret>), SendFailure> {
+        let address =
+            member(configuration, "url").ok_or(SendFailure::without_response(DeliveryError::NoAddress))?.to_owned();
+        let key = match secret_ref {
+            Some(reference) => Some(self.secret(tenant, reference).await?),
+            None => None,
+        };
+        Ok((address, key))
+    }
+}
+
+/// A text of a configuration. A redacted one is absent: the administrator sent a credential with it.
+fn member<'c>(configuration: &'c Map<String, Value>, name: &str) -> Option<&'c str> {
+    let text = configuration.get(name)?.as_str()?;
+    (!text.is_empty() && text != REDACTED).then_some(text)
+}
+
+/// The configuration and the secret reference of a receiver.
+fn parts_of(receiver: &Receiver) -> (&Map<String, Value>, Option<&str>) {
+    static EMPTY: std::sync::LazyLock<Map<String, Value>> = std::sync::LazyLock::new(Map::new);
+    match receiver {
+        Receiver::Destination { configuration, secret_ref } => (configuration, secret_ref.as_deref()),
+        Receiver::Chat(secret_ref) => (&EMPTY, secret_ref.as_deref()),
+        Receiver::Mailbox(_) => (&EMPTY, None),
+    }
+}
+
+#[async_trait]
+impl MessageSender for GuardedSender {
+    async fn send(&self, outgoing: &OutgoingMessage) -> Result<Option<u16>, SendFailure> {
+        let timed_out = SendFailure::without_response(DeliveryError::TimedOut);
+        tokio::time::timeout(TIMEOUT, self.send_to(outgoing)).await.map_err(|_| timed_out)?
+    }
+}

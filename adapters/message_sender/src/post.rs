@@ -1,0 +1,79 @@
+//! Requests to receivers, and what their responses mean.
+
+use crate::{GuardedSender, TIMEOUT};
+use fairway_domain::notification::{delivery::DeliveryError, message::SendFailure};
+use fairway_egress::{
+    EgressError, EgressRequest, Endpoint, Limits, Method,
+    header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER},
+};
+use serde_json::Value;
+use std::time::{Duration, SystemTime};
+
+/// Maximum size of a response, in bytes.
+const MAX_RESPONSE_BYTES: usize = 64 * 1024;
+
+/// A request with a body.
+pub(crate) struct Request {
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Request {
+    pub(crate) fn json(body: &Value) -> Self {
+        let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
+        Self { headers, body: body.to_string().into_bytes() }
+    }
+}
+
+impl GuardedSender {
+    /// The endpoint of an address. It is cached for its connections; the guard checks each new connection.
+    fn endpoint(&self, address: &str) -> Result<Endpoint, EgressError> {
+        if let Some(endpoint) = self.endpoints.get(address) {
+            return Ok(endpoint);
+        }
+        let limits = Limits { timeout: TIMEOUT, max_body: MAX_RESPONSE_BYTES };
+        let endpoint = self.guard.endpoint(address, limits)?;
+        self.endpoints.insert(address.to_owned(), endpoint.clone());
+        Ok(endpoint)
+    }
+
+    /// Posts a request and returns the status of a response that accepts it. The body of the response is read, so that the
+    /// connection can be used again, and dropped.
+    pub(crate) async fn post(&self, address: &str, request: Request) -> Result<Option<u16>, SendFailure> {
+        let Request { headers, body } = request;
+        let endpoint = self.endpoint(address).map_err(failure)?;
+        let sent = EgressRequest { method: Method::POST, path: String::new(), headers, body: body.into() };
+        let answer = endpoint.send(sent).await.map_err(failure)?;
+        let status = answer.status().as_u16();
+        let retry_after = retry_after(answer.headers());
+        // A response that is too long or breaks off was a response nevertheless.
+        let _ = answer.read_all().await;
+        match DeliveryError::of_status(status) {
+            None => Ok(Some(status)),
+            Some(error) => Err(SendFailure { error, status: Some(status), retry_after }),
+        }
+    }
+}
+
+/// The delay that a receiver asks for: seconds or a date (RFC 9110, 10.2.3).
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    if let Ok(seconds) = text.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    httpdate::parse_http_date(text).ok()?.duration_since(SystemTime::now()).ok()
+}
+
+/// Converts a failure. The log gets its cause without the address, whose path is often secret.
+pub(crate) fn failure(error: EgressError) -> SendFailure {
+    tracing::info!(error = &error as &dyn std::error::Error, "an attempt to deliver a notification failed");
+    SendFailure::without_response(match error {
+        EgressError::Refused(_) => DeliveryError::AddressRefused,
+        EgressError::Unresolved | EgressError::Unreachable | EgressError::Tls | EgressError::Incomplete => {
+            DeliveryError::ConnectionFailed
+        }
+        EgressError::TimedOut => DeliveryError::TimedOut,
+        EgressError::Redirected => DeliveryError::Redirected,
+        EgressError::TooLong | EgressError::Encoded => DeliveryError::ReceiverFailed,
+    })
+}

@@ -1,0 +1,187 @@
+//! Deliveries, for people who watch them.
+
+use crate::{
+    database::Database,
+    guarded::{Guarded, Input, Query},
+    pagination::{ListQuery, RowBytes, SortKey, UnionArm, Values, visible_arms},
+    row::{RowExt as _, decode},
+};
+use async_trait::async_trait;
+use fairway_domain::{
+    access::{ResourcePosition, rights::VisibleScopes},
+    audit::Fact,
+    fact_category::FactCategory,
+    id::DeliveryId,
+    idempotency::KeyedOutcome,
+    notification::{
+        Channel,
+        delivery::{Delivery, DeliveryError, DeliveryRecord, DeliveryStatus, DeliveryTarget},
+        ports::{DeliveryFilter, DeliveryStore},
+    },
+    store::{Change, ChangeRecord, CommitError, Page, PageRequest, StoreError},
+    tenant::TenantScope,
+};
+use tokio_postgres::Row;
+
+const COLUMNS: &str = "tenant_id, delivery_id, channel, destination_id, recipient, status, attempts, due_at, last_error, \
+    last_http_status, category, event_kind, event_id, workspace_id, workload_id, created_at, sent_at, revision, \
+    notification_generation, advanced_notification_generation, destination_generation";
+
+/// The status of a delivery that still waits, although its tenant's setting or its destination went off since it was
+/// decided: no sender has met it yet. `page` is a row with [`COLUMNS`]. The domain has the same cases (`outbox.rs` claims by
+/// them).
+const PRESENT_STATUS: &str = "CROSS JOIN LATERAL (
+        SELECT CASE
+            WHEN page.status <> 'pending' THEN page.status
+            WHEN NOT tenant.notifications_enabled
+                OR tenant.notification_generation <> page.notification_generation
+                OR (page.advanced_notification_generation IS NOT NULL AND (NOT tenant.advanced_notifications_enabled
+                    OR tenant.advanced_notification_generation <> page.advanced_notification_generation))
+                THEN 'suppressed'
+            WHEN page.destination_id IS NOT NULL AND NOT EXISTS (
+                SELECT FROM notification_destination AS destination
+                WHERE destination.tenant_id = page.tenant_id AND destination.destination_id = page.destination_id
+                    AND destination.is_enabled AND destination.generation = page.destination_generation)
+                THEN 'cancelled'
+            ELSE 'pending'
+        END AS present_status
+        FROM tenant WHERE tenant.tenant_id = page.tenant_id
+     ) AS present";
+
+static FIND: Query = Query::of_parts(&[
+    "SELECT page.*, present_status, workspace.namespace_id FROM input CROSS JOIN LATERAL (SELECT ",
+    COLUMNS,
+    " FROM notification_delivery AS delivery
+      WHERE delivery.tenant_id = input.tenant_id AND delivery.delivery_id = input.delivery_id OFFSET 0) AS page ",
+    PRESENT_STATUS,
+    " LEFT JOIN workspace ON workspace.tenant_id = page.tenant_id AND workspace.workspace_id = page.workspace_id",
+]);
+
+/// The delivery waits again under the present settings: a destination that is off cancels it.
+static RETRY: Guarded = Guarded::new(
+    "retried AS (
+        UPDATE notification_delivery AS delivery SET status = 'pending', due_at = fairway_now(),
+            revision = input.revision, notification_generation = tenant.notification_generation,
+            advanced_notification_generation = CASE WHEN delivery.advanced_notification_generation IS NOT NULL
+                THEN tenant.advanced_notification_generation END,
+            destination_generation = (
+                SELECT generation FROM notification_destination AS destination
+                WHERE destination.tenant_id = input.tenant_id AND destination.destination_id = delivery.destination_id)
+        FROM input JOIN tenant USING (tenant_id)
+        WHERE delivery.tenant_id = input.tenant_id AND delivery.delivery_id = input.delivery_id
+            AND delivery.revision = input.decided_on AND delivery.status = 'failed'
+        RETURNING 1
+     )",
+    "(SELECT count(*) = 1 FROM retried)",
+);
+
+/// A test changes nothing besides the log.
+static TEST: Guarded = Guarded::new("", "true");
+
+fn delivery(row: &Row) -> Result<Delivery, StoreError> {
+    let target = match (row.optional_id("destination_id")?, row.column::<Option<&str>>("recipient")?) {
+        (Some(id), _) => DeliveryTarget::Destination(id),
+        (None, _) => DeliveryTarget::Person(row.actor("recipient")?),
+    };
+    let status = row.parsed("present_status", DeliveryStatus::parse)?;
+    let error: Option<&str> = row.column("last_error")?;
+    let response: Option<i16> = row.column("last_http_status")?;
+    Ok(Delivery::restore(DeliveryRecord {
+        delivery_id: row.id("delivery_id")?,
+        channel: row.parsed("channel", Channel::parse)?,
+        target,
+        status,
+        attempts: decode("attempts", u32::try_from(row.column::<i32>("attempts")?).ok())?,
+        next_attempt_at: if status == DeliveryStatus::Pending { Some(row.timestamp("due_at")?) } else { None },
+        last_error: error.map(|text| decode("last_error", DeliveryError::parse(text))).transpose()?,
+        last_response_status: response
+            .map(|status| decode("last_http_status", u16::try_from(status).ok()))
+            .transpose()?,
+        category: row.parsed("category", FactCategory::parse)?,
+        event_kind: row.column("event_kind")?,
+        event_id: row.id("event_id")?,
+        workspace_id: row.optional_id("workspace_id")?,
+        workload_id: row.optional_id("workload_id")?,
+        created_at: row.timestamp("created_at")?,
+        sent_at: row.optional_timestamp("sent_at")?,
+        revision: row.revision("revision")?,
+    }))
+}
+
+#[async_trait]
+impl DeliveryStore for Database {
+    async fn find(
+        &self,
+        scope: TenantScope,
+        id: DeliveryId,
+    ) -> Result<Option<(Delivery, ResourcePosition)>, StoreError> {
+        let input = Input::new(scope).with("delivery_id", id.uuid());
+        let Some(row) = self.fetch_one(&FIND, input).await? else { return Ok(None) };
+        let found = delivery(&row)?;
+        let tenant = scope.tenant();
+        let position = match (row.optional_id("namespace_id")?, found.workspace_id) {
+            (Some(namespace), Some(workspace)) => ResourcePosition::workspace(tenant, namespace, workspace),
+            (Some(_) | None, _) => ResourcePosition::tenant(tenant),
+        };
+        let position = found.workload_id.map_or(position, |workload| position.for_workload(workload));
+        Ok(Some((found, position)))
+    }
+
+    async fn list(
+        &self,
+        scope: TenantScope,
+        filter: DeliveryFilter,
+        visible_scopes: Option<&VisibleScopes>,
+        page: PageRequest,
+    ) -> Result<Page<Delivery>, StoreError> {
+        const FROM: &str = "FROM notification_delivery";
+        let mut values = Values::of_tenant(scope);
+        let mut conditions = vec![format!("tenant_id = {}", values.tenant())];
+        if let Some(workspace) = filter.workspace {
+            conditions.push(format!("workspace_id = {}", values.bind(workspace.uuid())));
+        }
+        if let Some(status) = filter.status {
+            conditions.push(format!("status = {}", values.bind(status.as_str())));
+        }
+        if let Some(destination) = filter.destination {
+            conditions.push(format!("destination_id = {}", values.bind(destination.uuid())));
+        }
+        let (with, arms) = match visible_scopes {
+            None => (String::new(), vec![UnionArm { from: FROM.to_owned(), conditions, lateral: None }]),
+            Some(visible_scopes) => {
+                visible_arms(visible_scopes, FROM, "workspace_id", "workload_id", &conditions, &mut values)
+            }
+        };
+        let listing = ListQuery {
+            stored_count: None,
+            with,
+            columns: COLUMNS,
+            key: SortKey::Id("delivery_id", "delivery_id"),
+            post_join: Some(PRESENT_STATUS.to_owned()),
+            row_bytes: RowBytes::Small,
+            arms,
+            values,
+            is_append_only: false,
+        };
+        self.fetch_page(listing, page, delivery).await
+    }
+
+    async fn commit_retry(
+        &self,
+        scope: TenantScope,
+        change: Change<Delivery>,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<(), CommitError> {
+        let decided_on = change.replaced_revision()?;
+        let ChangeRecord { next, fact, .. } = change.into_record();
+        let input = Input::new(scope)
+            .with("delivery_id", next.delivery_id.uuid())
+            .with("revision", next.revision.get())
+            .with("decided_on", decided_on.get());
+        self.commit_guarded(&RETRY, scope, &fact, key, input).await.map(|_| ())
+    }
+
+    async fn commit_test(&self, scope: TenantScope, fact: Fact) -> Result<(), CommitError> {
+        self.commit_guarded(&TEST, scope, &fact, None, Input::new(scope)).await.map(|_| ())
+    }
+}

@@ -1,0 +1,234 @@
+//! The outbox: claims of due deliveries, and the outcomes of attempts.
+
+use crate::{
+    database::Database,
+    guarded::{Input, Query},
+    row::{RowExt as _, decode},
+    store_error::broken,
+};
+use async_trait::async_trait;
+use fairway_domain::{
+    fact_category::FactCategory,
+    id::{DeliveryId, TenantId},
+    notification::{
+        Channel, Severity,
+        delivery::DeliveryStatus,
+        message::{DigestLine, Message, OutgoingMessage, Receiver},
+        ports::{AttemptOutcome, ClaimedDelivery, DeliveryClaim, OutboxStore},
+    },
+    store::{CommitError, StoreError},
+};
+use serde_json::Value;
+use std::{collections::HashMap, time::Duration};
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+/// The maximum number of lines of a digest that are sent.
+const MAX_LINES: i64 = 100;
+
+/// Claims due deliveries lane by lane, so that a receiver that does not answer delays its own lane alone. The recursion jumps
+/// from lane to lane in the index of due deliveries. The generations show whether a setting or a destination went off since
+/// the delivery was decided, also if it is on again.
+static CLAIM: Query = Query::new(
+    "WITH RECURSIVE lanes AS (
+        (SELECT lane FROM notification_delivery WHERE status IN ('pending', 'claimed') ORDER BY lane LIMIT 1)
+        UNION ALL
+        SELECT further.lane FROM lanes CROSS JOIN LATERAL (
+            SELECT lane FROM notification_delivery
+            WHERE status IN ('pending', 'claimed') AND notification_delivery.lane > lanes.lane ORDER BY lane LIMIT 1
+        ) AS further
+     ),
+     due AS MATERIALIZED (
+        SELECT found.tenant_id, found.delivery_id FROM lanes CROSS JOIN LATERAL (
+            SELECT tenant_id, delivery_id FROM notification_delivery
+            WHERE lane = lanes.lane AND status IN ('pending', 'claimed') AND due_at <= fairway_now()
+            ORDER BY due_at LIMIT {per_lane} FOR UPDATE SKIP LOCKED
+        ) AS found
+        WHERE NOT lanes.lane = ANY({busy_lanes}) LIMIT {limit}
+     ),
+     judged AS MATERIALIZED (
+        SELECT due.tenant_id, due.delivery_id, tenant.slug, destination.configuration, destination.secret_ref,
+            identity.email, profile.chat_secret_ref,
+            CASE
+                WHEN NOT tenant.notifications_enabled
+                    OR tenant.notification_generation <> delivery.notification_generation
+                    OR (delivery.advanced_notification_generation IS NOT NULL
+                        AND (NOT tenant.advanced_notifications_enabled
+                            OR tenant.advanced_notification_generation <> delivery.advanced_notification_generation))
+                    THEN 'suppressed'
+                WHEN delivery.destination_id IS NOT NULL
+                    AND (destination.is_enabled AND destination.generation = delivery.destination_generation) IS NOT TRUE
+                    THEN 'cancelled'
+                ELSE 'claimed'
+            END AS next_status
+        FROM due
+        JOIN notification_delivery AS delivery USING (tenant_id, delivery_id)
+        JOIN tenant ON tenant.tenant_id = due.tenant_id
+        LEFT JOIN notification_destination AS destination
+            ON destination.tenant_id = due.tenant_id AND destination.destination_id = delivery.destination_id
+        LEFT JOIN identity ON identity.tenant_id = due.tenant_id AND identity.actor = delivery.recipient
+        LEFT JOIN notification_profile AS profile
+            ON profile.tenant_id = due.tenant_id AND profile.principal = delivery.recipient
+     )
+     UPDATE notification_delivery AS delivery SET status = next_status, revision = delivery.revision + 1,
+        claim_id = CASE WHEN next_status = 'claimed' THEN {claim_id} END,
+        attempts = attempts + CASE WHEN next_status = 'claimed' THEN 1 ELSE 0 END,
+        due_at = CASE WHEN next_status = 'claimed' THEN fairway_now() + make_interval(secs => {lease}) ELSE due_at END
+     FROM judged
+     WHERE delivery.tenant_id = judged.tenant_id AND delivery.delivery_id = judged.delivery_id
+     RETURNING delivery.tenant_id, delivery.delivery_id, lane, channel, delivery.destination_id, delivery.recipient, attempts,
+        next_status, digest, category, severity, title, body, event_kind, event_id, workspace_id, workload_id, environment,
+        created_at, slug, configuration, judged.secret_ref, email, chat_secret_ref",
+);
+
+/// The lines of digests, oldest first.
+static LINES: Query = Query::new(
+    "SELECT line.* FROM input CROSS JOIN LATERAL (
+        SELECT delivery_id, severity, title, body, created_at FROM notification_digest_line
+        WHERE notification_digest_line.tenant_id = input.tenant_id
+            AND notification_digest_line.delivery_id = input.delivery_id
+        ORDER BY created_at, event_id LIMIT {limit}
+     ) AS line",
+);
+
+static FINISH: Query = Query::new(
+    "UPDATE notification_delivery SET status = {status}, claim_id = NULL, last_error = {last_error},
+        last_http_status = {last_http_status}, revision = revision + 1,
+        due_at = CASE WHEN {status} = 'pending' THEN fairway_now() + make_interval(secs => {delay}) ELSE due_at END,
+        sent_at = CASE WHEN {status} = 'sent' THEN fairway_now() END
+     WHERE tenant_id = {tenant_id} AND delivery_id = {delivery_id} AND claim_id = {claim_id}",
+);
+
+fn message(row: &Row, lines: Vec<DigestLine>) -> Result<Message, StoreError> {
+    Ok(Message {
+        delivery_id: row.id("delivery_id")?,
+        tenant: row.id("tenant_id")?,
+        category: row.parsed("category", FactCategory::parse)?,
+        severity: row.parsed("severity", Severity::parse)?,
+        title: row.column("title")?,
+        body: row.column("body")?,
+        event_kind: row.column("event_kind")?,
+        event_id: row.id("event_id")?,
+        workspace_id: row.optional_id("workspace_id")?,
+        workload_id: row.optional_id("workload_id")?,
+        environment: row.column("environment")?,
+        created_at: row.timestamp("created_at")?,
+        lines,
+    })
+}
+
+fn receiver(row: &Row, channel: Channel) -> Result<Receiver, StoreError> {
+    if row.column::<Option<Uuid>>("destination_id")?.is_none() {
+        return Ok(match channel {
+            Channel::Email => Receiver::Mailbox(row.column("email")?),
+            Channel::Portal | Channel::ChatA | Channel::ChatB | Channel::ChatC | Channel::Paging | Channel::Webhook => {
+                Receiver::Chat(row.column("chat_secret_ref")?)
+            }
+        });
+    }
+    match row.column::<Option<Value>>("configuration")? {
+        Some(Value::Object(configuration)) => {
+            Ok(Receiver::Destination { configuration, secret_ref: row.column("secret_ref")? })
+        }
+        Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) | None => {
+            Err(broken("a destination has no configuration".into()))
+        }
+    }
+}
+
+fn claimed(claim: &DeliveryClaim, row: &Row, lines: Vec<DigestLine>) -> Result<ClaimedDelivery, StoreError> {
+    let channel = row.parsed("channel", Channel::parse)?;
+    Ok(ClaimedDelivery {
+        claim_id: claim.claim_id,
+        lane: row.column("lane")?,
+        attempt: decode("attempts", u32::try_from(row.column::<i32>("attempts")?).ok())?,
+        outgoing: OutgoingMessage {
+            tenant_slug: row.slug("slug")?,
+            channel,
+            receiver: receiver(row, channel)?,
+            message: message(row, lines)?,
+        },
+    })
+}
+
+impl Database {
+    /// The lines of the digests among claimed rows.
+    async fn digest_lines(&self, rows: &[&Row]) -> Result<HashMap<DeliveryId, Vec<DigestLine>>, StoreError> {
+        let mut digests: Vec<(TenantId, DeliveryId)> = Vec::new();
+        for row in rows {
+            if row.column::<Option<&str>>("digest")?.is_some() {
+                digests.push((row.id("tenant_id")?, row.id("delivery_id")?));
+            }
+        }
+        let mut lines: HashMap<DeliveryId, Vec<DigestLine>> = HashMap::new();
+        if digests.is_empty() {
+            return Ok(lines);
+        }
+        let input = Input::many()
+            .with_all("tenant_id", digests.iter().map(|(tenant, _)| tenant.uuid()).collect())
+            .with_all("delivery_id", digests.iter().map(|(_, delivery)| delivery.uuid()).collect())
+            .with_param("limit", MAX_LINES);
+        for row in &self.fetch(&LINES, input).await? {
+            lines.entry(row.id("delivery_id")?).or_default().push(DigestLine {
+                severity: row.parsed("severity", Severity::parse)?,
+                title: row.column("title")?,
+                body: row.column("body")?,
+                created_at: row.timestamp("created_at")?,
+            });
+        }
+        Ok(lines)
+    }
+}
+
+#[async_trait]
+impl OutboxStore for Database {
+    async fn claim(&self, claim: &DeliveryClaim) -> Result<Vec<ClaimedDelivery>, StoreError> {
+        let input = Input::without_rows()
+            .with_param("per_lane", i64::from(claim.per_lane))
+            .with_list_param("busy_lanes", claim.busy_lanes.clone())
+            .with_param("limit", i64::from(claim.limit))
+            .with_param("claim_id", claim.claim_id)
+            .with_param("lease", claim.lease.as_secs_f64());
+        let rows = match self.commit(CLAIM.text(&input)?, &input.params()).await {
+            Ok(rows) => rows,
+            Err(CommitError::Store(error)) => return Err(error),
+            // The statement has neither a guard nor a key nor a constraint besides the primary key.
+            Err(error @ (CommitError::Stale | CommitError::DuplicateKey | CommitError::Conflict(_))) => {
+                return Err(broken(error.into()));
+            }
+        };
+        let mut won = Vec::new();
+        for row in &rows {
+            if row.column::<&str>("next_status")? == DeliveryStatus::Claimed.as_str() {
+                won.push(row);
+            }
+        }
+        let mut lines = self.digest_lines(&won).await?;
+        won.into_iter()
+            .map(|row| claimed(claim, row, lines.remove(&row.id("delivery_id")?).unwrap_or_default()))
+            .collect()
+    }
+
+    async fn finish(&self, claimed: &ClaimedDelivery, outcome: AttemptOutcome) -> Result<(), StoreError> {
+        let (status, failure, delay) = match outcome {
+            AttemptOutcome::Sent(_) => (DeliveryStatus::Sent, None, Duration::ZERO),
+            AttemptOutcome::Retry(failure, delay) => (DeliveryStatus::Pending, Some(failure), delay),
+            AttemptOutcome::Failed(failure) => (DeliveryStatus::Failed, Some(failure), Duration::ZERO),
+        };
+        let response = match outcome {
+            AttemptOutcome::Sent(response) => response,
+            AttemptOutcome::Retry(failure, _) | AttemptOutcome::Failed(failure) => failure.status,
+        };
+        let message = &claimed.outgoing.message;
+        let input = Input::without_rows()
+            .with_param("tenant_id", message.tenant.uuid())
+            .with_param("delivery_id", message.delivery_id.uuid())
+            .with_param("claim_id", claimed.claim_id)
+            .with_param("status", status.as_str())
+            .with_param("last_error", failure.map(|failure| failure.error.as_str()))
+            .with_param("last_http_status", response.and_then(|status| i16::try_from(status).ok()))
+            .with_param("delay", delay.as_secs_f64());
+        self.write_idempotent(FINISH.text(&input)?, &input.params()).await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,134 @@
+//! Notification profiles.
+
+use crate::{
+    database::Database,
+    guarded::{Guarded, Input},
+    row::decode,
+    schema::notification_profile,
+    store_error::broken,
+};
+use async_trait::async_trait;
+use diesel::{
+    BoolExpressionMethods as _, ExpressionMethods as _, QueryDsl as _, Queryable, Selectable, SelectableHelper as _,
+    pg::Pg,
+};
+use fairway_domain::{
+    access::ActorRef,
+    fact_category::FactCategory,
+    notification::{
+        digest::{DigestFrequency, Zone},
+        ports::ProfileStore,
+        profile::{NotificationProfile, NotificationProfileRecord, ProfileSettings},
+    },
+    store::{Change, ChangeRecord, CommitError, Revision, StoreError},
+    tenant::TenantScope,
+    time::Timestamp,
+};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = notification_profile, check_for_backend(Pg))]
+struct StoredProfile {
+    principal: String,
+    profile_id: Uuid,
+    time_zone: String,
+    digest: Value,
+    chat_secret_ref: Option<String>,
+    revision: i64,
+    updated_at: OffsetDateTime,
+}
+
+fn digest(stored: &Value) -> Result<BTreeMap<FactCategory, DigestFrequency>, StoreError> {
+    let Value::Object(members) = stored else { return Err(broken("a stored digest is no object".into())) };
+    let entry = |(category, frequency): (&String, &Value)| {
+        let frequency = frequency.as_str().and_then(DigestFrequency::parse);
+        Ok((decode("digest", FactCategory::parse(category))?, decode("digest", frequency)?))
+    };
+    members.iter().map(entry).collect()
+}
+
+impl StoredProfile {
+    fn into_value(self) -> Result<NotificationProfile, StoreError> {
+        Ok(NotificationProfile::restore(NotificationProfileRecord {
+            profile_id: self.profile_id.into(),
+            principal: decode("principal", ActorRef::parse(&self.principal).ok())?,
+            settings: ProfileSettings {
+                // A zone that the database of a newer server renamed counts as unset.
+                zone: Zone::parse(&self.time_zone).unwrap_or_else(Zone::utc),
+                digest: digest(&self.digest)?,
+                chat_secret_ref: self.chat_secret_ref,
+            },
+            updated_at: Timestamp::new(self.updated_at),
+            revision: Revision::new(self.revision),
+        }))
+    }
+}
+
+static CREATE: Guarded = Guarded::new(
+    "stored AS (
+        INSERT INTO notification_profile (tenant_id, principal, profile_id, time_zone, digest, chat_secret_ref, revision,
+            updated_at)
+        SELECT tenant_id, principal, profile_id, time_zone, digest, chat_secret_ref, revision, updated_at FROM input
+        ON CONFLICT DO NOTHING
+        RETURNING 1
+     )",
+    "(SELECT count(*) = 1 FROM stored)",
+);
+
+static CHANGE: Guarded = Guarded::new(
+    "stored AS (
+        UPDATE notification_profile AS stored SET time_zone = input.time_zone, digest = input.digest,
+            chat_secret_ref = input.chat_secret_ref, revision = input.revision, updated_at = input.updated_at
+        FROM input
+        WHERE stored.tenant_id = input.tenant_id AND stored.principal = input.principal
+            AND stored.revision = decided_on
+        RETURNING 1
+     )",
+    "(SELECT count(*) = 1 FROM stored)",
+);
+
+#[async_trait]
+impl ProfileStore for Database {
+    async fn find(&self, scope: TenantScope, principal: &ActorRef) -> Result<Option<NotificationProfile>, StoreError> {
+        let key = (scope.tenant().uuid(), principal.to_string());
+        let find = || notification_profile::table.find(key.clone()).select(StoredProfile::as_select());
+        self.first("notification profile", find).await?.map(StoredProfile::into_value).transpose()
+    }
+
+    async fn find_many(&self, scope: TenantScope, people: &[ActorRef]) -> Result<Vec<NotificationProfile>, StoreError> {
+        let tenant = scope.tenant().uuid();
+        let people: Vec<String> = people.iter().map(ToString::to_string).collect();
+        let find = || {
+            let of_people = notification_profile::principal.eq_any(people.clone());
+            notification_profile::table
+                .filter(notification_profile::tenant_id.eq(tenant).and(of_people))
+                .select(StoredProfile::as_select())
+        };
+        let found: Vec<StoredProfile> = self.load("notification profiles", find).await?;
+        found.into_iter().map(StoredProfile::into_value).collect()
+    }
+
+    async fn commit(&self, scope: TenantScope, change: Change<NotificationProfile>) -> Result<(), CommitError> {
+        let ChangeRecord { next, decided_on, fact } = change.into_record();
+        let statement = if decided_on.is_none() { &CREATE } else { &CHANGE };
+        let digest: Map<String, Value> = next
+            .settings
+            .digest
+            .iter()
+            .map(|(category, frequency)| (category.as_str().to_owned(), frequency.as_str().into()))
+            .collect();
+        let input = Input::new(scope)
+            .with("principal", next.principal.to_string())
+            .with("profile_id", next.profile_id.uuid())
+            .with("time_zone", next.settings.zone.name())
+            .with("digest", Value::Object(digest))
+            .with("chat_secret_ref", next.settings.chat_secret_ref.as_deref())
+            .with("revision", next.revision.get())
+            .with("updated_at", next.updated_at.to_datetime())
+            .with("decided_on", decided_on.map(Revision::get));
+        self.commit_guarded(statement, scope, &fact, None, input).await.map(|_| ())
+    }
+}

@@ -1,0 +1,174 @@
+//! The commit of a batch of projected facts.
+
+use crate::{
+    database::Database,
+    guarded::{FactColumns, GuardedBatch, Input},
+    row::{RowExt as _, decode},
+};
+use fairway_domain::{
+    id::{DestinationId, WorkloadId, WorkspaceId},
+    notification::{
+        Channel, delivery::NewDelivery, digest::DigestWindow, inbox::Notification, preference::DecidingScope,
+        projection::Projection,
+    },
+    store::{CommitError, Revision},
+    tenant::TenantScope,
+};
+
+/// The position is moved first: its row lock orders concurrent projectors, and the later one finds another position.
+static COMMIT: GuardedBatch = GuardedBatch::new(
+    "moved AS (
+        INSERT INTO notification_position AS stored (tenant_id, position, cut_recipients)
+        VALUES ({log_id}, {end}, {cut})
+        ON CONFLICT (tenant_id) DO UPDATE
+        SET position = excluded.position, cut_recipients = stored.cut_recipients + excluded.cut_recipients
+        WHERE stored.position = {position}
+        RETURNING tenant_id
+     ),
+     notified AS (
+        INSERT INTO notification (tenant_id, notification_id, recipient, status, category, severity, title, body,
+            event_kind, event_id, log_index, workspace_id, workload_id, environment, created_at, revision)
+        SELECT moved.tenant_id, notification_id, recipient, 'unread', category, severity, title, body, event_kind,
+            event_id, log_index, workspace_id, workload_id, environment, created_at, 1
+        FROM inbox, moved
+        ON CONFLICT DO NOTHING
+        RETURNING 1
+     ),
+     delivered AS (
+        INSERT INTO notification_delivery (tenant_id, delivery_id, lane, channel, destination_id, recipient, status, due_at,
+            notification_generation, advanced_notification_generation, destination_generation, digest, category,
+            severity, title, body, event_kind, event_id, workspace_id, workload_id, environment, created_at, revision)
+        SELECT moved.tenant_id, delivery_id, coalesce(outbox.destination_id, moved.tenant_id), channel,
+            outbox.destination_id, outbox.recipient, 'pending',
+            -- A commit in progress may still add lines to a digest.
+            coalesce(digest_end + interval '1 minute', fairway_now()), tenant.notification_generation,
+            CASE WHEN requires_advanced_tier THEN tenant.advanced_notification_generation END,
+            destination.generation, digest, category, severity, title, body, event_kind, event_id,
+            outbox.workspace_id, outbox.workload_id, outbox.environment, outbox.created_at, 1
+        FROM outbox CROSS JOIN moved JOIN tenant ON tenant.tenant_id = moved.tenant_id
+        LEFT JOIN notification_destination AS destination
+            ON destination.tenant_id = moved.tenant_id AND destination.destination_id = outbox.destination_id
+        WHERE tenant.notifications_enabled
+            AND (tenant.advanced_notifications_enabled OR NOT requires_advanced_tier)
+            AND (outbox.destination_id IS NULL OR destination.is_enabled)
+        ON CONFLICT DO NOTHING
+     ),
+     lines AS (
+        INSERT INTO notification_digest_line (tenant_id, delivery_id, event_id, severity, title, body, created_at)
+        SELECT moved.tenant_id, delivery_id, event_id, severity, title, body, outbox.created_at FROM outbox, moved
+        WHERE digest IS NOT NULL
+        ON CONFLICT DO NOTHING
+     ),
+     recorded AS (
+        INSERT INTO suppressed_decision (tenant_id, suppressed_decision_id, recipient, category, event_kind, event_id,
+            reason_code, deciding_scope, deciding_revision, workspace_id, workload_id, created_at)
+        SELECT moved.tenant_id, suppressed_decision_id, recipient, category, event_kind, event_id, reason_code,
+            deciding_scope, deciding_revision, workspace_id, workload_id, created_at
+        FROM input, moved
+        ON CONFLICT DO NOTHING
+        RETURNING tenant_id, suppressed_decision_id
+     ),
+     new_records AS (
+        SELECT recorded.tenant_id, fact_id, fact_workspace_id, fact_kind, fact_body, fact_leaf_hash
+        FROM input JOIN recorded USING (suppressed_decision_id)
+     )",
+    "new_records",
+    "SELECT EXISTS (SELECT FROM moved) AS is_moved, (SELECT count(*) FROM notified) AS notified",
+);
+
+impl Database {
+    /// Writes the rows of a batch and moves the position (see `ProjectionStore::commit_batch`).
+    pub(super) async fn commit_projection(
+        &self,
+        scope: TenantScope,
+        position: u64,
+        end: u64,
+        projection: &Projection,
+    ) -> Result<u64, CommitError> {
+        let count = |name, number: u64| decode(name, i64::try_from(number).ok());
+        let input = suppressed_input(scope, projection).with_rows("inbox");
+        let input = with_outbox(with_inbox(input, projection).with_rows("outbox"), projection)
+            .with_param("log_id", scope.tenant().uuid())
+            .with_param("position", count("position", position)?)
+            .with_param("end", count("end", end)?)
+            .with_param("cut", i64::try_from(projection.cut).unwrap_or(i64::MAX));
+        let rows = self.commit(COMMIT.text(&input)?, &input.params()).await?;
+        let row = decode("is_moved", rows.first())?;
+        if !row.column::<bool>("is_moved")? {
+            return Err(CommitError::Stale);
+        }
+        Ok(decode("notified", u64::try_from(row.column::<i64>("notified")?).ok())?)
+    }
+}
+
+/// The records of suppressed notifications with their facts.
+fn suppressed_input(scope: TenantScope, projection: &Projection) -> Input<'_> {
+    let records: Vec<_> = projection.suppressed.iter().map(|(decision, _)| decision).collect();
+    let mut facts = FactColumns::default();
+    for (_, fact) in &projection.suppressed {
+        facts.push(scope, fact);
+    }
+    let input = Input::many()
+        .with_all("suppressed_decision_id", records.iter().map(|one| one.suppressed_decision_id.uuid()).collect())
+        .with_all("recipient", records.iter().map(|one| one.recipient.to_string()).collect())
+        .with_all("category", records.iter().map(|one| one.category.as_str()).collect())
+        .with_all("event_kind", records.iter().map(|one| one.event_kind.as_str()).collect())
+        .with_all("event_id", records.iter().map(|one| one.event_id.uuid()).collect())
+        .with_all("reason_code", records.iter().map(|one| one.reason.as_str()).collect())
+        .with_all("deciding_scope", records.iter().map(|one| one.scope.map(DecidingScope::as_str)).collect())
+        .with_all("deciding_revision", records.iter().map(|one| one.revision.map(Revision::get)).collect())
+        .with_all("workspace_id", records.iter().map(|one| one.workspace_id.map(WorkspaceId::uuid)).collect())
+        .with_all("workload_id", records.iter().map(|one| one.workload_id.map(WorkloadId::uuid)).collect())
+        .with_all("created_at", records.iter().map(|one| one.created_at.to_datetime()).collect());
+    facts.into_input(input)
+}
+
+/// Adds the notifications of those who have the inbox on.
+fn with_inbox<'p>(input: Input<'p>, projection: &'p Projection) -> Input<'p> {
+    let rows: Vec<&Notification> = projection
+        .notifications
+        .iter()
+        .filter(|new| new.channels.contains(&Channel::Portal))
+        .map(|new| &new.notification)
+        .collect();
+    input
+        .with_all("notification_id", rows.iter().map(|one| one.notification_id.uuid()).collect())
+        .with_all("recipient", rows.iter().map(|one| one.recipient.to_string()).collect())
+        .with_all("category", rows.iter().map(|one| one.category.as_str()).collect())
+        .with_all("severity", rows.iter().map(|one| one.severity.as_str()).collect())
+        .with_all("title", rows.iter().map(|one| one.title.as_str()).collect())
+        .with_all("body", rows.iter().map(|one| one.body.as_str()).collect())
+        .with_all("event_kind", rows.iter().map(|one| one.event_kind.as_str()).collect())
+        .with_all("event_id", rows.iter().map(|one| one.event_id.uuid()).collect())
+        .with_all("log_index", rows.iter().map(|one| i64::try_from(one.log_index).unwrap_or(i64::MAX)).collect())
+        .with_all("workspace_id", rows.iter().map(|one| one.workspace_id.map(WorkspaceId::uuid)).collect())
+        .with_all("workload_id", rows.iter().map(|one| one.workload_id.map(WorkloadId::uuid)).collect())
+        .with_all("environment", rows.iter().map(|one| one.environment.as_deref()).collect())
+        .with_all("created_at", rows.iter().map(|one| one.created_at.to_datetime()).collect())
+}
+
+/// Adds the deliveries outside the inbox.
+fn with_outbox<'p>(input: Input<'p>, projection: &'p Projection) -> Input<'p> {
+    let rows = &projection.deliveries;
+    let said = |delivery: &'p NewDelivery| &delivery.notification;
+    let destination = |delivery: &NewDelivery| delivery.target.destination().map(DestinationId::uuid);
+    let digest_end = |window: DigestWindow| window.end.to_datetime();
+    input
+        .with_all("delivery_id", rows.iter().map(|one| one.delivery_id.uuid()).collect())
+        .with_all("channel", rows.iter().map(|one| one.channel.as_str()).collect())
+        .with_all("destination_id", rows.iter().map(destination).collect())
+        .with_all("recipient", rows.iter().map(|one| one.target.person().map(ToString::to_string)).collect())
+        .with_all("requires_advanced_tier", rows.iter().map(|one| one.requires_advanced_tier).collect())
+        .with_all("digest", rows.iter().map(|one| one.digest.map(|window| window.frequency.as_str())).collect())
+        .with_all("digest_end", rows.iter().map(|one| one.digest.map(digest_end)).collect())
+        .with_all("category", rows.iter().map(|one| said(one).category.as_str()).collect())
+        .with_all("severity", rows.iter().map(|one| said(one).severity.as_str()).collect())
+        .with_all("title", rows.iter().map(|one| said(one).title.as_str()).collect())
+        .with_all("body", rows.iter().map(|one| said(one).body.as_str()).collect())
+        .with_all("event_kind", rows.iter().map(|one| said(one).event_kind.as_str()).collect())
+        .with_all("event_id", rows.iter().map(|one| said(one).event_id.uuid()).collect())
+        .with_all("workspace_id", rows.iter().map(|one| said(one).workspace_id.map(WorkspaceId::uuid)).collect())
+        .with_all("workload_id", rows.iter().map(|one| said(one).workload_id.map(WorkloadId::uuid)).collect())
+        .with_all("environment", rows.iter().map(|one| said(one).environment.as_deref()).collect())
+        .with_all("created_at", rows.iter().map(|one| said(one).created_at.to_datetime()).collect())
+}

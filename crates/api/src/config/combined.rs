@@ -1,0 +1,67 @@
+//! Settings that are read together, because one requires or completes the other.
+
+use super::{
+    ConfigError, GatewaySettings, LogSettings, MailSettings, VaultSettings, parsers, raw::RawSettings, setting,
+};
+use fairway_domain::{access::session::SessionLifetime, knowledge::retrieval::EmbeddingModel, rate_limit::Quota};
+
+pub(super) fn session_lifetime(raw: &RawSettings) -> Result<SessionLifetime, ConfigError> {
+    Ok(SessionLifetime {
+        idle: raw.read(&setting::SESSION_IDLE, parsers::duration)?,
+        total: raw.read(&setting::SESSION_LIFETIME, parsers::duration)?,
+    })
+}
+
+pub(super) fn public_rate(raw: &RawSettings) -> Result<Quota, ConfigError> {
+    Ok(Quota {
+        per_minute: raw.read(&setting::PUBLIC_RATE_PER_MINUTE, parsers::rate)?,
+        burst: raw.read(&setting::PUBLIC_RATE_BURST, parsers::rate)?,
+    })
+}
+
+pub(super) fn log(raw: &RawSettings) -> Result<LogSettings, ConfigError> {
+    Ok(LogSettings {
+        filter: raw.read(&setting::LOG, parsers::log_filter)?,
+        format: raw.read(&setting::LOG_FORMAT, parsers::log_format)?,
+    })
+}
+
+pub(super) fn embedding_model(raw: &RawSettings) -> Result<EmbeddingModel, ConfigError> {
+    Ok(EmbeddingModel {
+        account: raw.read(&setting::EMBEDDING_ACCOUNT, parsers::name)?,
+        model: raw.read(&setting::EMBEDDING_MODEL, parsers::name)?,
+    })
+}
+
+/// The mail server, if configured. URL and sender are required together.
+pub(super) fn mail(raw: &RawSettings) -> Result<Option<MailSettings>, ConfigError> {
+    let url = raw.read_optional(&setting::SMTP_URL, parsers::mail_server)?;
+    let from = raw.read_optional(&setting::MAIL_FROM, parsers::mail_sender)?;
+    match (url, from) {
+        (Some(url), Some(from)) => Ok(Some(MailSettings { url, from })),
+        (None, None) => Ok(None),
+        (Some(_), None) | (None, Some(_)) => Err(ConfigError::IncompleteMail),
+    }
+}
+
+/// The vault, if configured. URL and token are required together.
+pub(super) fn vault(raw: &RawSettings) -> Result<Option<VaultSettings>, ConfigError> {
+    let address = raw.read_optional(&setting::VAULT_ADDR, parsers::web_address)?;
+    let token = raw.read_optional(&setting::VAULT_TOKEN, parsers::token)?;
+    match (address, token) {
+        (Some(address), Some(token)) => Ok(Some(VaultSettings { address, token })),
+        (None, None) => Ok(None),
+        (Some(_), None) | (None, Some(_)) => Err(ConfigError::IncompleteVault),
+    }
+}
+
+/// The external runtime gateway, if configured. The embedded gateway takes no token.
+pub(super) fn gateway(raw: &RawSettings) -> Result<Option<GatewaySettings>, ConfigError> {
+    let address = raw.read(&setting::RUNTIME_GATEWAY_URL, parsers::gateway)?;
+    let token = raw.read_optional(&setting::RUNTIME_GATEWAY_TOKEN, parsers::bearer)?;
+    match (address, token) {
+        (Some(address), token) => Ok(Some(GatewaySettings { address, token })),
+        (None, None) => Ok(None),
+        (None, Some(_)) => Err(ConfigError::TokenWithoutGateway),
+    }
+}

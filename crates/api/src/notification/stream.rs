@@ -1,0 +1,165 @@
+//! The live stream of the caller's inbox. It comes from the database, so a client can resume it at any process.
+
+use super::inbox::NotificationView;
+use crate::{
+    caller::UnverifiedClaims,
+    compose::Api,
+    error::ApiError,
+    http::{
+        HttpBase,
+        client_address::client_of,
+        event_stream::{HEARTBEAT, KEEP_ALIVE, RETRY_FIELD, Unsent, encode_event, event_stream, last_event_id},
+        outermost_middleware::request_id,
+        stream_limit::{StreamPermit, StreamSubject},
+    },
+    openapi::{ErrorBody, ReadRefusals},
+};
+use actix_web::{HttpRequest, HttpResponse, get, web};
+use bytes::Bytes;
+use fairway_domain::{id::RequestId, rate_limit::ClientAddress};
+use fairway_operations::{access::Claims, notification::stream::InboxBatch};
+use futures_util::stream;
+use serde::Serialize;
+use std::{convert::Infallible, time::Duration};
+use tokio::time::Instant;
+use utoipa::ToSchema;
+
+/// Poll interval without a wakeup: other processes project facts too.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
+/// Maximum time of a stream. The client reconnects, and proves its identity again.
+const MAX_LIFETIME: Duration = Duration::from_secs(300);
+
+/// An event of the stream.
+#[derive(ToSchema)]
+#[schema(as = InboxEvent)]
+#[expect(dead_code, reason = "only its description is used")]
+struct InboxEventView {
+    /// Position in the log, from which the stream resumes.
+    id: String,
+    /// `unread_count` or `notification`.
+    event: String,
+    /// Data of the event, as JSON: `{"unread_count": 3}`, or a notification.
+    data: String,
+}
+
+#[derive(Serialize)]
+struct UnreadData {
+    unread_count: u64,
+}
+
+/// Streams the caller's new notifications. The first event is the number of unread notifications; it follows each batch
+/// of new ones too.
+#[utoipa::path(
+    operation_id = "read_inbox_stream",
+    tag = "notifications",
+    params(("Last-Event-ID" = Option<u64>, Header, description = "The last received event: the stream begins after it")),
+    responses(
+        (
+            status = 200,
+            description = "Events: `unread_count`, and `notification` for each new notification in the order of the log. \
+                The stream ends after five minutes; clients reconnect with `Last-Event-ID`.",
+            content_type = "text/event-stream",
+            body = InboxEventView
+        ),
+        (status = 429, description = "Too many streams are open", body = ErrorBody),
+        ReadRefusals
+    )
+)]
+#[get("/v1/notifications/inbox/stream")]
+pub(crate) async fn read_inbox_stream(
+    request: HttpRequest,
+    api: web::Data<Api>,
+    base: web::Data<HttpBase>,
+    UnverifiedClaims(claims): UnverifiedClaims,
+) -> Result<HttpResponse, ApiError> {
+    let seen: Option<u64> = last_event_id(request.headers())?;
+    let caller = api.services.identities.identify(api.mode, &claims, request_id()).await?;
+    // An event has the position after its notifications as its id.
+    let first = api.services.notifications.inbox_since(&caller, seen).await?;
+    let permit = base.stream_limiter.acquire(StreamSubject::Inbox(caller.tenant, caller.actor.clone()), None)?;
+    let address = client_of(&request);
+    let text = format!("{RETRY_FIELD}{}", encode(&first)?);
+    let following = InboxStream {
+        api,
+        unsent: Unsent::reserve(text, address, &base)?,
+        base,
+        claims,
+        request_id: request_id(),
+        address,
+        next: first.next,
+        has_more: first.has_more,
+        opened: Instant::now(),
+        last_write: Instant::now(),
+        _permit: permit,
+    };
+    let chunks = stream::unfold(following, |mut following| async move {
+        let chunk = following.next_chunk().await?;
+        Some((Ok::<_, Infallible>(chunk), following))
+    });
+    Ok(event_stream(chunks))
+}
+
+/// State of one stream.
+struct InboxStream {
+    api: web::Data<Api>,
+    base: web::Data<HttpBase>,
+    claims: Claims,
+    request_id: RequestId,
+    address: ClientAddress,
+    /// Position of the first fact that was not read.
+    next: u64,
+    has_more: bool,
+    unsent: Unsent,
+    opened: Instant,
+    last_write: Instant,
+    _permit: StreamPermit,
+}
+
+impl InboxStream {
+    /// Reads the notifications since the last read. Each read identifies and authorizes the caller again, so revoked
+    /// access ends the stream.
+    async fn poll(&mut self) -> Result<InboxBatch, ApiError> {
+        let services = &self.api.services;
+        let caller = services.identities.identify(self.api.mode, &self.claims, self.request_id).await?;
+        let batch = services.notifications.inbox_since(&caller, Some(self.next)).await?;
+        (self.next, self.has_more) = (batch.next, batch.has_more);
+        Ok(batch)
+    }
+
+    /// The next chunk; `None` ends the stream, and the client can reconnect.
+    async fn next_chunk(&mut self) -> Option<Bytes> {
+        loop {
+            if let Some(chunk) = self.unsent.next_chunk() {
+                return Some(chunk);
+            }
+            if self.base.shutdown.is_announced() || self.opened.elapsed() >= MAX_LIFETIME {
+                return None;
+            }
+            if !self.has_more {
+                self.api.services.notifications.wait_for_notifications(POLL_INTERVAL).await;
+            }
+            // On an error the stream ends; the client gets the error response when it reconnects.
+            let batch = self.poll().await.ok()?;
+            if batch.unread.is_some() {
+                self.last_write = Instant::now();
+                self.unsent = Unsent::reserve(encode(&batch).ok()?, self.address, &self.base).ok()?;
+            } else if self.last_write.elapsed() >= HEARTBEAT {
+                self.last_write = Instant::now();
+                return Some(KEEP_ALIVE);
+            }
+        }
+    }
+}
+
+/// The encoded events of a batch. Each event's id is the position after its notification.
+fn encode(batch: &InboxBatch) -> Result<String, ApiError> {
+    let mut text = String::new();
+    for notification in &batch.notifications {
+        let position = notification.log_index.saturating_add(1);
+        text.push_str(&encode_event(&position, "notification", &NotificationView::of(notification))?);
+    }
+    if let Some(unread_count) = batch.unread {
+        text.push_str(&encode_event(&batch.next, "unread_count", &UnreadData { unread_count })?);
+    }
+    Ok(text)
+}

@@ -1,0 +1,167 @@
+//! Digests: notifications of one category that reach a person together, once an hour or once a day in its time zone.
+
+use crate::time::Timestamp;
+use jiff::{ToSpan as _, Zoned, tz::TimeZone};
+
+/// Microseconds of an hour.
+const HOUR_MICROS: i64 = 60 * 60 * 1_000_000;
+
+/// How often a person gets the notifications of a category outside the inbox.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum DigestFrequency {
+    /// Each notification at once.
+    Off,
+    /// Once an hour, on the hour of UTC.
+    Hourly,
+    /// Once a day, at midnight of the recipient's time zone.
+    Daily,
+}
+
+impl DigestFrequency {
+    /// Every frequency.
+    pub const ALL: [Self; 3] = [Self::Off, Self::Hourly, Self::Daily];
+
+    /// The wire form.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Hourly => "hourly",
+            Self::Daily => "daily",
+        }
+    }
+
+    /// Parses the wire form.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|frequency| frequency.as_str() == text)
+    }
+}
+
+/// The window of a digest: an hour, or a day of the recipient's time zone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DigestWindow {
+    /// The frequency; never off.
+    pub frequency: DigestFrequency,
+    /// The start.
+    pub start: Timestamp,
+    /// The end, when the digest is due.
+    pub end: Timestamp,
+}
+
+/// A time zone of the IANA database.
+#[derive(Clone, Debug)]
+pub struct Zone {
+    name: String,
+    zone: TimeZone,
+}
+
+impl PartialEq for Zone {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Zone {}
+
+impl Zone {
+    /// The zone of people who chose none.
+    #[must_use]
+    pub fn utc() -> Self {
+        Self { name: "UTC".to_owned(), zone: TimeZone::UTC }
+    }
+
+    /// Finds a zone by its name, such as `Europe/Berlin`; `None` if the database has no such name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        let zone = TimeZone::get(name).ok()?;
+        // The database ignores case; the stored name is the one that the database spells.
+        let name = zone.iana_name()?.to_owned();
+        Some(Self { name, zone })
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The window of a moment; `None` if the frequency is off. Days are those of the zone's clock, so a day of a change to
+    /// or from daylight saving time has 23 or 25 hours. Hours are those of UTC, which no zone repeats or skips.
+    #[must_use]
+    pub fn window(&self, frequency: DigestFrequency, at: Timestamp) -> Option<DigestWindow> {
+        let micros = i64::try_from(at.micros()).ok()?;
+        let (start, end) = match frequency {
+            DigestFrequency::Off => return None,
+            DigestFrequency::Hourly => {
+                let start = micros.checked_sub(micros.rem_euclid(HOUR_MICROS))?;
+                (Timestamp::from_micros(start)?, Timestamp::from_micros(start.checked_add(HOUR_MICROS)?)?)
+            }
+            DigestFrequency::Daily => {
+                let moment = jiff::Timestamp::from_microsecond(micros).ok()?.to_zoned(self.zone.clone());
+                let start = moment.start_of_day().ok()?;
+                let end = start.checked_add(1.day()).ok()?.start_of_day().ok()?;
+                (timestamp(&start)?, timestamp(&end)?)
+            }
+        };
+        Some(DigestWindow { frequency, start, end })
+    }
+}
+
+fn timestamp(moment: &Zoned) -> Option<Timestamp> {
+    Timestamp::from_micros(moment.timestamp().as_microsecond())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn window(zone: &str, frequency: DigestFrequency, at: &str) -> (String, String) {
+        let window = Zone::parse(zone).unwrap().window(frequency, Timestamp::parse(at).unwrap()).unwrap();
+        (window.start.to_string(), window.end.to_string())
+    }
+
+    #[test]
+    fn days_follow_the_recipients_clock() {
+        let day = |at| window("Europe/Berlin", DigestFrequency::Daily, at);
+        let span = |start: &str, end: &str| (start.to_owned(), end.to_owned());
+        assert_eq!(day("2026-11-27T22:59:59Z"), span("2026-11-26T23:00:00Z", "2026-11-27T23:00:00Z"));
+        assert_eq!(day("2026-11-27T23:00:00Z"), span("2026-11-27T23:00:00Z", "2026-11-28T23:00:00Z"));
+        // The days on which summer time starts and ends have 23 and 25 hours.
+        assert_eq!(day("2026-03-29T12:00:00Z"), span("2026-03-28T23:00:00Z", "2026-03-29T22:00:00Z"));
+        assert_eq!(day("2026-10-25T12:00:00Z"), span("2026-10-24T22:00:00Z", "2026-10-25T23:00:00Z"));
+        // Midnight does not exist on the day on which summer time starts in Beirut.
+        let beirut = window("Asia/Beirut", DigestFrequency::Daily, "2026-03-29T12:00:00Z");
+        assert_eq!(beirut.0, "2026-03-28T22:00:00Z");
+    }
+
+    #[test]
+    fn every_moment_lies_in_exactly_one_window() {
+        for name in ["UTC", "Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe", "Pacific/Apia"] {
+            let zone = Zone::parse(name).unwrap();
+            for frequency in [DigestFrequency::Hourly, DigestFrequency::Daily] {
+                let mut at = Timestamp::parse("2026-01-01T00:00:00Z").unwrap();
+                let end = Timestamp::parse("2027-01-01T00:00:00Z").unwrap();
+                let mut last: Option<DigestWindow> = None;
+                while at < end {
+                    let window = zone.window(frequency, at).unwrap();
+                    assert!(window.start <= at && at < window.end, "{name} {window:?} {at}");
+                    if let Some(last) = last.filter(|last| last.start != window.start) {
+                        assert_eq!(last.end, window.start, "{name}");
+                    }
+                    (last, at) = (Some(window), at.plus(std::time::Duration::from_secs(1_500)));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn zones_have_names_of_the_database() {
+        for name in ["", "Mars/Olympus", "Europe/Berlin; DROP", "../etc/passwd", "Local", "+02:00"] {
+            assert!(Zone::parse(name).is_none(), "{name}");
+        }
+        assert_eq!(Zone::parse("europe/berlin").unwrap().name(), "Europe/Berlin");
+        assert!(Zone::utc().window(DigestFrequency::Off, Timestamp::parse("2026-01-01T00:00:00Z").unwrap()).is_none());
+        assert_eq!(Zone::parse("UTC"), Some(Zone::utc()));
+    }
+}

@@ -1,0 +1,147 @@
+//! Operations on deliveries: their health, retries by hand, and tests of destinations.
+
+use super::Notifications;
+use crate::{
+    Failure, MaybeReplayed,
+    access::{Operation, authorize},
+    idempotency::{MAX_ATTEMPTS, keyed_outcome, read_after_commit},
+};
+use fairway_domain::{
+    access::Caller,
+    fact_category::FactCategory,
+    id::{DeliveryId, DestinationId},
+    idempotency::RequestKey,
+    notification::{
+        Severity,
+        delivery::{Delivery, DeliveryError},
+        destination::DestinationScope,
+        message::{Message, OutgoingMessage, Receiver},
+        ports::DeliveryFilter,
+    },
+    store::{CommitError, Page, PageRequest},
+    tenant::TenantScope,
+};
+use std::time::{Duration, Instant};
+
+/// How a test of a destination ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DestinationTest {
+    /// Why the receiver did not accept the message; `None` if it did.
+    pub error: Option<DeliveryError>,
+    /// The status of the response, if one arrived.
+    pub response_status: Option<u16>,
+    /// The time until the response.
+    pub duration: Duration,
+}
+
+impl Notifications {
+    /// Deliveries outside the inbox, newest first, of all scopes in which the caller watches them.
+    ///
+    /// # Errors
+    /// When the caller may not watch deliveries in that scope, or the tenant's notifications are off.
+    pub async fn list_deliveries(
+        &self,
+        caller: &Caller,
+        filter: DeliveryFilter,
+        page: PageRequest,
+    ) -> Result<Page<Delivery>, Failure> {
+        let operation = Operation::ListDeliveries;
+        let (scope, visible_scopes) =
+            self.scope_resolver.authorize_list_of(caller, operation, filter.workspace).await?;
+        self.require_enabled(scope).await?;
+        Ok(self.delivery_store.list(scope, filter, visible_scopes.as_ref(), page).await?)
+    }
+
+    /// Attempts a failed delivery once more.
+    ///
+    /// # Errors
+    /// Not found when the caller may not watch the delivery; refused when it may not manage destinations in its scope, or
+    /// the delivery did not fail.
+    pub async fn retry_delivery(
+        &self,
+        caller: &Caller,
+        id: DeliveryId,
+        key: Option<&RequestKey>,
+    ) -> Result<MaybeReplayed<Delivery>, Failure> {
+        let scope = TenantScope::for_caller(caller);
+        let (_, position) = self.delivery_store.find(scope, id).await?.ok_or(Failure::NotFound)?;
+        let scope = authorize::authorize(caller, Operation::RetryDelivery, &position)?;
+        self.require_enabled(scope).await?;
+        let retried = self.keyed_requests.idempotent(
+            scope,
+            key,
+            async || {
+                for _ in 0..MAX_ATTEMPTS {
+                    let (delivery, _) = self.delivery_store.find(scope, id).await?.ok_or(Failure::NotFound)?;
+                    let change = delivery.retry(&self.context.stamp(caller))?;
+                    let outcome = keyed_outcome(key, 200, id.uuid());
+                    match self.delivery_store.commit_retry(scope, change, outcome.as_ref()).await {
+                        Err(CommitError::Stale) => continue,
+                        committed => committed?,
+                    }
+                    self.context.notify_facts();
+                    self.outbox_wakeup.notify_one();
+                    return Ok(());
+                }
+                Err(Failure::Contended)
+            },
+            async |_| Ok(()),
+        );
+        let done = retried.await?;
+        let found = self.delivery_store.find(scope, id).await.map_err(Failure::from);
+        let (shown, _) = read_after_commit(found, key)?.ok_or(Failure::NotFound)?;
+        Ok(done.with_value(shown))
+    }
+
+    /// Sends a test message to a destination, whether it is enabled or not, and waits for the receiver's response.
+    ///
+    /// # Errors
+    /// As [`Self::read_destination`].
+    pub async fn test_destination(
+        &self,
+        caller: &Caller,
+        at: DestinationScope,
+        id: DestinationId,
+    ) -> Result<DestinationTest, Failure> {
+        let operations = [Operation::TestOrganizationDestination, Operation::TestWorkspaceDestination];
+        let scope = self.authorize_destinations(caller, at, operations).await?;
+        let destination = self.destination_store.find(scope, at, id).await?.ok_or(Failure::NotFound)?;
+        let tenant = self.tenant_store.find(scope).await?.ok_or(Failure::NotFound)?;
+        let stamp = self.context.stamp(caller);
+        let message = Message {
+            delivery_id: self.context.new_id(),
+            tenant: scope.tenant(),
+            category: FactCategory::Reports,
+            severity: Severity::Info,
+            title: "A test message of Fairway".to_owned(),
+            body: format!("Destination {id} receives notifications."),
+            event_kind: "notification.destination_tested".to_owned(),
+            event_id: stamp.fact_id,
+            workspace_id: at.workspace(),
+            workload_id: None,
+            environment: None,
+            created_at: stamp.at,
+            lines: Vec::new(),
+        };
+        let outgoing = OutgoingMessage {
+            tenant_slug: tenant.slug.clone(),
+            channel: destination.destination_type,
+            receiver: Receiver::Destination {
+                configuration: destination.configuration.clone(),
+                secret_ref: destination.secret_ref.clone(),
+            },
+            message,
+        };
+        let started = Instant::now();
+        let sent = self.message_sender.send(&outgoing).await;
+        let duration = started.elapsed();
+        let error = sent.err().map(|failure| failure.error);
+        self.delivery_store.commit_test(scope, destination.test_fact(error, &stamp)).await?;
+        self.context.notify_facts();
+        let response_status = match sent {
+            Ok(status) => status,
+            Err(failure) => failure.status,
+        };
+        Ok(DestinationTest { error, response_status, duration })
+    }
+}

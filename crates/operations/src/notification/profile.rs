@@ -1,0 +1,142 @@
+//! Operations on notification profiles and announcements, which belong to the advanced tier.
+
+use super::Notifications;
+use crate::{
+    Failure, MaybeReplayed, Precondition,
+    access::{Operation, authorize},
+    idempotency::{MAX_ATTEMPTS, keyed_outcome},
+};
+use fairway_domain::{
+    access::{Caller, ResourcePosition},
+    id::AnnouncementId,
+    idempotency::RequestKey,
+    notification::{
+        Setting, SettingOff, Tier,
+        announcement::{Announcement, Audience},
+        profile::{NotificationProfile, ProfileSettings},
+    },
+    store::{CommitError, Revision},
+    tenant::TenantScope,
+};
+
+/// The settings of a profile, and their revision if any were set.
+#[derive(Clone, Debug)]
+pub struct ProfileState {
+    /// The settings.
+    pub settings: ProfileSettings,
+    /// Their revision.
+    pub revision: Option<Revision>,
+}
+
+impl ProfileState {
+    fn of(profile: Option<NotificationProfile>) -> Self {
+        match profile {
+            Some(profile) => Self { revision: Some(profile.revision), settings: profile.into_record().settings },
+            None => Self { settings: ProfileSettings::default(), revision: None },
+        }
+    }
+}
+
+impl Notifications {
+    async fn require_advanced_tier(&self, scope: TenantScope) -> Result<(), Failure> {
+        match self.require_enabled(scope).await? {
+            Tier::Advanced => Ok(()),
+            Tier::Standard => Err(SettingOff(Setting::AdvancedTier).into()),
+        }
+    }
+
+    async fn authorize_profile(&self, caller: &Caller, operation: Operation) -> Result<TenantScope, Failure> {
+        let (scope, _) = authorize::authorize_list(caller, operation)?;
+        self.require_advanced_tier(scope).await?;
+        Ok(scope)
+    }
+
+    /// The notification profile of the caller.
+    ///
+    /// # Errors
+    /// When the caller may not manage its preferences, or a setting of the tenant is off.
+    pub async fn profile(&self, caller: &Caller) -> Result<ProfileState, Failure> {
+        let scope = self.authorize_profile(caller, Operation::ReadNotificationProfile).await?;
+        Ok(ProfileState::of(self.profile_store.find(scope, &caller.actor).await?))
+    }
+
+    /// Replaces the notification profile of the caller.
+    ///
+    /// # Errors
+    /// As [`Self::profile`]; also when the secret reference is invalid, or the profile changed concurrently.
+    pub async fn replace_profile(
+        &self,
+        caller: &Caller,
+        settings: &ProfileSettings,
+        expected: &Precondition,
+    ) -> Result<ProfileState, Failure> {
+        let scope = self.authorize_profile(caller, Operation::ChangeNotificationProfile).await?;
+        for _ in 0..MAX_ATTEMPTS {
+            let before = self.profile_store.find(scope, &caller.actor).await?;
+            match &before {
+                Some(before) => expected.check(before.revision)?,
+                None => expected.check_absent()?,
+            }
+            let (id, stamp) = (self.context.new_id(), self.context.stamp(caller));
+            let change = NotificationProfile::replace(scope.tenant(), id, before.as_ref(), settings.clone(), &stamp)
+                .map_err(|_| {
+                    let message = "must have the form `env:NAME`, `file:name` or `vault:path#key`";
+                    Failure::invalid_field("chat_secret_ref", "invalid_secret_ref", message)
+                })?;
+            let Some(change) = change else { return Ok(ProfileState::of(before)) };
+            let next = change.next.clone();
+            match self.profile_store.commit(scope, change).await {
+                Err(CommitError::Stale) => match expected.stale_failure() {
+                    Some(failure) => return Err(failure),
+                    None => continue,
+                },
+                committed => committed?,
+            }
+            self.context.notify_facts();
+            return Ok(ProfileState::of(Some(next)));
+        }
+        Err(Failure::Contended)
+    }
+
+    /// Announces a text to the inboxes of an audience.
+    ///
+    /// # Errors
+    /// When the caller may not manage destinations in the whole tenant, a setting of the tenant is off, a text is invalid, or
+    /// the audience names an unknown workspace.
+    pub async fn announce(
+        &self,
+        caller: &Caller,
+        title: String,
+        body: String,
+        audience: Audience,
+        key: Option<&RequestKey>,
+    ) -> Result<MaybeReplayed<Announcement>, Failure> {
+        let place = ResourcePosition::tenant(caller.tenant);
+        let scope = authorize::authorize(caller, Operation::MakeAnnouncement, &place)?;
+        self.require_advanced_tier(scope).await?;
+        self.keyed_requests
+            .idempotent(
+                scope,
+                key,
+                async || {
+                    let id: AnnouncementId = self.context.new_id();
+                    let change = Announcement::make(id, title, body, audience, &self.context.stamp(caller))?;
+                    let made = change.next.clone();
+                    let outcome = keyed_outcome(key, 201, id.uuid());
+                    match self.announcement_store.commit(scope, change, outcome.as_ref()).await {
+                        Err(CommitError::Stale) => {
+                            let message = "names a workspace that does not exist";
+                            Err(Failure::invalid_field("audience.workspaces", "not_found", message))
+                        }
+                        committed => {
+                            committed?;
+                            self.context.notify_facts();
+                            Ok(made)
+                        }
+                    }
+                },
+                async |id| self.announcement_store.find(scope, id.into()).await?.ok_or(Failure::NotFound),
+            )
+            .await
+    }
+}
