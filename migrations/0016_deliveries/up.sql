@@ -104,3 +104,6 @@ CREATE TABLE announcement (
     PRIMARY KEY (tenant_id, announcement_id)
 );
 GRANT SELECT, INSERT ON announcement TO fairway_service;
+
+-- The people who presented a group at their last sign-in are the recipients of what concerns the group.
+CREATE INDEX identity_by_group ON identity USING gin (groups);

@@ -40,6 +40,8 @@ impl DemoServer {
                 .env("FAIRWAY_DATABASE_URL", database.url("postgres"))
                 .env("FAIRWAY_DATA_DIR", home.path())
                 .env("FAIRWAY_LOG", "error")
+                // A property test waits for the end of each response.
+                .env("FAIRWAY_INBOX_STREAM_LIFETIME", "1s")
                 .env(BIN_VARIABLE, binaries.directory())
                 .envs(settings.iter().map(|(name, value)| (name, value)));
             command

@@ -288,6 +288,7 @@ impl Process {
             known_queries: self.openapi.known_queries.clone(),
             deprecations: DEPRECATIONS,
             stream_limiter: StreamLimiter::default(),
+            inbox_stream_lifetime: settings.inbox_stream_lifetime,
             shutdown: self.shutdown.clone(),
         }
     }

@@ -109,6 +109,8 @@ pub struct Settings {
     pub national_ids: Vec<NationalId>,
     /// The model that embeds texts for vector search.
     pub embedding_model: EmbeddingModel,
+    /// Time after which an inbox stream ends.
+    pub inbox_stream_lifetime: Duration,
     /// Retention of results and payloads after the end of a run.
     pub result_retention: Duration,
     /// Rate limit of one client on one public workload.
@@ -283,6 +285,7 @@ impl Settings {
             worker_lease: raw.read(&setting::WORKER_LEASE, parsers::duration)?,
             national_ids: raw.read(&setting::NATIONAL_IDS, parsers::national_ids)?,
             embedding_model: combined::embedding_model(raw)?,
+            inbox_stream_lifetime: raw.read(&setting::INBOX_STREAM_LIFETIME, parsers::duration)?,
             result_retention: raw.read(&setting::RESULT_RETENTION, parsers::duration)?,
             public_rate: combined::public_rate(raw)?,
             trusted_proxies: raw.read(&setting::TRUSTED_PROXIES, parsers::networks)?,

@@ -69,6 +69,8 @@ pub struct HttpBase {
     pub deprecations: &'static [Deprecation],
     /// Limits the open event streams.
     pub stream_limiter: StreamLimiter,
+    /// Time after which an inbox stream ends.
+    pub inbox_stream_lifetime: Duration,
     /// Announces the shutdown of the process.
     pub shutdown: ShutdownSignal,
 }

@@ -3,7 +3,7 @@
 use crate::{
     access_request, asset, audit, completions_and_manpages, connection, document, environment, evidence, execution,
     failure::Failure,
-    flow, init, login,
+    flow, init, login, notification,
     output::{self, Format},
     policy, prompt, release, review, role, run,
     session::Session,
@@ -106,6 +106,9 @@ enum Command {
     /// List, grant and deny requests for access to connections
     #[command(subcommand, alias = "access-request")]
     AccessRequests(access_request::Command),
+    /// Read your inbox, set preferences, and manage destinations
+    #[command(subcommand, alias = "notification")]
+    Notifications(notification::Command),
     /// Show and change the settings of environments
     #[command(subcommand, alias = "environment", alias = "envs", alias = "env")]
     Environments(environment::Command),
@@ -199,6 +202,7 @@ pub(crate) fn run(line: CommandLine) -> Result<(), Failure> {
         Command::UseCases(command) => use_case::run(&command, &session),
         Command::Connections(command) => connection::run(&command, &session),
         Command::AccessRequests(command) => access_request::run(&command, &session),
+        Command::Notifications(command) => notification::run(&command, &session),
         Command::Environments(command) => environment::run(&command, &session),
         Command::Roles(command) => role::run_roles(&command, &session),
         Command::RoleBindings(command) => role::run_bindings(&command, &session),

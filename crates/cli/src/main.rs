@@ -16,6 +16,7 @@ mod flow;
 mod init;
 mod login;
 mod measure;
+mod notification;
 mod output;
 mod policy;
 mod profile;

@@ -8,7 +8,12 @@ use crate::{
     trust::Authorities,
 };
 use ipnet::IpNet;
-use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+    time::Duration,
+};
 use url::{Host, Url};
 
 /// Ports that are allowed without an allowance.
@@ -105,6 +110,12 @@ impl AllowedTarget {
             Ok(Host::Domain(_) | Host::Ipv4(_) | Host::Ipv6(_)) | Err(_) => None,
         }
     }
+}
+
+/// Whether a name is this machine by definition (RFC 6761, 6.3), whatever a resolver answers.
+fn is_localhost(name: &str) -> bool {
+    let name = without_trailing_dot(name);
+    name == "localhost" || name.ends_with(".localhost")
 }
 
 /// The host name without a trailing dot.
@@ -297,6 +308,8 @@ impl Guard {
             Host::Ipv4(address) => demand.check(address.into())?,
             Host::Ipv6(address) => demand.check(address.into())?,
             // A port without any allowance is refused before the name is resolved.
+            Host::Domain(ref name) if is_localhost(name) && !named => demand.check(Ipv4Addr::LOCALHOST.into())?,
+            Host::Domain(_) if !encrypts && !named && demand.networks.is_empty() => return Err(EgressRefusal::Scheme),
             Host::Domain(_) if encrypts && !demand.has_default_port && !named && demand.networks.is_empty() => {
                 return Err(EgressRefusal::Port);
             }
@@ -417,6 +430,18 @@ mod tests {
         assert_eq!(refused(&open, "https://gateway.internal.:9000/"), None);
         assert_eq!(refused(&open, "https://gateway.internal.evil:9000/"), Some(EgressRefusal::Port));
         assert_eq!(refused(&open, "http://gateway.internal/"), Some(EgressRefusal::Scheme));
+    }
+
+    #[test]
+    fn localhost_is_loopback_without_a_lookup() {
+        let closed = guard(ServerMode::Local, &[]);
+        for url in ["https://localhost/", "https://localhost./", "https://api.localhost/", "http://LOCALHOST:4000/"] {
+            assert_eq!(refused(&closed, url), Some(EgressRefusal::Network), "{url}");
+        }
+        assert_eq!(refused(&closed, "http://name.example/"), Some(EgressRefusal::Scheme));
+        let open = guard(ServerMode::Local, &["127.0.0.0/8"]);
+        assert_eq!(refused(&open, "http://localhost:4000/"), None);
+        assert_eq!(refused(&open, "https://notlocalhost/"), None);
     }
 
     #[test]

@@ -184,6 +184,8 @@ impl Builder {
             ("FAIRWAY_DATABASE_URL", url.clone()),
             // Disables load shedding on a busy machine. Tests of load shedding override it.
             ("FAIRWAY_WAITING_LINE", "10000".to_owned()),
+            // Tests that call every operation read this stream to its end.
+            ("FAIRWAY_INBOX_STREAM_LIFETIME", "1ms".to_owned()),
         ];
         let variables = fixed.into_iter().chain(self.settings);
         let variables = variables.map(|(name, value)| (OsString::from(name), OsString::from(value)));

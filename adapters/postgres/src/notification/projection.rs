@@ -122,7 +122,7 @@ static NEXT_FACTS: Query = Query::new(
 /// What facts are about. A fact names its subject by one identifier, or a workload or an asset in its detail.
 static SUBJECTS: Query = Query::new(
     "SELECT input.number, coalesce(workload.slug, asset.slug) AS name,
-        coalesce(workload.owner_ref, asset.owner_ref) AS owner_ref, run.submitter, release.created_by AS author,
+        coalesce(workload.owner_ref, asset.owner_ref) AS owner_ref, team.people AS owner_team, run.submitter, release.created_by AS author,
         workload.workload_id, coalesce(input.environment, run.environment, release.environment) AS environment,
         workspace.workspace_id, workspace.namespace_id, announced.title AS announcement_title,
         announced.body AS announcement_body, audience.people AS announcement_audience
@@ -154,6 +154,15 @@ static SUBJECTS: Query = Query::new(
             AND workspace.workspace_id = coalesce(workload.workspace_id, asset.workspace_id, input.workspace_id) OFFSET 0
     ) AS workspace ON true
     LEFT JOIN LATERAL (
+        SELECT array_agg(actor) AS people FROM (
+            SELECT actor FROM identity
+            WHERE identity.tenant_id = input.tenant_id
+                AND groups @> ARRAY[regexp_replace(coalesce(workload.owner_ref, asset.owner_ref), '^team:', 'group:')]
+            ORDER BY actor LIMIT {most}
+        ) AS members
+        WHERE coalesce(workload.owner_ref, asset.owner_ref) LIKE 'team:%'
+    ) AS team ON true
+    LEFT JOIN LATERAL (
         SELECT title, body, audience_roles, audience_workspaces FROM announcement
         WHERE announcement.tenant_id = input.tenant_id AND announcement.announcement_id = input.announcement_id OFFSET 0
     ) AS announced ON true
@@ -175,24 +184,41 @@ static SUBJECTS: Query = Query::new(
     ORDER BY input.number",
 );
 
-static HELD_ROLES: Query = Query::new(
-    "SELECT held.principal, held.role, held.scope_kind, held.scope_ref, false AS never_bound
+/// Joins the people who presented the group that holds a role; other holders stand for themselves.
+const MEMBERS: &str = "LEFT JOIN LATERAL (
+        SELECT actor FROM identity
+        WHERE identity.tenant_id = {tenant_id} AND held.principal LIKE 'group:%' AND groups @> ARRAY[held.principal]
+     ) AS member ON true";
+
+static HELD_ROLES: Query = Query::of_parts(&[
+    "SELECT coalesce(member.actor, held.principal) AS principal, held.role, held.scope_kind, held.scope_ref,
+        false AS never_bound
     FROM place CROSS JOIN LATERAL (
         SELECT principal, role, scope_kind, scope_ref FROM role_binding
         WHERE tenant_id = {tenant_id} AND role_binding.scope_kind = place.scope_kind
             AND role_binding.scope_ref = place.scope_ref AND role = ANY({acting_roles})
         OFFSET 0
-    ) AS held
-    UNION
-    SELECT principal, role, scope_kind, scope_ref, false FROM role_binding
-    WHERE tenant_id = {tenant_id} AND scope_kind = 'platform' AND scope_ref IS NULL AND role = ANY({acting_roles})
-    UNION
+    ) AS held ",
+    MEMBERS,
+    " UNION
+    SELECT coalesce(member.actor, held.principal), held.role, held.scope_kind, held.scope_ref, false
+    FROM (
+        SELECT principal, role, scope_kind, scope_ref FROM role_binding
+        WHERE tenant_id = {tenant_id} AND scope_kind = 'platform' AND scope_ref IS NULL AND role = ANY({acting_roles})
+    ) AS held ",
+    MEMBERS,
+    " UNION
     SELECT principal, role, scope_kind, scope_ref, false FROM role_binding
     WHERE tenant_id = {tenant_id} AND principal = ANY({people})
+    UNION
+    SELECT member.actor, role, scope_kind, scope_ref, false
+    FROM identity AS member JOIN role_binding
+        ON role_binding.tenant_id = {tenant_id} AND role_binding.principal = ANY(member.groups)
+    WHERE member.tenant_id = {tenant_id} AND member.actor = ANY({people})
     UNION ALL
     SELECT person, '', '', NULL, true FROM unnest({people}) AS person
     WHERE NOT EXISTS (SELECT FROM bound_principal WHERE principal = person)",
-);
+]);
 
 static PREFERENCES: Query = Query::of_parts(&[
     "SELECT ",
@@ -240,10 +266,14 @@ fn subjects_input(scope: TenantScope, facts: &[NotifiableFact]) -> Input<'_> {
 /// The announcement of a subject. The local user holds every role without a binding, so the operations add it.
 fn announcement(row: &Row) -> Result<Option<AnnouncementContext>, StoreError> {
     let Some(title) = row.column::<Option<String>>("announcement_title")? else { return Ok(None) };
-    let audience: Vec<&str> = row.column::<Option<_>>("announcement_audience")?.unwrap_or_default();
-    let audience = audience.iter().map(|name| decode("announcement_audience", ActorRef::parse(name).ok()));
     let body = row.column("announcement_body")?;
-    Ok(Some(AnnouncementContext { title, body, audience: audience.collect::<Result<_, _>>()? }))
+    Ok(Some(AnnouncementContext { title, body, audience: people(row, "announcement_audience")? }))
+}
+
+/// The people of a column, which is null for none.
+fn people(row: &Row, name: &'static str) -> Result<Vec<ActorRef>, StoreError> {
+    let names: Vec<&str> = row.column::<Option<_>>(name)?.unwrap_or_default();
+    names.iter().map(|text| decode(name, ActorRef::parse(text).ok())).collect()
 }
 
 fn subject(scope: TenantScope, row: &Row) -> Result<SubjectContext, StoreError> {
@@ -259,6 +289,7 @@ fn subject(scope: TenantScope, row: &Row) -> Result<SubjectContext, StoreError> 
     Ok(SubjectContext {
         name: row.column("name")?,
         owner: person("owner_ref")?,
+        owner_team: people(row, "owner_team")?,
         submitter: person("submitter")?,
         author: person("author")?,
         workload_id,

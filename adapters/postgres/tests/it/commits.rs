@@ -55,7 +55,7 @@ const fn keyless(method: &'static str, tells: FactKind) -> Commit {
 /// All commits. `DeploymentStore::commit_lane_change` appears once for each kind of decision. `RunStore::accept`
 /// appears six times: for delegated and other runs, running, queued or denied, and for scripts. An admitted run writes
 /// its fact when it ends; an admitted script writes one at once too.
-pub(crate) const COMMITS: [Commit; 77] = [
+pub(crate) const COMMITS: [Commit; 82] = [
     keyed("TenantStore::commit_new", FactKind::TenantCreated),
     keyless("TenantStore::commit_settings", FactKind::TenantConfigured),
     keyed("WorkspaceStore::commit_new", FactKind::WorkspaceCreated),
@@ -133,6 +133,11 @@ pub(crate) const COMMITS: [Commit; 77] = [
     keyed("DestinationStore::commit_new", FactKind::DestinationCreated),
     keyless("DestinationStore::commit_change", FactKind::DestinationChanged),
     keyless("DestinationStore::commit_deletion", FactKind::DestinationDeleted),
+    keyed("DeliveryStore::commit_retry", FactKind::DeliveryRetried),
+    keyless("DeliveryStore::commit_test", FactKind::DestinationTested),
+    keyless("ProfileStore::commit (first)", FactKind::NotificationProfileChanged),
+    keyless("ProfileStore::commit", FactKind::NotificationProfileChanged),
+    keyed("AnnouncementStore::commit", FactKind::AnnouncementMade),
 ];
 
 /// Why a commit must fail.
@@ -255,6 +260,11 @@ impl Commit {
             "DestinationStore::commit_new" => notification::destination(stage).await,
             "DestinationStore::commit_change" => notification::changed_destination(stage).await,
             "DestinationStore::commit_deletion" => notification::deleted_destination(stage).await,
+            "DeliveryStore::commit_retry" => notification::retry(stage).await,
+            "DeliveryStore::commit_test" => notification::test(stage).await,
+            "ProfileStore::commit (first)" => notification::profile(stage, 0).await,
+            "ProfileStore::commit" => notification::profile(stage, 1).await,
+            "AnnouncementStore::commit" => notification::announcement(stage),
             "ReviewStore::commit_end" => review::rejected_review(stage).await,
             "ReviewStore::commit_end (whenever)" => review::expired_review(stage).await,
             other => panic!("no decision is defined for {other}"),

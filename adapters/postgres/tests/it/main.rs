@@ -46,6 +46,8 @@ mod model_conformance;
 #[cfg(test)]
 mod notifications;
 #[cfg(test)]
+mod outbox;
+#[cfg(test)]
 mod partitions;
 #[cfg(test)]
 mod rollouts;

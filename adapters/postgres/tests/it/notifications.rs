@@ -5,7 +5,7 @@ use crate::{
     fixture::{Fixture, actor, fresh, open_store, scope, stamp},
 };
 use fairway_domain::{
-    access::ActorRef,
+    access::{ActorRef, ResourcePosition},
     audit::{FactKind, FactSequencer},
     fact_category::FactCategory,
     notification::{
@@ -14,6 +14,7 @@ use fairway_domain::{
         projection::Projection,
     },
     store::{CommitError, PageRequest},
+    tenant::DEFAULT_TENANT,
     workload::{Status, WorkloadPatch, ports::WorkloadStore},
 };
 use std::{collections::BTreeSet, sync::Arc};
@@ -156,4 +157,35 @@ async fn batches_follow_the_index_of_the_log_without_gaps() {
     }
     assert_eq!(projected, facts);
     assert!(stage.store.tenants_behind(10).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn roles_of_a_group_reach_those_who_presented_it() {
+    let stage = Fixture::new().await;
+    let groups = [("ada", "group:ops"), ("bob", "group:other"), ("eve", "group:ops")];
+    for (name, group) in groups {
+        stage
+            .run(&format!(
+                "INSERT INTO identity VALUES ('{DEFAULT_TENANT}', '{}', 'https://issuer.example', '{name}', 'user:{name}',
+                 ARRAY['{group}'], NULL, now(), now())",
+                Uuid::now_v7()
+            ))
+            .await;
+    }
+    stage
+        .run(&format!(
+            "INSERT INTO role_binding (tenant_id, role_binding_id, principal, role, scope_kind, scope_ref, created_at, created_by)
+             VALUES ('{DEFAULT_TENANT}', '{}', 'group:ops', 'operator', 'tenant', '{DEFAULT_TENANT}', now(), 'user:eve')",
+            Uuid::now_v7()
+        ))
+        .await;
+    let here = ResourcePosition::tenant(DEFAULT_TENANT.into());
+    let found = async |positions: &[ResourcePosition], people: &[ActorRef]| {
+        let held = stage.store.held_roles(scope(), positions, people).await.unwrap();
+        held.roles.iter().map(|held| held.principal.to_string()).collect::<BTreeSet<_>>()
+    };
+    let members = BTreeSet::from(["user:ada".to_owned(), "user:eve".to_owned()]);
+    assert_eq!(found(&[here], &[]).await, members, "the group itself has no inbox");
+    let named = [ActorRef::parse("user:ada").unwrap(), ActorRef::parse("user:bob").unwrap()];
+    assert_eq!(found(&[], &named).await, BTreeSet::from(["user:ada".to_owned()]));
 }

@@ -115,6 +115,8 @@ pub(super) const NATIONAL_IDS: Setting = plain(
 pub(super) const EMBEDDING_ACCOUNT: Setting = plain("embedding.account", "FAIRWAY_EMBEDDING_ACCOUNT", "local");
 /// Embedding model.
 pub(super) const EMBEDDING_MODEL: Setting = plain("embedding.model", "FAIRWAY_EMBEDDING_MODEL", "local-256");
+/// Time after which an inbox stream ends, so that its client proves its identity again.
+pub(super) const INBOX_STREAM_LIFETIME: Setting = plain("inbox_stream_lifetime", "FAIRWAY_INBOX_STREAM_LIFETIME", "5m");
 /// Retention of results.
 pub(super) const RESULT_RETENTION: Setting = plain("result_retention", "FAIRWAY_RESULT_RETENTION", "30d");
 /// Sustained requests per minute of one client to one public workload.
@@ -196,6 +198,7 @@ pub const SETTINGS: &[Setting] = &[
     NATIONAL_IDS,
     EMBEDDING_ACCOUNT,
     EMBEDDING_MODEL,
+    INBOX_STREAM_LIFETIME,
     RESULT_RETENTION,
     PUBLIC_RATE_PER_MINUTE,
     PUBLIC_RATE_BURST,

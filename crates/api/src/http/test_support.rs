@@ -29,6 +29,7 @@ pub(crate) fn base() -> HttpBase {
         known_queries: KnownQueries::default(),
         deprecations: &[],
         stream_limiter: Default::default(),
+        inbox_stream_lifetime: std::time::Duration::from_secs(1),
         shutdown: ShutdownSignal::default(),
     }
 }

@@ -26,8 +26,6 @@ use utoipa::ToSchema;
 
 /// Poll interval without a wakeup: other processes project facts too.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
-/// Maximum time of a stream. The client reconnects, and proves its identity again.
-const MAX_LIFETIME: Duration = Duration::from_secs(300);
 
 /// An event of the stream.
 #[derive(ToSchema)]
@@ -57,7 +55,7 @@ struct UnreadData {
         (
             status = 200,
             description = "Events: `unread_count`, and `notification` for each new notification in the order of the log. \
-                The stream ends after five minutes; clients reconnect with `Last-Event-ID`.",
+                The stream ends after some minutes; clients reconnect with `Last-Event-ID`.",
             content_type = "text/event-stream",
             body = InboxEventView
         ),
@@ -132,7 +130,7 @@ impl InboxStream {
             if let Some(chunk) = self.unsent.next_chunk() {
                 return Some(chunk);
             }
-            if self.base.shutdown.is_announced() || self.opened.elapsed() >= MAX_LIFETIME {
+            if self.base.shutdown.is_announced() || self.opened.elapsed() >= self.base.inbox_stream_lifetime {
                 return None;
             }
             if !self.has_more {

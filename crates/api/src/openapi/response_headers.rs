@@ -16,7 +16,7 @@ use utoipa::openapi::{
 };
 
 /// Schemas of bodies whose responses carry an `ETag`.
-const ETAG_SCHEMAS: [&str; 16] = [
+const ETAG_SCHEMAS: [&str; 17] = [
     "AccessRequest",
     "Approval",
     "Asset",
@@ -27,6 +27,7 @@ const ETAG_SCHEMAS: [&str; 16] = [
     "EnvironmentSettings",
     "Flow",
     "Notification",
+    "NotificationProfile",
     "ReleaseDetail",
     "RolloutAdvance",
     "TenantSettings",

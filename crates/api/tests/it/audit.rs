@@ -236,6 +236,12 @@ fn expected_kinds(operation: &str) -> (&'static str, &'static str) {
         "delete_organization_destination" | "delete_workspace_destination" => {
             ("notification.destination_deleted", "notification_destination")
         }
+        "test_organization_destination" | "test_workspace_destination" => {
+            ("notification.destination_tested", "notification_destination")
+        }
+        "retry_delivery" => ("notification.delivery_retried", "notification_delivery"),
+        "change_notification_profile" => ("notification.profile_changed", "notification_profile"),
+        "make_announcement" => ("notification.announcement_made", "announcement"),
         "change_default_profiles" => ("notification.default_profiles_changed", "tenant"),
         "create_connection" => ("connection.created", "connection"),
         "change_connection" => ("connection.changed", "connection"),

@@ -27,6 +27,7 @@ mod concurrency;
 mod connections;
 mod db_faults;
 mod delegation;
+mod delivery;
 mod destination;
 mod dispatch;
 mod draft_generation;

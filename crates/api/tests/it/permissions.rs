@@ -225,6 +225,14 @@ const NOTIFICATIONS: &[(&str, RequiredPermissions)] = &[
     ("read_workspace_destination", Permission("notification.destination.manage")),
     ("change_workspace_destination", Permission("notification.destination.manage")),
     ("delete_workspace_destination", Permission("notification.destination.manage")),
+    ("test_organization_destination", Permission("notification.destination.manage")),
+    ("test_workspace_destination", Permission("notification.destination.manage")),
+    ("list_deliveries", Permission("notification.delivery.view")),
+    ("retry_delivery", Below("notification.delivery.view", &["notification.destination.manage"])),
+    ("read_inbox_stream", Permission("notification.read")),
+    ("read_notification_profile", Permission("notification.preference.self_manage")),
+    ("change_notification_profile", Permission("notification.preference.self_manage")),
+    ("make_announcement", Permission("notification.destination.manage")),
     ("list_suppressed_decisions", Permission("notification.audit.view")),
 ];
 

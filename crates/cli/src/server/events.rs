@@ -112,6 +112,14 @@ impl Server {
         self.open_stream(self.request(&Method::GET, &url, &headers)?, patience)
     }
 
+    /// Reads the caller's notifications after the last event received.
+    pub(crate) fn follow_inbox(&self, seen: Option<&str>) -> Result<EventResponse, Failure> {
+        let url = self.url(&["notifications", "inbox", "stream"], &[])?;
+        let mut headers = vec![("Accept", "text/event-stream")];
+        headers.extend(seen.map(|seen| ("Last-Event-ID", seen)));
+        self.open_stream(self.request(&Method::GET, &url, &headers)?, DEAD_CONNECTION_TIMEOUT)
+    }
+
     /// Reads a run, with a result token if there is one, within the timeout.
     pub(crate) fn get_run(&self, run: &str, token: Option<&str>, patience: Duration) -> Result<Value, Failure> {
         let url = self.url(&["executions", run], &[])?;

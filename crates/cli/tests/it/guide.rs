@@ -1,7 +1,7 @@
 //! Runs the commands of the guide's chapters on the command line.
 
 use crate::{Terminal, root};
-use fairway_testkit::TestApp;
+use fairway_testkit::{FaultyEndpoint, ScriptedResponse, TestApp};
 use std::{
     env,
     path::Path,
@@ -12,7 +12,7 @@ use std::{
 const MAX_LINES: usize = 150;
 
 /// The chapters in reading order, each with texts that its output contains. Chapters with one shell are listed together.
-const CHAPTERS: [(&[&str], &[&str]); 9] = [
+const CHAPTERS: [(&[&str], &[&str]); 10] = [
     (
         &["first-answer.md"],
         &["user:ada", "2 tests, 0 failed", "refused with 1", "praise", "too_long", "# policy_decision"],
@@ -35,6 +35,7 @@ const CHAPTERS: [(&[&str], &[&str]); 9] = [
             "use_case.published",
         ],
     ),
+    (&["notifications.md"], &["fallback", "webhook", "response_status", "was suspended", "sent", "incidents"]),
     (&["waiting.md"], &["sorry", "thanks", "refused with 1"]),
     (&["documents.md"], &["thirty days of leave a year. [leave", "people-handbook", "failed with 1", "route_refused"]),
     (
@@ -81,7 +82,17 @@ fn commands(chapters: &[&str]) -> String {
 
 #[tokio::test]
 async fn guide_commands_succeed() {
-    let app = TestApp::start().await;
+    let receiver = FaultyEndpoint::start().await;
+    receiver.respond_with(ScriptedResponse::status(204, ""));
+    let secrets = tempfile::tempdir().unwrap();
+    std::fs::create_dir(secrets.path().join("default")).unwrap();
+    let key = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
+    std::fs::write(secrets.path().join("default/hook"), key).unwrap();
+    let app = TestApp::builder()
+        .setting("FAIRWAY_EGRESS_ALLOW", "127.0.0.0/8")
+        .setting("FAIRWAY_SECRETS_DIR", secrets.path().to_str().unwrap())
+        .start()
+        .await;
     let home = Terminal::offline();
     let beside = Path::new(env!("CARGO_BIN_EXE_fairway")).parent().unwrap().to_owned();
     let callers = env::var_os("PATH").unwrap_or_default();
@@ -91,6 +102,7 @@ async fn guide_commands_succeed() {
         shell.args(["-euc", &commands(chapters)]).current_dir(root()).env("PATH", &path).env("HOME", home.home.path());
         shell.env("XDG_CONFIG_HOME", home.home.path());
         shell.env("FAIRWAY_CLI_SERVER", format!("http://{}", app.address()));
+        shell.env("HOOK_URL", receiver.url("/in"));
         let output = shell.stdin(Stdio::null()).output().unwrap();
         let (printed, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(output.status.success(), "{chapters:?}: {printed}\n{errors}");

@@ -69,6 +69,8 @@ pub struct SubjectContext {
     pub name: Option<String>,
     /// The owner, if it is a person.
     pub owner: Option<ActorRef>,
+    /// The people who presented the group of the owner at their last sign-in, if the owner is a team.
+    pub owner_team: Vec<ActorRef>,
     /// The submitter, if the subject is a run.
     pub submitter: Option<ActorRef>,
     /// The author, if the subject is a release.

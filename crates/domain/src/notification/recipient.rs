@@ -75,9 +75,9 @@ fn cut(mut actors: Vec<ActorRef>) -> Recipients {
     Recipients { actors, cut }
 }
 
-/// The owner of the subject, and the actors concerned: who submitted the run or drafted the release, else who caused the
+/// The owner of the subject or the people of its team, and the actors concerned: who submitted the run or drafted the release, else who caused the
 /// fact.
 fn concerned<'a>(fact: &'a NotifiableFact, subject: &'a SubjectContext) -> impl Iterator<Item = &'a ActorRef> {
     let author = subject.submitter.as_ref().or(subject.author.as_ref()).unwrap_or(&fact.actor);
-    subject.owner.iter().chain([author])
+    subject.owner.iter().chain(&subject.owner_team).chain([author])
 }

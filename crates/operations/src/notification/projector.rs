@@ -159,7 +159,13 @@ impl Projector {
     ) -> Result<Directory, CommitError> {
         let positions: Vec<_> = facts.iter().map(|(_, subject)| subject.position).collect();
         let named = facts.iter().flat_map(|(fact, subject)| {
-            subject.owner.iter().chain(&subject.submitter).chain(&subject.author).chain([&fact.actor])
+            subject
+                .owner
+                .iter()
+                .chain(&subject.owner_team)
+                .chain(&subject.submitter)
+                .chain(&subject.author)
+                .chain([&fact.actor])
         });
         let mut people: BTreeSet<ActorRef> = named.cloned().collect();
         // The local user holds every permission without a role binding.

@@ -4,17 +4,24 @@ use super::{Decision, store};
 use crate::fixture::{Fixture, actor, fresh, now, scope, stamp};
 use fairway_domain::{
     access::{ActorRef, ResourcePosition, Role},
-    audit::FactKind,
+    audit::{FactKind, Stamp},
     fact_category::FactCategory,
+    id::DeliveryId,
     notification::{
         Channel, Tier,
+        announcement::{Announcement, Audience},
+        delivery::{DeliveryTarget, NewDelivery},
         destination::{Destination, DestinationPatch, DestinationScope, NewDestination},
         inbox::{InboxStatus, Notification, inbox_read_fact},
-        ports::{DestinationStore, InboxStore, PreferenceStore, ProjectionStore},
+        ports::{
+            AnnouncementStore, DeliveryStore, DestinationStore, InboxStore, PreferenceStore, ProfileStore,
+            ProjectionStore,
+        },
         preference::{
             DefaultPreference, DefaultProfiles, Preference, PreferenceScope, PreferenceSet, PreferenceSetRecord,
             Switches,
         },
+        profile::{NotificationProfile, ProfileSettings},
         projection::{NotifiableFact, PreferenceBook, Projection, SubjectContext, project},
         recipient::Directory,
     },
@@ -43,11 +50,13 @@ pub(crate) fn projection_of(submitter: &ActorRef, opted_out: bool) -> Projection
     let subject = SubjectContext {
         name: None,
         owner: None,
+        owner_team: Vec::new(),
         submitter: Some(submitter.clone()),
         author: None,
         workload_id: Some(fresh()),
         environment: Some("dev".to_owned()),
         position: ResourcePosition::tenant(DEFAULT_TENANT.into()),
+        announcement: None,
     };
     let set = PreferenceSet::restore(PreferenceSetRecord {
         preference_set_id: fresh(),
@@ -61,6 +70,9 @@ pub(crate) fn projection_of(submitter: &ActorRef, opted_out: bool) -> Projection
         sets: HashMap::from([(submitter.clone(), vec![set])]),
         profiles: None,
         switches: Switches::Enabled(Tier::Standard),
+        tenant: DEFAULT_TENANT.into(),
+        destinations: Vec::new(),
+        people: HashMap::new(),
     };
     project(&fact, &subject, &Directory::default(), &book, now())
 }
@@ -174,7 +186,7 @@ fn new_destination() -> Change<Destination> {
     Destination::create(new, &stamp()).unwrap()
 }
 
-async fn stored_destination(stage: &Fixture) -> Destination {
+pub(crate) async fn stored_destination(stage: &Fixture) -> Destination {
     let change = new_destination();
     let made = change.next.clone();
     DestinationStore::commit_new(&*stage.store, scope(), change, None).await.unwrap();
@@ -212,4 +224,66 @@ pub(super) async fn deleted_destination(stage: &Fixture) -> Decision {
     let store = store(stage);
     Decision::new(async move |_| store.commit_deletion(scope(), id, fact).await)
         .stale_after(format!("DELETE FROM notification_destination WHERE destination_id = '{id}'"))
+}
+
+/// A failed delivery to a new destination.
+pub(super) async fn retry(stage: &Fixture) -> Decision {
+    let made = stored_destination(stage).await;
+    let mut projection = projection_of(&actor(), false);
+    let notification = projection.notifications[0].notification.clone();
+    let id: DeliveryId = fresh();
+    projection.deliveries.push(NewDelivery {
+        delivery_id: id,
+        channel: Channel::Webhook,
+        target: DeliveryTarget::Destination(made.destination_id),
+        notification,
+        digest: None,
+        requires_advanced_tier: false,
+    });
+    let position = position(stage).await;
+    stage.store.commit_batch(scope(), position, position + 1, &projection).await.unwrap();
+    stage.run(&format!("UPDATE notification_delivery SET status = 'failed' WHERE delivery_id = '{id}'")).await;
+    let (failed, _) = DeliveryStore::find(&*stage.store, scope(), id).await.unwrap().unwrap();
+    let change = failed.retry(&stamp()).unwrap();
+    let store = store(stage);
+    Decision::new(async move |key| store.commit_retry(scope(), change, key.as_ref()).await)
+        .stale_after(format!("UPDATE notification_delivery SET revision = revision + 1 WHERE delivery_id = '{id}'"))
+}
+
+pub(super) async fn test(stage: &Fixture) -> Decision {
+    let fact = stored_destination(stage).await.test_fact(None, &stamp());
+    let store = store(stage);
+    Decision::new(async move |_| store.commit_test(scope(), fact).await)
+}
+
+/// Replaces the profile of a new person, after `earlier` previous changes.
+pub(super) async fn profile(stage: &Fixture, earlier: usize) -> Decision {
+    let person = ActorRef::parse(&format!("user:{}", Uuid::now_v7().simple())).unwrap();
+    let by_person = Stamp { actor: person.clone(), ..stamp() };
+    let replace = |before: Option<&NotificationProfile>, name: &str| {
+        let settings = ProfileSettings { chat_secret_ref: Some(format!("file:{name}")), ..ProfileSettings::default() };
+        let stamp = Stamp { fact_id: fresh(), ..by_person.clone() };
+        NotificationProfile::replace(scope().tenant(), fresh(), before, settings, &stamp).unwrap().unwrap()
+    };
+    let mut before = None;
+    for name in ["first"].into_iter().take(earlier) {
+        let change = replace(before.as_ref(), name);
+        before = Some(change.next.clone());
+        ProfileStore::commit(&*stage.store, scope(), change).await.unwrap();
+    }
+    let change = replace(before.as_ref(), "next");
+    let other = format!(
+        "INSERT INTO notification_profile VALUES ('{DEFAULT_TENANT}', '{person}', '{}', 'UTC', '{{}}', NULL, 1, now())
+         ON CONFLICT (tenant_id, principal) DO UPDATE SET revision = notification_profile.revision + 1",
+        Uuid::now_v7()
+    );
+    let store = store(stage);
+    Decision::new(async move |_| ProfileStore::commit(&*store, scope(), change).await).stale_after(other)
+}
+
+pub(super) fn announcement(stage: &Fixture) -> Decision {
+    let (title, body) = ("Maintenance".to_owned(), "Tonight.".to_owned());
+    let change = Announcement::make(fresh(), title, body, Audience::default(), &stamp()).unwrap();
+    let store = store(stage);
+    Decision::new(async move |key| AnnouncementStore::commit(&*store, scope(), change, key.as_ref()).await)
 }

@@ -47,6 +47,7 @@ fn denial(submitter: &str, number: u128) -> (NotifiableFact, SubjectContext) {
     let subject = SubjectContext {
         name: Some("refunds".to_owned()),
         owner: Some(actor("user:owner")),
+        owner_team: vec![actor("user:member")],
         submitter: Some(actor(submitter)),
         author: None,
         workload_id: Some(id(4).into()),
@@ -97,13 +98,14 @@ fn owner_submitter_and_acting_people_are_recipients_if_they_may_see_the_run() {
     let (fact, subject) = denial("user:ada", 0);
     let all = directory(&[
         ("user:owner", Role::Viewer),
+        ("user:member", Role::Viewer),
         ("user:operator", Role::Operator),
         ("user:author", Role::Author),
         ("group:ops", Role::Operator),
         ("service:bot", Role::Operator),
     ]);
     let projection = project(&fact, &subject, &all, &book(), at());
-    assert_eq!(names(&projection), ["user:owner", "user:ada", "user:operator", "service:bot"]);
+    assert_eq!(names(&projection), ["user:owner", "user:member", "user:ada", "user:operator", "service:bot"]);
     let without_role = directory(&[("user:operator", Role::Operator)]);
     assert_eq!(names(&project(&fact, &subject, &without_role, &book(), at())), ["user:ada", "user:operator"]);
     let elsewhere = Directory {

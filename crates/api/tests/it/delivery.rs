@@ -1,0 +1,408 @@
+//! Deliveries outside the inbox: the outbox from a fact to a receiver, delivery health, and tests of destinations.
+
+use crate::{
+    events::EventStream,
+    fixture::{TENANT, WorkspaceFixture},
+};
+use fairway_testkit::{FaultyEndpoint, ScriptedResponse, TestApp, app::Client};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+const DELIVERIES: &str = "/v1/notifications/deliveries";
+const ORGANIZATION: &str = "/v1/notifications/organization/destinations";
+const LOOPBACK: &str = "127.0.0.0/8";
+/// Standard Webhooks keys: base64 of 32 bytes.
+const KEY: &str = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
+const NEXT_KEY: &str = "whsec_ZmVkY2JhOTg3NjU0MzIxMGZlZGNiYTk4NzY1NDMyMTA=";
+/// Seconds after which every retry is due.
+const TWO_DAYS: i64 = 2 * 24 * 60 * 60;
+
+/// A server whose tenant has a secret `hook` with these keys.
+async fn server(keys: &str) -> (TestApp, tempfile::TempDir) {
+    let secrets = tempfile::tempdir().unwrap();
+    std::fs::create_dir(secrets.path().join("default")).unwrap();
+    std::fs::write(secrets.path().join("default/hook"), keys).unwrap();
+    let folder = secrets.path().to_str().unwrap();
+    let app = TestApp::builder().setting("FAIRWAY_EGRESS_ALLOW", LOOPBACK).setting("FAIRWAY_SECRETS_DIR", folder);
+    (app.start().await, secrets)
+}
+
+/// The local user wants incidents on a channel.
+async fn want(app: &Client, channel: &str) {
+    let on = json!([{ "category": "incidents", "channel": channel, "enabled": true }]);
+    app.put("/v1/notifications/preferences", on).await.expect(200);
+}
+
+/// Creates a webhook of the organization, and returns its identifier.
+async fn webhook(app: &Client, name: &str, url: &str, secret_ref: Option<&str>) -> String {
+    let body = json!({
+        "destination_type": "webhook", "display_name": name, "redacted_metadata": { "url": url }, "secret_ref": secret_ref,
+        "is_enabled": true,
+    });
+    app.post(ORGANIZATION, body).await.expect(201)["destination_id"].as_str().unwrap().to_owned()
+}
+
+/// Causes an incident.
+async fn suspend(stage: &WorkspaceFixture<'_>) {
+    let path = stage.fill_path("/v1/workloads/{workload_id}");
+    for status in ["registered", "suspended"] {
+        stage.app.patch(&path, json!({ "status": status })).await.expect(200);
+    }
+}
+
+async fn deliveries(app: &Client) -> Vec<Value> {
+    app.get(DELIVERIES).await.expect(200).as_array().unwrap().clone()
+}
+
+/// Waits until the deliveries meet a condition, and returns them.
+async fn await_deliveries(app: &Client, is_met: impl Fn(&[Value]) -> bool) -> Vec<Value> {
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        let found = deliveries(app).await;
+        if is_met(&found) {
+            return found;
+        }
+        assert!(Instant::now() < until, "{found:#?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+async fn await_status(app: &Client, status: &str) -> Value {
+    let has_status = |found: &[Value]| !found.is_empty() && found.iter().all(|one| one["status"] == status);
+    await_deliveries(app, has_status).await.swap_remove(0)
+}
+
+fn verifies(request: &fairway_testkit::RecordedRequest, key: &str) -> bool {
+    let mut headers = http::HeaderMap::new();
+    for (name, value) in &request.headers {
+        headers.insert(http::HeaderName::from_bytes(name.as_bytes()).unwrap(), value.parse().unwrap());
+    }
+    standardwebhooks::Webhook::new(key).unwrap().verify(&request.body, &headers).is_ok()
+}
+
+#[tokio::test]
+async fn webhook_is_signed_and_its_delivery_recorded() {
+    let (app, _secrets) = server(&format!("{KEY} {NEXT_KEY}")).await;
+    let stage = WorkspaceFixture::create(&app).await;
+    let receiver = FaultyEndpoint::start().await;
+    receiver.respond_with(ScriptedResponse::json(&json!({})));
+    let destination = webhook(&app, "hook", &receiver.url("/in"), Some("file:hook")).await;
+    want(&app, "webhook").await;
+    suspend(&stage).await;
+    receiver.wait_for_requests(1).await;
+    let sent = await_status(&app, "sent").await;
+    assert_eq!((&sent["destination_id"], &sent["recipient"]), (&json!(destination), &Value::Null));
+    assert_eq!((&sent["attempt_count"], &sent["last_error"]), (&json!(1), &Value::Null));
+    assert_eq!((&sent["last_response_status"], &sent["next_retry_at"]), (&json!(200), &Value::Null));
+    let request = &receiver.requests()[0];
+    assert_eq!(request.header("content-type"), Some("application/cloudevents+json"));
+    assert_eq!(request.header("webhook-id"), sent["delivery_id"].as_str());
+    // Both keys verify while they are rotated, and no other one does.
+    assert!(verifies(request, KEY) && verifies(request, NEXT_KEY));
+    assert!(!verifies(request, "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="));
+    let event = request.json();
+    assert_eq!((&event["specversion"], &event["type"]), (&json!("1.0"), &json!("fairway.workload.changed")));
+    assert_eq!(event["id"], sent["source_event"]["id"]);
+    assert_eq!(event["data"]["workload_id"], stage.workload.workload_id.as_str());
+    for query in ["status=failed", &format!("destination_id={TENANT}"), "status=pending&workspace_id="] {
+        let answer = app.get(format!("{DELIVERIES}?{query}")).await;
+        assert!(answer.status == 422 || answer.json() == json!([]), "{answer}");
+    }
+    let mine = app.get(format!("{DELIVERIES}?status=sent&destination_id={destination}")).await;
+    assert_eq!(mine.expect(200).as_array().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn failed_attempts_repeat_the_same_message_until_they_are_used_up() {
+    let (app, _secrets) = server(KEY).await;
+    let stage = WorkspaceFixture::create(&app).await;
+    let receiver = FaultyEndpoint::start().await;
+    let failure = ScriptedResponse::status(503, KEY).header("Retry-After", "120");
+    receiver.respond_with(failure);
+    webhook(&app, "hook", &receiver.url("/in"), Some("file:hook")).await;
+    want(&app, "webhook").await;
+    suspend(&stage).await;
+    for attempt in 1..=8_usize {
+        receiver.wait_for_requests(attempt).await;
+        let status = if attempt < 8 { "pending" } else { "failed" };
+        let is_stored =
+            |found: &[Value]| found.iter().any(|one| one["attempt_count"] == json!(attempt) && one["status"] == status);
+        let found = await_deliveries(&app, is_stored).await;
+        let error = (&found[0]["last_error"], &found[0]["last_response_status"]);
+        assert_eq!(error, (&json!("receiver_failed"), &json!(503)), "the stored error is a code");
+        assert_eq!(found[0]["next_retry_at"].is_string(), attempt < 8);
+        assert!(!found[0].to_string().contains("whsec"), "nothing that the receiver answers is stored");
+        let moved = TWO_DAYS * i64::try_from(attempt).unwrap();
+        app.database().move_clock(moved).await.unwrap();
+    }
+    let requests = receiver.requests();
+    let key = |index: usize| (requests[index].header("webhook-id").map(str::to_owned), requests[index].body.clone());
+    assert!((1..8).all(|index| key(index) == key(0)), "identifier and body are equal over all attempts");
+
+    let delivery = await_status(&app, "failed").await;
+    let path = format!("{DELIVERIES}/{}/retry", delivery["delivery_id"].as_str().unwrap());
+    let retry = || app.post(&path, json!({}));
+    for (role, status) in [("operator", 403), ("viewer", 404), ("auditor", 403)] {
+        let actor = format!("user:{role}");
+        stage.fixtures.bind_role(&actor, role, "workspace", Some(&stage.workspace)).await;
+        retry().as_actor(&actor).await.expect_refusal(status, if status == 403 { "forbidden" } else { "not_found" });
+    }
+    receiver.respond_with(ScriptedResponse::status(204, ""));
+    let retried = retry().idempotency_key("again").await;
+    assert_eq!(retried.expect(200)["status"], "pending");
+    receiver.wait_for_requests(9).await;
+    let sent = await_status(&app, "sent").await;
+    assert_eq!((&sent["attempt_count"], &sent["last_error"]), (&json!(9), &Value::Null));
+    assert_eq!(retry().idempotency_key("again").await.header("idempotency-replayed"), Some("true"));
+    let refused = retry().await.expect_refusal(409, "delivery_not_failed");
+    assert_eq!(refused["status"], "sent");
+    assert_eq!(receiver.request_count(), 9);
+}
+
+#[tokio::test]
+async fn addresses_are_refused_at_delivery_without_a_packet() {
+    // The guard allows nothing on this machine.
+    let app = TestApp::start().await;
+    let stage = WorkspaceFixture::create(&app).await;
+    let canary = FaultyEndpoint::start().await;
+    let port = canary.url("/").rsplit_once(':').unwrap().1.trim_end_matches('/').to_owned();
+    let addresses: Vec<String> = [
+        "127.1",
+        "0.0.0.0",
+        "0x7f000001",
+        "2130706433",
+        "017700000001",
+        "[::]",
+        "[::1]",
+        "[::ffff:127.0.0.1]",
+        "[::ffff:7f00:1]",
+        "[64:ff9b::a00:1]",
+        "[2002:a00:1::1]",
+        "[2001:0::1]",
+        "[fe80::1]",
+        "[fd00:ec2::254]",
+        "169.254.169.254",
+        "100.100.100.200",
+        "100.64.0.1",
+        "198.18.0.1",
+        "240.0.0.1",
+        "localhost.",
+        "user@127.0.0.1",
+    ]
+    .iter()
+    .flat_map(|host| [format!("https://{host}/in"), format!("http://{host}:{port}/in")])
+    .chain(
+        ["file:///etc/passwd", "gopher://127.0.0.1/", "unix:/run/x", "http://a#@b", "not an address"]
+            .map(str::to_owned),
+    )
+    .chain([22, 25, 5432].map(|port| format!("https://192.0.2.1:{port}/")))
+    .collect();
+    for (number, address) in addresses.iter().enumerate() {
+        webhook(&app, &format!("hook {number}"), address, None).await;
+    }
+    want(&app, "webhook").await;
+    suspend(&stage).await;
+    let is_done = |found: &[Value]| found.len() == addresses.len() && found.iter().all(|one| one["status"] == "failed");
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        let found = app.get(format!("{DELIVERIES}?limit=200")).await.expect(200);
+        let found = found.as_array().unwrap();
+        if is_done(found) {
+            for one in found {
+                assert_eq!(
+                    (&one["last_error"], &one["attempt_count"]),
+                    (&json!("address_refused"), &json!(1)),
+                    "{one}"
+                );
+            }
+            break;
+        }
+        assert!(Instant::now() < until, "{found:#?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(canary.request_count(), 0);
+}
+
+#[tokio::test]
+async fn nothing_queued_is_sent_after_a_setting_or_a_destination_went_off() {
+    let (app, _secrets) = server(KEY).await;
+    let stage = WorkspaceFixture::create(&app).await;
+    let receiver = FaultyEndpoint::start().await;
+    receiver.respond_with(ScriptedResponse::status(503, ""));
+    let settings =
+        |on: bool| app.patch(format!("/v1/tenants/{TENANT}/settings"), json!({ "notifications_enabled": on }));
+    let destination = webhook(&app, "hook", &receiver.url("/in"), None).await;
+    want(&app, "webhook").await;
+    suspend(&stage).await;
+    await_deliveries(&app, |found| found.iter().any(|one| one["last_error"] == "receiver_failed")).await;
+    // On again at once: what was queued before stays suppressed.
+    settings(false).await.expect(200);
+    settings(true).await.expect(200);
+    assert_eq!(await_status(&app, "suppressed").await["attempt_count"], 1);
+    suspend(&stage).await;
+    await_deliveries(&app, |found| found[0]["last_error"] == "receiver_failed" && found.len() == 2).await;
+    let path = format!("{ORGANIZATION}/{destination}");
+    for is_enabled in [false, true] {
+        app.patch(&path, json!({ "is_enabled": is_enabled })).await.expect(200);
+    }
+    let found = deliveries(&app).await;
+    assert_eq!((&found[0]["status"], &found[1]["status"]), (&json!("cancelled"), &json!("suppressed")));
+    app.database().move_clock(TWO_DAYS).await.unwrap();
+    receiver.respond_with(ScriptedResponse::status(200, ""));
+    // A later fact is delivered, so the sender has passed the due ones.
+    suspend(&stage).await;
+    await_deliveries(&app, |found| found.iter().any(|one| one["status"] == "sent")).await;
+    assert_eq!(receiver.request_count(), 3, "two failed attempts and the later fact");
+    let stored = app.database().connect_as_owner().await.unwrap();
+    let rows = stored.query("SELECT status FROM notification_delivery ORDER BY status", &[]).await.unwrap();
+    let stored: Vec<&str> = rows.iter().map(|row| row.get(0)).collect();
+    assert_eq!(stored, ["cancelled", "sent", "suppressed"]);
+}
+
+#[tokio::test]
+async fn test_of_a_destination_shows_the_status_and_never_the_text_of_the_receiver() {
+    let (app, _secrets) = server(KEY).await;
+    let receiver = FaultyEndpoint::start().await;
+    let id = webhook(&app, "hook", &receiver.url("/in"), Some("file:hook")).await;
+    let path = format!("{ORGANIZATION}/{id}/test");
+    app.patch(format!("{ORGANIZATION}/{id}"), json!({ "is_enabled": false })).await.expect(200);
+    for (response, status, error, code) in [
+        (ScriptedResponse::status(200, KEY), "sent", Value::Null, json!(200)),
+        (ScriptedResponse::status(500, KEY), "failed", json!("receiver_failed"), json!(500)),
+        (ScriptedResponse::status(401, KEY), "failed", json!("rejected"), json!(401)),
+        (ScriptedResponse::redirect("http://127.0.0.1:1/"), "failed", json!("redirected"), Value::Null),
+        (ScriptedResponse::reset(), "failed", json!("connection_failed"), Value::Null),
+    ] {
+        receiver.respond_with(response);
+        let answer = app.post(&path, json!({})).await;
+        let tested = answer.expect(200);
+        assert_eq!((&tested["status"], &tested["error"], &tested["response_status"]), (&json!(status), &error, &code));
+        assert!(tested["duration_ms"].is_u64() && !answer.text().contains("whsec"), "{answer}");
+    }
+    assert!(verifies(&receiver.requests()[0], KEY), "a disabled destination can be tested");
+    let missing = webhook(&app, "keyless", &receiver.url("/in"), Some("file:nobody")).await;
+    let tested = app.post(format!("{ORGANIZATION}/{missing}/test"), json!({})).await.expect(200);
+    assert_eq!(tested["error"], "secret_unavailable");
+    let events = app.get("/v1/audit/events?limit=200").await.expect(200);
+    let tests = events.as_array().unwrap().iter().filter(|event| event["kind"] == "notification.destination_tested");
+    assert_eq!(tests.count(), 6);
+    assert_eq!(deliveries(&app).await, [] as [Value; 0], "a test is no delivery");
+}
+
+#[tokio::test]
+async fn inbox_stream_resumes_after_the_last_event() {
+    let app = TestApp::builder().setting("FAIRWAY_INBOX_STREAM_LIFETIME", "2m").start().await;
+    let stage = WorkspaceFixture::create(&app).await;
+    let path = "/v1/notifications/inbox/stream";
+    let mut stream = EventStream::open(&app, path, "").await;
+    let (kind, data) = stream.next_event().await;
+    assert_eq!((kind.as_str(), data["unread_count"].is_u64()), ("unread_count", true));
+    suspend(&stage).await;
+    let first = loop {
+        let (kind, data) = stream.next_event().await;
+        if kind == "notification" && data["source_event"]["kind"] == "workload.changed" {
+            break data;
+        }
+    };
+    assert_eq!((&first["status"], &first["category"]), (&json!("unread"), &json!("incidents")));
+    drop(stream);
+    // What happens while nobody listens is in the resumed stream, once, and what was received is not.
+    let owner = app.database().connect_as_owner().await.unwrap();
+    let id: uuid::Uuid = first["notification_id"].as_str().unwrap().parse().unwrap();
+    let row = owner.query_one("SELECT log_index FROM notification WHERE notification_id = $1", &[&id]).await.unwrap();
+    let position = row.get::<_, i64>(0) + 1;
+    suspend(&stage).await;
+    let about = |one: &Value| one["category"] == "incidents" && one["notification_id"] != first["notification_id"];
+    let second = stage.await_notification("user:local", about).await;
+    let mut resumed = EventStream::open(&app, path, &format!("Last-Event-ID: {position}\r\n")).await;
+    let (kind, data) = resumed.next_event().await;
+    assert_eq!((kind.as_str(), &data["notification_id"]), ("notification", &second["notification_id"]));
+    let bad = app.get(path).header("Last-Event-ID", "x").await.expect_refusal(422, "validation_error");
+    assert_eq!(bad["fields"][0]["path"], "Last-Event-ID");
+    app.get(path).as_actor("anonymous").await.expect_refusal(403, "forbidden");
+}
+
+#[tokio::test]
+async fn profiles_and_announcements_require_the_advanced_tier() {
+    let app = TestApp::start().await;
+    let stage = WorkspaceFixture::create(&app).await;
+    stage.fixtures.bind_role("user:viewer", "viewer", "workspace", Some(&stage.workspace)).await;
+    stage.fixtures.bind_role("user:author", "author", "workspace", Some(&stage.workspace)).await;
+    let (profile, announcements) = ("/v1/notifications/profile", "/v1/notifications/announcements");
+    let chosen = json!({
+        "time_zone": "Europe/Berlin", "digest": { "incidents": "daily", "approvals": "off" }, "chat_secret_ref": "env:MY_CHAT",
+    });
+    let said = json!({
+        "title": "Maintenance tonight", "body": "From ten to eleven.",
+        "audience": { "roles": ["viewer"], "workspaces": [stage.workspace.as_str()] },
+    });
+    for refused in
+        [app.get(profile).await, app.put(profile, chosen.clone()).await, app.post(announcements, said.clone()).await]
+    {
+        let detail = refused.expect_refusal(403, "enterprise_capability_required");
+        assert_eq!(detail["setting"], "advanced_notifications_enabled");
+    }
+    let on = json!({ "advanced_notifications_enabled": true });
+    app.patch(format!("/v1/tenants/{TENANT}/settings"), on).await.expect(200);
+    assert_eq!(app.get(profile).await.expect(200)["time_zone"], "UTC");
+    let stored = app.put(profile, chosen.clone()).await;
+    assert_eq!((stored.expect(200), stored.header("etag")), (chosen.clone(), Some("\"1\"")));
+    assert_eq!(app.get(profile).await.expect(200), chosen);
+    app.put(profile, chosen.clone()).header("If-Match", "\"7\"").await.expect_refusal(412, "precondition_failed");
+    for (field, value) in [
+        ("time_zone", json!("Mars/Olympus")),
+        ("digest", json!({ "incidents": "weekly" })),
+        ("digest", json!({ "weather": "daily" })),
+        ("chat_secret_ref", json!("https://hooks.example/canary")),
+    ] {
+        let mut body = chosen.clone();
+        body[field] = value;
+        let answer = app.put(profile, body).await;
+        assert_eq!(answer.expect_refusal(422, "validation_error")["fields"][0]["path"], field);
+        assert!(!answer.text().contains("canary"));
+    }
+    app.post(announcements, said.clone()).as_actor("user:author").await.expect_refusal(403, "forbidden");
+    let made = app.post(announcements, said.clone()).idempotency_key("once").await.expect(201);
+    let again = app.post(announcements, said.clone()).idempotency_key("once").await;
+    assert_eq!((again.expect(201), again.header("idempotency-replayed")), (made, Some("true")));
+    let is_announcement = |one: &Value| one["source_event"]["kind"] == "notification.announcement_made";
+    let got = stage.await_notification("user:viewer", is_announcement).await;
+    assert_eq!((&got["title"], &got["body"]), (&said["title"], &said["body"]));
+    let others = app.get("/v1/notifications/inbox").as_actor("user:author").await.expect(200);
+    assert!(!others.as_array().unwrap().iter().any(is_announcement), "authors are not in the audience");
+    let mut nowhere = said.clone();
+    nowhere["audience"]["workspaces"] = json!([TENANT]);
+    app.post(announcements, nowhere).await.expect_refusal(422, "validation_error");
+    let mut nobody = said;
+    nobody["audience"]["roles"] = json!(["emperor"]);
+    let refused = app.post(announcements, nobody).await.expect_refusal(422, "validation_error");
+    assert_eq!(refused["fields"][0]["path"], "audience.roles[0]");
+}
+
+#[tokio::test]
+async fn digest_waits_for_the_end_of_its_window() {
+    let app = TestApp::start().await;
+    let stage = WorkspaceFixture::create(&app).await;
+    let on = json!({ "advanced_notifications_enabled": true });
+    app.patch(format!("/v1/tenants/{TENANT}/settings"), on).await.expect(200);
+    let daily = json!({ "time_zone": "Pacific/Auckland", "digest": { "incidents": "daily" } });
+    app.put("/v1/notifications/profile", daily).await.expect(200);
+    want(&app, "email").await;
+    suspend(&stage).await;
+    suspend(&stage).await;
+    let owner = app.database().connect_as_owner().await.unwrap();
+    let lines = "SELECT count(*) FROM notification_digest_line";
+    let until = Instant::now() + Duration::from_secs(60);
+    while owner.query_one(lines, &[]).await.unwrap().get::<_, i64>(0) < 2 {
+        assert!(Instant::now() < until);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let waiting = deliveries(&app).await;
+    assert_eq!(waiting.len(), 1, "one digest for both facts: {waiting:#?}");
+    assert_eq!((&waiting[0]["status"], &waiting[0]["recipient"]), (&json!("pending"), &json!("user:local")));
+    let midnight = "SELECT to_char(due_at AT TIME ZONE 'Pacific/Auckland', 'HH24:MI') FROM notification_delivery";
+    assert_eq!(owner.query_one(midnight, &[]).await.unwrap().get::<_, &str>(0), "00:01");
+    app.database().move_clock(TWO_DAYS).await.unwrap();
+    let failed = await_status(&app, "failed").await;
+    assert_eq!(failed["last_error"], "no_address", "the local user has no verified address");
+}

@@ -1,0 +1,220 @@
+//! Commands for notifications: the inbox, preferences, destinations and deliveries.
+
+mod destination;
+mod watch;
+
+use crate::{
+    failure::Failure,
+    output::Column,
+    server::{Method, Server},
+    session::Session,
+};
+use clap::{Args, Subcommand, builder::PossibleValuesParser};
+use fairway_domain::{
+    fact_category::FactCategory,
+    notification::{Channel, delivery::DeliveryStatus, inbox::InboxStatus},
+};
+use serde_json::{Value, json};
+
+const INBOX_COLUMNS: [Column; 5] = [
+    ("NOTIFICATION", "/notification_id"),
+    ("STATUS", "/status"),
+    ("SEVERITY", "/severity"),
+    ("TITLE", "/title"),
+    ("CREATED", "/created_at"),
+];
+const PREFERENCE_COLUMNS: [Column; 3] = [("CATEGORY", "/category"), ("CHANNEL", "/channel"), ("ENABLED", "/enabled")];
+const EFFECTIVE_COLUMNS: [Column; 3] = [("CHANNEL", "/channel"), ("ENABLED", "/enabled"), ("DECIDED BY", "/scope")];
+const DELIVERY_COLUMNS: [Column; 6] = [
+    ("DELIVERY", "/delivery_id"),
+    ("CHANNEL", "/channel"),
+    ("STATUS", "/status"),
+    ("ATTEMPTS", "/attempt_count"),
+    ("LAST ERROR", "/last_error"),
+    ("NEXT", "/next_retry_at"),
+];
+const SUPPRESSED_COLUMNS: [Column; 5] = [
+    ("RECIPIENT", "/recipient"),
+    ("CATEGORY", "/category"),
+    ("REASON", "/reason_code"),
+    ("SCOPE", "/scope"),
+    ("EVENT", "/source_event/kind"),
+];
+
+/// Notification commands.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// List your notifications, newest first
+    #[command(after_help = "Example:\n  fairway notifications inbox --status unread")]
+    Inbox {
+        /// Only this status
+        #[arg(long, value_parser = inbox_statuses())]
+        status: Option<String>,
+        /// Only this category
+        #[arg(long, value_parser = categories())]
+        category: Option<String>,
+    },
+    /// Mark a notification as read, unread or archived, or all as read
+    #[command(
+        after_help = "Examples:\n  fairway notifications mark --all\n  fairway notifications mark ID --status archived"
+    )]
+    Mark {
+        /// The notification's id
+        #[arg(required_unless_present = "all", conflicts_with = "all")]
+        notification: Option<String>,
+        /// Mark all notifications as read
+        #[arg(long)]
+        all: bool,
+        /// The new status
+        #[arg(long, default_value = "read", value_parser = inbox_statuses())]
+        status: String,
+    },
+    /// Print new notifications as they arrive
+    #[command(after_help = "Example:\n  fairway notifications watch")]
+    Watch {
+        /// End after this number of notifications
+        #[arg(long)]
+        count: Option<usize>,
+    },
+    /// Show your preferences, or set one
+    #[command(after_help = "Examples:\n  fairway notifications preferences\n  \
+        fairway notifications preferences --category incidents --channel email --on")]
+    Preferences(PreferenceArguments),
+    /// Explain on which channels a category reaches you, and what decides
+    #[command(after_help = "Example:\n  fairway notifications explain incidents")]
+    Explain {
+        /// The category
+        #[arg(value_parser = categories())]
+        category: String,
+    },
+    /// Manage destinations: shared webhooks, chats, pagers and mailboxes
+    #[command(subcommand, alias = "destination")]
+    Destinations(destination::Command),
+    /// List deliveries outside the inbox, newest first, or retry a failed one
+    #[command(after_help = "Examples:\n  fairway notifications deliveries --status failed\n  \
+        fairway notifications deliveries --retry ID")]
+    Deliveries {
+        /// Only this status
+        #[arg(long, value_parser = PossibleValuesParser::new(DeliveryStatus::ALL.iter().map(|status| status.as_str())))]
+        status: Option<String>,
+        /// Attempt this failed delivery once more
+        #[arg(long, value_name = "ID", conflicts_with = "status")]
+        retry: Option<String>,
+    },
+    /// List the records of notifications that were not delivered, and why
+    #[command(after_help = "Example:\n  fairway notifications suppressed")]
+    Suppressed,
+    /// Announce a text to everybody, or to the holders of roles
+    #[command(
+        after_help = "Example:\n  fairway notifications announce 'Maintenance' 'Tonight from ten.' --role viewer"
+    )]
+    Announce {
+        /// One line
+        title: String,
+        /// The text
+        body: String,
+        /// Only holders of this role; repeat for several
+        #[arg(long = "role")]
+        roles: Vec<String>,
+    },
+}
+
+/// A preference to set, or none to list them.
+#[derive(Args)]
+pub(crate) struct PreferenceArguments {
+    /// The category
+    #[arg(long, value_parser = categories(), requires = "channel")]
+    category: Option<String>,
+    /// The channel
+    #[arg(long, value_parser = PossibleValuesParser::new(Channel::ALL.iter().map(|channel| channel.as_str())), requires = "category")]
+    channel: Option<String>,
+    /// Turn the channel on
+    #[arg(long, conflicts_with = "off", requires = "category")]
+    on: bool,
+    /// Turn the channel off
+    #[arg(long, requires = "category")]
+    off: bool,
+    /// In the workspace of the session only
+    #[arg(long)]
+    workspace: bool,
+}
+
+fn categories() -> PossibleValuesParser {
+    PossibleValuesParser::new(FactCategory::ALL.iter().map(|category| category.as_str()))
+}
+
+fn inbox_statuses() -> PossibleValuesParser {
+    PossibleValuesParser::new(InboxStatus::ALL.iter().map(|status| status.as_str()))
+}
+
+pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
+    let (output, server) = session.open()?;
+    match command {
+        Command::Inbox { status, category } => {
+            let filters = [("status", status), ("category", category)];
+            let query: Vec<_> = filters.iter().filter_map(|(name, value)| Some((*name, value.as_deref()?))).collect();
+            output.list(&server.list(&["notifications", "inbox"], &query)?, &INBOX_COLUMNS)
+        }
+        Command::Mark { notification: Some(id), status, .. } => {
+            let path = ["notifications", "inbox", id];
+            let changed = server.update(&Method::PATCH, &path, &json!({ "status": status }))?;
+            output.changed(&changed, "fairway notifications inbox")
+        }
+        Command::Mark { notification: None, .. } => {
+            let marked = server.post(&["notifications", "inbox", "read-all"], &json!({}))?;
+            output.changed(&marked, "fairway notifications inbox")
+        }
+        Command::Watch { count } => watch::run(&server, output, *count),
+        Command::Preferences(arguments) => {
+            let set = preferences(&server, arguments)?;
+            output.list(&set, &PREFERENCE_COLUMNS)
+        }
+        Command::Explain { category } => {
+            let query = [("category", category.as_str())];
+            let path = ["notifications", "preferences", "effective"];
+            output.list(&items(server.get(&path, &query)?), &EFFECTIVE_COLUMNS)
+        }
+        Command::Destinations(command) => destination::run(command, &server, output),
+        Command::Deliveries { retry: Some(id), .. } => {
+            let path = ["notifications", "deliveries", id, "retry"];
+            output.changed(&server.post(&path, &json!({}))?, "fairway notifications deliveries")
+        }
+        Command::Deliveries { status, retry: None } => {
+            let query: Vec<_> = status.iter().map(|status| ("status", status.as_str())).collect();
+            output.list(&server.list(&["notifications", "deliveries"], &query)?, &DELIVERY_COLUMNS)
+        }
+        Command::Suppressed => {
+            output.list(&server.list(&["notifications", "suppressed-decisions"], &[])?, &SUPPRESSED_COLUMNS)
+        }
+        Command::Announce { title, body, roles } => {
+            let body = json!({ "title": title, "body": body, "audience": { "roles": roles, "workspaces": [] } });
+            output.changed(&server.post(&["notifications", "announcements"], &body)?, "fairway notifications inbox")
+        }
+    }
+}
+
+/// The preferences of the caller, after the one that the arguments set.
+fn preferences(server: &Server, arguments: &PreferenceArguments) -> Result<Vec<Value>, Failure> {
+    let PreferenceArguments { category, channel, on, off, workspace } = arguments;
+    let mut path = vec!["notifications"];
+    if *workspace {
+        path.extend(["workspaces", server.workspace_id()?]);
+    }
+    path.push("preferences");
+    match (category, channel) {
+        (Some(category), Some(channel)) if *on || *off => {
+            let set = json!([{ "category": category, "channel": channel, "enabled": on }]);
+            Ok(items(server.update(&Method::PUT, &path, &set)?))
+        }
+        (None, None) => Ok(items(server.get(&path, &[])?)),
+        _ => Err(Failure::Usage("a preference needs --category, --channel, and --on or --off".to_owned())),
+    }
+}
+
+/// The items of an array.
+fn items(value: Value) -> Vec<Value> {
+    match value {
+        Value::Array(items) => items,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => Vec::new(),
+    }
+}

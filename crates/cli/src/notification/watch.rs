@@ -1,0 +1,43 @@
+//! `fairway notifications watch`: prints new notifications as they arrive.
+
+use crate::{
+    failure::Failure,
+    output::Output,
+    server::{
+        Server,
+        events::{EventResponse, EventStream},
+    },
+};
+use std::{thread, time::Duration};
+
+/// Delay before a new connection, as the server asks for.
+const RECONNECT_DELAY: Duration = Duration::from_secs(1);
+
+/// Prints notifications until `count` of them arrived, or forever. A connection that ends is opened again after the last
+/// event, so nothing is printed twice or lost.
+pub(super) fn run(server: &Server, output: Output, count: Option<usize>) -> Result<(), Failure> {
+    let mut seen: Option<String> = None;
+    let mut printed = 0_usize;
+    loop {
+        let opened = match server.follow_inbox(seen.as_deref()) {
+            // The server ends streams from time to time, and may be down for a while.
+            Err(Failure::Unreachable { .. }) if seen.is_some() => None,
+            opened => Some(opened?),
+        };
+        if let Some(EventResponse::Events(EventStream { events, .. })) = opened {
+            for event in events {
+                let event = event?;
+                seen = event.id.or(seen);
+                if event.name != "notification" {
+                    continue;
+                }
+                output.value(&event.data)?;
+                printed = printed.saturating_add(1);
+                if count.is_some_and(|count| printed >= count) {
+                    return Ok(());
+                }
+            }
+        }
+        thread::sleep(RECONNECT_DELAY);
+    }
+}
