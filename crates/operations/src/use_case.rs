@@ -352,13 +352,16 @@ impl UseCases {
         // A flow or a schema may take long to check.
         let parsed = run_blocking(scope, WorkDeadline::Request, move || BundlePlan::parse(&bundle)).await?;
         let plan = parsed?;
-        if self.visible_model_policy(caller, scope, place, plan.model_policy_ref()).await?.is_none() {
+        let policy = self.visible_model_policy(caller, scope, place, plan.model_policy_ref()).await?;
+        let policy = policy.ok_or_else(unknown_model_policy)?;
+        // The slug of the built-in policy is public.
+        if !policy.is_builtin() && !self.assets.sees_asset(caller, &policy, Some(place)).await? {
             return Err(unknown_model_policy());
         }
         Ok(plan)
     }
 
-    /// The model policy with this slug, if the caller sees it from the workspace.
+    /// The model policy with this slug, if releases of the workspace may bind it.
     async fn visible_model_policy(
         &self,
         caller: &Caller,

@@ -131,7 +131,8 @@ impl UseCases {
         Ok(GenerationResult { outcome, generation_id, replayed })
     }
 
-    /// The slugs of the approved model policies that the workspace sees, its newest first, and the built-in one.
+    /// The slugs of the approved model policies that the caller and the workspace see, its newest first, and the built-in
+    /// one.
     async fn approved_model_policies(
         &self,
         caller: &Caller,
@@ -166,14 +167,22 @@ impl UseCases {
         caller: &Caller,
         scope: TenantScope,
         place: &ResourcePosition,
+            if !self.assets.sees_asset(caller, &asset, Some(place)).await? {
+                continue;
+            }
         plan: &BundlePlan,
     ) -> Result<Gaps, Failure> {
         let workspace = place.workspace.ok_or(Failure::Inconsistent("a position without a workspace"))?;
         let access = connection_access(caller, place);
         let connections = self.connection_store.find_named(scope, workspace, plan.connections()).await?;
-        let bundle = self.sole_policy_bundle(caller, scope, place).await?;
-        let policy_bundle = match bundle {
-            Some(asset) => Gap { kind: GapKind::Reused, reference: Some(asset.slug.to_string()) },
+        let policy_bundle = match self.sole_policy_bundle(caller, scope, place).await? {
+            Some(asset) => {
+                if self.assets.sees_asset(caller, &asset, Some(place)).await? {
+                    Gap { kind: GapKind::Reused, reference: Some(asset.slug.to_string()) }
+                } else {
+                    Gap { kind: GapKind::NeedsAdmin, reference: None }
+                }
+            }
             None => Gap { kind: GapKind::MintFresh, reference: None },
         };
         Ok(Gaps {
