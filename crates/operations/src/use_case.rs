@@ -1,9 +1,11 @@
 //! Use cases: drafts, publication, activation.
 
+mod changes;
 mod generate;
 mod publish;
 mod refine;
 
+pub use changes::PlanComparison;
 pub use generate::{GeneratedPlan, Generation, GenerationResult, PlanWarning};
 pub use refine::{RefineRequest, Refined};
 
