@@ -52,6 +52,7 @@ mod guide;
 mod hook;
 mod idempotency;
 mod injection;
+mod hostile_generators;
 mod interface;
 mod knowledge;
 mod lanes;
