@@ -41,6 +41,7 @@ mod events;
 mod evidence;
 mod evidence_bundle;
 mod execution;
+mod expiry_notices;
 mod fair_lists;
 mod fixture;
 mod flow;

@@ -71,6 +71,7 @@ pub const fn rule_of(kind: FactKind) -> Option<NotificationRule> {
             rule(&[C::PolicyChanges], S::Info, P::NotificationDestinationManage, P::NotificationDestinationManage)
         }
         K::ConnectionChecked => rule(&[C::ConnectorHealth], S::Warning, P::ConnectionManage, P::ConnectionRead),
+        K::ConnectionExpiring => rule(&[C::CredentialExpiry], S::Warning, P::ConnectionManage, P::ConnectionRead),
         K::UseCasePublished => rule(&[C::Approvals], S::Info, P::AccessRequestGrant, P::ConnectionRead),
         K::AccessRequestGranted | K::AccessRequestDenied => {
             rule(&[C::Approvals], S::Info, P::UseCasePublish, P::ConnectionRead)
