@@ -47,6 +47,7 @@ mod fixture;
 mod flow;
 mod framing;
 mod generated_use_cases;
+mod generator_release;
 mod grants;
 mod guardrail;
 mod guide;
