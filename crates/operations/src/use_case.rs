@@ -28,6 +28,7 @@ use fairway_domain::{
     },
     audit::Stamp,
     connection::{Connection, ConnectionStore},
+    execution::provider::Provider,
     id::{UseCaseId, WorkspaceId},
     idempotency::RequestKey,
     slug::Slug,
@@ -82,6 +83,7 @@ pub struct UseCases {
     artifacts: Arc<Artifacts>,
     assets: Arc<Assets>,
     generators: Arc<Generators>,
+    provider: Arc<dyn Provider>,
 }
 
 impl UseCases {
@@ -103,6 +105,7 @@ impl UseCases {
             artifacts: Arc::clone(&common.artifacts),
             assets: Arc::clone(assets),
             generators: Arc::clone(generators),
+            provider: Arc::clone(&shared.provider),
         }
     }
 }
