@@ -1,6 +1,7 @@
 //! The generator of bundle plans is a governed workload: its release, its policy and its mode decide whether it runs.
 
 use crate::{
+    access_tokens::WithToken as _,
     fixture::{WORKSPACE, WorkspaceFixture},
     provider::{ProviderAccounts, chat_response},
 };
