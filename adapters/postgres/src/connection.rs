@@ -11,6 +11,7 @@ use fairway_domain::{
     connection::{
         CheckedConnection, Connection, ConnectionCheck, ConnectionRecord, ConnectionStatus, ConnectionStore,
         ConnectorKind, Health, HealthState, MAX_ENDPOINT_CHARS, MAX_SECRET_BINDINGS, SecretBindings,
+        expiry::{DueNotice, ExpiryNotice},
     },
     id::{ConnectionId, WorkspaceId},
     idempotency::KeyedOutcome,
@@ -237,5 +238,57 @@ impl ConnectionStore for Database {
             .with("connection_check_id", check.connection_check_id.uuid())
             .with("checked_by", check.checked_by.to_string());
         self.commit_guarded(&CHECK, scope, &fact, key, with_connection(input, &connection)).await.map(|_| ())
+    }
+
+    async fn due_expiry_notices(&self, limit: u32) -> Result<Vec<DueNotice>, StoreError> {
+        // A notice for fewer days makes one for more days pointless.
+        static DUE_NOTICES: Query = Query::new(
+            "SELECT tenant_id, connection_id, days FROM (
+                SELECT tenant_id, connection_id, expires_at, CASE
+                        WHEN expires_at <= fairway_now() THEN 0
+                        WHEN expires_at <= fairway_now() + interval '3 days' THEN 3
+                        ELSE 14
+                    END AS days
+                FROM connection WHERE status = 'active' AND expires_at <= fairway_now() + interval '14 days'
+             ) AS due
+             WHERE NOT EXISTS (
+                SELECT FROM connection_expiry_notice AS given
+                WHERE given.tenant_id = due.tenant_id AND given.connection_id = due.connection_id
+                    AND given.expires_at = due.expires_at AND given.days <= due.days
+             )
+             ORDER BY expires_at LIMIT (SELECT max_rows FROM input)",
+        );
+        let rows = self.fetch(&DUE_NOTICES, Input::one().with("max_rows", i64::from(limit))).await?;
+        let due = |row: &Row| {
+            Ok(DueNotice {
+                tenant: row.id("tenant_id")?,
+                connection_id: row.id("connection_id")?,
+                days: decode("days", u16::try_from(row.column::<i32>("days")?).ok())?,
+            })
+        };
+        rows.iter().map(due).collect()
+    }
+
+    async fn commit_expiry_notice(&self, scope: TenantScope, change: Change<ExpiryNotice>) -> Result<(), CommitError> {
+        static EXPIRY_NOTICE: Guarded = Guarded::new(
+            "given AS (
+                INSERT INTO connection_expiry_notice (tenant_id, connection_id, expires_at, days, noticed_at)
+                SELECT tenant_id, connection_id, input.expires_at, days, noticed_at
+                FROM input JOIN connection USING (tenant_id, connection_id)
+                WHERE connection.revision = decided_on
+                ON CONFLICT DO NOTHING
+                RETURNING 1
+             )",
+            "(SELECT count(*) = 1 FROM given)",
+        );
+        let ChangeRecord { next, decided_on, fact } = change.into_record();
+        let Some(decided_on) = decided_on else { return Err(CommitError::Stale) };
+        let input = Input::new(scope)
+            .with("connection_id", next.connection_id.uuid())
+            .with("decided_on", decided_on.get())
+            .with("expires_at", next.expires_at.to_datetime())
+            .with("days", i32::from(next.days))
+            .with("noticed_at", next.noticed_at.to_datetime());
+        self.commit_guarded(&EXPIRY_NOTICE, scope, &fact, None, input).await.map(|_| ())
     }
 }

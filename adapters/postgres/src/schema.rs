@@ -184,6 +184,16 @@ diesel::table! {
 }
 
 diesel::table! {
+    connection_expiry_notice (tenant_id, connection_id, expires_at, days) {
+        tenant_id -> Uuid,
+        connection_id -> Uuid,
+        expires_at -> Timestamptz,
+        days -> Int4,
+        noticed_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
     context_lineage (tenant_id, execution_id, lineage_id) {
         tenant_id -> Uuid,
         execution_id -> Uuid,

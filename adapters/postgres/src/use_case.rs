@@ -10,7 +10,7 @@ use crate::{
 };
 use async_trait::async_trait;
 use fairway_domain::{
-    id::{UseCaseId, WorkspaceId},
+    id::{UseCaseId, WorkloadId, WorkspaceId},
     idempotency::KeyedOutcome,
     store::{Change, ChangeRecord, CommitError, Page, PageRequest, Revision, StoreError},
     tenant::TenantScope,
@@ -156,6 +156,17 @@ impl UseCaseStore for Database {
         let key = SortKey::Id("use_case_id", "use_case_id");
         let listing = ListQuery::single(COLUMNS, key, "FROM use_case", ROW_BYTES, conditions, values);
         self.fetch_page(listing, page, use_case).await
+    }
+
+    async fn find_by_workload(
+        &self,
+        scope: TenantScope,
+        workload: WorkloadId,
+    ) -> Result<Option<UseCaseId>, StoreError> {
+        static FIND_BY_WORKLOAD: Query =
+            Query::new("SELECT use_case_id FROM input JOIN use_case USING (tenant_id, workload_id)");
+        let input = Input::new(scope).with("workload_id", workload.uuid());
+        self.fetch_one(&FIND_BY_WORKLOAD, input).await?.map(|row| row.id("use_case_id")).transpose()
     }
 
     async fn find_refinement(

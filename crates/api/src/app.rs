@@ -83,6 +83,7 @@ fn use_case_routes(config: &mut impl RouteConfig) {
         .service(use_case::list_use_cases)
         .service(use_case::read_use_case)
         .service(use_case::read_use_case_bundle)
+        .service(use_case::changes::read_use_case_changes)
         .service(use_case::publish_use_case)
         .service(use_case::activate_use_case)
         .service(use_case::archive_use_case)

@@ -333,6 +333,7 @@ impl Process {
         relays.spawn(fairway_operations::release::run_rollback_advisor(Arc::clone(&self.services.releases)));
         relays.spawn(fairway_operations::retention::run_retention(self.services.clone()));
         relays.spawn(run_review_expiry(Arc::clone(&self.services.reviews)));
+        relays.spawn(fairway_operations::connection::run_expiry_notices(Arc::clone(&self.services.connections)));
         Ok(relays)
     }
 

@@ -1,5 +1,6 @@
 //! Routes of use cases. Each requires the workspace in its query.
 
+pub(crate) mod changes;
 pub(crate) mod generate;
 
 use crate::{

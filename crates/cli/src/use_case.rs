@@ -1,5 +1,7 @@
 //! Commands for use cases: from a sentence to a governed workload.
 
+mod changes;
+
 use crate::{
     failure::Failure,
     file::Source,
@@ -74,6 +76,12 @@ pub(crate) enum Command {
         #[arg(long = "note", value_name = "TEXT", required = true)]
         notes: Vec<String>,
     },
+    /// Show what a use case changes in the one that it refines
+    #[command(after_help = "Example:\n  fairway use-cases changes 019a...")]
+    Changes {
+        /// The use case's id
+        id: String,
+    },
     /// Publish a draft: make its assets, a workload and a release draft
     #[command(after_help = "Example:\n  fairway use-cases publish 019a...")]
     Publish {
@@ -133,6 +141,11 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
             output.one(&found)
         }
         Command::Refine { id, notes } => refine(output, &server, id, notes),
+        Command::Changes { id } => {
+            let missing = || Failure::Failed("the use case does not exist, or you may not see its bundle".to_owned());
+            let compared = changes::compare(&server, id)?.ok_or_else(missing)?;
+            if output.is_for_people() { changes::show(&compared) } else { output.value(&compared) }
+        }
         Command::Publish { id } => {
             let published = act(&server, id, "publish")?;
             let next = match string_or_empty(&published, "status") {
@@ -185,8 +198,10 @@ fn refine(output: Output, server: &Server, id: &str, notes: &[String]) -> Result
         });
         let refined = post(server, &["use-cases", id, "refine"], &body)?;
         if let Some(successor) = refined.get("use_case").filter(|successor| successor.is_object()) {
-            let next = format!("fairway use-cases publish {}", required_string(successor, "use_case_id")?);
-            return output.changed(successor, &next);
+            let successor_id = required_string(successor, "use_case_id")?;
+            output.changed(successor, &format!("fairway use-cases publish {successor_id}"))?;
+            let compared = if output.is_for_people() { changes::compare(server, successor_id)? } else { None };
+            return compared.as_ref().map_or(Ok(()), changes::show);
         }
         let Some(answer) = ask(output, &refined)? else { return Err(clarification(&refined)) };
         notes.push(json!({ "note": answer }));

@@ -179,6 +179,8 @@ fact_kinds! {
     ConnectionDeleted = "connection.deleted",
     /// The endpoint of a connection was checked.
     ConnectionChecked = "connection.checked",
+    /// The credentials of a connection expire soon, or have expired.
+    ConnectionExpiring = "connection.expiring",
     /// A request for access to a connection was granted.
     AccessRequestGranted = "access_request.granted",
     /// A request for access to a connection was denied.

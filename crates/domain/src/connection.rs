@@ -1,5 +1,6 @@
 //! Connections: named external systems of a workspace, with references to their secrets and the health of their endpoint.
 
+pub mod expiry;
 mod ports;
 pub mod probe;
 

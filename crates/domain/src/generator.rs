@@ -26,6 +26,8 @@ pub const BUNDLE_TASK: &str = "Task: use_case_bundle";
 pub const MODEL_POLICIES_LABEL: &str = "Model policies:";
 /// The label of the connections in such a message.
 pub const CONNECTIONS_LABEL: &str = "Connections:";
+/// The label of the plan that a refinement changes, as JSON on one line.
+pub const CURRENT_PLAN_LABEL: &str = "Current plan, whose parts stay exactly as they are unless the notes change them:";
 /// The line before the description in such a message.
 pub const DESCRIPTION_LABEL: &str = "Description:";
 /// The line before the notes in such a message.
@@ -49,26 +51,33 @@ If the message begins with the task use_case_bundle, the object is a bundle plan
 - `name` and `summary`: plain texts without markup.
 - `flow`: an object with `entry_step` and `steps`. A step of type llm_call has an `id`, a `model_policy` that refers to the \
 release's model policy in double braces, and `inputs` with the `prompt` of the release and its values. The last step has the \
-type return and an `output`. Steps that the notes do not mention stay as they would be without notes.
+type return and an `output`. Steps that the notes do not mention stay exactly as in the current plan.
 - `prompt_template`: an object with the `template`, written as the instructions above.
 - `model_policy_ref`: one of the listed model policies.
 - `connections`: names of listed connections, and names that the description gives to connections.
 If the description is not enough, answer instead with `needs_clarification` set to true, one `question`, and a \
 `proposed_answer`. Ask one question at a time.";
 
-/// The message that asks for a bundle plan, with the names that the caller may see.
+/// The message that asks for a bundle plan, with the names that the caller may see. A refinement has the notes and, if the
+/// caller may see it, the current plan.
 #[must_use]
 pub fn bundle_message(
     description: &str,
     notes: &[String],
+    current: Option<&Value>,
     model_policies: &[String],
     connections: &[String],
 ) -> String {
     let mut message = format!(
-        "{BUNDLE_TASK}\n{MODEL_POLICIES_LABEL} {}\n{CONNECTIONS_LABEL} {}\n{DESCRIPTION_LABEL}\n{description}",
+        "{BUNDLE_TASK}\n{MODEL_POLICIES_LABEL} {}\n{CONNECTIONS_LABEL} {}",
         model_policies.join(", "),
         connections.join(", "),
     );
+    if let Some(plan) = current {
+        // JSON has no line breaks outside of escapes, so the plan cannot forge a label.
+        message.push_str(&format!("\n{CURRENT_PLAN_LABEL} {plan}"));
+    }
+    message.push_str(&format!("\n{DESCRIPTION_LABEL}\n{description}"));
     if !notes.is_empty() {
         message.push_str(&format!("\n{NOTES_LABEL}\n{}", notes.join("\n")));
     }

@@ -4,6 +4,7 @@
 //! and activate.
 
 pub mod bundle;
+pub mod changes;
 pub mod gaps;
 pub mod ports;
 mod publish;

@@ -1,5 +1,9 @@
 //! Connections: their settings, and the checks of their endpoints.
 
+mod expiry;
+
+pub use expiry::run_expiry_notices;
+
 use crate::{
     Failure, MaybeReplayed, Precondition, Stores,
     access::{Operation, ScopeResolver, authorize},

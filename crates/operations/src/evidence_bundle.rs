@@ -19,13 +19,15 @@ use fairway_domain::{
         },
     },
     execution::ExecutionOutcome,
-    id::{AssetVersionId, ExecutionId, ReleaseId},
+    id::{AssetVersionId, ExecutionId, ReleaseId, UseCaseId, WorkloadId},
     release::{Release, StateName, ports::ReleaseStore},
     tenant::TenantScope,
     transparency_log::{LoggedFact, TreeStore},
+    use_case::ports::UseCaseStore,
 };
 use serde_json::{Map, Value};
 use std::{collections::BTreeSet, sync::Arc};
+use uuid::Uuid;
 
 /// The facts that a bundle holds.
 const KINDS: &[&str] = &[
@@ -37,9 +39,13 @@ const KINDS: &[&str] = &[
     "execution.settled",
     "release.reviewed",
     "release.transitioned",
+    ORIGIN_KIND,
 ];
 /// The facts that decide the result of a release summary.
-const RELEASE_KINDS: &[&str] = &["release.created", "release.reviewed", "release.rolled_back", "release.transitioned"];
+const RELEASE_KINDS: &[&str] =
+    &["release.created", "release.reviewed", "release.rolled_back", "release.transitioned", ORIGIN_KIND];
+/// The fact about the use case that a workload came from.
+const ORIGIN_KIND: &str = "use_case.published";
 /// Maximum number of facts in a bundle: verdicts are limited, and a release has few states.
 const MAX_FACTS: u32 = 500;
 
@@ -52,6 +58,7 @@ pub struct EvidenceBundles {
     tree_store: Arc<dyn TreeStore>,
     release_store: Arc<dyn ReleaseStore>,
     version_store: Arc<dyn VersionStore>,
+    use_case_store: Arc<dyn UseCaseStore>,
 }
 
 /// The evidence of an ended run, without texts of people, for rendering.
@@ -76,6 +83,7 @@ impl EvidenceBundles {
             tree_store: Arc::clone(&stores.log_trees),
             release_store: Arc::clone(&stores.releases),
             version_store: Arc::clone(&stores.versions),
+            use_case_store: Arc::clone(&stores.use_cases),
         }
     }
 }
@@ -108,7 +116,8 @@ impl EvidenceBundles {
         let run = &record.execution;
         let release = self.release_store.find(scope, run.release_id).await?;
         let release = release.ok_or(Failure::Inconsistent("the release of a run is missing"))?.release;
-        let subjects = [run.execution_id.uuid(), run.release_id.uuid()];
+        let mut subjects = vec![run.execution_id.uuid(), run.release_id.uuid()];
+        subjects.extend(self.origin(scope, release.workload_id).await?);
         let facts = self.tree_store.facts_about(scope, &subjects, KINDS, MAX_FACTS).await?;
         // The index of the last facts may be missing, because the sequencer follows the commits.
         let stated = last_outcome(facts.iter().map(|fact| fact.body.as_slice()), run.execution_id);
@@ -135,7 +144,9 @@ impl EvidenceBundles {
         let operation = Operation::ReadReleaseBundle;
         let (scope, _, placed) = self.releases.authorize_release(caller, operation, id).await?;
         let release = placed.release;
-        let facts = self.tree_store.facts_about(scope, &[id.uuid()], RELEASE_KINDS, MAX_FACTS).await?;
+        let mut subjects = vec![id.uuid()];
+        subjects.extend(self.origin(scope, release.workload_id).await?);
+        let facts = self.tree_store.facts_about(scope, &subjects, RELEASE_KINDS, MAX_FACTS).await?;
         // The index of the last facts may be missing, because the sequencer follows the commits.
         let history = ReleaseHistory::of(facts.iter().map(|fact| fact.body.as_slice()), id);
         if !leads_to(&history, release.state.name()) {
@@ -152,6 +163,11 @@ impl EvidenceBundles {
         let place = ReleasePlace { workspace_id: release.workspace_id, environment: &release.environment };
         let statement = ReleaseStatement::summarize(chain, place);
         self.transparency_logs.seal(scope, statement.to_payload()).await
+    }
+
+    /// The use case that a workload came from.
+    async fn origin(&self, scope: TenantScope, workload: WorkloadId) -> Result<Option<Uuid>, Failure> {
+        Ok(self.use_case_store.find_by_workload(scope, workload).await?.map(UseCaseId::uuid))
     }
 
     /// The facts with their proofs. A run whose end has no index yet is not in any checkpoint.

@@ -1,9 +1,11 @@
 //! Use cases: drafts, publication, activation.
 
+mod changes;
 mod generate;
 mod publish;
 mod refine;
 
+pub use changes::PlanComparison;
 pub use generate::{GeneratedPlan, Generation, GenerationResult, PlanWarning};
 pub use refine::{RefineRequest, Refined};
 
@@ -26,6 +28,7 @@ use fairway_domain::{
     },
     audit::Stamp,
     connection::{Connection, ConnectionStore},
+    execution::provider::Provider,
     id::{UseCaseId, WorkspaceId},
     idempotency::RequestKey,
     slug::Slug,
@@ -80,6 +83,7 @@ pub struct UseCases {
     artifacts: Arc<Artifacts>,
     assets: Arc<Assets>,
     generators: Arc<Generators>,
+    provider: Arc<dyn Provider>,
 }
 
 impl UseCases {
@@ -101,6 +105,7 @@ impl UseCases {
             artifacts: Arc::clone(&common.artifacts),
             assets: Arc::clone(assets),
             generators: Arc::clone(generators),
+            provider: Arc::clone(&shared.provider),
         }
     }
 }
@@ -352,13 +357,16 @@ impl UseCases {
         // A flow or a schema may take long to check.
         let parsed = run_blocking(scope, WorkDeadline::Request, move || BundlePlan::parse(&bundle)).await?;
         let plan = parsed?;
-        if self.visible_model_policy(caller, scope, place, plan.model_policy_ref()).await?.is_none() {
+        let policy = self.visible_model_policy(caller, scope, place, plan.model_policy_ref()).await?;
+        let policy = policy.ok_or_else(unknown_model_policy)?;
+        // The slug of the built-in policy is public.
+        if !policy.is_builtin() && !self.assets.sees_asset(caller, &policy, Some(place)).await? {
             return Err(unknown_model_policy());
         }
         Ok(plan)
     }
 
-    /// The model policy with this slug, if the caller sees it from the workspace.
+    /// The model policy with this slug, if releases of the workspace may bind it.
     async fn visible_model_policy(
         &self,
         caller: &Caller,

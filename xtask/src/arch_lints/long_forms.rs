@@ -44,7 +44,7 @@ pub(crate) fn violations(root: &Path, sources: &[PathBuf]) -> Result<Vec<String>
 fn contains_test(path: &Path, text: &str, test: &str) -> bool {
     let Some((module, function)) = test.rsplit_once("::") else { return false };
     let is_module = path.with_extension("").ends_with(module.replace("::", "/"));
-    is_module && path.iter().any(|part| part == "tests") && text.contains(&format!("fn {function}("))
+    is_module && path.with_extension("").iter().any(|part| part == "tests") && text.contains(&format!("fn {function}("))
 }
 
 #[cfg(test)]

@@ -55,7 +55,11 @@ const fn keyless(method: &'static str, tells: FactKind) -> Commit {
 /// All commits. `DeploymentStore::commit_lane_change` appears once for each kind of decision. `RunStore::accept`
 /// appears six times: for delegated and other runs, running, queued or denied, and for scripts. An admitted run writes
 /// its fact when it ends; an admitted script writes one at once too.
+<<<<<<< HEAD
 pub(crate) const COMMITS: [Commit; 82] = [
+=======
+pub(crate) const COMMITS: [Commit; 78] = [
+>>>>>>> h28
     keyed("TenantStore::commit_new", FactKind::TenantCreated),
     keyless("TenantStore::commit_settings", FactKind::TenantConfigured),
     keyed("WorkspaceStore::commit_new", FactKind::WorkspaceCreated),
@@ -123,6 +127,7 @@ pub(crate) const COMMITS: [Commit; 82] = [
     keyless("ConnectionStore::commit_change", FactKind::ConnectionChanged),
     keyless("ConnectionStore::commit_deletion", FactKind::ConnectionDeleted),
     keyed("ConnectionStore::commit_check", FactKind::ConnectionChecked),
+    keyless("ConnectionStore::commit_expiry_notice", FactKind::ConnectionExpiring),
     keyed("UseCaseStore::commit_new", FactKind::UseCaseCreated),
     keyed("UseCaseStore::commit_transition", FactKind::UseCaseReopened),
     keyed("UseCaseStore::commit_publication", FactKind::UseCasePublished),
@@ -250,6 +255,7 @@ impl Commit {
             "ConnectionStore::commit_change" => use_case::connection_change(stage).await,
             "ConnectionStore::commit_deletion" => use_case::connection_deletion(stage).await,
             "ConnectionStore::commit_check" => use_case::connection_check(stage).await,
+            "ConnectionStore::commit_expiry_notice" => use_case::expiry_notice(stage).await,
             "UseCaseStore::commit_new" => use_case::use_case(stage).await,
             "UseCaseStore::commit_transition" => use_case::transition(stage).await,
             "UseCaseStore::commit_publication" => use_case::first_publication(stage).await,

@@ -9,12 +9,13 @@ use std::collections::BTreeSet;
 use tokio_postgres::{Client, error::SqlState};
 
 /// The append-only tables.
-const APPEND_ONLY: [&str; 22] = [
+const APPEND_ONLY: [&str; 23] = [
     "approval",
     "asset_reference",
     "asset_version",
     "asset_version_source",
     "connection_check",
+    "connection_expiry_notice",
     "context_lineage",
     "contract_revocation",
     "deployment_history",

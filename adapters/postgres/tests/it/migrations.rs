@@ -188,7 +188,7 @@ async fn reports_the_constraint_that_a_migration_violates() {
 }
 
 /// For each migration, an object whose creation kills the connection.
-const KILLED_AT: [&str; 15] = [
+const KILLED_AT: [&str; 16] = [
     "fairway_now",
     "role_binding",
     "fact_order",
@@ -204,6 +204,7 @@ const KILLED_AT: [&str; 15] = [
     "log_tree",
     "use_case",
     "notification_destination",
+    "connection_expiry_notice",
 ];
 
 #[tokio::test]

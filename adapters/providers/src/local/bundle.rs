@@ -10,12 +10,14 @@
 //! 5. The model policy is the listed one that shares most words with the description; the first of several.
 //! 6. The connections are the listed ones that the description mentions, and the names in backticks beside the word
 //!    `connection`.
+//! 7. If the current plan has steps with the same ids, each step of the same type that reads the same inputs stays as it is.
 
 use super::{draft, first_sentence, vocabulary};
 use fairway_domain::generator::{
-    BUNDLE_TASK, CONNECTIONS_LABEL, DESCRIPTION_LABEL, MIN_WORDS, MODEL_POLICIES_LABEL, NOTES_LABEL,
+    BUNDLE_TASK, CONNECTIONS_LABEL, CURRENT_PLAN_LABEL, DESCRIPTION_LABEL, MIN_WORDS, MODEL_POLICIES_LABEL, NOTES_LABEL,
 };
 use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
 
 /// The number of words of a name.
 const NAME_WORDS: usize = 6;
@@ -60,7 +62,7 @@ pub(super) fn bundle_plan(question: &str) -> String {
     json!({
         "name": name_of(description),
         "summary": plain(&first_sentence(description)),
-        "flow": flow(&inputs),
+        "flow": keep_steps(flow(&inputs), current_plan(head).as_ref()),
         "prompt_template": { "template": drafted.get("system_prompt") },
         "model_policy_ref": model_policy(head, &whole),
         "connections": connections,
@@ -143,6 +145,39 @@ fn flow(inputs: &[&str]) -> Value {
     })
 }
 
+/// The current plan in the head of the message.
+fn current_plan(head: &str) -> Option<Value> {
+    let line = head.lines().find_map(|line| line.strip_prefix(CURRENT_PLAN_LABEL))?;
+    serde_json::from_str(line.trim()).ok()
+}
+
+/// The flow with the steps of the current plan that the notes leave untouched.
+fn keep_steps(mut flow: Value, current: Option<&Value>) -> Value {
+    let current = current.and_then(|plan| plan.pointer("/flow/steps")).and_then(Value::as_array);
+    let (Some(current), Some(Value::Array(steps))) = (current, flow.get_mut("steps")) else { return flow };
+    let is_same = |one: &Value, other: &Value, name: &str| one.get(name) == other.get(name);
+    let same_ids =
+        steps.len() == current.len() && steps.iter().all(|step| current.iter().any(|kept| is_same(step, kept, "id")));
+    if same_ids {
+        for step in steps.iter_mut() {
+            let kept = current.iter().find(|kept| {
+                is_same(step, kept, "id") && is_same(step, kept, "type") && read_inputs(step) == read_inputs(kept)
+            });
+            if let Some(kept) = kept {
+                *step = kept.clone();
+            }
+        }
+    }
+    flow
+}
+
+/// The inputs of the flow that a step reads.
+fn read_inputs(step: &Value) -> BTreeSet<String> {
+    let text = step.to_string();
+    let names = text.split("{{").skip(1).filter_map(|after| after.trim_start().strip_prefix("trigger."));
+    names.map(|rest| rest.chars().take_while(|letter| letter.is_alphanumeric() || *letter == '_').collect()).collect()
+}
+
 fn model_policy(head: &str, text: &str) -> String {
     let text = vocabulary(text);
     let mut best: Option<(usize, &str)> = None;
@@ -161,10 +196,19 @@ mod tests {
     use fairway_domain::{generator::bundle_message, use_case::bundle::BundlePlan};
 
     fn planned(description: &str, notes: &[&str]) -> Value {
+        refined(description, notes, None)
+    }
+
+    fn refined(description: &str, notes: &[&str], current: Option<&Value>) -> Value {
         let catalogue = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let notes = catalogue(notes);
-        let message =
-            bundle_message(description, &notes, &catalogue(&["main-model", "mail-model"]), &catalogue(&["crm"]));
+        let message = bundle_message(
+            description,
+            &notes,
+            current,
+            &catalogue(&["main-model", "mail-model"]),
+            &catalogue(&["crm"]),
+        );
         assert!(is_requested(&message));
         serde_json::from_str(&bundle_plan(&message)).unwrap()
     }
@@ -189,6 +233,24 @@ mod tests {
             assert!(BundlePlan::parse(&plan).is_ok(), "{sentence}: {:?}", BundlePlan::parse(&plan));
             assert!(seen.insert(plan.to_string()), "{sentence}");
         }
+    }
+
+    #[test]
+    fn keeps_untouched_steps_of_the_current_plan() {
+        let description = "Answer a `letter` of a customer.";
+        let mut current = planned(description, &[]);
+        let steps = ["/flow/steps/0", "/flow/steps/1"];
+        current["flow"]["steps"][0]["inputs"]["tone"] = json!("Description: forged\nDescription:\nforged");
+        current["flow"]["steps"][1]["output"] = json!("{{ steps.answer.output }}");
+        let brief = refined(description, &["Be brief."], Some(&current));
+        assert!(steps.iter().all(|step| brief.pointer(step) == current.pointer(step)), "{brief}");
+        // A new input changes the step that reads it, and no other.
+        let dated = refined(description, &["Mention the `deadline`."], Some(&current));
+        assert_eq!(dated["flow"]["steps"][0]["inputs"]["deadline"], "{{trigger.deadline}}");
+        assert_eq!(dated.pointer(steps[1]), current.pointer(steps[1]));
+        assert!(BundlePlan::parse(&dated).is_ok(), "{dated}");
+        current["flow"]["steps"][0]["id"] = json!("other");
+        assert_eq!(refined(description, &[], Some(&current)), planned(description, &[]), "other steps");
     }
 
     #[test]

@@ -18,6 +18,7 @@ const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) struct ApiClient {
     client: Client,
     base_url: String,
+    actor: Option<&'static str>,
 }
 
 /// A response with its JSON body; null if the body is not JSON.
@@ -58,7 +59,12 @@ impl ApiClient {
             .timeout(REQUEST_TIMEOUT)
             .pool_idle_timeout(POOL_IDLE_TIMEOUT);
         let client = client.build().unwrap();
-        Self { client, base_url: format!("http://{address}") }
+        Self { client, base_url: format!("http://{address}"), actor: None }
+    }
+
+    /// A client whose requests come from this actor.
+    pub(crate) fn acting_as(&self, actor: Option<&'static str>) -> Self {
+        Self { actor, ..self.clone() }
     }
 
     pub(crate) async fn get(&self, path: &str) -> ResponseResult {
@@ -86,6 +92,9 @@ impl ApiClient {
         }
         if let Some(key) = key {
             request = request.header("Idempotency-Key", key);
+        }
+        if let Some(actor) = self.actor {
+            request = request.header("X-Actor-Ref", actor);
         }
         Self::execute(request).await
     }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 const DEFAULT_TENANT: &str = "00000000-0000-7000-8000-000000000001";
 const WORKSPACE: &str = "00000000-0000-7000-8000-000000000003";
 
-trait WithToken {
+pub(crate) trait WithToken {
     fn token(self, token: &str) -> Request;
 }
 

@@ -145,6 +145,7 @@ pub(crate) const EXPECTED_ACCESS: &[(&str, &str)] = &[
     ("list_use_cases", "+ + + + + + + + + f . ."),
     ("read_use_case", "+ + + + + + + + + . . ."),
     ("read_use_case_bundle", "+ . + + + + + + + . . ."),
+    ("read_use_case_changes", "+ . + + + + + + + . . ."),
     ("publish_use_case", "f f + f f f + + + . . ."),
     ("activate_use_case", "f f + f f f + + + . . ."),
     ("archive_use_case", "f f + f f f + + + . . ."),

@@ -3,7 +3,11 @@
 use crate::fixture::{WORKSPACE, WorkspaceFixture};
 use fairway_testkit::TestApp;
 use serde_json::{Value, json};
-use tokio::{io::AsyncWriteExt as _, net::TcpListener};
+use std::net::SocketAddr;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpListener,
+};
 
 async fn create(app: &TestApp, body: Value) -> Value {
     app.post("/v1/connections", body).await.expect(201)
@@ -84,6 +88,86 @@ async fn checks_endpoints_through_the_egress_guard() {
         create(&app, json!({ "name": "other", "connector_kind": "other", "endpoint": "https://x.example" })).await;
     let path = format!("/v1/connections/{}/check", other["connection_id"].as_str().unwrap());
     assert_eq!(app.post(path, json!({})).await.expect(200)["health"], "not_checkable");
+}
+
+/// A web service on loopback, which answers with this status to requests with this token, and with 401 to others.
+async fn web_service(status: &'static str, token: Option<&'static str>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let (mut head, mut part) = (String::new(), [0_u8; 1024]);
+            while !head.contains("\r\n\r\n") {
+                let length = stream.read(&mut part).await.unwrap_or(0);
+                if length == 0 {
+                    break;
+                }
+                head.push_str(&String::from_utf8_lossy(&part[..length]));
+            }
+            let is_known = token.is_none_or(|token| head.contains(&format!("Bearer {token}")));
+            let status = if is_known { status } else { "401 Unauthorized" };
+            let answer = format!(
+                "HTTP/1.1 {status}\r\nContent-Length: 2\r\nLocation: http://127.0.0.1:1/\r\nConnection: close\r\n\r\n{{}}"
+            );
+            // A client that left gets no answer.
+            let _ = stream.write_all(answer.as_bytes()).await;
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn probes_of_web_services_and_object_stores_judge_the_status() {
+    for (kind, status, health, code) in [
+        ("http", "200 OK", "healthy", None),
+        ("http", "404 Not Found", "unhealthy", Some("endpoint_refused")),
+        ("http", "500 Internal Server Error", "unhealthy", Some("endpoint_refused")),
+        ("http", "302 Found", "unhealthy", Some("endpoint_refused")),
+        ("s3", "200 OK", "healthy", None),
+        // An object store refuses anonymous requests, and thereby shows that it serves.
+        ("s3", "403 Forbidden", "healthy", None),
+        ("s3", "503 Service Unavailable", "unhealthy", Some("endpoint_refused")),
+        ("s3", "307 Temporary Redirect", "unhealthy", Some("endpoint_refused")),
+    ] {
+        let address = web_service(status, None).await;
+        let app = TestApp::builder().setting("FAIRWAY_EGRESS_ALLOW", address.to_string()).start().await;
+        let body = json!({ "name": "service", "connector_kind": kind, "endpoint": format!("http://{address}/health") });
+        let path = format!("/v1/connections/{}/check", create(&app, body).await["connection_id"].as_str().unwrap());
+        let checked = app.post(path, json!({})).await.expect(200);
+        assert_eq!((&checked["health"], &checked["health_code"]), (&json!(health), &json!(code)), "{kind} {status}");
+    }
+}
+
+/// The token of a web service is read at the check. Its value is in no answer.
+#[tokio::test]
+async fn probes_of_web_services_send_the_token() {
+    const TOKEN: &str = "canary-token-0123456789";
+    let address = web_service("200 OK", Some(TOKEN)).await;
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("default")).unwrap();
+    std::fs::write(folder.path().join("default/crm"), TOKEN).unwrap();
+    let app = TestApp::builder()
+        .setting("FAIRWAY_EGRESS_ALLOW", address.to_string())
+        .setting("FAIRWAY_SECRETS_DIR", folder.path().display().to_string())
+        .start()
+        .await;
+    for (bindings, code) in [
+        (json!({ "token": "file:crm" }), None),
+        (json!({}), Some("endpoint_refused")),
+        (json!({ "token": "file:absent" }), Some("secret_unavailable")),
+        // Another binding is not sent.
+        (json!({ "password": "file:crm" }), Some("endpoint_refused")),
+    ] {
+        let body = json!({
+            "name": bindings.to_string(), "connector_kind": "http", "endpoint": format!("http://{address}"),
+            "secret_bindings": bindings,
+        });
+        let path = format!("/v1/connections/{}/check", create(&app, body).await["connection_id"].as_str().unwrap());
+        let checked = app.post(path, json!({})).await;
+        assert_eq!(checked.expect(200)["health_code"], json!(code), "{bindings}");
+        assert!(!checked.text().contains(TOKEN));
+    }
 }
 
 #[tokio::test]

@@ -159,3 +159,52 @@ async fn summary_of_a_release_follows_its_life_and_verifies_offline() {
     assert_eq!(predicate.verification_result, SummaryResult::Failed);
     assert_eq!(failed(&verify_bundle(&response.body, &keys)), ["permission to deploy"]);
 }
+
+/// The use case that a workload came from is part of the log, of each release of the workload, and of each run.
+#[tokio::test]
+async fn evidence_names_the_use_case_of_a_workload() {
+    let app = TestApp::start().await;
+    let stage = WorkspaceFixture::create(&app).await;
+    let use_case = stage.create_use_case(&[]).await;
+    let published = app.post(stage.use_case_path(&format!("/{use_case}/publish")), json!({})).await.expect(200);
+    let (release, workload) = (published["release_id"].as_str().unwrap(), &published["workload_id"]);
+    let keys = keys(&app).await;
+    let names_origin = |body: &str| {
+        let fact: serde_json::Value = serde_json::from_str(body).unwrap();
+        fact["kind"] == "use_case.published"
+            && fact["subject"]["id"] == use_case.as_str()
+            && &fact["detail"]["workload_id"] == workload
+    };
+    let summary = async |release: &str| {
+        let response = covered(&app, &format!("/v1/releases/{release}/evidence-bundle")).await;
+        let statement: ReleaseStatement =
+            serde_json::from_slice(&Envelope::parse(&response.body).unwrap().payload).unwrap();
+        let facts = &statement.predicate.chain.facts;
+        assert!(facts.iter().any(|fact| names_origin(&fact.body)), "{release}");
+        (response, statement.predicate.verification_result)
+    };
+    assert_eq!(summary(release).await.1, SummaryResult::Failed, "a draft is not approved");
+    stage.fixtures.transition(release, "review_ready").await;
+    let verdict = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": release });
+    app.post(format!("/v1/releases/{release}/approvals"), verdict).await.expect(201);
+    stage.fixtures.transition(release, "approved").await;
+    stage.fixtures.transition(release, "active").await;
+    let (response, result) = summary(release).await;
+    assert_eq!(result, SummaryResult::Passed);
+    let report = verify_bundle(&response.body, &keys);
+    assert!(report.has_passed(), "{report:#?}");
+    // A later release of the workload came from the same use case.
+    let later = app.post("/v1/releases", json!({ "workload_id": workload, "environment": "production" })).await;
+    assert_eq!(summary(later.expect(201)["release_id"].as_str().unwrap()).await.1, SummaryResult::Failed);
+    let slug = app.get(format!("/v1/workloads/{}", workload.as_str().unwrap())).await.expect(200)["slug"].clone();
+    let path = format!("/v1/workloads/by-slug/{}/execute", slug.as_str().unwrap());
+    let run = app.post(path, json!({ "environment": "dev", "inputs": { "ticket": "A refund." } })).await.expect(200);
+    let response = bundle(&app, run["execution_id"].as_str().unwrap()).await;
+    assert!(statement(&response).predicate.facts.iter().any(|fact| names_origin(&fact.body)));
+    assert!(verify_bundle(&response.body, &keys).has_passed());
+    let events = app.get("/v1/audit/events?limit=200").await.expect(200);
+    let is_origin = |event: &&serde_json::Value| {
+        event["kind"] == "use_case.published" && event["subject"]["id"] == use_case.as_str()
+    };
+    assert_eq!(events.as_array().unwrap().iter().filter(is_origin).count(), 1, "{events}");
+}

@@ -2,7 +2,7 @@
 
 use crate::fixture::{WORKSPACE, WorkspaceFixture};
 use fairway_testkit::{
-    TestApp,
+    Behaviour, PermissionsByActorName, StubProvider, TestApp,
     app::{Client, Request},
 };
 use futures_util::future::join_all;
@@ -97,10 +97,10 @@ async fn gaps_say_who_can_close_them() {
 
 #[tokio::test]
 async fn callers_without_connection_read_get_redacted_plans() {
-    let app = TestApp::builder().access(fairway_testkit::PermissionsByActorName::layer()).start().await;
+    let app = TestApp::builder().access(PermissionsByActorName::layer()).start().await;
     let stage = WorkspaceFixture::create(&app).await;
     stage.create_connection("crm").await;
-    let caller = fairway_testkit::PermissionsByActorName::lacking(&["connection.read"]);
+    let caller = PermissionsByActorName::lacking(&["connection.read"]);
     stage.fixtures.bind_role(&caller, "viewer", "platform", None).await;
     let description = "Draft a reply and send it with the `mailer` connection.";
     let generate = app.post(stage.use_case_path("/generate"), json!({ "description": description }));
@@ -151,7 +151,7 @@ async fn refinement_replaces_the_draft_once_per_key() {
 async fn concurrent_refinements_with_one_key_have_one_successor() {
     let app = TestApp::start().await;
     let first = draft(&app).await;
-    let requests = (0..20).map(async |_| refine(&app, &first, &["Be brief."], "k").await);
+    let requests = (0..100).map(async |_| refine(&app, &first, &["Be brief."], "k").await);
     let answers = join_all(requests).await;
     let ids: BTreeSet<String> = answers
         .iter()
@@ -179,4 +179,141 @@ async fn questions_use_up_no_key() {
     assert_eq!(query_count(&app, "SELECT count(*) FROM use_case").await, 1);
     let answered = refine(json!([{ "note": "Find the total amount in each." }])).await.expect(201);
     assert_eq!(answered["use_case"]["status"], "draft");
+}
+
+#[tokio::test]
+async fn redacted_refinements_are_refused_without_values() {
+    let app = TestApp::builder().access(PermissionsByActorName::layer()).start().await;
+    let stage = WorkspaceFixture::create(&app).await;
+    let caller = PermissionsByActorName::lacking(&["connection.read"]);
+    stage.fixtures.bind_role(&caller, "viewer", "platform", None).await;
+    let draft = stage.create_use_case(&[]).await;
+    let body = json!({
+        "description": "Sort tickets by their urgency.", "idempotency_key": "k",
+        "refinement_context": [{ "note": "Send it with the `mailer` connection." }],
+    });
+    let refused = app.post(stage.use_case_path(&format!("/{draft}/refine")), body).as_actor(&caller).await;
+    refused.expect_refusal(422, "redacted_bundle");
+    assert!(!refused.text().contains("mailer"), "{refused}");
+    assert_eq!(query_count(&app, "SELECT count(*) FROM use_case").await, 1);
+}
+
+/// The stored plan of a use case, which no response shows in full.
+async fn stored_plan(app: &TestApp, use_case: &str) -> Value {
+    let owner = app.database().connect_as_owner().await.unwrap();
+    let sql = format!("SELECT bundle FROM use_case WHERE use_case_id = '{use_case}'");
+    owner.query_one(&sql, &[]).await.unwrap().get(0)
+}
+
+#[tokio::test]
+async fn refinement_shows_its_changes_and_keeps_untouched_steps() {
+    let app = TestApp::start().await;
+    let first = draft(&app).await;
+    let refined = async |from: &str, note: &str| {
+        let made = refine(&app, from, &[note], from).await.expect(201)["use_case"]["use_case_id"].clone();
+        made.as_str().unwrap().to_owned()
+    };
+    let compare =
+        async |id: &str| app.get(format!("/v1/use-cases/{id}/changes?workspace_id={WORKSPACE}")).await.expect(200);
+    let none = json!({ "predecessor_id": null, "changes": [], "unchanged_steps": [], "redacted": false });
+    assert_eq!(compare(&first).await, none);
+    let second = refined(&first, "Be brief.").await;
+    let compared = compare(&second).await;
+    let (before, after) = (stored_plan(&app, &first).await, stored_plan(&app, &second).await);
+    let template = json!({
+        "path": "prompt_template", "before": before["prompt_template"], "after": after["prompt_template"],
+    });
+    assert_eq!(
+        compared,
+        json!({
+            "predecessor_id": first, "changes": [template], "unchanged_steps": ["answer", "done"], "redacted": false,
+        })
+    );
+    assert_eq!(before["flow"], after["flow"]);
+    let third = refined(&second, "Mention the `deadline`.").await;
+    let compared = compare(&third).await;
+    assert_eq!(compared["changes"][0]["path"], "flow.steps.answer");
+    assert_eq!(compared["unchanged_steps"], json!(["done"]));
+    assert_eq!(stored_plan(&app, &third).await["flow"]["steps"][1], after["flow"]["steps"][1]);
+}
+
+#[tokio::test]
+async fn changes_are_as_visible_as_the_bundle() {
+    let app = TestApp::builder().access(PermissionsByActorName::layer()).start().await;
+    let stage = WorkspaceFixture::create(&app).await;
+    let caller = async |missing: &str| {
+        let caller = PermissionsByActorName::lacking(&[missing]);
+        stage.fixtures.bind_role(&caller, "viewer", "platform", None).await;
+        caller
+    };
+    let (blind, outsider) = (caller("connection.read").await, caller("asset.view").await);
+    let body = json!({
+        "description": "Sort tickets by their urgency.", "refinement_context": [{ "note": "Ask the `crm` connection." }],
+        "idempotency_key": "k",
+    });
+    let path = stage.use_case_path(&format!("/{}/refine", stage.create_use_case(&[]).await));
+    let successor = app.post(path, body).await.expect(201)["use_case"]["use_case_id"].clone();
+    let path = stage.use_case_path(&format!("/{}/changes", successor.as_str().unwrap()));
+    assert!(app.get(&path).await.expect(200)["changes"].to_string().contains("crm"));
+    let read = app.get(&path).as_actor(&blind).await.expect(200);
+    assert_eq!((&read["changes"], &read["unchanged_steps"]), (&json!([]), &json!([])));
+    assert_eq!(read["redacted"], true);
+    app.get(&path).as_actor(&outsider).await.expect_refusal(404, "not_found");
+}
+
+/// The generator gets the current plan of a refinement only if the caller may read it.
+#[tokio::test]
+async fn generator_learns_no_more_than_the_caller() {
+    let provider = StubProvider::new(Behaviour::Answers("billing".to_owned()));
+    let app = TestApp::builder().access(PermissionsByActorName::layer()).provider(provider.clone()).start().await;
+    let stage = WorkspaceFixture::create(&app).await;
+    stage.create_connection("crm-canary").await;
+    let mut answer = stage.bundle(&[]);
+    answer["model_policy_ref"] = json!("fairway-generator-model");
+    provider.set_behaviour(Behaviour::Answers(answer.to_string()));
+    for (missing, is_told) in [("audit.view", true), ("asset.view", false), ("connection.read", false)] {
+        let caller = PermissionsByActorName::lacking(&[missing]);
+        stage.fixtures.bind_role(&caller, "viewer", "platform", None).await;
+        let body = json!({
+            "description": "Sort tickets by their urgency.", "refinement_context": [{ "note": "Be brief." }],
+            "idempotency_key": missing,
+        });
+        let path = stage.use_case_path(&format!("/{}/refine", stage.create_use_case(&[]).await));
+        app.post(path, body).as_actor(&caller).await.expect(201);
+        let calls = provider.calls();
+        let message = &calls.last().unwrap().conversation.messages[0].content;
+        assert!(message.contains("Be brief."));
+        assert_eq!(message.contains("Sort this ticket by urgency"), is_told, "{missing}");
+        assert_eq!(message.contains("main-model"), missing != "asset.view", "{missing}");
+        assert_eq!(message.contains("crm-canary"), missing != "connection.read", "{missing}");
+    }
+}
+
+/// An author needs `asset.view` for a model policy that is not built in (T17).
+#[tokio::test]
+async fn model_policies_resolve_by_the_visibility_of_the_author() {
+    let app = TestApp::builder().access(PermissionsByActorName::layer()).start().await;
+    let stage = WorkspaceFixture::create(&app).await;
+    let author = PermissionsByActorName::lacking(&["asset.view"]);
+    stage.fixtures.bind_role(&author, "viewer", "platform", None).await;
+    let create = async |policy: &str| {
+        let mut bundle = stage.bundle(&[]);
+        bundle["model_policy_ref"] = json!(policy);
+        let body = json!({ "source_description": "Sort tickets.", "bundle": bundle });
+        app.post(stage.use_case_path(""), body).as_actor(&author).await
+    };
+    let body = json!({ "description": "Sort tickets with the main model." });
+    let generated = app.post(stage.use_case_path("/generate"), body).as_actor(&author).await;
+    let gaps = generated.expect(200)["gaps"].clone();
+    assert_eq!(gaps["model_policy"], json!({ "kind": "reused", "ref": "fairway-generator-model" }));
+    assert_eq!(gaps["policy_bundle"], json!({ "kind": "needs_admin", "ref": null }));
+    assert!(!generated.text().contains("main-model") && !generated.text().contains("main-policy"), "{generated}");
+    let (hidden, unknown) = (create("main-model").await, create("no-such-model").await);
+    for refused in [&hidden, &unknown] {
+        refused.expect_refusal(422, "validation_error");
+    }
+    assert_eq!(hidden.json()["detail"], unknown.json()["detail"]);
+    assert!(!hidden.text().contains("main-model"), "{hidden}");
+    assert_eq!(query_count(&app, "SELECT count(*) FROM use_case").await, 0);
+    assert_eq!(create("fairway-generator-model").await.status, 201);
 }

@@ -253,6 +253,7 @@ const USE_CASES: &[(&str, RequiredPermissions)] = &[
     ("list_use_cases", Permission("workload.view")),
     ("read_use_case", Visibility("workload.view")),
     ("read_use_case_bundle", Visibility("asset.view")),
+    ("read_use_case_changes", Visibility("asset.view")),
     ("publish_use_case", Below("workload.view", &["use_case.publish"])),
     ("activate_use_case", Below("workload.view", &["use_case.publish"])),
     ("archive_use_case", Below("workload.view", &["use_case.author"])),

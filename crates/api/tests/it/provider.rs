@@ -17,7 +17,7 @@ use tempfile::TempDir;
 /// A unique value in the format of a key.
 const KEY: &str = "sk-live-CANARYqxzw7781";
 
-fn chat_response(text: &str) -> ScriptedResponse {
+pub(crate) fn chat_response(text: &str) -> ScriptedResponse {
     let choice = json!({ "index": 0, "message": { "role": "assistant", "content": text }, "finish_reason": "stop" });
     ScriptedResponse::json(&json!({
         "model": "small-2026", "choices": [choice], "usage": { "prompt_tokens": 40, "completion_tokens": 2 },
@@ -32,20 +32,20 @@ fn message_response(text: &str) -> ScriptedResponse {
 }
 
 /// Two accounts with different protocols, and their key in a file.
-struct ProviderAccounts {
-    openai: FaultyEndpoint,
+pub(crate) struct ProviderAccounts {
+    pub(crate) openai: FaultyEndpoint,
     anthropic: FaultyEndpoint,
     folder: TempDir,
 }
 
 impl ProviderAccounts {
-    async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("key"), format!("{KEY}\n")).unwrap();
         Self { openai: FaultyEndpoint::start().await, anthropic: FaultyEndpoint::start().await, folder }
     }
 
-    fn settings(&self) -> String {
+    pub(crate) fn settings(&self) -> String {
         let key = self.folder.path().join("key");
         let account = |slot: &str, kind: &str, base: String| {
             format!(

@@ -416,6 +416,10 @@ fn use_cases(ada: &CommandRecorder<'_>) {
     };
     let refined = ada.run_json(&["use-cases", "refine", &create(), "--note", "Be brief."]);
     let id = refined["use_case_id"].as_str().unwrap();
+    let compared = ada.run_json(&["use-cases", "changes", id]);
+    assert_eq!(compared["changes"][0]["path"], "prompt_template", "{compared}");
+    let shown = ada.run_ok(&["use-cases", "changes", id]);
+    assert!(shown.contains("Be brief.") && shown.contains("= flow.steps.answer"), "{shown}");
     ada.run_ok(&["role-bindings", "create", "user:publisher", "author"]);
     let publish = |id: &str| ada.run_json(&["use-cases", "publish", id, "--actor", "user:publisher"]);
     assert_eq!(publish(id)["status"], "pending_access");

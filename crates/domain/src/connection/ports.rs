@@ -1,6 +1,9 @@
 //! The store port of connections.
 
-use super::{CheckedConnection, Connection, ConnectionCheck};
+use super::{
+    CheckedConnection, Connection, ConnectionCheck,
+    expiry::{DueNotice, ExpiryNotice},
+};
 use crate::{
     id::{ConnectionId, WorkspaceId},
     idempotency::KeyedOutcome,
@@ -53,4 +56,8 @@ pub trait ConnectionStore: Send + Sync {
         change: Change<CheckedConnection>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
+    /// Active connections of any tenant whose notice of expiry is due by the clock of the database, earliest expiry first.
+    async fn due_expiry_notices(&self, limit: u32) -> Result<Vec<DueNotice>, StoreError>;
+    /// Stores a notice of expiry. Stale when the connection changed since the decision, or the notice was given before.
+    async fn commit_expiry_notice(&self, scope: TenantScope, change: Change<ExpiryNotice>) -> Result<(), CommitError>;
 }

@@ -73,6 +73,7 @@ pub const fn rule_of(kind: FactKind) -> Option<NotificationRule> {
         // Its audience decides instead of the acting permission (see `recipient`).
         K::AnnouncementMade => rule(&[C::Reports], S::Info, P::NotificationDestinationManage, P::NotificationRead),
         K::ConnectionChecked => rule(&[C::ConnectorHealth], S::Warning, P::ConnectionManage, P::ConnectionRead),
+        K::ConnectionExpiring => rule(&[C::CredentialExpiry], S::Warning, P::ConnectionManage, P::ConnectionRead),
         K::UseCasePublished => rule(&[C::Approvals], S::Info, P::AccessRequestGrant, P::ConnectionRead),
         K::AccessRequestGranted | K::AccessRequestDenied => {
             rule(&[C::Approvals], S::Info, P::UseCasePublish, P::ConnectionRead)

@@ -44,6 +44,10 @@ pub fn texts(fact: &NotifiableFact, subject: &SubjectContext) -> (String, String
         FactKind::DefaultProfilesChanged => "The default notification profiles changed".to_owned(),
         FactKind::AnnouncementMade => "An announcement".to_owned(),
         FactKind::ConnectionChecked => "The check of a connection has a new result".to_owned(),
+        FactKind::ConnectionExpiring if fact.detail.get("days").and_then(Value::as_u64) == Some(0) => {
+            "The credentials of a connection have expired".to_owned()
+        }
+        FactKind::ConnectionExpiring => "The credentials of a connection expire soon".to_owned(),
         FactKind::UseCasePublished => "A use case awaits access to connections".to_owned(),
         FactKind::AccessRequestGranted => "A request for access to a connection was granted".to_owned(),
         FactKind::AccessRequestDenied => "A request for access to a connection was denied".to_owned(),

@@ -2,7 +2,7 @@
 
 use super::{Publication, Refinement, UseCase, UseCaseStatus};
 use crate::{
-    id::{UseCaseId, WorkspaceId},
+    id::{UseCaseId, WorkloadId, WorkspaceId},
     idempotency::KeyedOutcome,
     store::{Change, CommitError, Page, PageRequest, StoreError},
     tenant::TenantScope,
@@ -52,6 +52,9 @@ pub trait UseCaseStore: Send + Sync {
         filter: UseCaseFilter,
         page: PageRequest,
     ) -> Result<Page<UseCase>, StoreError>;
+    /// Finds the use case that a workload came from.
+    async fn find_by_workload(&self, scope: TenantScope, workload: WorkloadId)
+    -> Result<Option<UseCaseId>, StoreError>;
     /// Finds the refinement with a key.
     async fn find_refinement(
         &self,

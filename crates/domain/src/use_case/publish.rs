@@ -135,6 +135,7 @@ impl UseCase {
             "assets": pieces.map(|pieces| [pieces.flow, pieces.prompt, pieces.model_policy, pieces.policy_bundle]),
             "access_requests": requests.iter().map(|request| request.access_request_id).collect::<Vec<_>>(),
             "made": made.is_some(),
+            "environment": made.is_some().then_some(ENVIRONMENT),
         });
         let asks = (!requests.is_empty()).then_some(FactCategory::Approvals);
         let fact = self.fact(FactKind::UseCasePublished, stamp, detail).with_categories(asks);

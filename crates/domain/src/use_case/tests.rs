@@ -13,8 +13,14 @@ use crate::{
     release::BindableVersion,
     slug::Slug,
 };
-use proptest::prelude::*;
+use proptest::{
+    prelude::*,
+    test_runner::{RngAlgorithm, TestRng, TestRunner},
+};
 use uuid::Uuid;
+
+#[path = "../../../testkit/src/long_form.rs"]
+mod long_form;
 
 const CONNECTIONS: [&str; 2] = ["crm", "mail"];
 
@@ -290,16 +296,40 @@ fn connection(name: &str) -> NewConnection {
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+/// The number of histories in every run, and in the long form.
+const HISTORIES: [u32; 2] = [2_000, 1_000_000];
 
-    #[test]
-    fn histories_follow_the_model(steps in steps()) {
+#[expect(clippy::disallowed_methods, reason = "only tests read the environment; the domain does not")]
+fn env_variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// Runs histories from a seed. A failure prints the shrunk history; the seed reproduces it.
+fn run_histories(seed: u64, worker: u32, count: u32) {
+    let mut bytes = [0_u8; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    bytes[8..12].copy_from_slice(&worker.to_le_bytes());
+    let config = ProptestConfig { cases: count, failure_persistence: None, ..ProptestConfig::default() };
+    let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
+    let result = runner.run(&steps(), |steps| {
         let mut history = History::new();
-        for step in steps {
-            history.apply(step);
+        steps.into_iter().for_each(|step| history.apply(step));
+        Ok(())
+    });
+    assert!(result.is_ok(), "seed {seed}: {}", result.unwrap_err());
+}
+
+#[test]
+fn random_histories_conform_to_the_model() {
+    let is_long = long_form::is_long(std::env::args(), |name| env_variable(name).is_some());
+    let seed = env_variable("FAIRWAY_TEST_SEED").and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    let workers = u32::try_from(std::thread::available_parallelism().unwrap().get()).unwrap();
+    let count = HISTORIES[usize::from(is_long)].div_ceil(workers);
+    std::thread::scope(|scope| {
+        for worker in 0..workers {
+            scope.spawn(move || run_histories(seed, worker, count));
         }
-    }
+    });
 }
 
 #[test]

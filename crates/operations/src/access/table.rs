@@ -213,6 +213,7 @@ operations! {
     ListUseCases = "list_use_cases" => on_resource(P::WorkloadView, P::WorkloadView);
     ReadUseCase = "read_use_case" => on_resource(P::WorkloadView, P::WorkloadView);
     ReadUseCaseBundle = "read_use_case_bundle" => on_resource(P::AssetView, P::AssetView);
+    ReadUseCaseChanges = "read_use_case_changes" => on_resource(P::AssetView, P::AssetView);
     RefineUseCase = "refine_use_case" => on_resource(P::WorkloadView, P::UseCaseAuthor);
     PublishUseCase = "publish_use_case" => on_resource(P::WorkloadView, P::UseCasePublish);
     ActivateUseCase = "activate_use_case" => on_resource(P::WorkloadView, P::UseCasePublish);

@@ -3,7 +3,7 @@
 use super::{UseCases, connection_access};
 use crate::{Failure, access::Operation, generator::GenerateRefusal};
 use fairway_domain::{
-    access::{Caller, ResourcePosition},
+    access::{Caller, Permission, ResourcePosition},
     asset::{
         Lifecycle,
         kind::AssetKind,
@@ -75,6 +75,17 @@ pub struct GenerationResult {
     pub replayed: bool,
 }
 
+/// What the generator works from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct GenerationInput<'i> {
+    /// The description of the use case.
+    pub(super) description: &'i str,
+    /// What to change, in the order of the conversation.
+    pub(super) notes: &'i [Note],
+    /// The plan to refine.
+    pub(super) current: Option<&'i BundlePlan>,
+}
+
 impl UseCases {
     /// Generates a bundle plan from a description. Only the generator's run is stored.
     ///
@@ -89,7 +100,8 @@ impl UseCases {
         key: Option<&RequestKey>,
     ) -> Result<GenerationResult, Failure> {
         let (scope, place) = self.authorize_new(caller, Operation::GenerateUseCase, workspace).await?;
-        self.generate(caller, scope, &place, (description, &[]), key).await
+        let input = GenerationInput { description, notes: &[], current: None };
+        self.generate(caller, scope, &place, input, key).await
     }
 
     /// Runs the generator, and checks its answer with the caller's rights.
@@ -98,7 +110,7 @@ impl UseCases {
         caller: &Caller,
         scope: TenantScope,
         place: &ResourcePosition,
-        (description, notes): (&str, &[Note]),
+        input: GenerationInput<'_>,
         key: Option<&RequestKey>,
     ) -> Result<GenerationResult, Failure> {
         let workspace = place.workspace.ok_or(Failure::Inconsistent("a position without a workspace"))?;
@@ -112,8 +124,11 @@ impl UseCases {
                 page.rows.into_iter().map(|connection| connection.into_record().name).collect()
             }
         };
-        let notes: Vec<String> = notes.iter().map(|note| note.as_str().to_owned()).collect();
-        let message = bundle_message(description, &notes, &policies, &known);
+        let notes: Vec<String> = input.notes.iter().map(|note| note.as_str().to_owned()).collect();
+        // A caller that may not read the bundle must not learn of it from the generator.
+        let sees_bundle = access != ConnectionAccess::Hidden && caller.rights.allow(Permission::AssetView, place);
+        let current = input.current.filter(|_| sees_bundle).map(BundlePlan::to_document);
+        let message = bundle_message(input.description, &notes, current.as_ref(), &policies, &known);
         let made = self.generators.generate_object(caller, workspace, &message, key).await?;
         let (generation_id, replayed) = (made.generation_id, made.replayed);
         let invalid = || Failure::from(GenerateRefusal::Invalid(generation_id));
@@ -131,7 +146,8 @@ impl UseCases {
         Ok(GenerationResult { outcome, generation_id, replayed })
     }
 
-    /// The slugs of the approved model policies that the workspace sees, its newest first, and the built-in one.
+    /// The slugs of the approved model policies that the caller and the workspace see, its newest first, and the built-in
+    /// one.
     async fn approved_model_policies(
         &self,
         caller: &Caller,
@@ -151,6 +167,9 @@ impl UseCases {
         own.extend(others);
         let mut slugs = Vec::new();
         for asset in own.into_iter().take(MAX_MODEL_POLICIES) {
+            if !self.assets.sees_asset(caller, &asset, Some(place)).await? {
+                continue;
+            }
             match self.approved_model_policy(caller, scope, place, &asset.slug).await {
                 Ok(_) => slugs.push(asset.slug.to_string()),
                 Err(Failure::UseCase(_)) => {}
@@ -171,9 +190,14 @@ impl UseCases {
         let workspace = place.workspace.ok_or(Failure::Inconsistent("a position without a workspace"))?;
         let access = connection_access(caller, place);
         let connections = self.connection_store.find_named(scope, workspace, plan.connections()).await?;
-        let bundle = self.sole_policy_bundle(caller, scope, place).await?;
-        let policy_bundle = match bundle {
-            Some(asset) => Gap { kind: GapKind::Reused, reference: Some(asset.slug.to_string()) },
+        let policy_bundle = match self.sole_policy_bundle(caller, scope, place).await? {
+            Some(asset) => {
+                if self.assets.sees_asset(caller, &asset, Some(place)).await? {
+                    Gap { kind: GapKind::Reused, reference: Some(asset.slug.to_string()) }
+                } else {
+                    Gap { kind: GapKind::NeedsAdmin, reference: None }
+                }
+            }
             None => Gap { kind: GapKind::MintFresh, reference: None },
         };
         Ok(Gaps {

@@ -11,7 +11,7 @@ use fairway_domain::{
     access::{ActorKind, Caller, OwnerRef, ResourcePosition},
     asset::{
         Asset, Lifecycle,
-        content::{self, CheckedContent},
+        content::{self, CheckedContent, Route},
         kind::AssetKind,
         ports::{AssetFilter, AssetVisibility},
     },
@@ -112,8 +112,8 @@ impl UseCases {
         }
     }
 
-    /// The newest version of the model policy, if its primary route is approved, no later version withdrew it, and the
-    /// asset is active and visible.
+    /// The newest version of the model policy, if its primary route is approved, no later version withdrew it, an approved
+    /// route has an account on this server, and the asset is active and visible.
     pub(super) async fn approved_model_policy(
         &self,
         caller: &Caller,
@@ -131,7 +131,9 @@ impl UseCases {
             return Err(model_policy_unavailable());
         };
         let route = &policy.provider_route;
+        let has_account = |route: &Route| route.is_approved() && self.provider.has_account(&route.account_slot);
         let is_effective = route.is_approved()
+            && policy.routes().any(has_account)
             && asset.lifecycle == Lifecycle::Active
             && self
                 .version_store

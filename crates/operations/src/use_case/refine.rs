@@ -2,7 +2,7 @@
 
 use super::{
     UseCases,
-    generate::{Generation, GenerationResult},
+    generate::{Generation, GenerationInput, GenerationResult},
 };
 use crate::{Failure, access::Operation, idempotency::MAX_ATTEMPTS};
 use fairway_domain::{
@@ -76,7 +76,11 @@ impl UseCases {
         let run_key = generation_key(caller, id, &request.key);
         let until = Instant::now() + MAX_WAIT;
         let generated: GenerationResult = loop {
-            let input = (request.description.as_str(), request.notes.as_slice());
+            let input = GenerationInput {
+                description: &request.description,
+                notes: &request.notes,
+                current: Some(&first.plan),
+            };
             match self.generate(caller, scope, &place, input, Some(&run_key)).await {
                 // A concurrent request with the same key runs the generator.
                 Err(Failure::KeyInProgress) if Instant::now() < until => sleep(PAUSE).await,

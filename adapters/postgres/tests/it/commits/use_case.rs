@@ -91,6 +91,23 @@ pub(super) async fn connection_check(stage: &Fixture) -> Decision {
         .stale_after(bump("connection", connection.connection_id.uuid()))
 }
 
+pub(super) async fn expiry_notice(stage: &Fixture) -> Decision {
+    let new = NewConnection { expires_at: Some(stamp().at), ..new_connection(slug().as_str()) };
+    let creation = Connection::create(fresh(), DEFAULT_WORKSPACE.into(), new, &stamp()).unwrap();
+    let connection = creation.next.clone();
+    ConnectionStore::commit_new(&*stage.store, scope(), creation, None).await.unwrap();
+    let change = connection.notify_expiry(3, &stamp()).unwrap();
+    let id = connection.connection_id.uuid();
+    let given = format!(
+        "INSERT INTO connection_expiry_notice
+         SELECT tenant_id, connection_id, expires_at, 3, now() FROM connection WHERE connection_id = '{id}'"
+    );
+    let store = store(stage);
+    Decision::new(async move |_| ConnectionStore::commit_expiry_notice(&*store, scope(), change).await)
+        .stale_after(bump("connection", id))
+        .stale_after(given)
+}
+
 fn draft(connections: &[&str]) -> Change<UseCase> {
     let plan = json!({
         "name": "Triage", "summary": "",

@@ -182,6 +182,17 @@ impl ReleaseHistory {
         facts.fold(Self::default(), |history, fact| {
             let body: Value = serde_json::from_slice(fact).unwrap_or_default();
             let text = |pointer| body.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+            let is_origin = text("/kind") == "use_case.published"
+                && text("/detail/release_id") == release
+                && body.pointer("/detail/made") == Some(&Value::Bool(true));
+            // The publication of a use case drafts its release.
+            if is_origin {
+                return Self {
+                    state: "draft".to_owned(),
+                    occurred_at: text("/occurred_at").to_owned(),
+                    ..Self::default()
+                };
+            }
             if text("/subject/kind") != "release" || text("/subject/id") != release {
                 return history;
             }

@@ -1,0 +1,137 @@
+//! Every operation in every status of a use case, and the filters of its list.
+
+use crate::fixture::WorkspaceFixture;
+use fairway_testkit::{TestApp, app::Response};
+use serde_json::{Value, json};
+
+const DESCRIPTION: &str = "Sort tickets by their urgency.";
+const STATUSES: [&str; 4] = ["draft", "pending_access", "active", "archived"];
+
+async fn act(stage: &WorkspaceFixture<'_>, use_case: &str, verb: &str) -> Response {
+    let body = match verb {
+        "refine" => json!({ "description": DESCRIPTION, "refinement_context": [], "idempotency_key": use_case }),
+        _ => json!({}),
+    };
+    stage.app.post(stage.use_case_path(&format!("/{use_case}/{verb}")), body).await
+}
+
+/// A new use case in a status.
+async fn in_status(stage: &WorkspaceFixture<'_>, status: &str) -> String {
+    if status == "pending_access" {
+        return stage.create_pending_use_case(&stage.unique_name()).await;
+    }
+    let use_case = stage.create_use_case(&[]).await;
+    match status {
+        "active" => assert_eq!(act(stage, &use_case, "publish").await.expect(200)["status"], "active"),
+        "archived" => assert_eq!(act(stage, &use_case, "archive").await.expect(200)["status"], "archived"),
+        _ => {}
+    }
+    use_case
+}
+
+#[tokio::test]
+async fn each_status_allows_exactly_its_operations() {
+    let app = TestApp::start().await;
+    app.services().generators.provision_generators().await.unwrap();
+    let stage = WorkspaceFixture::create(&app).await;
+    for (from, valid) in [
+        ("draft", json!(["pending_access", "active", "archived"])),
+        ("pending_access", json!(["active", "draft", "archived"])),
+        ("active", json!(["archived"])),
+        ("archived", json!([])),
+    ] {
+        for verb in ["publish", "activate", "reopen", "refine", "archive"] {
+            let use_case = in_status(&stage, from).await;
+            let done = act(&stage, &use_case, verb).await;
+            let read = app.get(stage.use_case_path(&format!("/{use_case}"))).await.expect(200);
+            let to = match (from, verb) {
+                ("draft", "publish") => "active",
+                ("draft", "refine") => {
+                    assert_eq!(done.expect(201)["use_case"]["use_case_id"], read["superseded_by"]);
+                    "archived"
+                }
+                ("pending_access", "reopen") => "draft",
+                ("draft" | "pending_access" | "active", "archive") => "archived",
+                ("pending_access", "activate") => {
+                    done.expect_refusal(409, "connections_unresolved");
+                    from
+                }
+                _ => {
+                    let detail = done.expect_refusal(409, "invalid_transition");
+                    assert_eq!((&detail["current_state"], &detail["valid_transitions"]), (&json!(from), &valid));
+                    from
+                }
+            };
+            assert_eq!(read["status"], to, "{verb} of {from}: {done}");
+            assert_eq!(read["superseded_by"].is_string(), (from, verb) == ("draft", "refine"), "{verb} of {from}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn archiving_withdraws_requests() {
+    let app = TestApp::start().await;
+    let stage = WorkspaceFixture::create(&app).await;
+    let use_case = in_status(&stage, "pending_access").await;
+    assert_eq!(stage.request_of(&use_case).await["status"], "pending");
+    act(&stage, &use_case, "archive").await.expect(200);
+    assert_eq!(stage.request_of(&use_case).await["status"], "withdrawn");
+}
+
+#[tokio::test]
+async fn list_filters_by_status_and_readiness() {
+    let app = TestApp::start().await;
+    let stage = WorkspaceFixture::create(&app).await;
+    let elsewhere = WorkspaceFixture::in_other_workspace(&app).await;
+    elsewhere.create_use_case(&[]).await;
+    let list = async |filter: &str| {
+        let listed = app.get(format!("{}{filter}", stage.use_case_path(""))).await.expect(200);
+        let ids = listed.as_array().unwrap().iter().map(|row| row["use_case_id"].as_str().unwrap().to_owned());
+        ids.collect::<Vec<String>>()
+    };
+    let mut made = Vec::new();
+    for status in STATUSES {
+        made.push(in_status(&stage, status).await);
+    }
+    for (status, use_case) in STATUSES.iter().zip(&made) {
+        assert_eq!(list(&format!("&status={status}")).await, [use_case.as_str()], "{status}");
+    }
+    let newest_first: Vec<String> = made.iter().rev().cloned().collect();
+    assert_eq!(list("").await, newest_first);
+    assert_eq!(list("&activation_ready=false").await, newest_first);
+    assert_eq!(list("&activation_ready=true").await, Vec::<String>::new());
+    let request = stage.request_of(&made[1]).await;
+    stage.create_connection(request["connection_name"].as_str().unwrap()).await;
+    assert_eq!(list("&activation_ready=true").await, [made[1].as_str()]);
+    assert_eq!(list("&activation_ready=true&status=draft").await, Vec::<String>::new());
+    for (name, value) in [("status", "canary"), ("status", ""), ("activation_ready", "canary")] {
+        let refused = app.get(format!("{}&{name}={value}", stage.use_case_path(""))).await;
+        let detail = refused.expect_refusal(422, "validation_error");
+        assert_eq!(detail["fields"][0]["path"], name);
+        assert!(!refused.text().contains("canary"), "{refused}");
+    }
+}
+
+/// A policy whose routes have no account on this server cannot be reached.
+#[tokio::test]
+async fn publication_requires_a_reachable_model_policy() {
+    let app = TestApp::start().await;
+    let stage = WorkspaceFixture::create(&app).await;
+    let route = |slot: &str| {
+        json!({
+            "route_id": "main", "provider": "acme", "model": "small", "account_slot": slot, "state": "approved",
+        })
+    };
+    let policy =
+        stage.fixtures.asset_with_version("model_policy", "far", json!({ "provider_route": route("far") })).await;
+    let mut bundle = stage.bundle(&[]);
+    bundle["model_policy_ref"] = json!("far");
+    let body = json!({ "source_description": DESCRIPTION, "bundle": bundle });
+    let made = app.post(stage.use_case_path(""), body).await.expect(201);
+    let use_case = made["use_case_id"].as_str().unwrap();
+    act(&stage, use_case, "publish").await.expect_refusal(422, "model_policy_unavailable");
+    let read: Value = app.get(stage.use_case_path(&format!("/{use_case}"))).await.expect(200);
+    assert_eq!(read["status"], "draft");
+    stage.fixtures.next_version(&policy.asset_id, json!({ "provider_route": route("local") })).await;
+    assert_eq!(act(&stage, use_case, "publish").await.expect(200)["status"], "active");
+}

@@ -1,0 +1,47 @@
+//! What a refinement changed, for people.
+
+use crate::{
+    failure::Failure,
+    output::print,
+    server::{Server, string_or_empty},
+    text::sanitize,
+};
+use serde_json::Value;
+
+/// The comparison of a use case with the one that it refines; `None` if the caller may not see it.
+pub(super) fn compare(server: &Server, id: &str) -> Result<Option<Value>, Failure> {
+    server.find(&["use-cases", id, "changes"], &[("workspace_id", server.workspace_id()?)])
+}
+
+/// Prints a comparison: `+` for what was added, `-` for what was removed, and `=` for steps that are identical.
+pub(super) fn show(compared: &Value) -> Result<(), Failure> {
+    if compared.get("redacted") == Some(&Value::Bool(true)) {
+        return print("you may not see the changes, because you lack `connection.read`");
+    }
+    if compared.get("predecessor_id").is_none_or(Value::is_null) {
+        return print("the use case refines no other one");
+    }
+    let changes = compared.get("changes").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    print(if changes.is_empty() { "Nothing changed." } else { "Changes:" })?;
+    for change in changes {
+        print(&format!("  {}", sanitize(string_or_empty(change, "path"))))?;
+        for (mark, side) in [('-', "before"), ('+', "after")] {
+            for line in change.get(side).filter(|value| !value.is_null()).map(lines).unwrap_or_default() {
+                print(&format!("    {mark} {line}"))?;
+            }
+        }
+    }
+    for step in compared.get("unchanged_steps").and_then(Value::as_array).into_iter().flatten() {
+        print(&format!("  = flow.steps.{}", sanitize(step.as_str().unwrap_or_default())))?;
+    }
+    Ok(())
+}
+
+/// The lines of a text, of the template of a prompt, or of other JSON.
+fn lines(value: &Value) -> Vec<String> {
+    let text = value.as_str().or_else(|| value.get("template").and_then(Value::as_str));
+    match text {
+        Some(text) => text.lines().map(sanitize).collect(),
+        None => serde_json::to_string_pretty(value).unwrap_or_default().lines().map(sanitize).collect(),
+    }
+}

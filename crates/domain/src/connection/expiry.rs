@@ -1,0 +1,51 @@
+//! Notices that the credentials of a connection expire: 14 and 3 days before, and at the expiry.
+
+use super::Connection;
+use crate::{
+    audit::{FactKind, Stamp},
+    fact_category::FactCategory,
+    id::{ConnectionId, TenantId},
+    store::Change,
+    time::Timestamp,
+};
+use serde_json::json;
+
+/// The days before the expiry at which people are notified. At most one notice is given at a time: the closest one.
+pub const NOTICE_DAYS: [u16; 3] = [14, 3, 0];
+
+/// A connection for which a notice is due.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DueNotice {
+    /// The tenant.
+    pub tenant: TenantId,
+    /// The connection.
+    pub connection_id: ConnectionId,
+    /// One of [`NOTICE_DAYS`].
+    pub days: u16,
+}
+
+/// A notice that was given.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ExpiryNotice {
+    /// The connection.
+    pub connection_id: ConnectionId,
+    /// When its credentials expire.
+    pub expires_at: Timestamp,
+    /// One of [`NOTICE_DAYS`].
+    pub days: u16,
+    /// When the notice was given.
+    pub noticed_at: Timestamp,
+}
+
+impl Connection {
+    /// A notice of the expiry; `None` for a connection that does not expire.
+    #[must_use]
+    pub fn notify_expiry(&self, days: u16, stamp: &Stamp) -> Option<Change<ExpiryNotice>> {
+        let expires_at = self.expires_at?;
+        let notice = ExpiryNotice { connection_id: self.connection_id, expires_at, days, noticed_at: stamp.at };
+        let detail = json!({ "days": days, "expires_at": expires_at.to_string() });
+        let fact =
+            self.fact(FactKind::ConnectionExpiring, stamp, detail).with_categories([FactCategory::CredentialExpiry]);
+        Some(Change::replace(notice, self.revision, fact))
+    }
+}

@@ -1,0 +1,68 @@
+//! Notices of expiry: a scheduled job gives each one once, by the clock of the database.
+
+use super::Connections;
+use crate::Failure;
+use fairway_domain::{
+    access::ActorRef, audit::Stamp, connection::expiry::DueNotice, store::CommitError, tenant::TenantScope,
+};
+use std::{sync::Arc, time::Duration};
+
+/// The pause between two looks for due notices.
+const INTERVAL: Duration = Duration::from_secs(60);
+/// The number of notices of one look.
+const PAGE: u32 = 200;
+/// The system actor that gives notices.
+const ACTOR: &str = "clock";
+
+/// Gives due notices of expiry, forever. Any number of processes may run it concurrently.
+pub async fn run_expiry_notices(connections: Arc<Connections>) {
+    loop {
+        if let Err(error) = connections.give_due_notices().await {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "failed to give notices of expiring credentials; retrying in 60 s"
+            );
+        }
+        tokio::time::sleep(INTERVAL).await;
+    }
+}
+
+impl Connections {
+    /// Gives each due notice of expiry once. Returns their number.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn give_due_notices(&self) -> Result<u64, Failure> {
+        let mut given = 0_u64;
+        loop {
+            let due = self.connection_store.due_expiry_notices(PAGE).await?;
+            let before = given;
+            for notice in &due {
+                given = given.saturating_add(u64::from(self.give_notice(*notice).await?));
+            }
+            // A stale notice stays due, and the next look decides again.
+            if given == before {
+                break;
+            }
+        }
+        if given > 0 {
+            self.context.notify_facts();
+        }
+        Ok(given)
+    }
+
+    async fn give_notice(&self, due: DueNotice) -> Result<bool, Failure> {
+        let scope = TenantScope::for_background_task(due.tenant);
+        let Some(connection) = self.connection_store.find(scope, due.connection_id).await? else { return Ok(false) };
+        let (actor, request_id) = (ActorRef::system(ACTOR), self.context.new_id());
+        let stamp = Stamp { fact_id: self.context.new_id(), at: self.context.clock.now(), actor, request_id };
+        let Some(change) = connection.notify_expiry(due.days, &stamp) else { return Ok(false) };
+        match self.connection_store.commit_expiry_notice(scope, change).await {
+            Err(CommitError::Stale) => Ok(false),
+            committed => {
+                committed?;
+                Ok(true)
+            }
+        }
+    }
+}

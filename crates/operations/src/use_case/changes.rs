@@ -1,0 +1,51 @@
+//! The difference between a use case and the one that it refines.
+
+use super::{UseCases, connection_access};
+use crate::{Failure, access::Operation};
+use fairway_domain::{
+    access::Caller,
+    id::{UseCaseId, WorkspaceId},
+    use_case::{
+        changes::{PlanChanges, plan_changes},
+        gaps::ConnectionAccess,
+    },
+};
+
+/// A use case compared with the one that it refines.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PlanComparison {
+    /// The refined use case; `None` if there is none.
+    pub predecessor_id: Option<UseCaseId>,
+    /// The differences; empty without a predecessor, and for a caller that may not see the bundle.
+    pub changes: PlanChanges,
+    /// Whether the caller may not see the bundle.
+    pub redacted: bool,
+}
+
+impl UseCases {
+    /// Compares the plan of a use case with the plan of the one that it refines. A caller that may not read connections
+    /// gets an empty projection, as of the bundle.
+    ///
+    /// # Errors
+    /// Not found when the caller does not see the assets of that workspace.
+    pub async fn compare_with_predecessor(
+        &self,
+        caller: &Caller,
+        workspace: WorkspaceId,
+        id: UseCaseId,
+    ) -> Result<PlanComparison, Failure> {
+        let (scope, place, use_case) =
+            self.authorize_use_case(caller, Operation::ReadUseCaseChanges, workspace, id).await?;
+        let predecessor_id = use_case.supersedes;
+        let redacted = connection_access(caller, &place) == ConnectionAccess::Hidden;
+        let changes = match predecessor_id {
+            Some(predecessor) if !redacted => {
+                let found = self.use_case_store.find(scope, predecessor).await?;
+                let before = found.ok_or(Failure::Inconsistent("the predecessor of a use case is missing"))?;
+                plan_changes(&before.plan, &use_case.plan)
+            }
+            Some(_) | None => PlanChanges::default(),
+        };
+        Ok(PlanComparison { predecessor_id, changes, redacted })
+    }
+}
