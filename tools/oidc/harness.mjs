@@ -68,12 +68,12 @@ export async function newPage() {
 
 export const look = (page, name) => page.screenshot({ path: join(PICTURES, `sign-in-${name}.png`), fullPage: true });
 
-/** Enters a name at the provider, and allows the client what it asks for. */
-export async function confirmAtProvider(page, name) {
+/** Enters a name at the provider, and allows the client what it asks for, unless the name's session has allowed it. */
+export async function confirmAtProvider(page, name, { hasConsented = false } = {}) {
   await page.getByPlaceholder("Enter any login").fill(name);
   await page.getByPlaceholder("and password").fill("not checked");
   await page.getByRole("button", { name: "Sign-in" }).click();
-  await page.getByRole("button", { name: "Continue" }).click();
+  if (!hasConsented) await page.getByRole("button", { name: "Continue" }).click();
 }
 
 /** Opens a page of Fairway, and signs in as a person; ends on the page. */
