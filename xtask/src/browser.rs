@@ -56,13 +56,14 @@ pub(crate) fn check(place: &Paths, steps: &mut Steps) -> Result<()> {
     Ok(())
 }
 
-fn unused_address() -> Result<SocketAddr> {
+/// An address on loopback with a port that nothing listens on.
+pub(crate) fn unused_address() -> Result<SocketAddr> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").context("finding an unused port")?;
     Ok(listener.local_addr()?)
 }
 
 /// Chromium of the distribution, which is installed when missing.
-fn ensure_chromium() -> Result<PathBuf> {
+pub(crate) fn ensure_chromium() -> Result<PathBuf> {
     let find = || PROGRAMS.iter().find_map(|program| find_on_path(program));
     if let Some(program) = find() {
         return Ok(program);

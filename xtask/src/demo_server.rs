@@ -27,11 +27,22 @@ pub(crate) struct DemoServer {
 impl DemoServer {
     /// Starts a server with these settings in addition, and seeds the demo.
     pub(crate) fn start(place: &Paths, signals: &Signals, settings: &[(&str, String)]) -> Result<Self> {
+        // The port may be taken before the server binds it; the server then reports the conflict.
+        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let settings: Vec<_> = settings.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+        Self::start_at(address, place, signals, &settings)
+    }
+
+    /// Starts a server at this address.
+    pub(crate) fn start_at(
+        address: SocketAddr,
+        place: &Paths,
+        signals: &Signals,
+        settings: &[(String, String)],
+    ) -> Result<Self> {
         let binaries = postgres::ensure()?;
         let database = ManagedServer::start_temporary(binaries.clone(), Vec::new()).context("starting PostgreSQL")?;
         let home = tempfile::tempdir()?;
-        // The port may be taken before the server binds it; the server then reports the conflict.
-        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let configured = |mut command: Command| {
             command
                 // A settings file of the checkout must not change the checks.

@@ -28,6 +28,7 @@ mod required_checks;
 mod s3_server;
 mod schema;
 mod security;
+mod sign_in;
 mod signals;
 mod spelling;
 mod step;
@@ -59,7 +60,8 @@ enum Verb {
     Test(test::Arguments),
     /// Run the seeded tests at full length: histories compared with their model, and lanes under load
     Model(model::Arguments),
-    /// Run everything that a change must pass: `check`, the README's test command, `check-api` and `browser`
+    /// Run everything that a change must pass: `check`, the README's test command, `check-api`, `browser` and
+    /// `sign-in`
     Ci,
     /// Check formatting, lints, architecture and dependencies
     Check,
@@ -69,6 +71,11 @@ enum Verb {
     Portal,
     /// Test the portal in Chromium against a server with the demo
     Browser,
+    /// Test sign-in in Chromium, by the command line, by a service and by an MCP client, with a certified provider
+    SignIn {
+        /// Only these states
+        states: Vec<String>,
+    },
     /// Write docs/openapi.json
     Openapi,
     /// Write the document tables that are copied from snapshots
@@ -98,6 +105,7 @@ fn main() -> ExitCode {
         Verb::CheckApi(arguments) => check_api::run(&place, &arguments),
         Verb::Portal => portal::run(&place),
         Verb::Browser => browser::run(&place),
+        Verb::SignIn { states } => sign_in::run(&place, &states),
         Verb::Openapi => openapi::run(&place),
         Verb::Docs => docs::run(&place),
         Verb::Schema => schema::run(&place),

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::paths::{Paths, find_on_path};
 
 /// Folders with a `package-lock.json`: the portal, and tools of the checks and tests.
-const FOLDERS: [&str; 3] = ["portal", "tools/api", "tools/mcp"];
+const FOLDERS: [&str; 4] = ["portal", "tools/api", "tools/mcp", "tools/oidc"];
 /// Timeout of the registry in milliseconds, because the checks also run offline.
 const FETCH_TIMEOUT: &str = "--fetch-timeout=10000";
 

@@ -7,7 +7,9 @@ use anyhow::{Context, Result, bail};
 
 use crate::paths::Paths;
 use crate::step::{Steps, run_checked};
-use crate::{advisories, arch_lints, browser, check_api, docs, npm_audit, portal, schema, security, spelling, tools};
+use crate::{
+    advisories, arch_lints, browser, check_api, docs, npm_audit, portal, schema, security, sign_in, spelling, tools,
+};
 
 /// The test command in the README.
 const TEST_COMMAND: &str = "cargo xtask test";
@@ -42,6 +44,9 @@ pub(crate) fn ci(place: &Paths) -> Result<ExitCode> {
     }
     if let Err(error) = browser::check(place, &mut steps) {
         steps.run("browser tests", || Err(error));
+    }
+    if let Err(error) = sign_in::check(place, &[], &mut steps) {
+        steps.run("sign-in tests", || Err(error));
     }
     Ok(steps.finish())
 }

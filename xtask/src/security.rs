@@ -14,8 +14,8 @@ use crate::paths::Paths;
 use crate::workspace_packages::packages;
 
 const DOCUMENT: &str = "docs/security.md";
-/// The file that lists the states of the pages that Chromium tests.
-const BROWSER_TESTS: &str = "portal/browser/run.mjs";
+/// The files that list the states that tests with Chromium cover.
+const BROWSER_TESTS: [&str; 2] = ["portal/browser/run.mjs", "tools/oidc/run.mjs"];
 const THREATS: u32 = 52;
 const PROMISES: u32 = 26;
 
@@ -26,7 +26,9 @@ pub(crate) fn check(place: &Paths) -> Result<()> {
     for package in packages(place)? {
         test_names::collect(&place.root.join(&package.folder), &package.name, &mut tests)?;
     }
-    test_names::collect_browser_states(&place.root.join(BROWSER_TESTS), &mut tests)?;
+    for file in BROWSER_TESTS {
+        test_names::collect_browser_states(&place.root.join(file), &mut tests)?;
+    }
     let faults = find_errors(&document, &tests);
     if !faults.is_empty() {
         bail!("{} faults in {DOCUMENT}:\n  {}", faults.len(), faults.join("\n  "));

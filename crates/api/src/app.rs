@@ -282,6 +282,7 @@ pub fn app(
         .service(mcp::resource_metadata::mcp_resource())
         .service(sign_in::sign_in_resource())
         .service(sign_in::callback_resource())
+        .service(sign_in::test_resource())
         .service(sign_in::sign_out_resource())
         .service(sign_in::backchannel_resource())
         .configure(portal::routes::configure)

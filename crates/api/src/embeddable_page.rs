@@ -5,7 +5,7 @@ use crate::{
     caller::RuntimeClient,
     compose::Api,
     error::ApiError,
-    http::{HttpBase, fallback::not_found, html_page, outermost_middleware::request_id},
+    http::{HttpBase, fallback::not_found, html_page, outermost_middleware::request_id, route_origins::RouteOrigins},
     portal::page::{PageKind, PortalPage},
 };
 use actix_web::{
@@ -27,6 +27,8 @@ use std::fmt;
 
 /// The workload that always has an embeddable page.
 pub(crate) const BUILTIN_SLUG: &str = "ticket-classifier";
+/// The path pattern of the pages.
+pub(crate) const EMBED_PATTERN: &str = "/{slug}";
 
 /// The workloads with an embeddable page, and the origins that may embed it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -85,15 +87,20 @@ impl EmbedPolicy {
         slug == BUILTIN_SLUG || self.slugs.iter().any(|shown| shown.as_str() == slug)
     }
 
+    /// The origins that may embed a page.
+    pub(crate) const fn ancestors(&self) -> &FrameAncestors {
+        &self.ancestors
+    }
+
     fn content_security_policy(&self) -> String {
-        let ancestors = &self.ancestors;
+        let ancestors = RouteOrigins::of(EMBED_PATTERN).frame_ancestors(self);
         format!("default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors {ancestors}")
     }
 }
 
 /// The route, for GET only: other methods get a 404.
 pub(crate) fn resource() -> actix_web::Resource {
-    web::resource("/{slug}").guard(guard::Get()).to(embed)
+    web::resource(EMBED_PATTERN).guard(guard::Get()).to(embed)
 }
 
 async fn embed(request: HttpRequest, api: web::Data<Api>, base: web::Data<HttpBase>) -> HttpResponse {
@@ -112,7 +119,7 @@ async fn embed(request: HttpRequest, api: web::Data<Api>, base: web::Data<HttpBa
             slug: Some(slug.as_str()),
             auth_mode: api.mode.as_str(),
             theme: workload.interface_config.iter().flat_map(InterfaceConfig::css_variables).collect(),
-            ancestors: &embedding.ancestors.to_string(),
+            ancestors: &RouteOrigins::of(EMBED_PATTERN).frame_ancestors(embedding),
         }
         .render(&base.portal),
         Err(refusal) => error_page(&request, embedding, &refusal, api.mode.as_str(), &slug),

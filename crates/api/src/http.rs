@@ -26,6 +26,7 @@ pub mod path;
 pub(crate) mod proxy_detection;
 pub mod query;
 pub mod response_memory;
+pub(crate) mod route_origins;
 pub mod shutdown;
 pub mod site_guard;
 pub mod stream_limit;

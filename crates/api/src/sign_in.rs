@@ -2,10 +2,12 @@
 
 mod attempt;
 mod logout;
+mod test_sign_in;
 
 #[cfg(test)]
 pub(crate) use logout::EndSessionRequest;
 pub(crate) use logout::{backchannel_resource, end_session, sign_out_resource};
+pub(crate) use test_sign_in::test_resource;
 
 use crate::{
     compose::Api,
@@ -37,6 +39,10 @@ use utoipa::ToSchema;
 
 /// The cookie of a session. The prefix makes browsers refuse it without `Secure`, with a domain, or from a subdomain.
 pub(crate) const SESSION_COOKIE: &str = "__Host-fairway-session";
+/// The path patterns of sign-in and sign-out in browsers.
+#[cfg(test)]
+pub(crate) const SIGN_IN_PATTERNS: [&str; 5] =
+    [SIGN_IN_PATH, CALLBACK_PATH, test_sign_in::TEST_PATH, logout::SIGN_OUT_PATH, logout::BACKCHANNEL_PATH];
 /// Path of the sign-in page.
 const SIGN_IN_PATH: &str = "/sign-in";
 /// Path that identity providers send browsers back to.
@@ -147,12 +153,7 @@ struct CallbackQuery {
 
 /// Verifies the callback and starts a session.
 async fn finish_sign_in(request: HttpRequest, api: web::Data<Api>) -> Result<HttpResponse, ApiError> {
-    let Some((authentication, provider)) = api.authentication.as_ref().and_then(|authentication| {
-        let provider = authentication.sign_in()?;
-        Some((authentication, provider))
-    }) else {
-        return Err(ApiError::not_found());
-    };
+    let (authentication, provider) = oidc_of(&api)?;
     let callback: CallbackQuery = match query::parse_query(request.query_string()) {
         Ok(callback) => callback,
         Err(_) => return Ok(stale_page()),
@@ -177,6 +178,9 @@ async fn finish_sign_in(request: HttpRequest, api: web::Data<Api>) -> Result<Htt
             return refused(&error);
         }
     };
+    if pending.is_test {
+        return without_attempt(test_sign_in::finish(&request, &api, &person).await?);
+    }
     end_earlier_session(&request, &api).await?;
     match api.services.sessions.start(provider, &person, request_id()).await {
         Ok(token) => {
@@ -191,6 +195,12 @@ async fn finish_sign_in(request: HttpRequest, api: web::Data<Api>) -> Result<Htt
             without_attempt(html_page::page(error.status(), "Sign-in is refused", &text))
         }
     }
+}
+
+/// The authentication of a server with sign-in for browsers.
+fn oidc_of(api: &Api) -> Result<(&Authentication, &dyn SignInProvider), ApiError> {
+    let authentication = api.authentication.as_ref().ok_or_else(ApiError::not_found)?;
+    Ok((authentication, authentication.sign_in().ok_or_else(ApiError::not_found)?))
 }
 
 /// Ends the session that the browser had before, whose cookie the new one replaces.

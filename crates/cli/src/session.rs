@@ -44,11 +44,13 @@ impl Session {
         let given = &self.global;
         // A token belongs to its profile's server. Another address does not receive it.
         let elsewhere = given.server.is_some() && given.server != profile.server;
-        let uses_profile_token = given.token.is_none() && !elsewhere;
+        // The variables of a pipeline are more explicit than a token that somebody stored on the machine.
+        let is_pipeline = given.token.is_none() && sign_in::has_pipeline_variables();
+        let uses_profile_token = given.token.is_none() && !elsewhere && !is_pipeline;
         let profile =
             if uses_profile_token { sign_in::renew_profile(profile, given.profile.as_deref())? } else { profile };
         let Profile { server, token, actor, tenant, workspace, environment: _, output, sign_in: _ } = profile;
-        let kept = token.filter(|_| !elsewhere);
+        let kept = token.filter(|_| !elsewhere && !is_pipeline);
         let identity = Identity {
             token: given.token.clone().or(kept),
             actor: given.actor.clone().or(actor),

@@ -88,6 +88,11 @@ pub(crate) fn sign_in_person(server: &Server) -> Result<Option<(String, StoredSi
     Ok(Some(stored.with_tokens(&tokens)))
 }
 
+/// Whether the environment has a variable of a pipeline.
+pub(crate) fn has_pipeline_variables() -> bool {
+    [CLIENT_VARIABLE, SECRET_VARIABLE].into_iter().any(|name| env::var_os(name).is_some_and(|value| !value.is_empty()))
+}
+
 /// The token of a pipeline, if the environment names its client.
 ///
 /// # Errors

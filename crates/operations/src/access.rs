@@ -7,6 +7,7 @@ mod pinned_identities;
 mod principal_binding;
 mod role_bindings;
 mod sessions;
+mod sign_in_tests;
 mod table;
 
 pub use authorize::{ListScope, ScopeResolver};
@@ -18,4 +19,5 @@ pub use pinned_identities::PinnedIdentities;
 pub use principal_binding::{PrincipalBindings, RequestedBinding};
 pub use role_bindings::{RoleBindingDraft, RoleBindings};
 pub use sessions::{ActiveSession, SessionFailure, Sessions};
+pub use sign_in_tests::{SignInReport, SignInTests, TestedPrincipal};
 pub use table::{Operation, Requirement};

@@ -63,6 +63,22 @@ export class Client {
     return response;
   }
 
+  /** Ends the session here. Returns the address where the browser ends the one of the identity provider too. */
+  async signOut(): Promise<string> {
+    const csrf = this.identity.kind === "session" ? this.identity.csrf : null;
+    const response = await fetch("/sign-out", {
+      method: "POST",
+      headers: { Accept: "application/json" },
+      body: new URLSearchParams({ csrf_token: csrf ?? "" }),
+      referrerPolicy: "no-referrer",
+      cache: "no-store",
+      redirect: "error",
+      credentials: "same-origin",
+    });
+    if (!response.ok) throw await problemOf(response);
+    return ((await response.json()) as { location: string }).location;
+  }
+
   /** Reads a JSON resource. */
   async get<T>(path: string, signal?: AbortSignal): Promise<T> {
     const response = await this.send(path, signal ? { signal } : {});

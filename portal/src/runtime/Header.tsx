@@ -19,8 +19,9 @@ export function Header({ page, client, session, onActAs }: Props) {
   if (identity.kind === "link") return null;
   const signOut = async () => {
     try {
-      await client.send("/v1/session/logout", { method: "POST", body: {} });
-    } finally {
+      location.assign(await client.signOut());
+    } catch {
+      // The page then shows whether the session has ended.
       location.reload();
     }
   };

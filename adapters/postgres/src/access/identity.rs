@@ -11,7 +11,7 @@ use diesel::{BoolExpressionMethods as _, ExpressionMethods as _, QueryDsl as _};
 use fairway_domain::{
     access::{
         ActorRef,
-        identity::{IdentityStore, PinnedIdentity},
+        identity::{IdentityStore, NameHolder, PinnedIdentity},
     },
     audit::Fact,
     id::TenantId,
@@ -34,6 +34,27 @@ impl IdentityStore for Database {
         let find = || tenant::table.find(id.uuid()).select(tenant::slug);
         let found: Option<String> = self.first("slug of a tenant", find).await?;
         found.map(|slug| decode("slug", Slug::parse(&slug).ok())).transpose()
+    }
+
+    async fn name_holder(&self, scope: TenantScope, presented: &PinnedIdentity) -> Result<NameHolder, StoreError> {
+        let tenant = scope.tenant().uuid();
+        let of_subject = || {
+            let is_subject =
+                identity::issuer.eq(presented.issuer.clone()).and(identity::subject.eq(presented.subject.clone()));
+            identity::table.filter(identity::tenant_id.eq(tenant).and(is_subject)).select(identity::actor)
+        };
+        let pinned: Option<String> = self.first("name of a subject", of_subject).await?;
+        if let Some(actor) = pinned {
+            return Ok(NameHolder::Subject(decode("actor", ActorRef::parse(&actor).ok())?));
+        }
+        let actor = presented.actor.to_string();
+        let of_name = || {
+            identity::table
+                .filter(identity::tenant_id.eq(tenant).and(identity::actor.eq(actor.clone())))
+                .select(identity::actor)
+        };
+        let held: Option<String> = self.first("holder of an actor name", of_name).await?;
+        Ok(if held.is_some() { NameHolder::Another } else { NameHolder::Nobody })
     }
 
     async fn groups_of(&self, scope: TenantScope, actor: &ActorRef) -> Result<Vec<ActorRef>, StoreError> {

@@ -1,6 +1,7 @@
 //! The fallback for unmatched requests: 404, or 405 with `Allow` if the path has other methods.
 
 use crate::{
+    embeddable_page::EMBED_PATTERN,
     error::ApiError,
     http::{HttpBase, html_page, path::routed_path},
     openapi::operations,
@@ -19,8 +20,6 @@ use utoipa::openapi::OpenApi;
 
 /// Path patterns of the documentation pages.
 const DOCS_PATTERNS: [&str; 2] = ["/docs", "/docs/{_:.*}"];
-/// Path pattern of embeddable pages. A 405 here would reveal which slugs have a page, so this pattern is excluded.
-const EMBED_PATTERN: &str = "/{slug}";
 
 /// The methods of each path pattern.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -32,6 +31,7 @@ impl KnownMethods {
     pub fn of(document: &OpenApi) -> Self {
         let mut known = Self::default();
         DOCS_PATTERNS.iter().chain(&PORTAL_PATTERNS).for_each(|pattern| known.add(pattern, "GET"));
+        // A 405 of an embeddable page would reveal which slugs have one, so this pattern is excluded.
         for (pattern, item) in document.paths.paths.iter().filter(|(pattern, _)| *pattern != EMBED_PATTERN) {
             for (method, _) in operations(item) {
                 known.add(pattern, method);

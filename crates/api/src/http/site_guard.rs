@@ -1,6 +1,7 @@
 //! Protection against other web sites. It refuses unknown host names (DNS rebinding) and cross-site changes by
 //! browsers. There are no CORS headers, so other sites cannot read responses either.
 
+use super::{fallback::documented_path, route_origins::RouteOrigins};
 use crate::{error::ApiError, http::HttpBase};
 use actix_web::{
     Error, HttpRequest, ResponseError as _,
@@ -151,8 +152,15 @@ impl SiteRules {
         if !answered {
             return Err(ApiError::misdirected_request());
         }
-        if changes_state(request.method()) && is_cross_site(request.headers(), scheme, host.as_ref()) {
-            return Err(ApiError::cross_site_request());
+        if changes_state(request.method()) && names_site(request.headers()) {
+            let pattern = request.match_pattern().unwrap_or_default();
+            let is_refused = match RouteOrigins::of(&documented_path(&pattern)) {
+                RouteOrigins::Own | RouteOrigins::Framed => is_cross_site(request.headers(), scheme, host.as_ref()),
+                RouteOrigins::NoBrowser => true,
+            };
+            if is_refused {
+                return Err(ApiError::cross_site_request());
+            }
         }
         Ok(())
     }
@@ -178,6 +186,11 @@ pub(crate) fn host_of(request: &HttpRequest) -> Option<HostName> {
 
 fn changes_state(method: &Method) -> bool {
     !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE)
+}
+
+/// Whether a request names the site that sent it, as those of browsers do.
+fn names_site(headers: &HeaderMap) -> bool {
+    headers.contains_key(&SEC_FETCH_SITE) || headers.contains_key(header::ORIGIN)
 }
 
 /// Whether a browser reports a cross-site request. Other clients send neither header.

@@ -4,7 +4,7 @@
 use super::page::{PageKind, PortalPage};
 use crate::{
     compose::Api,
-    http::{HttpBase, fallback::not_found},
+    http::{HttpBase, fallback::not_found, route_origins::RouteOrigins},
 };
 use actix_web::{
     HttpRequest, HttpResponse, guard,
@@ -18,8 +18,6 @@ pub(crate) const PORTAL_PATTERNS: [&str; 4] = ["/", GALLERY, RUNTIME_PAGE, FILE]
 const GALLERY: &str = "/workload-runtime";
 const RUNTIME_PAGE: &str = "/workload-runtime/{slug}";
 const FILE: &str = "/_app/{file}";
-/// No other site may frame these pages.
-const NO_ANCESTORS: &str = "'none'";
 
 /// Registers the routes.
 pub(crate) fn configure(config: &mut web::ServiceConfig) {
@@ -52,6 +50,7 @@ async fn runtime_page(
 }
 
 fn document(api: &Api, base: &HttpBase, kind: PageKind, slug: Option<&Slug>) -> HttpResponse {
+    let pattern = if slug.is_some() { RUNTIME_PAGE } else { GALLERY };
     PortalPage {
         status: StatusCode::OK,
         kind,
@@ -60,7 +59,7 @@ fn document(api: &Api, base: &HttpBase, kind: PageKind, slug: Option<&Slug>) -> 
         slug: slug.map(Slug::as_str),
         auth_mode: api.mode.as_str(),
         theme: Vec::new(),
-        ancestors: NO_ANCESTORS,
+        ancestors: &RouteOrigins::of(pattern).frame_ancestors(&base.embed_policy),
     }
     .render(&base.portal)
 }

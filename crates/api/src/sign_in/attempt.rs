@@ -28,12 +28,21 @@ pub(super) struct PendingSignIn {
     /// The page to show afterwards.
     pub(super) return_to: String,
     expires_at: u64,
+    /// Whether an administrator tests the sign-in, which makes no session.
+    #[serde(default)]
+    pub(super) is_test: bool,
 }
 
 impl PendingSignIn {
     pub(super) fn new(attempt: SignInAttempt, issuer: String, return_to: String) -> Self {
         let SignInAttempt { state, nonce, pkce_verifier } = attempt;
-        Self { state, nonce, pkce_verifier, issuer, return_to, expires_at: now().saturating_add(LIFETIME_SECONDS) }
+        let expires_at = now().saturating_add(LIFETIME_SECONDS);
+        Self { state, nonce, pkce_verifier, issuer, return_to, expires_at, is_test: false }
+    }
+
+    /// A sign-in that an administrator tests.
+    pub(super) fn test(attempt: SignInAttempt, issuer: String) -> Self {
+        Self { is_test: true, ..Self::new(attempt, issuer, String::new()) }
     }
 
     /// The sealed cookie.

@@ -11,13 +11,21 @@ use crate::{
     },
     openapi::WriteRefusals,
 };
-use actix_web::{HttpMessage as _, HttpRequest, HttpResponse, guard, http::StatusCode, post, web};
+use actix_web::{
+    HttpMessage as _, HttpRequest, HttpResponse, guard,
+    http::{StatusCode, header},
+    post, web,
+};
 use fairway_domain::access::{session::SessionEnd, sign_in::SignInError};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa::ToSchema;
 use validator::Validate;
 
+/// Path of the sign-out of a browser.
+pub(super) const SIGN_OUT_PATH: &str = "/sign-out";
+/// Path of the logout by an identity provider.
+pub(super) const BACKCHANNEL_PATH: &str = "/sign-out/backchannel";
 /// Path after a sign-out. It does not sign in again by itself.
 const SIGNED_OUT_PATH: &str = "/sign-in?signed_out=1";
 
@@ -55,7 +63,7 @@ struct SignOutForm {
 
 /// The sign-out of a browser.
 pub(crate) fn sign_out_resource() -> actix_web::Resource {
-    web::resource("/sign-out").guard(guard::Post()).to(sign_out)
+    web::resource(SIGN_OUT_PATH).guard(guard::Post()).to(sign_out)
 }
 
 /// Ends the session here, and sends the browser to the identity provider, which ends its own (OpenID Connect
@@ -65,7 +73,7 @@ async fn sign_out(
     api: web::Data<Api>,
     form: web::Form<SignOutForm>,
 ) -> Result<HttpResponse, ApiError> {
-    let Some(authentication) = &api.authentication else { return Ok(see_other("/")) };
+    let Some(authentication) = &api.authentication else { return Ok(leave(&request, "/")) };
     let mut location = SIGNED_OUT_PATH.to_owned();
     // Without reading its groups again: a session must end while the provider does not answer.
     let sessions = &api.services.sessions;
@@ -84,9 +92,26 @@ async fn sign_out(
         }
         sessions.end(&token, &snapshot, SessionEnd::SignedOut, request_id()).await?;
     }
-    let mut response = see_other(&location);
+    let mut response = leave(&request, &location);
     response.add_cookie(&removal(SESSION_COOKIE)).map_err(|_| ApiError::internal())?;
     Ok(response)
+}
+
+/// Where a script of the portal sends the browser after a sign-out.
+#[derive(Serialize)]
+struct SignedOut<'a> {
+    location: &'a str,
+}
+
+/// Sends the browser on. A script gets the address instead, because it cannot follow a redirect to another site, and
+/// the policy of the pages allows no form.
+fn leave(request: &HttpRequest, location: &str) -> HttpResponse {
+    let accept = request.headers().get_all(header::ACCEPT).filter_map(|value| value.to_str().ok());
+    if accept.into_iter().any(|accept| accept == "application/json") {
+        HttpResponse::Ok().json(SignedOut { location })
+    } else {
+        see_other(location)
+    }
 }
 
 #[derive(Deserialize)]
@@ -96,7 +121,7 @@ struct LogoutForm {
 
 /// The logout by an identity provider.
 pub(crate) fn backchannel_resource() -> actix_web::Resource {
-    web::resource("/sign-out/backchannel").guard(guard::Post()).to(end_by_provider)
+    web::resource(BACKCHANNEL_PATH).guard(guard::Post()).to(end_by_provider)
 }
 
 /// Ends the sessions that a logout token names (OpenID Connect Back-Channel Logout 2.5 to 2.8).

@@ -418,3 +418,81 @@ async fn a_server_without_portal_client_or_provider_says_so() {
     assert_eq!((response.status, response.header("location")), (303, Some("/docs")));
     assert_eq!(local.get("/v1/sign-in").await.expect(200)["mode"], "local");
 }
+
+/// A test sign-in of the person that the provider signs in now, by the browser's session.
+async fn test_sign_in(scene: &Scene, browser: &Browser<'_>) -> Response {
+    let response = browser.send(scene.app.get("/sign-in/test?issuer=0")).await;
+    let location = response.header("location").unwrap();
+    assert!(response.status == 303 && location.ends_with("&prompt=login"), "{location}");
+    let (callback, attempt) = (scene.issuer.authorize(location), cookie(&response, ATTEMPT).unwrap());
+    let cookies = format!("{ATTEMPT}={attempt}; {SESSION}={}", browser.session);
+    let report = scene.app.get(&callback).header("Cookie", cookies).await;
+    assert_eq!(cookie(&report, SESSION), None, "a test makes no session");
+    // The same callback without the administrator's session shows nothing.
+    let response = browser.send(scene.app.get("/sign-in/test?issuer=0")).await;
+    let callback = scene.issuer.authorize(response.header("location").unwrap());
+    let stranger = scene.callback(&callback, &cookie(&response, ATTEMPT).unwrap()).await;
+    assert!(stranger.status == 401 && !stranger.text().contains("Claims"), "{}", stranger.text());
+    report
+}
+
+#[tokio::test]
+async fn test_sign_in_shows_claims_rules_and_roles_to_administrators_only() {
+    let scene = Scene::start().await;
+    let page = scene.app.get("/sign-in/test").await;
+    assert!(page.status == 401 && page.text().contains("/sign-in?return_to=/sign-in/test"), "{}", page.text());
+    let browser = scene.sign_in().await;
+    scene.local.fixtures().bind_role("user:ada", "tenant_admin", "tenant", Some(&default_tenant())).await;
+    for path in ["/sign-in/test", "/sign-in/test?issuer=0"] {
+        let page = browser.send(scene.app.get(path)).await;
+        assert!(page.status == 403 && page.text().contains("platform.manage"), "{}", page.text());
+    }
+    scene.local.fixtures().bind_role("user:ada", "platform_admin", "platform", None).await;
+    scene.local.fixtures().bind_role("group:desk", "viewer", "workspace", Some(WORKSPACE)).await;
+    let list = browser.send(scene.app.get("/sign-in/test")).await;
+    assert!(list.status == 200 && list.text().contains("/sign-in/test?issuer=0"), "{}", list.text());
+    let eve = |id: &str| json!({"sub": id, "preferred_username": "Eve", "name": "<b>Eve</b>", "nickname": "a & b"});
+    let groups = |id: &str| json!({"sub": id, "groups": ["/Desk", "no spaces"]});
+    scene.issuer.set_person(eve("2"), groups("2"));
+    let report = test_sign_in(&scene, &browser).await;
+    assert_eq!(report.header("cache-control"), Some("no-store"));
+    let text = report.text();
+    for shown in [
+        "A sign-in would succeed.",
+        "<td>name</td><td>applied</td><td>user:eve</td>",
+        "group:desk; 1 left out",
+        "the first sign-in pins user:eve",
+        &format!("<li>viewer on workspace <code>{WORKSPACE}</code></li>"),
+        "<td><code>sub</code></td><td>2</td>",
+        "&lt;b&gt;Eve&lt;/b&gt;",
+        "a &amp; b",
+    ] {
+        assert!(text.contains(shown), "{shown}: {text}");
+    }
+    assert!(!text.contains("<b>"), "{text}");
+    assert_eq!(browser.session().await.expect(200)["actor"], "user:ada", "the session continues");
+    // Nothing was pinned, so that another subject still gets the name. From then on the first one would not.
+    let token = scene.issuer.token(json!({"sub": "3", "preferred_username": "eve"}));
+    let other = scene.app.get("/v1/session").header("Authorization", format!("Bearer {token}"));
+    assert_eq!(other.await.expect(200)["actor"], "user:eve");
+    let text = test_sign_in(&scene, &browser).await.text();
+    assert!(text.contains("A sign-in would be refused.") && text.contains("actor_name_taken"), "{text}");
+    assert!(!text.contains("<h2>Roles</h2>"), "{text}");
+}
+
+#[tokio::test]
+async fn pages_sign_out_by_a_request_and_leave_for_the_provider() {
+    let scene = Scene::start().await;
+    let browser = scene.sign_in().await;
+    let csrf = browser.csrf_token().await;
+    let send = |token: &str| {
+        let request = scene.app.request(Method::POST, "/sign-out").header("Accept", "application/json");
+        browser.send(request.with_body("application/x-www-form-urlencoded", format!("csrf_token={token}")))
+    };
+    send("x").await.expect_refusal(403, "csrf_token_invalid");
+    let signed_out = send(&csrf).await.expect(200);
+    let location = signed_out["location"].as_str().unwrap();
+    assert!(location.starts_with(&format!("{}/logout?id_token_hint=ey", scene.issuer.url())), "{location}");
+    browser.session().await.expect_refusal(401, "unauthenticated");
+    assert_eq!(send(&csrf).await.expect(200)["location"], "/sign-in?signed_out=1", "nothing is left to end");
+}

@@ -103,6 +103,11 @@ async fn pipeline_acts_as_its_service_without_a_file() {
     assert_eq!(code, Some(0), "{err}");
     assert_eq!(serde_json::from_str::<serde_json::Value>(&out).unwrap()["actor"], json!("service:ci"));
     assert!(!terminal.config().exists());
+    // The variables count before the token of a person who signed in on the same machine.
+    terminal.run_ok(&["login"]);
+    let (_, out, err) = run(secret);
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&out).unwrap()["actor"], json!("service:ci"), "{err}");
+    assert_eq!(terminal.run_json(&["whoami"])["actor"], "user:ada");
     let (code, _, err) = run("wrong");
     assert_eq!(code, Some(1), "{err}");
     assert!(err.contains("invalid_client") && !err.contains("wrong"), "{err}");

@@ -192,6 +192,16 @@ impl Identities {
 }
 
 impl Identities {
+    /// The grants of an actor and its groups in their own tenant, as the store has them now.
+    pub(crate) async fn grants_at_home(
+        &self,
+        tenant: TenantId,
+        principals: &[ActorRef],
+    ) -> Result<Vec<Grant>, Failure> {
+        let known = self.access_store.load_principal(Some(tenant), principals, NameScope::Tenant).await?;
+        Ok(self.member_grants(tenant, principals, &known.ok_or(Failure::NotFound)?))
+    }
+
     /// The grants of an identity in its own tenant. The configuration names administrators, so that a new installation
     /// has one; their names are those of the default tenant.
     fn member_grants(&self, tenant: TenantId, principals: &[ActorRef], known: &PrincipalAccess) -> Vec<Grant> {

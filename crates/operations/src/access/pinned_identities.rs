@@ -142,7 +142,11 @@ impl PinnedIdentities {
         Ok((tenant, pin))
     }
 
-    async fn tenant_of(&self, identity: &VerifiedIdentity) -> Result<TenantId, Failure> {
+    /// The tenant of a verified identity.
+    ///
+    /// # Errors
+    /// When the identity names no tenant.
+    pub(crate) async fn tenant_of(&self, identity: &VerifiedIdentity) -> Result<TenantId, Failure> {
         let Some(slug) = tenant_slug(identity)? else { return Ok(DEFAULT_TENANT.into()) };
         let claim = match &identity.tenant {
             TenantClaim::Named { claim, .. } => Some(claim.clone()),

@@ -133,3 +133,19 @@ async fn fails_without_site_rules() {
     let response = test::call_service(&test::init_service(app).await, TestRequest::get().to_request()).await;
     assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
 }
+
+#[actix_web::test]
+async fn no_browser_sends_the_logout_of_a_provider() {
+    let base = web::Data::new(HttpBase { site_rules: local_rules(), ..test_support::base() });
+    let resource = || web::resource("/sign-out/backchannel").to(|| async { HttpResponse::Ok().finish() });
+    let app = test::init_service(App::new().app_data(base).service(resource()).wrap(from_fn(site_guard))).await;
+    for (name, value, expected) in [
+        ("accept", "*/*", StatusCode::OK),
+        ("origin", "http://localhost", StatusCode::FORBIDDEN),
+        ("sec-fetch-site", "same-origin", StatusCode::FORBIDDEN),
+    ] {
+        let request = TestRequest::post().uri("/sign-out/backchannel");
+        let request = request.insert_header(("host", "localhost")).insert_header((name, value)).to_request();
+        assert_eq!(test::call_service(&app, request).await.status(), expected, "{name}");
+    }
+}

@@ -3,7 +3,7 @@
 //! The first request of a subject pins its name. From then on the name belongs to that subject, whatever later tokens
 //! claim, so that grants to a name never pass to another person.
 
-use super::{GroupsClaim, IdentityKind, TenantClaim, VerifiedIdentity};
+use super::{GroupsClaim, IdentityKind, NameHolder, TenantClaim, VerifiedIdentity};
 use crate::{
     access::{ActorKind, ActorRef},
     audit::{Fact, FactKind, Stamp, Subject},
@@ -104,13 +104,22 @@ pub fn tenant_slug(identity: &VerifiedIdentity) -> Result<Option<Slug>, Identity
 /// that is no actor name, or that imitates a name of another kind, gives a name derived from issuer and subject.
 #[must_use]
 pub fn actor_name(identity: &VerifiedIdentity) -> ActorRef {
+    claimed_name(identity).unwrap_or_else(|kind| ActorRef::of_subject(kind, &subject_digest(identity)))
+}
+
+/// Whether a claim gives the actor name.
+pub(super) fn is_claimed_name(identity: &VerifiedIdentity) -> bool {
+    claimed_name(identity).is_ok()
+}
+
+/// The actor name that a claim gives, else the kind of the actor.
+fn claimed_name(identity: &VerifiedIdentity) -> Result<ActorRef, ActorKind> {
     let (kind, claimed) = match &identity.kind {
         IdentityKind::Person => (ActorKind::User, identity.name.as_deref()),
         IdentityKind::Service { client_id } => (ActorKind::Service, Some(client_id.as_str())),
     };
     let claimed = claimed.map(str::to_lowercase).filter(|name| !is_reserved(name));
-    let named = claimed.and_then(|name| ActorRef::parse(&format!("{}:{name}", kind.as_str())).ok());
-    named.unwrap_or_else(|| ActorRef::of_subject(kind, &subject_digest(identity)))
+    claimed.and_then(|name| ActorRef::parse(&format!("{}:{name}", kind.as_str())).ok()).ok_or(kind)
 }
 
 /// Whether a claimed name imitates a derived name, or that of a platform operator from another tenant
@@ -215,6 +224,8 @@ pub trait IdentityStore: Send + Sync {
         scope: TenantScope,
         presented: &PinnedIdentity,
     ) -> Result<Option<PinnedIdentity>, StoreError>;
+    /// The holder of an identity's name, without a change to what is stored.
+    async fn name_holder(&self, scope: TenantScope, presented: &PinnedIdentity) -> Result<NameHolder, StoreError>;
     /// The groups that an actor presented at its last sign-in; none if no identity has the name.
     async fn groups_of(&self, scope: TenantScope, actor: &ActorRef) -> Result<Vec<ActorRef>, StoreError>;
     /// Pins an identity. A conflict means that another subject has the name, and stale that this subject was pinned

@@ -1,0 +1,181 @@
+//! Test sign-ins by an administrator: a page with the claims, the verdict of each mapping rule and the resulting roles.
+//! They make no session.
+
+use super::{CALLBACK_PATH, SIGN_IN_PATH, attempt::PendingSignIn, error_page, oidc_of, see_other};
+use crate::{
+    compose::Api,
+    error::ApiError,
+    http::{
+        authentication::session_of,
+        html_page::{self, escape},
+        outermost_middleware::request_id,
+        query,
+    },
+};
+use actix_web::{HttpRequest, HttpResponse, guard, http::StatusCode, web};
+use fairway_domain::access::{
+    Caller, Permission,
+    identity::{MappingRule, MappingVerdict},
+    sign_in::{SignInProvider, SignedInPerson},
+};
+use fairway_operations::access::{SignInReport, TestedPrincipal};
+use serde::Deserialize;
+use serde_json::Value;
+use std::fmt::Write as _;
+use url::Url;
+
+/// Path of the page.
+pub(super) const TEST_PATH: &str = "/sign-in/test";
+
+/// The page that starts a test sign-in.
+pub(crate) fn test_resource() -> actix_web::Resource {
+    web::resource(TEST_PATH).guard(guard::Get()).to(start)
+}
+
+#[derive(Deserialize)]
+struct TestQuery {
+    /// The index of the chosen issuer.
+    issuer: Option<usize>,
+}
+
+/// Lists the issuers, or sends the browser to the chosen one.
+async fn start(request: HttpRequest, api: web::Data<Api>) -> Result<HttpResponse, ApiError> {
+    let (authentication, provider) = oidc_of(&api)?;
+    let TestQuery { issuer } = query::parse_query(request.query_string())?;
+    if let Err(page) = administrator(&request, &api).await? {
+        return Ok(page);
+    }
+    let Some(chosen) = issuer.and_then(|index| provider.issuers().get(index)) else {
+        return Ok(html_page::page(StatusCode::OK, "Test sign-in", &introduction(provider)));
+    };
+    let attempt = provider.new_attempt();
+    let redirect = format!("{}{CALLBACK_PATH}", authentication.base_url());
+    match provider.authorization_url(&chosen.issuer, &redirect, &attempt).await {
+        Ok(url) => {
+            let pending = PendingSignIn::test(attempt, chosen.issuer.clone());
+            let key = api.sign_in_key().await?;
+            let cookie = pending.to_cookie(provider, &key).ok_or_else(ApiError::internal)?;
+            let mut response = see_other(&with_prompt(&url)?);
+            response.add_cookie(&cookie).map_err(|_| ApiError::internal())?;
+            Ok(response)
+        }
+        Err(error) => Ok(error_page(authentication, &error)),
+    }
+}
+
+/// The address at which the provider asks for the account, because the administrator may test that of somebody else
+/// (OpenID Connect Core 3.1.2.1).
+fn with_prompt(url: &str) -> Result<String, ApiError> {
+    let mut url = Url::parse(url).map_err(|_| ApiError::internal())?;
+    url.query_pairs_mut().append_pair("prompt", "login");
+    Ok(url.into())
+}
+
+fn introduction(provider: &dyn SignInProvider) -> String {
+    let link =
+        |(index, name): (usize, &str)| format!("<li><a href=\"{TEST_PATH}?issuer={index}\">{}</a></li>", escape(name));
+    let names = provider.issuers().iter().map(|issuer| issuer.name.as_str()).enumerate();
+    format!(
+        "<p>A test sign-in shows the claims of an account, the verdict of each rule and the resulting roles. It makes no \
+         session, and yours continues.</p>\n<p>Sign in with:</p>\n<ul>{}</ul>",
+        names.map(link).collect::<String>()
+    )
+}
+
+/// The administrator whose session the request has; else the page that refuses the request.
+async fn administrator(request: &HttpRequest, api: &Api) -> Result<Result<Caller, HttpResponse>, ApiError> {
+    let Some(authentication) = &api.authentication else { return Err(ApiError::not_found()) };
+    let Some(session) = session_of(api, authentication, request).await? else {
+        let text = format!(
+            "<p>Only a signed-in administrator of the platform can test sign-ins.</p>\n\
+             <p><a href=\"{SIGN_IN_PATH}?return_to={TEST_PATH}\">Sign in</a></p>"
+        );
+        return Ok(Err(html_page::page(StatusCode::UNAUTHORIZED, "Sign in first", &text)));
+    };
+    let caller = api.services.identities.identify(api.mode, &session.active.claims, request_id()).await?;
+    match api.services.sign_in_tests.authorize(&caller) {
+        Ok(()) => Ok(Ok(caller)),
+        Err(failure) => {
+            let error = ApiError::from(failure);
+            let text = format!(
+                "<p>Only an administrator of the platform can test sign-ins: the permission <code>{}</code> is \
+                 missing.</p>\n<p>Error code: <code>{}</code></p>",
+                Permission::PlatformManage.as_str(),
+                error.code()
+            );
+            Ok(Err(html_page::page(error.status(), "Test sign-in is refused", &text)))
+        }
+    }
+}
+
+/// The report on a person who signed in for a test. The rights of the administrator are checked again, because the
+/// session may have ended meanwhile.
+pub(super) async fn finish(
+    request: &HttpRequest,
+    api: &Api,
+    person: &SignedInPerson,
+) -> Result<HttpResponse, ApiError> {
+    let caller = match administrator(request, api).await? {
+        Ok(caller) => caller,
+        Err(page) => return Ok(page),
+    };
+    let report = api.services.sign_in_tests.report(&caller, &person.identity).await?;
+    tracing::info!(issuer = person.identity.issuer, administrator = %caller.actor, "tested a sign-in");
+    Ok(html_page::page(StatusCode::OK, "Test sign-in", &report_text(person, &report)))
+}
+
+fn report_text(person: &SignedInPerson, report: &SignInReport) -> String {
+    let outcome = if report.principal.is_some() { "A sign-in would succeed." } else { "A sign-in would be refused." };
+    let mut text = format!("<p><strong>{outcome}</strong> No session was made.</p>\n<h2>Rules</h2>\n");
+    text.push_str(
+        "<table>\n<tr><th scope=\"col\">Rule</th><th scope=\"col\">Verdict</th><th scope=\"col\">Effect</th></tr>\n",
+    );
+    for (rule, verdict) in &report.verdicts {
+        write_rule(&mut text, *rule, verdict);
+    }
+    text.push_str("</table>\n");
+    if let Some(principal) = &report.principal {
+        write_roles(&mut text, principal);
+    }
+    text.push_str("<h2>Claims</h2>\n<table>\n<tr><th scope=\"col\">Claim</th><th scope=\"col\">Value</th></tr>\n");
+    for (name, value) in &person.claims {
+        let shown = match value {
+            Value::String(value) => value.clone(),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
+        };
+        let _ = writeln!(text, "<tr><td><code>{}</code></td><td>{}</td></tr>", escape(name), escape(&shown));
+    }
+    let _ = write!(text, "</table>\n<p><a href=\"{TEST_PATH}\">Test again</a></p>");
+    text
+}
+
+fn write_rule(text: &mut String, rule: MappingRule, verdict: &MappingVerdict) {
+    let (word, effect) = match verdict {
+        MappingVerdict::Applied(effect) => ("applied", escape(effect)),
+        MappingVerdict::Ignored(effect) => ("ignored", escape(effect)),
+        MappingVerdict::Refused(refusal) => {
+            ("refused", format!("{} (<code>{}</code>)", escape(&refusal.to_string()), refusal.code()))
+        }
+    };
+    let _ = writeln!(text, "<tr><td>{}</td><td>{word}</td><td>{effect}</td></tr>", rule.as_str());
+}
+
+fn write_roles(text: &mut String, principal: &TestedPrincipal) {
+    let TestedPrincipal { actor, tenant, grants, .. } = principal;
+    let _ = writeln!(
+        text,
+        "<h2>Roles</h2>\n<p>{} in tenant <code>{}</code></p>",
+        escape(&actor.to_string()),
+        tenant.uuid()
+    );
+    if grants.is_empty() {
+        text.push_str("<p>No roles: neither the name nor a group has a role binding.</p>\n");
+        return;
+    }
+    text.push_str("<ul>\n");
+    for grant in grants {
+        let reference = grant.scope.reference().map(|id| format!(" <code>{id}</code>")).unwrap_or_default();
+        let _ = writeln!(text, "<li>{} on {}{reference}</li>", grant.role.as_str(), grant.scope.kind());
+    }
+    text.push_str("</ul>\n");
+}

@@ -1,0 +1,189 @@
+//! The mapping of a verified identity to principals, rule by rule, for an administrator who tests a sign-in.
+
+use super::{GroupsClaim, IdentityRefusal, TenantClaim, VerifiedIdentity, actor_name, group_actor, group_actors, pin};
+use crate::access::ActorRef;
+
+/// A rule that maps claims.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MappingRule {
+    /// The configured claim gives the actor name.
+    Name,
+    /// The configured claim gives the groups.
+    Groups,
+    /// The configured claim, or the configuration, gives the tenant.
+    Tenant,
+    /// A name belongs to one subject.
+    Pin,
+    /// Only a verified address receives mail.
+    Email,
+}
+
+impl MappingRule {
+    /// The name of the rule.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Name => "name",
+            Self::Groups => "groups",
+            Self::Tenant => "tenant",
+            Self::Pin => "pin",
+            Self::Email => "email",
+        }
+    }
+}
+
+/// The effect of a rule on an identity.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum MappingVerdict {
+    /// The claim has its effect.
+    Applied(String),
+    /// The claim is absent or not usable, and has no effect; the sign-in continues.
+    Ignored(String),
+    /// The sign-in is refused.
+    Refused(IdentityRefusal),
+}
+
+/// The holder of an actor name in a tenant.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NameHolder {
+    /// Neither the name nor the subject is pinned.
+    Nobody,
+    /// The subject is pinned under this name.
+    Subject(ActorRef),
+    /// Another subject has the name.
+    Another,
+}
+
+/// The verdicts of the rules that need the claims only. None of them has an effect.
+#[must_use]
+pub fn mapping_verdicts(identity: &VerifiedIdentity) -> Vec<(MappingRule, MappingVerdict)> {
+    vec![
+        (MappingRule::Name, name_verdict(identity)),
+        (MappingRule::Groups, groups_verdict(&identity.groups)),
+        (MappingRule::Tenant, tenant_verdict(identity)),
+        (MappingRule::Email, email_verdict(identity)),
+    ]
+}
+
+/// The verdict of the rule that a name belongs to one subject.
+#[must_use]
+pub fn pin_verdict(identity: &VerifiedIdentity, holder: &NameHolder) -> MappingVerdict {
+    match holder {
+        NameHolder::Nobody => MappingVerdict::Applied(format!("the first sign-in pins {}", actor_name(identity))),
+        NameHolder::Subject(actor) => MappingVerdict::Applied(format!("the subject is pinned as {actor}")),
+        NameHolder::Another => MappingVerdict::Refused(IdentityRefusal::NameTaken),
+    }
+}
+
+fn name_verdict(identity: &VerifiedIdentity) -> MappingVerdict {
+    let actor = actor_name(identity);
+    if pin::is_claimed_name(identity) {
+        MappingVerdict::Applied(actor.to_string())
+    } else {
+        let reason = if identity.name.is_some() { "is no actor name" } else { "is absent" };
+        MappingVerdict::Ignored(format!("the claim {reason}; issuer and subject give {actor}"))
+    }
+}
+
+fn groups_verdict(groups: &GroupsClaim) -> MappingVerdict {
+    let mapped = match group_actors(groups) {
+        Ok(mapped) => mapped,
+        Err(refusal) => return MappingVerdict::Refused(refusal),
+    };
+    let GroupsClaim::Listed(listed) = groups else {
+        return MappingVerdict::Ignored("the claim is absent; the person has no groups".to_owned());
+    };
+    let dropped = listed.iter().filter(|name| group_actor(name).is_none()).count();
+    let names: Vec<String> = mapped.iter().map(ToString::to_string).collect();
+    let shown = if names.is_empty() { "no groups".to_owned() } else { names.join(", ") };
+    if dropped == 0 {
+        MappingVerdict::Applied(shown)
+    } else {
+        MappingVerdict::Applied(format!("{shown}; {dropped} left out, because no role can be bound to their names"))
+    }
+}
+
+fn tenant_verdict(identity: &VerifiedIdentity) -> MappingVerdict {
+    match (pin::tenant_slug(identity), &identity.tenant) {
+        (Err(refusal), _) => MappingVerdict::Refused(refusal),
+        (Ok(None), _) => MappingVerdict::Applied("default; no tenant claim is configured".to_owned()),
+        (Ok(Some(slug)), TenantClaim::Named { .. }) => MappingVerdict::Applied(slug.to_string()),
+        (Ok(Some(slug)), TenantClaim::NotConfigured | TenantClaim::Missing { .. }) => {
+            MappingVerdict::Applied(format!("{slug}; the issuer is bound to it"))
+        }
+    }
+}
+
+fn email_verdict(identity: &VerifiedIdentity) -> MappingVerdict {
+    match &identity.email {
+        Some(email) => MappingVerdict::Applied(email.clone()),
+        None => MappingVerdict::Ignored("no verified address; the person receives no mail".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{access::identity::IdentityKind, slug::Slug, time::Timestamp};
+    use time::OffsetDateTime;
+
+    fn identity() -> VerifiedIdentity {
+        VerifiedIdentity {
+            issuer: "https://idp.example".into(),
+            subject: "1".into(),
+            kind: IdentityKind::Person,
+            name: Some("Ada".into()),
+            groups: GroupsClaim::Listed(vec!["/Ops".into(), "no spaces".into()]),
+            tenant: TenantClaim::NotConfigured,
+            email: Some("ada@people.example".into()),
+            expires_at: Timestamp::new(OffsetDateTime::UNIX_EPOCH),
+            bound_tenant: None,
+        }
+    }
+
+    fn verdict(identity: &VerifiedIdentity, rule: MappingRule) -> MappingVerdict {
+        mapping_verdicts(identity).into_iter().find(|(found, _)| *found == rule).unwrap().1
+    }
+
+    #[test]
+    fn applied_rules_show_their_effect() {
+        let expected = [
+            "user:ada",
+            "group:ops; 1 left out, because no role can be bound to their names",
+            "default; no tenant claim is configured",
+            "ada@people.example",
+        ];
+        let applied = mapping_verdicts(&identity()).into_iter().map(|(_, verdict)| verdict);
+        assert_eq!(applied.collect::<Vec<_>>(), expected.map(|text| MappingVerdict::Applied(text.to_owned())));
+    }
+
+    #[test]
+    fn unusable_claims_are_ignored_or_refused() {
+        let odd = VerifiedIdentity {
+            name: Some("a b".into()),
+            groups: GroupsClaim::Overage { endpoint: None },
+            tenant: TenantClaim::Missing { claim: "org".into() },
+            email: None,
+            ..identity()
+        };
+        let is_ignored = |rule| matches!(verdict(&odd, rule), MappingVerdict::Ignored(_));
+        assert!(is_ignored(MappingRule::Name) && is_ignored(MappingRule::Email));
+        let refused = |rule, refusal| assert_eq!(verdict(&odd, rule), MappingVerdict::Refused(refusal));
+        refused(MappingRule::Groups, IdentityRefusal::GroupsIncomplete);
+        refused(MappingRule::Tenant, IdentityRefusal::TenantMissing { claim: "org".into() });
+        let bound = VerifiedIdentity { bound_tenant: Slug::parse("acme").ok(), ..identity() };
+        assert_eq!(
+            verdict(&bound, MappingRule::Tenant),
+            MappingVerdict::Applied("acme; the issuer is bound to it".to_owned())
+        );
+    }
+
+    #[test]
+    fn a_name_belongs_to_one_subject() {
+        let of = |holder| pin_verdict(&identity(), &holder);
+        assert_eq!(of(NameHolder::Another), MappingVerdict::Refused(IdentityRefusal::NameTaken));
+        let earlier = NameHolder::Subject(ActorRef::parse("user:countess").unwrap());
+        assert_eq!(of(earlier), MappingVerdict::Applied("the subject is pinned as user:countess".to_owned()));
+        assert_eq!(of(NameHolder::Nobody), MappingVerdict::Applied("the first sign-in pins user:ada".to_owned()));
+    }
+}

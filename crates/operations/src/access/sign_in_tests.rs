@@ -1,0 +1,110 @@
+//! Test sign-ins: the effect that a sign-in would have, for an administrator who sets it up.
+
+use super::{Identities, PinnedIdentities};
+use crate::{
+    Failure, Stores, access::authorize::missing_permission, clock_and_ids::ClockAndIds, services::SharedState,
+};
+use fairway_domain::{
+    access::{
+        ActorRef, Caller, Grant, Permission, ResourcePosition,
+        identity::{
+            IdentityStore, MappingRule, MappingVerdict, NameHolder, PinnedIdentity, VerifiedIdentity, actor_name,
+            group_actors, mapping_verdicts, pin_verdict,
+        },
+    },
+    id::TenantId,
+    tenant::TenantScope,
+};
+use std::sync::Arc;
+
+/// The effect that a sign-in would have.
+#[derive(Clone, Debug)]
+pub struct SignInReport {
+    /// The verdict of each rule, in the order of a sign-in.
+    pub verdicts: Vec<(MappingRule, MappingVerdict)>,
+    /// The principal that the sign-in would give; `None` if a rule refuses it.
+    pub principal: Option<TestedPrincipal>,
+}
+
+/// The principal that a sign-in would give.
+#[derive(Clone, Debug)]
+pub struct TestedPrincipal {
+    /// The actor.
+    pub actor: ActorRef,
+    /// Its groups.
+    pub groups: Vec<ActorRef>,
+    /// Its tenant.
+    pub tenant: TenantId,
+    /// The roles of the actor and its groups.
+    pub grants: Vec<Grant>,
+}
+
+/// Operations on test sign-ins. They store nothing: no session, no pin and no groups.
+#[derive(Clone)]
+pub struct SignInTests {
+    context: ClockAndIds,
+    identity_store: Arc<dyn IdentityStore>,
+    identities: Arc<Identities>,
+    pinned_identities: Arc<PinnedIdentities>,
+}
+
+impl SignInTests {
+    pub(crate) fn new(
+        stores: &Stores,
+        shared: &SharedState,
+        identities: &Arc<Identities>,
+        pinned_identities: &Arc<PinnedIdentities>,
+    ) -> Self {
+        Self {
+            context: shared.context.clone(),
+            identity_store: Arc::clone(&stores.identities),
+            identities: Arc::clone(identities),
+            pinned_identities: Arc::clone(pinned_identities),
+        }
+    }
+
+    /// Checks that a caller may test sign-ins. Identity providers serve the whole platform, and a report shows the
+    /// claims of the person who signs in.
+    ///
+    /// # Errors
+    /// Forbidden without `platform.manage` on the platform.
+    pub fn authorize(&self, caller: &Caller) -> Result<(), Failure> {
+        if caller.rights.allow(Permission::PlatformManage, &ResourcePosition::INSTALLATION) {
+            Ok(())
+        } else {
+            Err(missing_permission(caller, Permission::PlatformManage))
+        }
+    }
+
+    /// Reports the effect that a sign-in of this identity would have.
+    ///
+    /// # Errors
+    /// As [`Self::authorize`], and when the store fails. A rule that refuses the identity is part of the report.
+    pub async fn report(&self, caller: &Caller, identity: &VerifiedIdentity) -> Result<SignInReport, Failure> {
+        self.authorize(caller)?;
+        let mut verdicts = mapping_verdicts(identity);
+        let tenant = match self.pinned_identities.tenant_of(identity).await {
+            Ok(tenant) => tenant,
+            Err(Failure::Identity(refusal)) => {
+                // The claim may name a tenant that does not exist, which only the store knows.
+                verdicts.retain(|(rule, _)| *rule != MappingRule::Tenant);
+                verdicts.push((MappingRule::Tenant, MappingVerdict::Refused(refusal)));
+                return Ok(SignInReport { verdicts, principal: None });
+            }
+            Err(failure) => return Err(failure),
+        };
+        let groups = group_actors(&identity.groups);
+        let presented = PinnedIdentity::first_seen(self.context.new_id(), identity, groups.clone().unwrap_or_default());
+        let holder = self.identity_store.name_holder(TenantScope::for_identity(tenant), &presented).await?;
+        verdicts.push((MappingRule::Pin, pin_verdict(identity, &holder)));
+        let actor = match holder {
+            NameHolder::Nobody => actor_name(identity),
+            NameHolder::Subject(actor) => actor,
+            NameHolder::Another => return Ok(SignInReport { verdicts, principal: None }),
+        };
+        let Ok(groups) = groups else { return Ok(SignInReport { verdicts, principal: None }) };
+        let principals: Vec<ActorRef> = std::iter::once(&actor).chain(&groups).cloned().collect();
+        let grants = self.identities.grants_at_home(tenant, &principals).await?;
+        Ok(SignInReport { verdicts, principal: Some(TestedPrincipal { actor, groups, tenant, grants }) })
+    }
+}

@@ -1,0 +1,55 @@
+"""Calls a tool of a server with the official client of the Model Context Protocol, which finds out by itself where to get a
+token: from the 401 of the server to its metadata, to the metadata of the provider, to the token for this audience.
+
+Arguments: the URL of `/mcp`, the issuer, and the identifier and the secret of a client.
+"""
+
+import asyncio
+import sys
+
+import httpx2
+from mcp import Client
+from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
+from mcp.client.streamable_http import streamable_http_client
+
+
+class Storage:
+    """Tokens of this process."""
+
+    tokens = None
+    client = None
+
+    async def get_tokens(self):
+        return self.tokens
+
+    async def set_tokens(self, tokens):
+        self.tokens = tokens
+
+    async def get_client_info(self):
+        return self.client
+
+    async def set_client_info(self, client):
+        self.client = client
+
+
+async def walk(address: str, issuer: str, client: str, secret: str) -> None:
+    requested = []
+
+    async def note(request):
+        requested.append(str(request.url))
+
+    storage = Storage()
+    auth = ClientCredentialsOAuthProvider(address, storage, client, secret, issuer=issuer)
+    async with httpx2.AsyncClient(auth=auth, event_hooks={"request": [note]}, timeout=60) as http:
+        async with Client(streamable_http_client(address, http_client=http)) as connected:
+            tools = {tool.name for tool in (await connected.list_tools()).tools}
+            assert "run_ticket_classifier" in tools, tools
+            wanted = {"workload_slug": "ticket-classifier", "environment": "dev", "inputs": {"ticket": "a refund"}}
+            ran = await connected.call_tool("execute_flow", wanted)
+            assert not ran.is_error, ran
+            ran = ran.structured_content["result"]
+            print(ran["status"], ran["execution_id"])
+    assert storage.tokens is not None, requested
+
+
+asyncio.run(walk(*sys.argv[1:]))

@@ -1,0 +1,178 @@
+// What people do in browsers.
+import { check, cookieOf, equal, grant, look, request, signIn, until, newPage, confirmAtProvider } from "./harness.mjs";
+import { ISSUER, SERVER } from "./settings.mjs";
+import * as provider from "./provider.mjs";
+
+const FORM = "/workload-runtime/ticket-classifier?environment=dev";
+const EXECUTE = "/v1/workloads/by-slug/ticket-classifier/execute";
+const session = (page) => page.evaluate(async () => (await fetch("/v1/session")).json());
+
+/** Two people with different groups have different roles, and see and run what those allow. */
+export async function two_people() {
+  await grant("group:support", "runtime_user");
+  const bob = await signIn("bob");
+  await bob.getByText("Signed in as Bob <Desk>").waitFor();
+  await bob.getByRole("link", { name: "Ticket classifier" }).waitFor();
+  await look(bob, "gallery");
+  const his = await session(bob);
+  equal([his.actor, his.groups, his.roles.map(({ role }) => role)], ["user:bob", ["group:all-staff", "group:support"], ["runtime_user"]]);
+  check(!his.permissions.includes("platform.manage"), "support administers the platform");
+  const cookie = await cookieOf(bob);
+  check(cookie.httpOnly && cookie.secure && cookie.sameSite === "Lax" && cookie.path === "/", JSON.stringify(cookie));
+
+  const ada = await signIn("ada");
+  const hers = await session(ada);
+  // She is a bootstrap administrator, and the chapter may have given her group the same role.
+  equal([hers.actor, hers.groups, [...new Set(hers.roles.map(({ role }) => role))]], ["user:ada", ["group:platform"], ["platform_admin"]]);
+
+  await bob.goto(SERVER + FORM);
+  await bob.getByLabel("Ticket").fill("I was charged twice, please send a refund.");
+  await bob.getByRole("button", { name: "Run" }).click();
+  await bob.getByRole("heading", { name: "Result" }).waitFor();
+  await look(bob, "run");
+  const runs = await ada.evaluate(async () => (await fetch("/v1/executions?limit=1")).json());
+  equal(runs[0].submitted_by, "user:bob");
+  await bob.context().close();
+  await ada.context().close();
+}
+
+/** A sign-out ends the session here and at the provider; the cookie is worth nothing from then on. */
+export async function sign_out() {
+  await grant("group:support", "runtime_user");
+  const page = await signIn("bob");
+  const cookie = (await cookieOf(page)).value;
+  equal((await request("GET", "/v1/session", { cookie })).json.actor, "user:bob");
+  await page.getByRole("button", { name: "Sign out" }).click();
+  // The provider asks whether its own session ends too.
+  await page.getByRole("button", { name: "Yes, sign me out" }).click();
+  await page.getByRole("heading", { name: "You are signed out" }).waitFor();
+  await look(page, "signed-out");
+  equal(await cookieOf(page), undefined);
+  const reused = await request("GET", "/v1/session", { cookie });
+  equal([reused.status, reused.json.detail.error], [401, "unauthenticated"]);
+  // The provider's session is over: the next sign-in asks for the name again.
+  await page.getByRole("link").first().click();
+  await page.getByPlaceholder("Enter any login").waitFor();
+  await page.context().close();
+}
+
+/** A sign-out at the provider ends the session here, with nothing but the provider's request. */
+export async function backchannel_logout() {
+  await grant("group:support", "runtime_user");
+  const page = await signIn("bob");
+  const other = await signIn("bob");
+  const [cookie, kept] = [(await cookieOf(page)).value, (await cookieOf(other)).value];
+  const before = provider.confirmedLogouts;
+  await page.goto(`${ISSUER}/session/end`);
+  await page.getByRole("button", { name: "Yes, sign me out" }).click();
+  await until(() => provider.confirmedLogouts > before, "the provider's logout");
+  equal((await request("GET", "/v1/session", { cookie })).status, 401);
+  equal((await request("GET", "/v1/session", { cookie: kept })).status, 200, "another session of the same person");
+  await page.goto(`${SERVER}/workload-runtime`);
+  await page.getByRole("link", { name: "Sign in" }).waitFor();
+  await page.context().close();
+  await other.context().close();
+  // A token that the provider did not sign ends nothing.
+  const forged = await fetch(`${SERVER}/sign-out/backchannel`, { method: "POST", body: new URLSearchParams({ logout_token: "e30.e30.AA" }) });
+  equal(forged.status, 400);
+}
+
+/** A cookie alone changes nothing, and no other site can use it. */
+export async function stolen_cookie() {
+  await grant("group:support", "runtime_user");
+  const page = await signIn("bob");
+  const cookie = (await cookieOf(page)).value;
+  const { csrf_token: csrf } = (await request("GET", "/v1/session", { cookie })).json;
+  const body = { environment: "dev", inputs: { ticket: "a refund" } };
+  for (const wrong of [undefined, "", csrf.slice(1), `${csrf}0`, cookie]) {
+    const refused = await request("POST", EXECUTE, { cookie, csrf: wrong, body });
+    equal([refused.status, refused.json.detail.error], [403, "csrf_token_invalid"], String(wrong));
+  }
+  const foreign = await request("POST", EXECUTE, { cookie, csrf, body, headers: { Origin: ISSUER } });
+  equal([foreign.status, foreign.json.detail.error], [403, "cross_site_request"]);
+  const form = await fetch(`${SERVER}/sign-out`, { method: "POST", redirect: "manual", headers: { Cookie: `__Host-fairway-session=${cookie}` }, body: new URLSearchParams({ csrf_token: "x" }) });
+  equal(form.status, 403);
+  equal((await request("POST", EXECUTE, { cookie, csrf, body })).status, 200, "with its token");
+  await page.context().close();
+}
+
+/** Someone who only knows the callback, or repeats it, gets no session. */
+export async function foreign_callback() {
+  const page = await newPage();
+  let callback;
+  page.on("request", (sent) => {
+    if (sent.url().startsWith(`${SERVER}/sign-in/callback`)) callback = sent.url();
+  });
+  await page.goto(`${SERVER}/sign-in?return_to=//evil.example`);
+  await confirmAtProvider(page, "bob");
+  // A return target of another site is replaced.
+  await page.waitForURL(`${SERVER}/workload-runtime`);
+  check(callback, "the browser was not sent to the callback");
+  const stranger = await newPage();
+  for (const visitor of [stranger, page]) {
+    await visitor.goto(callback);
+    await visitor.getByRole("heading", { name: "Sign-in failed" }).waitFor();
+  }
+  equal(await cookieOf(stranger), undefined);
+  await stranger.context().close();
+  await page.context().close();
+}
+
+/** Without the provider, sessions continue and end; with it, people sign in again. */
+export async function provider_down() {
+  await grant("group:support", "runtime_user");
+  const page = await signIn("bob");
+  await provider.stop();
+  try {
+    await page.goto(SERVER + FORM);
+    await page.getByLabel("Ticket").fill("refund");
+    await page.getByRole("button", { name: "Run" }).click();
+    await page.getByRole("heading", { name: "Result" }).waitFor();
+    // The sign-out here does not wait for the provider.
+    await page.getByRole("button", { name: "Sign out" }).click();
+    await until(async () => (await cookieOf(page)) === undefined, "the end of the session");
+    const callback = `${SERVER}/sign-in/callback?code=x&state=y`;
+    equal((await request("GET", callback)).status, 400, "a callback without a sign-in");
+  } finally {
+    await provider.start();
+  }
+  await page.context().close();
+  await (await signIn("bob")).context().close();
+}
+
+/** An administrator tests the sign-in of another account, and stays signed in. */
+export async function test_sign_in() {
+  await grant("group:support", "runtime_user");
+  const visitor = await newPage();
+  await visitor.goto(`${SERVER}/sign-in/test`);
+  await visitor.getByRole("heading", { name: "Sign in first" }).waitFor();
+  await visitor.context().close();
+  const bob = await signIn("bob");
+  await bob.goto(`${SERVER}/sign-in/test`);
+  await bob.getByText("platform.manage").waitFor();
+  await bob.context().close();
+
+  const page = await signIn("ada");
+  const before = (await cookieOf(page)).value;
+  await page.goto(`${SERVER}/sign-in/test`);
+  await page.getByRole("link", { name: "localhost" }).click();
+  await confirmAtProvider(page, "ada", { hasConsented: true });
+  await page.getByText("A sign-in would succeed.").waitFor();
+  const text = await page.locator("main").innerText();
+  for (const shown of ["the subject is pinned as user:ada", "group:platform", "platform_admin on platform", "Ada Lovelace", "ada@people.example"]) {
+    check(text.includes(shown), `the report lacks ${shown}:\n${text}`);
+  }
+  await look(page, "test");
+  equal((await cookieOf(page)).value, before, "the session of the administrator");
+  // The policy of the page allows no script, so the request comes from outside.
+  const isStillAda = async () => equal((await request("GET", "/v1/session", { cookie: before })).json.actor, "user:ada");
+  await isStillAda();
+  // This provider has one account for each browser: another one ends the administrator's sessions, and so shows nothing.
+  await page.getByRole("link", { name: "Test again" }).click();
+  await page.getByRole("link", { name: "localhost" }).click();
+  await confirmAtProvider(page, "bob");
+  await page.getByRole("heading", { name: "Sign in first" }).waitFor();
+  check(!(await page.locator("main").innerText()).includes("Bob"), "claims without an administrator");
+  equal((await request("GET", "/v1/session", { cookie: before })).status, 401);
+  await page.context().close();
+}

@@ -1,0 +1,43 @@
+// Uses a server in OIDC mode as people and programs do; `cargo xtask sign-in` runs all states.
+import { close, open, violations } from "./harness.mjs";
+import * as people from "./people.mjs";
+import * as programs from "./programs.mjs";
+import * as provider from "./provider.mjs";
+
+/** States that must have a test. A module without one of them fails the run. */
+const STATES = {
+  programs: ["chapter", "command_line", "service", "mcp", "known_keys"],
+  people: ["two_people", "sign_out", "backchannel_logout", "stolen_cookie", "foreign_callback", "test_sign_in", "provider_down"],
+};
+const MODULES = { people, programs };
+
+const only = process.argv.slice(2);
+const failures = [];
+await provider.start();
+await open();
+try {
+  for (const [name, states] of Object.entries(STATES)) {
+    for (const state of states) {
+      if (only.length > 0 && !only.includes(state) && !only.includes(name)) continue;
+      const start = Date.now();
+      try {
+        const test = MODULES[name][state];
+        if (!test) throw new Error(`${name}.mjs has no test of ${state}`);
+        await test();
+        console.log(`ok      ${state} (${((Date.now() - start) / 1000).toFixed(1)} s)`);
+      } catch (error) {
+        failures.push(state);
+        console.log(`FAILED  ${state}: ${error.stack ?? error}`);
+      }
+    }
+  }
+  failures.push(...violations);
+} finally {
+  await close();
+  await provider.stop();
+}
+if (failures.length > 0) {
+  for (const report of provider.reports) console.log(`the provider: ${report}`);
+  console.log(`\n${failures.length} failures:\n  ${failures.join("\n  ")}`);
+  process.exitCode = 1;
+}

@@ -1,0 +1,120 @@
+//! `cargo xtask sign-in`: people and programs use a server in OIDC mode with a certified identity provider.
+//!
+//! The server runs with the settings of the guide's chapter, so that the chapter stays true.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, bail};
+
+use crate::demo_server::DemoServer;
+use crate::paths::{Paths, Profile};
+use crate::signals::Signals;
+use crate::step::{Steps, run_checked};
+use crate::{browser, children, external_tools, gateway, portal};
+
+/// The folder of the provider and of the tests.
+const FOLDER: &str = "tools/oidc";
+/// The chapter with the settings and commands.
+const CHAPTER: &str = "docs/operations/sign-in.md";
+/// The addresses in the chapter.
+const CHAPTER_SERVER: &str = "https://fairway.example";
+const CHAPTER_ISSUER: &str = "https://idp.example/realms/main";
+/// The variable with the secret of the portal's client, which the chapter names.
+const SECRET_VARIABLE: &str = "PORTAL_CLIENT_SECRET";
+/// The secret. Its characters need the encoding of basic authentication (RFC 6749, 2.3.1).
+const SECRET: &str = "portal secret+/%";
+
+pub(crate) fn run(place: &Paths, only: &[String]) -> Result<ExitCode> {
+    let mut steps = Steps::default();
+    check(place, only, &mut steps)?;
+    Ok(steps.finish())
+}
+
+/// Runs all states, or those with the given names. Screenshots are stored in `browser` of the target directory.
+pub(crate) fn check(place: &Paths, only: &[String], steps: &mut Steps) -> Result<()> {
+    let provider = external_tools::install_npm_packages(place, &place.root.join(FOLDER))?;
+    let tools = portal::install_packages(place)?;
+    portal::ensure_built(place)?;
+    let (chromium, python) = (browser::ensure_chromium()?, gateway::ensure(place)?);
+    let signals = Signals::catch()?;
+    let built = children::run(place.build_programs(Profile::Dev), &signals)?;
+    if !built.success() {
+        bail!("the server does not build ({built})");
+    }
+    let (address, issuer) = (browser::unused_address()?, browser::unused_address()?);
+    let addresses = Addresses::new(address, issuer);
+    let chapter = fs::read_to_string(place.root.join(CHAPTER)).with_context(|| format!("reading {CHAPTER}"))?;
+    let mut settings = addresses.settings(&chapter)?;
+    settings.push((SECRET_VARIABLE.to_owned(), SECRET.to_owned()));
+    let running = DemoServer::start_at(address, place, &signals, &settings)?;
+    steps.run("sign-in with a certified provider", || {
+        let mut command = Command::new(&provider.node);
+        command.arg(place.root.join(FOLDER).join("run.mjs")).args(only);
+        command.env("OIDC_SERVER", &addresses.server).env("OIDC_ISSUER", &addresses.issuer);
+        command.env("OIDC_MODULES", &provider.modules).env("PORTAL_MODULES", &tools.modules);
+        command.env("OIDC_CHROMIUM", &chromium).env("OIDC_PYTHON", &python);
+        command.env("OIDC_FAIRWAY", command_line(place)).env("OIDC_PICTURES", place.target.join("browser"));
+        command.env(SECRET_VARIABLE, SECRET);
+        run_checked(command)
+    });
+    drop(running);
+    Ok(())
+}
+
+fn command_line(place: &Paths) -> PathBuf {
+    place.command_line(Profile::Dev)
+}
+
+/// The addresses of a run.
+struct Addresses {
+    bind: String,
+    server: String,
+    issuer: String,
+}
+
+impl Addresses {
+    /// The provider has another host name than the server, so that browsers see two sites.
+    fn new(server: SocketAddr, issuer: SocketAddr) -> Self {
+        let issuer = format!("http://localhost:{}", issuer.port());
+        Self { bind: server.to_string(), server: format!("http://{server}"), issuer }
+    }
+
+    /// The settings of the chapter, with the addresses of this run.
+    fn settings(&self, chapter: &str) -> Result<Vec<(String, String)>> {
+        let block = chapter.split_once("```ini\n").and_then(|(_, rest)| rest.split_once("```"));
+        let (block, _) = block.with_context(|| format!("{CHAPTER} has no block of settings"))?;
+        let setting = |line: &str| {
+            let (name, value) = line.split_once('=').with_context(|| format!("`{line}` in {CHAPTER} is no setting"))?;
+            let value = match name {
+                "FAIRWAY_BIND" => self.bind.clone(),
+                _ => value.replace(CHAPTER_SERVER, &self.server).replace(CHAPTER_ISSUER, &self.issuer),
+            };
+            Ok((name.to_owned(), value))
+        };
+        block.lines().map(setting).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn settings_of_the_chapter_get_the_addresses_of_the_run() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let chapter = fs::read_to_string(root.join(CHAPTER)).unwrap();
+        let addresses = Addresses::new("127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap());
+        let settings = addresses.settings(&chapter).unwrap();
+        let value = |name: &str| settings.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str());
+        assert_eq!(value("FAIRWAY_AUTH_MODE"), Some("oidc"));
+        assert_eq!(value("FAIRWAY_BIND"), Some("127.0.0.1:1"));
+        assert_eq!(value("FAIRWAY_PUBLIC_URL"), Some("http://127.0.0.1:1"));
+        assert_eq!(value("FAIRWAY_OIDC_ISSUER"), Some("http://localhost:2"));
+        assert_eq!(value("FAIRWAY_OIDC_CLIENT_SECRET_REF"), Some("env:PORTAL_CLIENT_SECRET"));
+        assert!(addresses.settings("no settings").is_err());
+    }
+}
