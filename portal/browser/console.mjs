@@ -1,11 +1,11 @@
 // The console: releases, lanes, runs, reviews, notifications, access and audit, each job by its role and by the next weaker one.
-import { api, check, equal, look, newPage, pause, script, SERVER, until, workload } from "./harness.mjs";
-import { desk, inReview, people, PEOPLE, released, settled, visit, WORKSPACE } from "./console-stage.mjs";
+import { api, check, equal, look, SERVER, until } from "./harness.mjs";
+import { desk, inReview, PEOPLE, released, settled, visit } from "./console-stage.mjs";
 
 const close = (page) => page.context().close();
 const reasonOf = (page, name) => page.getByRole("button", { name, exact: true }).locator("xpath=following-sibling::*[contains(@class,'reason')]");
 /** The button says why it is refused, and does nothing. */
-async function refused(page, name, reason) {
+export async function refused(page, name, reason) {
   const button = page.getByRole("button", { name, exact: true });
   await until(async () => (await button.getAttribute("aria-disabled")) === "true", `${name} is refused`);
   equal(await reasonOf(page, name).textContent(), reason, name);
@@ -13,7 +13,7 @@ async function refused(page, name, reason) {
   equal(await page.getByRole("dialog").count(), 0, `${name} opens nothing`);
 }
 /** Opens an action once the server allowed it. */
-async function act(page, name) {
+export async function act(page, name) {
   const button = page.getByRole("button", { name, exact: true });
   await until(async () => (await button.getAttribute("aria-disabled")) === "false", `${name} is allowed`);
   await button.click();
@@ -21,7 +21,7 @@ async function act(page, name) {
   await dialog.waitFor();
   return dialog;
 }
-const confirm = async (page, dialog, name) => {
+export const confirm = async (page, dialog, name) => {
   await dialog.getByRole("button", { name, exact: true }).click();
   await dialog.waitFor({ state: "detached" });
 };
@@ -103,7 +103,9 @@ export async function console_approve() {
   check(/^blake3:[0-9a-f]{64}$/.test(digest), `a digest is shown: ${digest}`);
   await page.getByText("The exact bytes").first().click();
   await page.getByText("covers the bytes below, checked by this page.").first().waitFor();
-  await refused(page, "Mark as approved", "0 of 1 required people approved the current bindings (approval_required)");
+  await refused(page, "Mark as approved", "You need the permission release.transition.");
+  const operator = await visit(`/releases/${release.id}`, PEOPLE.operator);
+  await refused(operator, "Mark as approved", "0 of 1 required people approved the current bindings (approval_required)");
   const dialog = await act(page, "Approve");
   check((await dialog.textContent()).includes(digest), "the dialog shows the digest");
   await dialog.getByLabel("Comment").fill("Read all words.");
@@ -112,14 +114,16 @@ export async function console_approve() {
   await page.getByText("to the bindings of now").waitFor();
   const [approval] = await api("GET", `${release.path}/approvals`);
   equal([approval.outcome, approval.approved_by, approval.note, approval.subject_digest], ["approved", PEOPLE.approver, "Read all words.", digest], "the server approved the shown digest");
-  const mark = await act(page, "Mark as approved");
-  await confirm(page, mark, "Mark as approved");
-  const activate = await act(page, "Activate");
-  await look(page, "console-activate");
-  await confirm(page, activate, "Activate");
-  await page.getByText("This release is the active one").waitFor();
-  equal(await stateOf(release.id), "active");
   await close(page);
+  await operator.reload();
+  const mark = await act(operator, "Mark as approved");
+  await confirm(operator, mark, "Mark as approved");
+  const activate = await act(operator, "Activate");
+  await look(operator, "console-activate");
+  await confirm(operator, activate, "Activate");
+  await operator.getByText("This release is the active one").waitFor();
+  equal(await stateOf(release.id), "active");
+  await close(operator);
 }
 
 /** A comment is part of the request for changes, and the release is a draft again. */
@@ -280,7 +284,6 @@ export async function console_lanes() {
   const holders = async () => Object.fromEntries((await api("GET", `/v1/workloads/${release.workload}/lanes?environment=dev`)).map(({ lane, holder }) => [lane, holder]));
   await until(async () => (await holders()).guided === release.id, "the release holds the lane guided");
   check((await holders()).standard !== release.id, "it does not hold the last lane");
-  // The board shows the active release; this one advances from its own page.
   const own = await visit(`/releases/${release.id}`, PEOPLE.operator);
   const back = await act(own, "Roll back");
   await back.getByText("Give a reason first.").waitFor();

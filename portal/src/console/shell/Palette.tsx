@@ -1,10 +1,10 @@
-import { Modal } from "@mantine/core";
 import { useNavigate } from "@tanstack/react-router";
 import { useState } from "react";
 import { apiPath } from "../../api/paths";
 import { useConsole, useList } from "../core/console";
 import type { Workload } from "../core/types";
 import { useConsoleText } from "../i18n";
+import { Frame } from "../ui/Frame";
 import { entriesOf } from "./palette";
 import { VIEWS } from "./views";
 
@@ -28,7 +28,7 @@ export function Palette({ onClose }: { onClose: () => void }) {
     void navigate({ to: to as "/" });
   };
   return (
-    <Modal opened onClose={onClose} title={text("palette_title")} lockScroll={false} transitionProps={{ duration: 0 }} closeButtonProps={{ "aria-label": text("close") }}>
+    <Frame title={text("palette_title")} onClose={onClose}>
       <input
         data-autofocus
         className="palette-input"
@@ -60,6 +60,6 @@ export function Palette({ onClose }: { onClose: () => void }) {
           </li>
         ))}
       </ul>
-    </Modal>
+    </Frame>
   );
 }

@@ -1,9 +1,10 @@
-import { Button, Modal } from "@mantine/core";
+import { Button } from "@mantine/core";
 import { useState, type FormEvent, type ReactNode } from "react";
 import { ProblemNotice } from "../../ui/ProblemNotice";
 import { curlText, type ApiRequest } from "../core/commands";
 import { randomId, useChange, useConsole } from "../core/console";
 import { useConsoleText } from "../i18n";
+import { Frame } from "./Frame";
 
 interface Props {
   title: string;
@@ -36,16 +37,7 @@ export function Dialog({ title, confirm, children, request, blocked = null, dang
   };
   const isStale = change.error?.status === 412 || change.error?.status === 409;
   return (
-    <Modal
-      opened
-      onClose={onClose}
-      title={title}
-      // The scroll lock would add a style element, which the page's policy forbids.
-      lockScroll={false}
-      transitionProps={{ duration: 0 }}
-      size="lg"
-      closeButtonProps={{ "aria-label": text("close") }}
-    >
+    <Frame title={title} size="lg" onClose={onClose}>
       <form onSubmit={submit} className="stack">
         {children}
         <details className="commands">
@@ -70,6 +62,6 @@ export function Dialog({ title, confirm, children, request, blocked = null, dang
           </Button>
         </div>
       </form>
-    </Modal>
+    </Frame>
   );
 }

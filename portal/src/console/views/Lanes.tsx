@@ -25,7 +25,8 @@ export function Lanes() {
   const path = apiPath("/v1/releases", {}, { workspace_id: workspace.workspace_id, state: "active", limit: "200" });
   const active = useList<Release>(path, { refresh: true });
   const environments = [...new Set(active.rows.map(({ environment }) => environment))].sort();
-  const keys = new Map(active.rows.map((release) => [`${release.workload_id} ${release.environment}`, release]));
+  // While a rollout is in progress two releases are active. The newest, which comes first, is the one to move.
+  const keys = new Map(active.rows.toReversed().map((release) => [`${release.workload_id} ${release.environment}`, release]));
   const shown = [...keys.values()].filter(
     ({ workload_id, environment }) => (!search["environment"] || environment === search["environment"]) && (!search["workload_id"] || workload_id === search["workload_id"]),
   );
