@@ -53,10 +53,10 @@ export async function console_evidence() {
   const page = await visit(`/runs/${id}?tab=evidence`, PEOPLE.auditor);
   const chosen = page.locator('g[aria-pressed="true"]');
   await chosen.waitFor();
-  const first = await chosen.getAttribute("aria-label");
+  const first = await chosen.textContent();
   await chosen.focus();
   await page.keyboard.press("ArrowRight");
-  await until(async () => (await chosen.getAttribute("aria-label")) !== first, "the arrow key moves");
+  await until(async () => (await chosen.textContent()) !== first, "the arrow key moves");
   await look(page, "console-evidence");
   for (const [name, end] of [["Save as SVG", ".svg"], ["Save as PNG", ".png"]]) {
     const download = page.waitForEvent("download");
@@ -128,7 +128,7 @@ export async function console_home() {
   const author = await visit("", PEOPLE.author);
   await author.getByRole("heading", { name: "Changed" }).waitFor();
   await settled(author);
-  equal(await author.getByText("Approve or refuse").count(), 0, "nothing waits for a person who cannot approve");
+  equal(await author.getByRole("listitem").filter({ hasText: "Approve or refuse" }).count(), 0, "nothing waits for a person who cannot approve");
   await close(author);
   // A change arrives without a reload.
   const live = await visit("", PEOPLE.operator);
@@ -192,7 +192,7 @@ export async function console_destinations() {
   const dialog = await act(page, "Add a destination");
   await dialog.getByLabel("Name").fill(name);
   await dialog.getByLabel("Kind").selectOption("webhook");
-  await dialog.getByLabel("URL").fill(`https://hooks.example.org/${Date.now()}`);
+  await dialog.getByLabel("URL", { exact: true }).fill(`https://hooks.example.org/${Date.now()}`);
   await confirm(page, dialog, "Add a destination");
   const list = async () => api("GET", `/v1/notifications/workspaces/${WORKSPACE}/destinations?limit=200`, undefined, { as: PEOPLE.admin });
   equal((await list()).find((one) => one.display_name === name).is_enabled, true);
@@ -229,7 +229,7 @@ export async function console_access() {
   await page.getByLabel("Operation").selectOption("create_role_binding");
   await page.getByTestId("can").getByText(`${principal} may not: create_role_binding`).waitFor();
   await page.goto(`${SERVER}/console/access`);
-  await page.getByRole("button", { name: `Take Approver back from ${principal}` }).click();
+  await page.getByRole("button", { name: `Take back Approver of ${principal}` }).click();
   await confirm(page, page.getByRole("dialog"), "Take back");
   equal((await list()).some((one) => one.principal === principal), false);
   await close(page);
@@ -253,32 +253,45 @@ export async function console_audit() {
   await close(page);
 }
 
-/** An author describes a use case, answers the question, keeps and publishes the plan; a viewer may not. */
+/** An author describes a use case, answers the question, and publishes the plan; an operator grants the access that it lacks. */
 export async function console_use_case() {
   await desk("console-desk");
   const weak = await visit("/use-cases", PEOPLE.viewer);
   await refused(weak, "Show the plan", "You need the permission use_case.author.");
   await close(weak);
-  const page = await visit("/use-cases", PEOPLE.admin);
+  const connection = `crm-${Date.now()}`;
+  const page = await visit("/use-cases", PEOPLE.author);
   await page.getByLabel("Description").fill("Help people");
   await page.getByRole("button", { name: "Show the plan" }).click();
   await page.getByTestId("question").waitFor();
   await look(page, "console-question");
-  await page.getByLabel("Your answer").fill("It gets a question of an agent, reads the connection `crm`, and returns one sentence about the customer.");
+  await page.getByLabel("Your answer").fill(`It gets a question of an agent, reads the connection \`${connection}\`, and returns one sentence about the customer.`);
   await page.getByRole("button", { name: "Show the plan" }).click();
-  await page.getByTestId("plan").waitFor();
+  await page.getByTestId("plan").getByText(connection).first().waitFor();
   await look(page, "console-plan");
   const dialog = await act(page, "Keep as draft");
   await dialog.getByRole("button", { name: "Keep as draft", exact: true }).click();
-  await page.getByRole("button", { name: "Publish" }).waitFor();
-  const id = page.url().match(/use-cases\/([0-9a-f-]{36})/)[1];
   const publish = await act(page, "Publish");
+  const id = page.url().match(/use-cases\/([0-9a-f-]{36})/)[1];
   await confirm(page, publish, "Publish");
-  const found = await api("GET", `/v1/use-cases/${id}?workspace_id=${WORKSPACE}`, undefined, { as: "user:local" });
-  check(["active", "pending_access"].includes(found.status), `published: ${found.status}`);
+  const read = () => api("GET", `/v1/use-cases/${id}?workspace_id=${WORKSPACE}`, undefined, { as: "user:local" });
+  equal((await read()).status, "pending_access");
+  await page.getByRole("region", { name: "Access requests" }).getByText(connection).waitFor();
   await settled(page);
   await look(page, "console-use-case");
+  await page.goto(`${SERVER}/console/connections?tab=requests`);
+  await page.getByRole("button", { name: `Decide on ${connection}` }).click();
+  await refused(page, "Grant", "You need the permission access_request.grant.");
   await close(page);
+  const operator = await visit("/connections?tab=requests&status=pending", PEOPLE.operator);
+  await operator.getByRole("button", { name: `Decide on ${connection}` }).click();
+  const grant = await act(operator, "Grant");
+  await grant.getByLabel("Kind").selectOption("http");
+  await grant.getByLabel("Endpoint").fill("https://crm.example.org");
+  await look(operator, "console-grant");
+  await confirm(operator, grant, "Grant");
+  equal((await read()).status, "active", "the last grant activates the use case");
+  await close(operator);
 }
 
 /** An administrator adds a connection and checks it; a viewer may not see connections. */
@@ -298,6 +311,9 @@ export async function console_connection() {
   await look(page, "console-connection");
   const list = () => api("GET", `/v1/connections?workspace_id=${WORKSPACE}&limit=200`, undefined, { as: "user:local" });
   equal((await list()).find((one) => one.name === name).connector_kind, "http");
+  await page.getByRole("button", { name: `Check ${name}` }).click();
+  await confirm(page, page.getByRole("dialog"), "Check");
+  await until(async () => (await list()).find((one) => one.name === name).health !== "unchecked", "it is checked");
   await page.getByRole("button", { name: `Delete ${name}` }).click();
   await confirm(page, page.getByRole("dialog"), "Delete");
   equal((await list()).some((one) => one.name === name), false);

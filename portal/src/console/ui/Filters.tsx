@@ -3,7 +3,7 @@ import { useAddress } from "../core/useAddress";
 import { useConsoleText, useValueText } from "../i18n";
 
 /** A choice that lies in the address. */
-export function FilterSelect({ name, label, options, named }: { name: string; label: string; options: readonly string[]; named?: (value: string) => string }) {
+export function FilterSelect({ name, label, options, named, none }: { name: string; label: string; options: readonly string[]; named?: (value: string) => string; none?: string }) {
   const text = useConsoleText();
   const value = useValueText();
   const [search, change] = useAddress();
@@ -12,7 +12,7 @@ export function FilterSelect({ name, label, options, named }: { name: string; la
     <div className="field">
       <label htmlFor={id}>{label}</label>
       <select id={id} value={search[name] ?? ""} onChange={(event) => change({ [name]: event.target.value })}>
-        <option value="">{text("all")}</option>
+        <option value="">{none ?? text("all")}</option>
         {options.map((option) => (
           <option key={option} value={option}>
             {(named ?? value)(option)}

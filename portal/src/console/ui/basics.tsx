@@ -40,11 +40,11 @@ export const Id = ({ id }: { id: string }) => (
 );
 
 export function Section({ title, children, actions }: { title: string; children: ReactNode; actions?: ReactNode }) {
-  const id = useId();
   return (
-    <section aria-labelledby={id} className="section">
+    // No landmark: tables inside have the same name.
+    <section className="section">
       <div className="section-head">
-        <h2 id={id}>{title}</h2>
+        <h2>{title}</h2>
         {actions}
       </div>
       {children}
@@ -142,6 +142,15 @@ export function Action({ label, operation, scope, blocked = null, tone = "plain"
         </span>
       )}
     </span>
+  );
+}
+
+/** A button of a row. Its whole name says which row it belongs to, and begins or ends with the visible words. */
+export function RowAction({ label, name, onClick }: { label: string; name: string; onClick: () => void }) {
+  return (
+    <button type="button" className="plain" aria-label={name} onClick={onClick}>
+      {label}
+    </button>
   );
 }
 

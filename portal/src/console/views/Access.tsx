@@ -8,7 +8,7 @@ import { useWorkloads } from "../core/resources";
 import { ROLES, type Schemas } from "../core/types";
 import { useAddress } from "../core/useAddress";
 import { useConsoleText, useValueText } from "../i18n";
-import { Action, Commands, Empty, Failed, Id, Loading, Time } from "../ui/basics";
+import { Action, Commands, Empty, Failed, Id, Loading, RowAction, Time } from "../ui/basics";
 import { Dialog } from "../ui/Dialog";
 import { Field, FilterSelect, FilterText } from "../ui/Filters";
 import { TabBar } from "../ui/TabBar";
@@ -67,9 +67,7 @@ function Bindings() {
           {
             name: text("action"),
             render: (one) => (
-              <button type="button" className="plain" onClick={() => setOpen(one)}>
-                {text("take_back", { role: named(one.role), name: one.principal })}
-              </button>
+              <RowAction label={text("take_back_confirm")} name={text("take_back", { role: named(one.role), name: one.principal })} onClick={() => setOpen(one)} />
             ),
           },
         ]}
@@ -161,7 +159,7 @@ function Can() {
       <form role="search" className="filters" onSubmit={(event) => event.preventDefault()}>
         <FilterText name="actor" label={text("person")} pattern={PERSON_PATTERN} placeholder={session.actor} />
         <FilterSelect name="operation" label={text("operation")} options={OPERATIONS} named={(name) => name} />
-        <FilterSelect name="workload" label={text("workload")} options={[...byId.keys()]} named={(id) => slugOf(id) ?? id} />
+        <FilterSelect name="workload" label={text("workload")} none={text("no_workload")} options={[...byId.keys()]} named={(id) => slugOf(id) ?? id} />
       </form>
       {answer.error && <Failed problem={answer.error} />}
       {answer.isPending && <Loading what={text("tab_can")} />}

@@ -8,7 +8,7 @@ import { isIncluded } from "../core/merkle";
 import type { Schemas } from "../core/types";
 import { useAddress } from "../core/useAddress";
 import { useConsoleText } from "../i18n";
-import { Commands, Empty, Facts, Failed, Id, Loading, Section, Time } from "../ui/basics";
+import { Commands, Empty, Facts, Failed, Id, Loading, RowAction, Section, Time } from "../ui/basics";
 import { Filters, FilterSelect, FilterText } from "../ui/Filters";
 import { useTitle } from "../ui/useTitle";
 import { VirtualTable } from "../ui/VirtualTable";
@@ -37,7 +37,7 @@ export function Audit() {
         <FilterSelect name="kind" label={text("event")} options={kinds} named={(kind) => kind} />
         <FilterText name="actor" label={text("by")} pattern="[a-z_]+:[a-z0-9._@+\-]*|[a-z0-9._@+\-]+" placeholder="user:ada" />
         <FilterText name="subject" label={text("subject_id")} pattern="[0-9a-f\-]+" />
-        <FilterSelect name="whole" label={text("scope")} options={["tenant"]} />
+        <FilterSelect name="whole" label={text("scope")} none={text("scope_workspace", { name: workspace.name })} options={["tenant"]} />
       </Filters>
       {isFiltered && (
         <p className="hint" data-testid="filtered">
@@ -65,9 +65,7 @@ export function Audit() {
           {
             name: text("proof"),
             render: (event) => (
-              <button type="button" className="plain" onClick={() => setChosen(event)}>
-                {text("prove", { number: event.index })}
-              </button>
+              <RowAction label={text("prove_short")} name={text("prove", { number: event.index })} onClick={() => setChosen(event)} />
             ),
           },
         ]}

@@ -3,7 +3,7 @@ import { apiPath } from "../../api/paths";
 import { useConsole, useList, useRead } from "../core/console";
 import type { Schemas } from "../core/types";
 import { useConsoleText, useValueText } from "../i18n";
-import { Action, Commands, Empty, Failed, Tag, Time } from "../ui/basics";
+import { Action, Commands, Empty, Failed, RowAction, Tag, Time } from "../ui/basics";
 import { Dialog } from "../ui/Dialog";
 import { Field, Filters, FilterSelect, NoteField } from "../ui/Filters";
 import { TabBar } from "../ui/TabBar";
@@ -65,15 +65,9 @@ function ConnectionList() {
             name: text("action"),
             render: (one) => (
               <span className="buttons">
-                <button type="button" className="plain" onClick={() => setOpen({ kind: "check", one })}>
-                  {text("check_named", { name: one.name })}
-                </button>
-                <button type="button" className="plain" onClick={() => setOpen({ kind: "history", one })}>
-                  {text("history_named", { name: one.name })}
-                </button>
-                <button type="button" className="plain" onClick={() => setOpen({ kind: "delete", one })}>
-                  {text("delete_named", { name: one.name })}
-                </button>
+                <RowAction label={text("check")} name={text("check_named", { name: one.name })} onClick={() => setOpen({ kind: "check", one })} />
+                <RowAction label={text("checks")} name={text("history_named", { name: one.name })} onClick={() => setOpen({ kind: "history", one })} />
+                <RowAction label={text("delete")} name={text("delete_named", { name: one.name })} onClick={() => setOpen({ kind: "delete", one })} />
               </span>
             ),
           },
@@ -190,9 +184,7 @@ function Requests() {
             name: text("action"),
             render: (request) =>
               request.status === "pending" && (
-                <button type="button" className="plain" onClick={() => setChosen(request)}>
-                  {text("decide_on", { name: request.connection_name })}
-                </button>
+                <RowAction label={text("decide")} name={text("decide_on", { name: request.connection_name })} onClick={() => setChosen(request)} />
               ),
           },
         ]}

@@ -4,7 +4,7 @@ import { useConsole, useList } from "../core/console";
 import type { Schemas } from "../core/types";
 import { useAddress } from "../core/useAddress";
 import { useConsoleText, useValueText } from "../i18n";
-import { Action, Commands, Empty, Tag, Time } from "../ui/basics";
+import { Action, Commands, Empty, RowAction, Tag, Time } from "../ui/basics";
 import { Dialog } from "../ui/Dialog";
 import { Field, Filters, FilterSelect } from "../ui/Filters";
 import { VirtualTable } from "../ui/VirtualTable";
@@ -30,7 +30,7 @@ export function Destinations() {
   return (
     <>
       <Filters names={["scope"]}>
-        <FilterSelect name="scope" label={text("scope")} options={["organization"]} />
+        <FilterSelect name="scope" label={text("scope")} none={text("scope_workspace", { name: workspace.name })} options={["organization"]} />
       </Filters>
       <div className="buttons">
         <Action label={text("new_destination")} operation={operation("create")} scope={scope} onClick={() => setOpen({ kind: "new" })} />
@@ -50,12 +50,12 @@ export function Destinations() {
             name: text("action"),
             render: (one) => (
               <span className="buttons">
-                <button type="button" className="plain" onClick={() => setOpen({ kind: "toggle", one })}>
-                  {text(one.is_enabled ? "turn_off" : "turn_on", { name: one.display_name })}
-                </button>
-                <button type="button" className="plain" onClick={() => setOpen({ kind: "delete", one })}>
-                  {text("delete_named", { name: one.display_name })}
-                </button>
+                <RowAction
+                  label={text(one.is_enabled ? "off_short" : "on_short")}
+                  name={text(one.is_enabled ? "turn_off" : "turn_on", { name: one.display_name })}
+                  onClick={() => setOpen({ kind: "toggle", one })}
+                />
+                <RowAction label={text("delete")} name={text("delete_named", { name: one.display_name })} onClick={() => setOpen({ kind: "delete", one })} />
               </span>
             ),
           },

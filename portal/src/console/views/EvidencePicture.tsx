@@ -91,7 +91,6 @@ function Picture({ evidence, name }: { evidence: Evidence; name: string }) {
               ref={id === chosen ? active : null}
               role="button"
               aria-pressed={id === chosen}
-              aria-label={`${named(type)} ${title}`}
               tabIndex={id === chosen ? 0 : -1}
               className={`node ${id === chosen ? "node-chosen" : ""}`}
               onClick={() => setChosen(id)}
@@ -106,7 +105,7 @@ function Picture({ evidence, name }: { evidence: Evidence; name: string }) {
               <rect x={x - WIDTH / 2} y={y - HEIGHT / 2} width={WIDTH} height={HEIGHT} rx={6} />
               <text x={x - WIDTH / 2 + 10} y={y - 6} className="node-type">
                 {named(type)}
-              </text>
+              </text>{" "}
               <text x={x - WIDTH / 2 + 10} y={y + 14}>
                 {title.length > 24 ? `${title.slice(0, 23)}…` : title}
               </text>
@@ -116,9 +115,9 @@ function Picture({ evidence, name }: { evidence: Evidence; name: string }) {
       </div>
       {node && (
         <section aria-label={text("chosen_node")} aria-live="polite">
-          <h3>
+          <h2>
             {named(node.type)} {titleOf(node)}
-          </h3>
+          </h2>
           <ul>
             {relations.map(({ source, target, relationship }) => (
               <li key={source + target + relationship}>

@@ -121,9 +121,9 @@ function Preferences() {
   return (
     <>
       <Filters names={["scope", "workload", "environment"]}>
-        <FilterSelect name="scope" label={text("scope")} options={["workspace"]} named={() => text("scope_workspace", { name: workspace.name })} />
-        <FilterSelect name="workload" label={text("workload")} options={[...byId.keys()]} named={(id) => slugOf(id) ?? id} />
-        {workload && <FilterSelect name="environment" label={text("environment")} options={environments.data?.value ?? []} named={(name) => name} />}
+        <FilterSelect name="scope" label={text("scope")} none={text("scope_global")} options={["workspace"]} named={() => text("scope_workspace", { name: workspace.name })} />
+        <FilterSelect name="workload" label={text("workload")} none={text("no_workload")} options={[...byId.keys()]} named={(id) => slugOf(id) ?? id} />
+        {workload && <FilterSelect name="environment" label={text("environment")} none={text("no_environment")} options={environments.data?.value ?? []} named={(name) => name} />}
       </Filters>
       {environments.isLoading && <Loading what={text("environment")} />}
       {environments.error && <Failed problem={environments.error} />}

@@ -27,7 +27,14 @@ export function ReleasePage() {
   const [seen, setSeen] = useState<Tagged<ReleaseDetail> | null>(null);
   // What the reader looks at stays, and a later state is announced: nobody approves what was exchanged under the eyes.
   if (read.data && (seen === null || seen.value.release_id !== id)) setSeen(read.data);
-  if (read.error && !seen) return <Failed problem={read.error} onRetry={() => void read.refetch()} />;
+  if (read.error && !seen) {
+    return (
+      <>
+        <h1>{text("release")}</h1>
+        <Failed problem={read.error} onRetry={() => void read.refetch()} />
+      </>
+    );
+  }
   if (!seen || seen.value.release_id !== id) return <Loading what={text("release")} />;
   const isStale = read.data !== undefined && read.data.etag !== seen.etag;
   return <ReleaseView key={id} seen={seen} isStale={isStale} onShow={() => setSeen(null)} />;

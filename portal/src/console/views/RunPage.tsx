@@ -24,7 +24,14 @@ export function RunPage() {
   const text = useConsoleText();
   const path = apiPath("/v1/executions/{execution_id}", { execution_id: id });
   const read = useRead<Execution>(path, { refresh: true });
-  if (read.error && !read.data) return <Failed problem={read.error} onRetry={() => void read.refetch()} />;
+  if (read.error && !read.data) {
+    return (
+      <>
+        <h1>{text("run")}</h1>
+        <Failed problem={read.error} onRetry={() => void read.refetch()} />
+      </>
+    );
+  }
   if (!read.data) return <Loading what={text("run")} />;
   return <RunView run={read.data.value} />;
 }

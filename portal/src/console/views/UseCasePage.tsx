@@ -28,7 +28,14 @@ export function UseCasePage() {
   const text = useConsoleText();
   const { workspace } = useConsole();
   const read = useRead<UseCase>(apiPath("/v1/use-cases/{use_case_id}", { use_case_id: id }, { workspace_id: workspace.workspace_id }), { refresh: true });
-  if (read.error && !read.data) return <Failed problem={read.error} onRetry={() => void read.refetch()} />;
+  if (read.error && !read.data) {
+    return (
+      <>
+        <h1>{text("use_case")}</h1>
+        <Failed problem={read.error} onRetry={() => void read.refetch()} />
+      </>
+    );
+  }
   if (!read.data) return <Loading what={text("use_case")} />;
   return <UseCaseView read={read.data} />;
 }

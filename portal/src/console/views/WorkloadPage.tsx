@@ -21,7 +21,14 @@ export function WorkloadPage() {
   const text = useConsoleText();
   const path = apiPath("/v1/workloads/{workload_id}", { workload_id: id });
   const read = useRead<Workload>(path, { refresh: true });
-  if (read.error && !read.data) return <Failed problem={read.error} onRetry={() => void read.refetch()} />;
+  if (read.error && !read.data) {
+    return (
+      <>
+        <h1>{text("workload")}</h1>
+        <Failed problem={read.error} onRetry={() => void read.refetch()} />
+      </>
+    );
+  }
   if (!read.data) return <Loading what={text("workload")} />;
   return <WorkloadView read={read.data} />;
 }
