@@ -172,12 +172,14 @@ export async function console_inbox() {
   const as = "user:local";
   await until(async () => (await api("GET", "/v1/notifications/inbox?status=unread", undefined, { as })).length > 0, "a notification arrives");
   const page = await visit("/notifications?status=unread", as);
+  await page.getByRole("link", { name: /unread: \d+/ }).waitFor();
   const [newest] = await api("GET", "/v1/notifications/inbox?status=unread", undefined, { as });
   await page.getByRole("button", { name: "Mark as read" }).first().click();
   await until(async () => (await api("GET", "/v1/notifications/inbox?status=read&limit=200", undefined, { as })).some((one) => one.notification_id === newest.notification_id), "it is read");
   await look(page, "console-inbox");
   await page.getByRole("button", { name: "Mark all as read" }).click();
   await page.getByText("No notification fits.").waitFor();
+  await until(async () => (await page.getByRole("link", { name: /^Notifications/ }).textContent()) === "Notifications", "the badge is gone");
   equal((await api("GET", "/v1/notifications/inbox?status=unread", undefined, { as })).length, 0);
   await close(page);
 }
@@ -348,6 +350,55 @@ export async function console_keyboard() {
   await page.getByRole("combobox", { name: "Command palette" }).waitFor();
   await page.keyboard.press("Escape");
   await page.getByRole("dialog").waitFor({ state: "detached" });
+  await close(page);
+}
+
+/** A list of 20,000 rows, page by page, and a run with 20,000 events: few rows are in the page. Times are only printed. */
+export async function console_long_lists() {
+  const PAGES = 100;
+  const id = (number) => `00000000-0000-7000-8000-${number.toString(16).padStart(12, "0")}`;
+  const rowOf = (number) => ({
+    execution_id: id(number), workload_id: id(1), workload_slug: "long", release_id: id(2), environment: "dev", lane: "standard", submitted_by: `user:n${number}`, status: "completed",
+    reason_code: "fine", started_at: "2026-01-01T00:00:00Z", duration_ms: number, error: null, tokens_in: 1, tokens_out: 1, cost_micros: null, steps: [],
+  });
+  const page = await visit("", "user:local");
+  await page.addInitScript(() => {
+    globalThis.longest = 0;
+    new PerformanceObserver((list) => list.getEntries().forEach((entry) => (globalThis.longest = Math.max(globalThis.longest, entry.duration)))).observe({ entryTypes: ["longtask"] });
+  });
+  await page.route("**/v1/executions?**", (route) => {
+    const at = Number(new URL(route.request().url()).searchParams.get("cursor") ?? "0");
+    const headers = { "x-total-count": String(PAGES * 200), ...(at + 1 < PAGES ? { link: `</v1/executions?limit=200&cursor=${at + 1}>; rel="next"` } : {}) };
+    return route.fulfill({ headers, json: Array.from({ length: 200 }, (_, index) => rowOf(at * 200 + index)) });
+  });
+  await page.goto(`${SERVER}/console/runs`);
+  const frame = page.getByRole("region", { name: "Runs" });
+  await frame.waitFor();
+  let most = 0;
+  await until(
+    async () => {
+      await frame.evaluate((element) => element.scrollTo(0, element.scrollHeight));
+      most = Math.max(most, await frame.locator("tbody tr").count());
+      return (await page.getByText(`Rows loaded: ${PAGES * 200} of ${PAGES * 200}`).count()) > 0;
+    },
+    "all rows are loaded",
+    120_000,
+  );
+  await frame.evaluate((element) => element.scrollTo(0, element.scrollHeight));
+  await frame.getByText(`user:n${PAGES * 200 - 1}`).waitFor();
+  check(most <= 200, `${most} rows are in the page`);
+  console.log(`        20,000 rows: at most ${most} in the page; longest task ${Math.round(await page.evaluate(() => globalThis.longest))} ms`);
+  const events = Array.from({ length: 20_000 }, (_, index) => `id: ${index + 1}\nevent: ${index === 19_999 ? "execution.completed" : "step.started"}\ndata: {"step_id":"s${index}"}\n\n`).join("");
+  await page.route(`**/v1/executions/${id(7)}`, (route) => route.fulfill({ json: rowOf(7) }));
+  await page.route(`**/v1/executions/${id(7)}/events`, (route) => route.fulfill({ contentType: "text/event-stream", body: events }));
+  const start = Date.now();
+  await page.goto(`${SERVER}/console/runs/${id(7)}`);
+  await page.getByText("Events: 20000").waitFor();
+  console.log(`        20,000 events shown after ${Date.now() - start} ms; longest task ${Math.round(await page.evaluate(() => globalThis.longest))} ms`);
+  const list = page.getByRole("region", { name: "Events" });
+  check((await list.getByRole("listitem").count()) <= 200, "few events are in the page");
+  await list.evaluate((element) => element.scrollTo(0, element.scrollHeight));
+  await list.getByText("step_id: s19999").waitFor();
   await close(page);
 }
 

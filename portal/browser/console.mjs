@@ -172,7 +172,7 @@ export async function console_stale() {
   await refused(page, "Approve", "This changed since you looked. Look at the current state before you decide.");
   await look(page, "console-stale");
   await page.getByRole("button", { name: "Show the current state" }).click();
-  await page.getByText("Reveal the secrets").first().waitFor();
+  await page.getByTestId("words").getByText("Reveal").first().waitFor();
   check((await page.getByTestId("digest").textContent()) !== shown, "the digest is another");
   await close(page);
 }

@@ -41,6 +41,7 @@ test("compares prompts by words and loses nothing", () => {
   const pieces = diffWords(before, after);
   expect(pieces.filter((piece) => piece.kind !== "added").map((piece) => piece.text).join("")).toBe(before);
   expect(pieces.filter((piece) => piece.kind !== "removed").map((piece) => piece.text).join("")).toBe(after);
+  expect(diffWords("one two three", "four five six")).toEqual([{ kind: "removed", text: "one two three" }, { kind: "added", text: "four five six" }]);
   expect(pieces).toContainEqual({ kind: "removed", text: "the" });
   expect(pieces).toContainEqual({ kind: "added", text: "this" });
 });

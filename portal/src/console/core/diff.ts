@@ -65,9 +65,35 @@ function joined(pieces: readonly Piece[]): Piece[] {
   return result;
 }
 
+/** Changes with only spaces between them become one removal and one addition, which a person can read. */
+function readable(pieces: readonly Piece[]): Piece[] {
+  const result: Piece[] = [];
+  let [removed, added, spaces] = ["", "", ""];
+  const flush = () => {
+    if (removed) result.push({ kind: "removed", text: removed });
+    if (added) result.push({ kind: "added", text: added });
+    if (spaces) result.push({ kind: "same", text: spaces });
+    [removed, added, spaces] = ["", "", ""];
+  };
+  for (const { kind, text } of pieces) {
+    if (kind !== "same") {
+      removed += spaces + (kind === "removed" ? text : "");
+      added += spaces + (kind === "added" ? text : "");
+      spaces = "";
+    } else if ((removed || added) && !text.trim()) {
+      spaces += text;
+    } else {
+      flush();
+      result.push({ kind, text });
+    }
+  }
+  flush();
+  return joined(result);
+}
+
 /** Compares two texts by words; spaces and punctuation are pieces of their own. */
 export const diffWords = (before: string, after: string): Piece[] =>
-  joined(compare(before.match(/[\p{L}\p{N}_]+|\s+|[^\p{L}\p{N}_\s]/gu) ?? [], after.match(/[\p{L}\p{N}_]+|\s+|[^\p{L}\p{N}_\s]/gu) ?? []));
+  readable(compare(before.match(/[\p{L}\p{N}_]+|\s+|[^\p{L}\p{N}_\s]/gu) ?? [], after.match(/[\p{L}\p{N}_]+|\s+|[^\p{L}\p{N}_\s]/gu) ?? []));
 
 /** A line of a comparison side by side; null where a side has no line. */
 export interface Row {

@@ -534,4 +534,5 @@ export const de: ConsoleCatalogue = {
   off_short: "ausschalten",
   prove_short: "beweisen",
   checks: "Prüfungen",
+  unread_count: "ungelesen: {count}",
 };

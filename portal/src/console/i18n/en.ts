@@ -532,4 +532,5 @@ export const en = {
   off_short: "Turn off",
   prove_short: "Prove",
   checks: "Checks",
+  unread_count: "unread: {count}",
 } as const;

@@ -7,7 +7,7 @@ import { useText } from "../../i18n";
 import { ErrorBoundary } from "../../ui/ErrorBoundary";
 import { ProblemNotice } from "../../ui/ProblemNotice";
 import { useAddress } from "../core/useAddress";
-import { ConsoleContext, type Console } from "../core/console";
+import { ConsoleContext, useConsole, useList, type Console } from "../core/console";
 import type { Workspace } from "../core/types";
 import { useConsoleText } from "../i18n";
 import { Identity } from "./Identity";
@@ -75,6 +75,11 @@ export function Shell() {
             <li key={to}>
               <Link to={to} activeOptions={{ exact: to === "/", includeSearch: false }} activeProps={{ "aria-current": "page" }}>
                 {text(key)}
+                {key === "nav_notifications" && context && (
+                  <ConsoleContext value={context}>
+                    <Unread />
+                  </ConsoleContext>
+                )}
               </Link>
             </li>
           ))}
@@ -100,6 +105,20 @@ export function Shell() {
       </main>
     </div>
   );
+}
+
+/** How many notifications are unread. */
+function Unread() {
+  const text = useConsoleText();
+  const { session } = useConsole();
+  const allowed = session.permissions.includes("notification.read");
+  const { total } = useList(allowed ? apiPath("/v1/notifications/inbox", {}, { status: "unread", limit: "1" }) : null, { refresh: true });
+  return total ? (
+    <span className="badge" title={text("unread_count", { count: total })}>
+      <span aria-hidden>{total}</span>
+      <span className="unseen">{text("unread_count", { count: total })}</span>
+    </span>
+  ) : null;
 }
 
 export function NotFound() {
