@@ -535,4 +535,5 @@ export const de: ConsoleCatalogue = {
   prove_short: "beweisen",
   checks: "Prüfungen",
   unread_count: "ungelesen: {count}",
+  soak_left: "noch {minutes} min",
 };

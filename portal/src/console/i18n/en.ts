@@ -533,4 +533,5 @@ export const en = {
   prove_short: "Prove",
   checks: "Checks",
   unread_count: "unread: {count}",
+  soak_left: "{minutes} min left",
 } as const;

@@ -11,7 +11,7 @@ import { useConsoleText, useValueText } from "../i18n";
 import { Action, Commands, Empty, Failed, Id, Loading, shortId, Tag, Time } from "../ui/basics";
 import { Filters, FilterSelect } from "../ui/Filters";
 import { useTitle } from "../ui/useTitle";
-import { Advice, AdvanceDialog, RollbackDialog } from "./Rollout";
+import { Advice, AdvanceDialog, RollbackDialog, Soak } from "./Rollout";
 
 const NAMES = ["environment", "workload_id"] as const;
 
@@ -142,7 +142,7 @@ function Controls({ release }: { release: Release }) {
     <>
       {state && (
         <p className="hint">
-          <Tag value={state.status} /> {state.next_lane ? text("next_lane", { lane: named(state.next_lane) }) : ""} {text("soak_ends")}: <Time value={state.soak_ends_at} />{" "}
+          <Tag value={state.status} /> {state.next_lane ? text("next_lane", { lane: named(state.next_lane) }) : ""} {text("soak_ends")}: <Soak state={state} />{" "}
           {state.hold_reason && `${text("held_because")}: ${named(state.hold_reason)}`}
         </p>
       )}

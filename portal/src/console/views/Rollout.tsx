@@ -48,7 +48,7 @@ function RolloutFacts({ state }: { state: Schemas["Rollout"] }) {
       items={[
         [text("state"), <Tag key="s" value={state.status} />],
         [text("lane"), `${named(state.current_lane)} → ${state.next_lane ? named(state.next_lane) : text("nothing")}`],
-        [text("soak_ends"), <Time key="t" value={state.soak_ends_at} />],
+        [text("soak_ends"), <Soak key="t" state={state} />],
         [text("auto_advance"), text(state.auto_advance ? "yes" : "no")],
         ...(state.hold_reason ? ([[text("held_because"), named(state.hold_reason)]] as const) : []),
         ...(observed
@@ -56,6 +56,17 @@ function RolloutFacts({ state }: { state: Schemas["Rollout"] }) {
           : []),
       ]}
     />
+  );
+}
+
+/** The end of the soak, and the minutes until then while the rollout is in progress. */
+export function Soak({ state }: { state: Schemas["Rollout"] }) {
+  const text = useConsoleText();
+  const minutes = Math.ceil((state.observed?.soak_left_seconds ?? 0) / 60);
+  return (
+    <>
+      <Time value={state.soak_ends_at} /> {state.status === "in_progress" && `(${text("soak_left", { minutes })})`}
+    </>
   );
 }
 
