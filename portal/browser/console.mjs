@@ -7,8 +7,16 @@ const reasonOf = (page, name) => page.getByRole("button", { name, exact: true })
 /** The button says why it is refused, and does nothing. */
 export async function refused(page, name, reason) {
   const button = page.getByRole("button", { name, exact: true });
-  await until(async () => (await button.getAttribute("aria-disabled")) === "true", `${name} is refused`);
-  equal(await reasonOf(page, name).textContent(), reason, name);
+  await button.waitFor();
+  let said = "";
+  const isSaid = async () => {
+    said = await reasonOf(page, name).textContent({ timeout: 1_000 }).catch(() => "");
+    return said === reason;
+  };
+  await until(isSaid, `${name} is refused with its reason`).catch((error) => {
+    throw new Error(`${error.message}, but says: ${said}`);
+  });
+  equal(await button.getAttribute("aria-disabled"), "true", name);
   await button.click({ force: true });
   equal(await page.getByRole("dialog").count(), 0, `${name} opens nothing`);
 }

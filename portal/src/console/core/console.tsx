@@ -133,5 +133,5 @@ export function useAccess(operation: string, scope: Scope | null) {
     retry: false,
     queryFn: ({ signal }) => client.get(path ?? "", signal),
   });
-  return query.data ?? null;
+  return { answer: query.data ?? null, isPending: path !== null && query.isPending };
 }

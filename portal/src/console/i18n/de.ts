@@ -536,4 +536,5 @@ export const de: ConsoleCatalogue = {
   checks: "Prüfungen",
   unread_count: "ungelesen: {count}",
   soak_left: "noch {minutes} min",
+  checking: "Ihre Berechtigung wird geprüft …",
 };

@@ -534,4 +534,5 @@ export const en = {
   checks: "Checks",
   unread_count: "unread: {count}",
   soak_left: "{minutes} min left",
+  checking: "Checking your permission …",
 } as const;

@@ -114,9 +114,9 @@ interface ActionProps {
 /** Why an action is disabled: the missing permission first, else what the resource says. Null for an allowed action. */
 export function useDisabledReason(operation: string, scope: Scope | null, blocked: string | null = null): string | null {
   const text = useConsoleText();
-  const access = useAccess(operation, scope);
-  if (scope === null) return text("loading_what", { what: text("view") });
-  if (access && !access.allowed) return text("needs_permission", { permission: access.permission ?? operation });
+  const { answer, isPending } = useAccess(operation, scope);
+  if (scope === null || isPending) return text("checking");
+  if (answer && !answer.allowed) return text("needs_permission", { permission: answer.permission ?? operation });
   return blocked;
 }
 

@@ -4,7 +4,7 @@ import { useState, type ReactNode } from "react";
 import { apiPath } from "../../api/paths";
 import { REFRESH_MS, useConsole, useList } from "../core/console";
 import { useWorkloads } from "../core/resources";
-import type { Execution, Release, Schemas } from "../core/types";
+import type { Execution, Release, Schemas, Workload } from "../core/types";
 import { useConsoleText } from "../i18n";
 import { Commands, Empty, Failed, Section, shortId, Tag, Time } from "../ui/basics";
 import { useTitle } from "../ui/useTitle";
@@ -18,7 +18,7 @@ const EXPIRY_MS = 14 * 86_400_000;
 export function Home() {
   const text = useConsoleText();
   const { workspace, session } = useConsole();
-  const { slugOf, list: workloads } = useWorkloads();
+  const { slugOf } = useWorkloads();
   useTitle(text("nav_home"));
   const workspace_id = workspace.workspace_id;
   const can = (permission: string) => session.permissions.includes(permission);
@@ -33,6 +33,7 @@ export function Home() {
   const requests = useList<Schemas["AccessRequest"]>(can("connection.read") ? apiPath("/v1/access-requests", {}, { workspace_id, status: "pending", limit: SHOWN }) : null, live);
   const connections = useList<Schemas["Connection"]>(can("connection.read") ? apiPath("/v1/connections", {}, { workspace_id, limit: "200" }) : null, live);
   const cases = useList<Schemas["UseCase"]>(can("workload.view") ? apiPath("/v1/use-cases", {}, { workspace_id, status: "draft", limit: SHOWN }) : null, live);
+  const suspended = useList<Workload>(can("workload.view") ? apiPath("/v1/workloads", {}, { workspace_id, status: "suspended", limit: SHOWN }) : null, live);
   const advised = useAdvised(active.rows);
   const name = (release: Release) => `${slugOf(release.workload_id) ?? shortId(release.workload_id)}@${release.environment}`;
   const releaseLink = (release: Release) => (
@@ -68,9 +69,7 @@ export function Home() {
   ];
   const wrong: Entry[] = [
     ...advised.map(({ release, advice }) => ({ key: `advice ${release.release_id}`, what: text("wrong_advice", { rate: percent(advice.error_rate) }), link: releaseLink(release), by: release.created_by, at: release.updated_at })),
-    ...workloads.rows
-      .filter((workload) => workload.status === "suspended")
-      .map((workload) => ({ key: workload.workload_id, what: text("wrong_suspended"), link: <Link to="/workloads/$id" params={{ id: workload.workload_id }}>{workload.slug}</Link>, by: workload.owner_ref, at: workload.updated_at })),
+    ...suspended.rows.map((workload) => ({ key: workload.workload_id, what: text("wrong_suspended"), link: <Link to="/workloads/$id" params={{ id: workload.workload_id }}>{workload.slug}</Link>, by: workload.owner_ref, at: workload.updated_at })),
     ...connections.rows
       .filter((one) => one.expires_at && Date.parse(one.expires_at) < Date.now() + EXPIRY_MS)
       .map((one) => ({ key: one.connection_id, what: text("wrong_expiry"), link: <Link to="/connections">{one.name}</Link>, by: one.created_by, at: one.expires_at ?? "" })),

@@ -5,7 +5,7 @@ import { useConsole, useList } from "../core/console";
 import { useWorkloads } from "../core/resources";
 import { ENVIRONMENT_PATTERN, RELEASE_STATES, type Release } from "../core/types";
 import { useAddress } from "../core/useAddress";
-import { useConsoleText } from "../i18n";
+import { useConsoleText, useValueText } from "../i18n";
 import { Commands, Empty, Id, shortId, Tag, Time } from "../ui/basics";
 import { Filters, FilterSelect, FilterText } from "../ui/Filters";
 import { useTitle } from "../ui/useTitle";
@@ -16,6 +16,7 @@ const NAMES = ["workload_id", "environment", "state"] as const;
 /** All releases of the workspace, newest first. */
 export function Releases() {
   const text = useConsoleText();
+  const named = useValueText();
   const { workspace } = useConsole();
   const [search] = useAddress();
   const { byId, slugOf } = useWorkloads();
@@ -35,7 +36,7 @@ export function Releases() {
       ),
     },
     { name: text("state"), render: ({ state }) => <Tag value={state} /> },
-    { name: text("lane"), render: ({ target_lane: lane }) => lane },
+    { name: text("lane"), render: ({ target_lane: lane }) => named(lane) },
     { name: text("created_by"), render: ({ created_by: by }) => by },
     { name: text("changed"), render: ({ updated_at: at }) => <Time value={at} /> },
     { name: text("identifier"), render: ({ release_id: id }) => <Id id={id} /> },
