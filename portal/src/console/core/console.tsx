@@ -74,6 +74,8 @@ export function useList<T>(path: string | null, options: { refresh?: boolean } =
     // Only lists that show one page are asked again: a long one would be read from its beginning.
     refetchInterval: (state) => (options.refresh && (state.state.data?.pages.length ?? 0) <= 1 ? REFRESH_MS : false),
     placeholderData: keepPreviousData,
+    // Comparing all loaded rows with each new page would take longer than drawing them.
+    structuralSharing: false,
     queryFn: async ({ signal, pageParam }) => {
       const response = await client.send(pageParam, { signal });
       const total = Number.parseInt(response.headers.get("x-total-count") ?? "", 10);

@@ -179,7 +179,7 @@ function Overview({ workload }: { workload: Workload }) {
   );
 }
 
-export const duration = (ms: number | null | undefined): string => (ms === null || ms === undefined ? "–" : ms < 1_000 ? `${ms} ms` : `${(ms / 1_000).toFixed(1)} s`);
+export const duration = (ms: number | null | undefined): string => (ms === null || ms === undefined ? "–" : ms < 1_000 ? `${ms}\u00a0ms` : `${(ms / 1_000).toFixed(1)}\u00a0s`);
 export const cost = (micros: number | null | undefined): string => (micros === null || micros === undefined ? "–" : (micros / 1_000_000).toFixed(4));
 
 function ActiveRelease({ workload, environment }: { workload: string; environment: string }) {
