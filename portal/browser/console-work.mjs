@@ -416,6 +416,45 @@ export async function console_narrow() {
   }
 }
 
+/** With an identity provider the console leads to the sign-in with its address, once; then it offers a link. */
+export async function console_sign_in() {
+  const page = await newPage();
+  await page.route("**/console/**", async (route) => {
+    const response = await route.fetch();
+    await route.fulfill({ response, body: (await response.text()).replace('data-auth="local"', 'data-auth="oidc"') });
+  });
+  await page.route("**/v1/session", (route) => route.fulfill({ status: 401, json: { detail: { error: "unauthenticated", message: "no identity" }, request_id: "x" } }));
+  await page.route("**/sign-in?**", (route) => route.fulfill({ contentType: "text/html", body: "<title>provider</title><h1>Provider</h1>" }));
+  await page.goto(`${SERVER}/console/runs?status=failed`);
+  await page.getByRole("heading", { name: "Provider" }).waitFor();
+  equal(new URL(page.url()).searchParams.get("return_to"), "/console/runs?status=failed", "the sign-in returns to the same view");
+  await page.goto(`${SERVER}/console/runs?status=failed`);
+  const link = page.getByRole("link", { name: "Sign in" });
+  await link.waitFor();
+  equal(await link.getAttribute("href"), "/sign-in?return_to=%2Fconsole%2Fruns%3Fstatus%3Dfailed");
+  await look(page, "console-sign-in");
+  await close(page);
+}
+
+/** What somebody's settings keep away is listed for auditors. */
+export async function console_suppressed() {
+  await people();
+  const as = PEOPLE.approver;
+  await api("PUT", "/v1/notifications/preferences", [{ category: "approvals", channel: "portal", enabled: false }], { as });
+  await inReview("console-desk");
+  const list = () => api("GET", `/v1/notifications/suppressed-decisions?workspace_id=${WORKSPACE}&limit=200`, undefined, { as: "user:local" });
+  await until(async () => (await list()).some((one) => one.recipient === as), "a decision is recorded", 30_000);
+  const page = await visit("/notifications?tab=suppressed", PEOPLE.auditor);
+  await page.getByRole("cell", { name: as }).first().waitFor();
+  await page.getByText("a preference is off").first().waitFor();
+  await look(page, "console-suppressed");
+  await close(page);
+  await api("PUT", "/v1/notifications/preferences", [{ category: "approvals", channel: "portal", enabled: true }], { as });
+  const weak = await visit("/notifications?tab=suppressed", PEOPLE.viewer);
+  await weak.getByText("You need the permission notification.audit.view.", { exact: false }).waitFor();
+  await close(weak);
+}
+
 /** The bytes that the first view of the console transfers. */
 export async function console_first_view() {
   const page = await newPage();

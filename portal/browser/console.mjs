@@ -284,7 +284,8 @@ export async function console_lanes() {
   const page = await visit(path, PEOPLE.operator);
   const advance = row(page).getByRole("button", { name: "Take the next lane" });
   await until(async () => (await advance.getAttribute("aria-disabled")) === "false", "advancing is allowed");
-  await advance.click();
+  await row(page).getByRole("link", { name: "console-lanes" }).focus();
+  await page.keyboard.press("a");
   const dialog = page.getByRole("dialog");
   await dialog.getByText(/The release takes the lane guided now/).waitFor();
   await look(page, "console-advance");

@@ -21,7 +21,7 @@ const STATES = {
   operator: ["console_views", "console_shell", "console_approve", "console_changes", "console_stale", "console_voided", "console_author", "console_suspend", "console_links", "console_lanes"],
   work: [
     "console_runs", "console_evidence", "console_cancel", "console_review", "console_home", "console_preferences", "console_inbox", "console_destinations", "console_access",
-    "console_audit", "console_use_case", "console_connection", "console_keyboard", "console_long_lists", "console_narrow", "console_first_view",
+    "console_audit", "console_use_case", "console_connection", "console_keyboard", "console_long_lists", "console_narrow", "console_sign_in", "console_suppressed", "console_first_view",
   ],
   people: ["german", "dark", "narrow", "right_to_left", "reduced_motion", "keyboard_only", "no_script", "first_view"],
 };

@@ -537,4 +537,5 @@ export const de: ConsoleCatalogue = {
   unread_count: "ungelesen: {count}",
   soak_left: "noch {minutes} min",
   checking: "Ihre Berechtigung wird geprüft …",
+  lanes_keys: "In einer Zeile nimmt die Taste A die nächste Spur, und R rollt zurück. Beide fragen zuerst.",
 };

@@ -535,4 +535,5 @@ export const en = {
   unread_count: "unread: {count}",
   soak_left: "{minutes} min left",
   checking: "Checking your permission …",
+  lanes_keys: "In a row, the key A takes the next lane, and R rolls back. Both ask first.",
 } as const;

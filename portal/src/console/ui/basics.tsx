@@ -1,4 +1,4 @@
-import { useId, type ReactNode } from "react";
+import { useId, type KeyboardEvent, type ReactNode } from "react";
 import { Button } from "@mantine/core";
 import type { Problem } from "../../api/problem";
 import { CopyButton } from "../../ui/CopyButton";
@@ -108,6 +108,8 @@ interface ActionProps {
   /** Why the state of the resource forbids the action; null if it does not. */
   blocked?: string | null;
   tone?: "primary" | "plain" | "danger";
+  /** The key that triggers the action while the focus is in its row. */
+  shortcut?: string;
   onClick: () => void;
 }
 
@@ -121,7 +123,7 @@ export function useDisabledReason(operation: string, scope: Scope | null, blocke
 }
 
 /** A button that asks the server whether the caller may act, and says why not. It stays reachable by keyboard. */
-export function Action({ label, operation, scope, blocked = null, tone = "plain", onClick }: ActionProps) {
+export function Action({ label, operation, scope, blocked = null, tone = "plain", shortcut, onClick }: ActionProps) {
   const id = useId();
   const reason = useDisabledReason(operation, scope, blocked);
   return (
@@ -131,6 +133,8 @@ export function Action({ label, operation, scope, blocked = null, tone = "plain"
         className={`button-${tone}`}
         aria-disabled={reason !== null}
         data-refused={reason !== null || undefined}
+        data-key={shortcut}
+        aria-keyshortcuts={shortcut}
         {...(reason === null ? {} : { "aria-describedby": id })}
         onClick={() => reason === null && onClick()}
       >
@@ -152,6 +156,19 @@ export function RowAction({ label, name, onClick }: { label: string; name: strin
       {label}
     </button>
   );
+}
+
+/** Triggers the action of a row whose shortcut was pressed in it. Keys with modifiers, and those typed into a field, stay as they are. */
+export function onRowKey(event: KeyboardEvent<HTMLElement>): void {
+  const { target, currentTarget, key } = event;
+  // Dialogs are children of their row in React, but not in the document.
+  const isOutside = !(target instanceof HTMLElement) || !currentTarget.contains(target) || target.matches("input, select, textarea");
+  if (isOutside || event.ctrlKey || event.metaKey || event.altKey) return;
+  const button = [...currentTarget.querySelectorAll<HTMLElement>("[data-key]")].find((one) => one.dataset["key"] === key.toLowerCase());
+  if (!button) return;
+  event.preventDefault();
+  button.focus();
+  button.click();
 }
 
 /** A definition list of facts. */

@@ -8,7 +8,7 @@ import { useWorkloads } from "../core/resources";
 import type { Release, ReleaseDetail, Schemas, Workload } from "../core/types";
 import { useAddress } from "../core/useAddress";
 import { useConsoleText, useValueText } from "../i18n";
-import { Action, Commands, Empty, Failed, Id, Loading, shortId, Tag, Time } from "../ui/basics";
+import { Action, Commands, Empty, Failed, Id, Loading, onRowKey, shortId, Tag, Time } from "../ui/basics";
 import { Filters, FilterSelect } from "../ui/Filters";
 import { useTitle } from "../ui/useTitle";
 import { Advice, AdvanceDialog, RollbackDialog, Soak } from "./Rollout";
@@ -41,6 +41,7 @@ export function Lanes() {
       {active.problem && <Failed problem={active.problem} onRetry={active.refetch} />}
       {(active.isPending || list.isPending) && <Loading what={text("nav_lanes")} />}
       {!active.isPending && !active.problem && shown.length === 0 && <Empty>{text("lanes_empty")}</Empty>}
+      <p className="hint">{text("lanes_keys")}</p>
       <ul className="board">
         {shown.map((release) => (
           <Row key={`${release.workload_id} ${release.environment}`} release={release} workload={byId.get(release.workload_id) ?? null} />
@@ -64,7 +65,7 @@ function Row({ release, workload }: { release: Release; workload: Workload | nul
   });
   const slug = workload?.slug ?? shortId(workload_id);
   return (
-    <li className="board-row" data-testid={`board ${slug}@${environment}`}>
+    <li className="board-row" onKeyDown={onRowKey} data-testid={`board ${slug}@${environment}`}>
       <h2>
         <Link to="/workloads/$id" params={{ id: workload_id }}>
           {slug}
@@ -148,8 +149,8 @@ function Controls({ release }: { release: Release }) {
       )}
       {advice.data && <Advice advice={advice.data.value} />}
       <div className="buttons">
-        <Action label={text("advance")} operation="advance_rollout" scope={scope} blocked={state?.status === "in_progress" ? null : text("rollout_not_running")} onClick={() => setOpen("advance")} />
-        <Action label={text("rollback")} tone="danger" operation="roll_back_release" scope={scope} onClick={() => setOpen("rollback")} />
+        <Action label={text("advance")} shortcut="a" operation="advance_rollout" scope={scope} blocked={state?.status === "in_progress" ? null : text("rollout_not_running")} onClick={() => setOpen("advance")} />
+        <Action label={text("rollback")} shortcut="r" tone="danger" operation="roll_back_release" scope={scope} onClick={() => setOpen("rollback")} />
       </div>
       {open === "advance" && <AdvanceDialog release={release} etag={etag} state={state} onClose={() => setOpen(null)} />}
       {open === "rollback" && <RollbackDialog release={release} etag={etag} advice={advice.data?.value ?? null} onClose={() => setOpen(null)} />}
