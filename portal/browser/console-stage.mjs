@@ -37,8 +37,7 @@ export async function settled(page) {
   await page.waitForFunction(() => ![...document.querySelectorAll('[role="status"]')].some((one) => /^(Loading|Wird geladen)/.test(one.textContent)));
 }
 
-const OLD = "You answer questions of customers about their orders in one short and friendly sentence.";
-const NEW = "You answer questions of customers about their invoices in two short and friendly sentences.";
+const PROMPT = "You answer questions of customers about their invoices in two short and friendly sentences.";
 const made = new Map();
 
 /** A workload with an active release, by the author of the tests. */
@@ -57,7 +56,7 @@ export async function inReview(slug, { submit = true, as = PEOPLE.author } = {})
   const assets = await api("GET", `/v1/assets?workspace_id=${WORKSPACE}&asset_kind=prompt_template&limit=200`);
   const prompt = assets.find((one) => one.slug === `${slug}-prompt`);
   const add = async (system_prompt) => (await api("POST", `/v1/assets/${prompt.asset_id}/versions?workspace_id=${WORKSPACE}`, { content: { system_prompt: `${system_prompt} $arg:message`, variables: [{ name: "message" }] } })).asset_version_id;
-  const version = await add(`${NEW} ${Date.now()}`);
+  const version = await add(`${PROMPT} ${Date.now()}`);
   const release = await api("POST", "/v1/releases", { workload_id: id, environment: "dev", target_lane: "all" }, { as });
   const path = `/v1/releases/${release.release_id}`;
   for (const { role, asset_version_id } of active.bindings) {
@@ -67,12 +66,10 @@ export async function inReview(slug, { submit = true, as = PEOPLE.author } = {})
   return { id: release.release_id, workload: id, path, add };
 }
 
-/** Makes a released successor, so that a workload has a history. */
-export async function released(slug, plan = undefined) {
+/** An approved successor of the active release. */
+export async function approved(slug) {
   const release = await inReview(slug);
   await api("POST", `${release.path}/approvals`, { outcome: "approved", subject_kind: "release", subject_ref: release.id }, { as: "user:demo-approver" });
   await api("POST", `${release.path}/transition`, { to_state: "approved" }, { as: "user:demo-approver" });
-  await api("POST", `${release.path}/transition`, { to_state: "active", ...(plan ? { rollout_plan: plan } : {}) }, { as: "user:demo-approver" });
   return release;
 }
-export { NEW, OLD };

@@ -1,6 +1,6 @@
 // The console: releases, lanes, runs, reviews, notifications, access and audit, each job by its role and by the next weaker one.
 import { api, check, equal, look, SERVER, until } from "./harness.mjs";
-import { desk, inReview, PEOPLE, released, settled, visit } from "./console-stage.mjs";
+import { approved, desk, inReview, PEOPLE, settled, visit } from "./console-stage.mjs";
 
 const close = (page) => page.context().close();
 const reasonOf = (page, name) => page.getByRole("button", { name, exact: true }).locator("xpath=following-sibling::*[contains(@class,'reason')]");
@@ -109,6 +109,8 @@ export async function console_approve() {
   await page.getByTestId("words").locator("ins").first().waitFor();
   const digest = await page.getByTestId("digest").textContent();
   check(/^blake3:[0-9a-f]{64}$/.test(digest), `a digest is shown: ${digest}`);
+  await page.getByText("Content side by side").first().click();
+  await page.locator(".sides .new").first().waitFor();
   await page.getByText("The exact bytes").first().click();
   await page.getByText("covers the bytes below, checked by this page.").first().waitFor();
   await refused(page, "Mark as approved", "You need the permission release.transition.");
@@ -273,9 +275,20 @@ export async function console_links() {
   await close(weak);
 }
 
-/** A rollout takes its next lane, and a rollback returns the lanes with a reason. */
+/** A release is activated lane by lane, takes its next lane, and a rollback returns the lanes with a reason. */
 export async function console_lanes() {
-  const release = await released("console-lanes", { lane_sequence: ["restricted", "guided", "standard"], soak_duration_minutes: 60 });
+  const release = await approved("console-lanes");
+  const first = await visit(`/releases/${release.id}`, PEOPLE.operator);
+  const activate = await act(first, "Activate");
+  await activate.getByLabel(/One lane after the other/).check();
+  await activate.getByLabel(/Soak time/).fill("99999");
+  await activate.getByText("The soak time is 0 to 43200 minutes.").waitFor();
+  await activate.getByLabel(/Soak time/).fill("60");
+  await confirm(first, activate, "Activate");
+  await first.getByRole("heading", { name: "Rollout" }).waitFor();
+  const { rollout_state: rollout } = await api("GET", release.path);
+  equal([rollout.status, rollout.lane_sequence], ["in_progress", ["restricted", "guided", "standard"]]);
+  await close(first);
   const path = "/lanes?environment=dev";
   const weak = await visit(path, PEOPLE.author);
   const row = (page) => page.getByTestId("board console-lanes@dev");
@@ -300,6 +313,10 @@ export async function console_lanes() {
   await look(own, "console-rollback");
   await confirm(own, back, "Roll back");
   await until(async () => (await holders()).guided !== release.id, "the lanes returned");
+  await page.reload();
+  await row(page).getByText("What served console-lanes@dev, and when").click();
+  await row(page).getByText(/guided: Release .*\(rollback\)/).first().waitFor();
+  await look(page, "console-served");
   await close(own);
   await close(page);
 }

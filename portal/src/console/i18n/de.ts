@@ -538,4 +538,5 @@ export const de: ConsoleCatalogue = {
   soak_left: "noch {minutes} min",
   checking: "Ihre Berechtigung wird geprüft …",
   lanes_keys: "In einer Zeile nimmt die Taste A die nächste Spur, und R rollt zurück. Beide fragen zuerst.",
+  events_of: "Alle Ereignisse dieses Release im Protokoll",
 };

@@ -536,4 +536,5 @@ export const en = {
   soak_left: "{minutes} min left",
   checking: "Checking your permission …",
   lanes_keys: "In a row, the key A takes the next lane, and R rolls back. Both ask first.",
+  events_of: "All events of this release in the audit log",
 } as const;

@@ -191,6 +191,11 @@ function ReleaseView({ seen, isStale, onShow }: { seen: Tagged<ReleaseDetail>; i
             { name: text("digest"), render: (approval) => <Id id={approval.subject_digest} /> },
           ]}
         />
+        <p>
+          <Link to="/audit" search={{ subject: release_id } as never}>
+            {text("events_of")}
+          </Link>
+        </p>
         <Tenures lanes={lanes.data?.value ?? []} release={release_id} />
       </Section>
       <Commands items={items} />
