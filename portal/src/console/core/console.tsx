@@ -108,8 +108,8 @@ export function useChange(key: string) {
       const response = await client.send(path, { method, headers, ...(body === undefined ? {} : { body }) });
       return response.status === 204 ? null : ((await response.json()) as unknown);
     },
-    // Also after a refusal: the view may be stale.
-    onSettled: () => queries.invalidateQueries(),
+    // Also after a refusal: the view may be stale. Versions never change.
+    onSettled: () => queries.invalidateQueries({ predicate: ({ queryKey }) => queryKey[0] !== "versions" }),
   });
 }
 
