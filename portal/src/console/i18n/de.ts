@@ -360,7 +360,6 @@ export const de: ConsoleCatalogue = {
   use_cases_empty: "Es gibt keinen Anwendungsfall. Beschreiben Sie oben einen.",
   connection: "Verbindung",
   piece: "Stück",
-  gap: "Lücke",
   move_publish: "Veröffentlichen",
   move_activate: "Aktivieren",
   move_reopen: "Wieder öffnen",
@@ -539,4 +538,5 @@ export const de: ConsoleCatalogue = {
   checking: "Ihre Berechtigung wird geprüft …",
   lanes_keys: "In einer Zeile nimmt die Taste A die nächste Spur, und R rollt zurück. Beide fragen zuerst.",
   events_of: "Alle Ereignisse dieses Release im Protokoll",
+  home_more: "Nur die neuesten {count} jeder Art werden gezeigt. Die Ansichten links haben alle.",
 };

@@ -358,7 +358,6 @@ export const en = {
   use_cases_empty: "There is no use case. Describe one above.",
   connection: "Connection",
   piece: "Piece",
-  gap: "Gap",
   move_publish: "Publish",
   move_activate: "Activate",
   move_reopen: "Reopen",
@@ -537,4 +536,5 @@ export const en = {
   checking: "Checking your permission …",
   lanes_keys: "In a row, the key A takes the next lane, and R rolls back. Both ask first.",
   events_of: "All events of this release in the audit log",
+  home_more: "Only the newest {count} of each kind are shown. The views on the left have all.",
 } as const;

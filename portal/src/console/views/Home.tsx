@@ -83,6 +83,7 @@ export function Home() {
     <>
       <h1>{text("nav_home")}</h1>
       {problem && <Failed problem={problem} />}
+      {[inReview, drafts, reviews, failed, requests, connections, cases, suspended].some((one) => one.hasMore) && <p className="hint">{text("home_more", { count: SHOWN })}</p>}
       <Section title={text("home_waiting")}>
         <Entries entries={waiting} empty={text("home_waiting_empty")} label={text("home_waiting")} />
       </Section>

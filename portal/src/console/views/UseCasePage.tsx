@@ -88,7 +88,10 @@ function UseCaseView({ read }: { read: Tagged<UseCase> }) {
           empty={<Empty>{text("plan_empty")}</Empty>}
           columns={[
             { name: text("piece"), render: (piece) => named(piece.piece) },
-            { name: text("gap"), render: (piece) => (piece.kind ? <Tag value={piece.kind} /> : "–") },
+            {
+              name: text("state"),
+              render: (piece) => <Tag value={piece.id ? "reused" : (bundle.data?.value.open_connection_gaps.find((gap) => gap.ref === piece.ref)?.kind ?? "mint_fresh")} />,
+            },
             { name: text("reference"), render: (piece) => piece.ref ?? "" },
             { name: text("identifier"), render: (piece) => (piece.id ? <Id id={piece.id} /> : "–") },
           ]}
