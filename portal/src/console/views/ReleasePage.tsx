@@ -134,7 +134,7 @@ function ReleaseView({ seen, isStale, onShow }: { seen: Tagged<ReleaseDetail>; i
           empty={<Empty>{text("gates_empty")}</Empty>}
           columns={[
             { name: text("before_state"), render: (gate) => named(gate.to_state) },
-            { name: text("gate"), render: (gate) => gate.gate },
+            { name: text("gate"), render: (gate) => (gate.lane ? `${gate.gate}: ${named(gate.lane)}` : gate.gate) },
             { name: text("verdict"), render: (gate) => <Tag value={gate.verdict} /> },
             { name: text("reason"), render: (gate) => (gate.verdict === "pass" ? "" : `${gate.message} (${gate.code})`) },
           ]}
