@@ -5,6 +5,7 @@ import { loadCatalogue, preferredLanguage, TextContext, translator } from "../i1
 import { readPage } from "../session/page";
 import "./styles/mantine.css";
 import "./styles/console.css";
+import "./styles/views.css";
 import { App } from "./App";
 import { ConsoleTextContext, consoleTranslator, loadConsoleCatalogue } from "./i18n";
 
