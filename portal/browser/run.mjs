@@ -1,7 +1,9 @@
-// Tests the runtime pages in Chromium. Each state is a function here, and takes its pictures; `cargo xtask browser` runs all.
+// Tests the runtime pages and the console in Chromium. Each state is a function here, and takes its pictures; `cargo xtask browser` runs all.
 import { close, canary, open, releaseAnswers, violations } from "./harness.mjs";
 import * as access from "./access.mjs";
 import * as chat from "./chat.mjs";
+import * as operator from "./console.mjs";
+import * as work from "./console-work.mjs";
 import * as embeds from "./embeds.mjs";
 import * as forms from "./forms.mjs";
 import * as hostile from "./hostile.mjs";
@@ -16,9 +18,14 @@ const STATES = {
   chat: ["conversation", "chat_settings", "chat_refusal", "demo_form", "demo_chat", "demo_block"],
   embeds: ["embed_handshake", "embed_themed", "embed_refused", "embed_stranger", "no_other_page_framed"],
   hostile: ["hostile_markdown", "hostile_json", "hostile_table", "hostile_theme", "hostile_sizes"],
+  operator: ["console_views", "console_shell", "console_approve", "console_changes", "console_stale", "console_voided", "console_author", "console_suspend", "console_links", "console_lanes"],
+  work: [
+    "console_runs", "console_evidence", "console_cancel", "console_review", "console_home", "console_preferences", "console_inbox", "console_destinations", "console_access",
+    "console_audit", "console_use_case", "console_connection", "console_keyboard", "console_long_lists", "console_narrow", "console_sign_in", "console_suppressed", "console_first_view",
+  ],
   people: ["german", "dark", "narrow", "right_to_left", "reduced_motion", "keyboard_only", "no_script", "first_view"],
 };
-const MODULES = { forms, runs, access, chat, embeds, hostile, people };
+const MODULES = { operator, work, forms, runs, access, chat, embeds, hostile, people };
 
 const only = process.argv.slice(2);
 const failures = [];

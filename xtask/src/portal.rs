@@ -99,7 +99,9 @@ fn build(place: &Paths, npm: &NpmInstallation, sources: &Sources, result: &Path)
     step("openapi-typescript", &["../docs/openapi.json", "--output", "src/api/schema.d.ts"])?;
     step("tsc", &["--noEmit"])?;
     step("vitest", &["run"])?;
+    // One build for each entry; the console's adds its files to those of the runtime pages.
     step("vite", &["build", "--logLevel", "warn"])?;
+    step("vite", &["build", "--mode", "console", "--logLevel", "warn"])?;
     let mut finish = Command::new(&npm.node);
     finish.arg("build/finish.mjs").current_dir(&folder);
     run_checked(finish)?;

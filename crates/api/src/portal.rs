@@ -19,6 +19,8 @@ include!(concat!(env!("OUT_DIR"), "/portal_files.rs"));
 const MANIFEST: &str = "manifest.json";
 /// The entry of the runtime pages in the manifest.
 const RUNTIME_ENTRY: &str = "src/runtime/main.tsx";
+/// The entry of the operator's console in the manifest.
+const CONSOLE_ENTRY: &str = "src/console/main.tsx";
 /// Names contain a hash of the content, so the files never change.
 const IMMUTABLE: HeaderValue = HeaderValue::from_static("public, max-age=31536000, immutable");
 const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
@@ -43,6 +45,7 @@ impl fmt::Debug for PortalFile {
 pub struct Portal {
     files: BTreeMap<&'static str, PortalFile>,
     runtime: Option<Entry>,
+    console: Option<Entry>,
 }
 
 /// The files that a page loads first.
@@ -75,9 +78,11 @@ impl Portal {
 
     fn from_files(list: &[PortalFile]) -> Self {
         let mut files: BTreeMap<&'static str, PortalFile> = list.iter().map(|file| (file.name, *file)).collect();
-        let manifest = files.remove(MANIFEST).and_then(|file| serde_json::from_slice(file.plain).ok());
-        let runtime = manifest.and_then(|chunks| Entry::find(&chunks, RUNTIME_ENTRY));
-        Self { files, runtime }
+        let manifest: Option<BTreeMap<String, Chunk>> =
+            files.remove(MANIFEST).and_then(|file| serde_json::from_slice(file.plain).ok());
+        let entry = |name| manifest.as_ref().and_then(|chunks| Entry::find(chunks, name));
+        let (runtime, console) = (entry(RUNTIME_ENTRY), entry(CONSOLE_ENTRY));
+        Self { files, runtime, console }
     }
 
     /// Whether the server was built with the portal.

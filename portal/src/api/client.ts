@@ -8,7 +8,7 @@ export type Identity =
 
 /** The parts of a request that its identity does not determine. */
 export interface RequestOptions {
-  method?: "GET" | "POST" | "DELETE";
+  method?: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
   body?: unknown;
   accept?: string;
   headers?: Record<string, string | undefined>;

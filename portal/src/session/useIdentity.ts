@@ -12,6 +12,8 @@ export interface PageIdentity {
   session: Session | null;
   /** Whether the caller has an identity of its own, and so keeps conversations. */
   isGuest: boolean;
+  /** Whether the session is being read. */
+  isPending: boolean;
   actAs: (actor: string) => void;
 }
 
@@ -48,6 +50,7 @@ export function useIdentity(page: PageInfo, token: string | null): PageIdentity 
     client: known ? client : null,
     session: session.data ?? null,
     isGuest,
+    isPending: asks && session.isPending,
     actAs: (name) => {
       storeActor(name);
       setActor(name || null);

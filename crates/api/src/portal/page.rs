@@ -3,7 +3,7 @@
 //! A document contains no workload data except the title, the description and the theme of an embeddable page. Its
 //! content security policy allows only files of this server, and the one style element with the document's nonce.
 
-use super::Portal;
+use super::{Entry, Portal};
 use crate::http::html_page::escape;
 use actix_web::{
     HttpResponse,
@@ -26,12 +26,12 @@ const SOURCES: &str = "script-src 'self'; img-src 'self' data:; font-src 'self';
 #[derive(Clone, Debug)]
 pub(crate) struct PortalPage<'a> {
     pub(crate) status: StatusCode,
-    /// Which page the script shows: `gallery`, `runtime` or `embed`.
+    /// Which page the script shows.
     pub(crate) kind: PageKind,
     pub(crate) title: &'a str,
     /// Shown until the script has started.
     pub(crate) description: &'a str,
-    /// The workload; none on the gallery.
+    /// The workload; none on the gallery and in the console.
     pub(crate) slug: Option<&'a str>,
     /// The server's authentication mode.
     pub(crate) auth_mode: &'static str,
@@ -41,12 +41,13 @@ pub(crate) struct PortalPage<'a> {
     pub(crate) ancestors: &'a str,
 }
 
-/// The pages of the runtime entry.
+/// The pages of the portal. The console has an entry of its own; the others share the runtime entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PageKind {
     Gallery,
     Runtime,
     Embed,
+    Console,
 }
 
 impl PageKind {
@@ -55,6 +56,15 @@ impl PageKind {
             Self::Gallery => "gallery",
             Self::Runtime => "runtime",
             Self::Embed => "embed",
+            Self::Console => "console",
+        }
+    }
+
+    /// The entry that shows the page; `None` in a server that was built without it.
+    const fn entry(self, portal: &Portal) -> Option<&Entry> {
+        match self {
+            Self::Gallery | Self::Runtime | Self::Embed => portal.runtime.as_ref(),
+            Self::Console => portal.console.as_ref(),
         }
     }
 }
@@ -82,7 +92,8 @@ impl PortalPage<'_> {
              <title>{title}</title>\n"
         );
         self.write_theme(&mut html, nonce);
-        if let Some(entry) = &portal.runtime {
+        let entry = self.kind.entry(portal);
+        if let Some(entry) = entry {
             for style in &entry.styles {
                 let _ = writeln!(html, "<link rel=\"stylesheet\" href=\"/_app/{}\">", escape(style));
             }
@@ -98,7 +109,7 @@ impl PortalPage<'_> {
             "</head>\n<body>\n<div id=\"root\" class=\"svc-root\" data-page=\"{kind}\"{slug} data-auth=\"{auth}\" \
              data-ancestors=\"{ancestors}\">\n<main>\n<h1>{title}</h1>\n<p>{description}</p>\n"
         );
-        html.push_str(if portal.is_built() {
+        html.push_str(if entry.is_some() {
             "<noscript><p>This page needs JavaScript. | Diese Seite benötigt JavaScript.</p></noscript>\n"
         } else {
             "<p>This server was built without the portal: run <code>cargo xtask portal</code>, then build it again.</p>\n"

@@ -1,4 +1,4 @@
-//! The routes of the portal: its files, the gallery and the runtime pages. `GET /{slug}` is in
+//! The routes of the portal: its files, the gallery, the runtime pages and the console. `GET /{slug}` is in
 //! [`crate::embeddable_page`].
 
 use super::page::{PageKind, PortalPage};
@@ -14,9 +14,12 @@ use actix_web::{
 use fairway_domain::slug::Slug;
 
 /// Path patterns of the portal, for `Allow` of other methods.
-pub(crate) const PORTAL_PATTERNS: [&str; 4] = ["/", GALLERY, RUNTIME_PAGE, FILE];
+pub(crate) const PORTAL_PATTERNS: [&str; 6] = ["/", GALLERY, RUNTIME_PAGE, CONSOLE, CONSOLE_VIEW, FILE];
 const GALLERY: &str = "/workload-runtime";
 const RUNTIME_PAGE: &str = "/workload-runtime/{slug}";
+const CONSOLE: &str = "/console";
+/// The views of the console, which its script knows.
+const CONSOLE_VIEW: &str = "/console/{view:.*}";
 const FILE: &str = "/_app/{file}";
 
 /// Registers the routes.
@@ -25,6 +28,8 @@ pub(crate) fn configure(config: &mut web::ServiceConfig) {
         .service(web::resource("/").guard(guard::Get()).to(redirect_to_gallery))
         .service(web::resource(GALLERY).guard(guard::Get()).to(gallery))
         .service(web::resource(RUNTIME_PAGE).guard(guard::Get()).to(runtime_page))
+        .service(web::resource(CONSOLE).guard(guard::Get()).to(console))
+        .service(web::resource(CONSOLE_VIEW).guard(guard::Get()).to(console))
         .service(web::resource(FILE).guard(guard::Get()).to(file));
 }
 
@@ -34,6 +39,11 @@ async fn redirect_to_gallery() -> HttpResponse {
 
 async fn gallery(api: web::Data<Api>, base: web::Data<HttpBase>) -> HttpResponse {
     document(&api, &base, PageKind::Gallery, None)
+}
+
+/// The document is the same for every view and for every caller: the script asks for a sign-in where one is needed.
+async fn console(api: web::Data<Api>, base: web::Data<HttpBase>) -> HttpResponse {
+    document(&api, &base, PageKind::Console, None)
 }
 
 /// The document is the same for every well-formed slug, so it does not reveal which workloads exist.

@@ -7,7 +7,9 @@ use actix_web::{body::to_bytes, http::StatusCode, test::TestRequest};
 const MANIFEST_TEXT: &str = r#"{
     "src/runtime/main.tsx": { "file": "main-1.js", "css": ["main-1.css"], "imports": ["_react.js"] },
     "_react.js": { "file": "react-2.js" },
-    "src/runtime/chat.tsx": { "file": "chat-3.js", "css": ["chat-3.css"] }
+    "src/runtime/chat.tsx": { "file": "chat-3.js", "css": ["chat-3.css"] },
+    "src/console/main.tsx": { "file": "main-4.js", "css": ["main-4.css"], "imports": ["console:_react.js"] },
+    "console:_react.js": { "file": "react-5.js" }
 }"#;
 
 /// A portal of three files.
@@ -75,6 +77,15 @@ async fn documents_load_only_the_files_of_the_entry() {
     assert!(!html.contains("chat-3") && html.contains("&lt;script&gt;") && html.contains("&quot;&#39;&amp;"));
     let other = text(page(Vec::new()).render(&small_portal())).await;
     assert!(!other.contains("<style") && !other.contains(nonce));
+}
+
+#[actix_web::test]
+async fn the_console_loads_its_own_entry() {
+    let console = PortalPage { kind: PageKind::Console, slug: None, ..page(Vec::new()) };
+    let html = text(console.render(&small_portal())).await;
+    assert!(html.contains("src=\"/_app/main-4.js\"") && html.contains("href=\"/_app/main-4.css\""), "{html}");
+    assert!(html.contains("href=\"/_app/react-5.js\"") && !html.contains("main-1.js"), "{html}");
+    assert!(html.contains("data-page=\"console\"") && !html.contains("data-slug"), "{html}");
 }
 
 #[actix_web::test]

@@ -120,7 +120,14 @@ async fn page_carries_title_and_theme_and_no_other_page_can_be_framed() {
     assert!(page.header("content-security-policy").unwrap().contains(&format!("'nonce-{nonce}'")), "{page}");
     let again = app.get("/ticket-classifier").await;
     assert!(!again.text().contains(nonce), "a nonce is used once");
-    for path in ["/workload-runtime", "/workload-runtime/ticket-classifier", "/workload-runtime/nobodys"] {
+    for path in [
+        "/workload-runtime",
+        "/workload-runtime/ticket-classifier",
+        "/workload-runtime/nobodys",
+        "/console",
+        "/console/",
+        "/console/releases/1?tab=a",
+    ] {
         let page = app.get(path).await;
         let policy = page.header("content-security-policy").unwrap();
         assert!(
@@ -134,7 +141,9 @@ async fn page_carries_title_and_theme_and_no_other_page_can_be_framed() {
     app.get("/workload-runtime/NO").await.expect_refusal(404, "not_found");
     app.get("/_app/missing.js").await.expect_refusal(404, "not_found");
     app.raw_path("GET", "/_app/../Cargo.toml").await.expect_refusal(404, "not_found");
-    app.raw_path("POST", "/workload-runtime").await.expect_refusal(405, "method_not_allowed");
+    for path in ["/workload-runtime", "/console", "/console/releases"] {
+        app.raw_path("POST", path).await.expect_refusal(405, "method_not_allowed");
+    }
 }
 
 #[tokio::test]

@@ -115,6 +115,7 @@ async fn every_chapter_of_the_guide_runs() {
     // `crates/cli/tests/it/guide.rs` runs the chapters on the command line, and the browser tests run that of the pages.
     let run_elsewhere = [
         "cli.md",
+        "console.md",
         "content.md",
         "documents.md",
         "evidence.md",

@@ -1,0 +1,75 @@
+// The people, the workloads and the pages of the console's tests.
+import { api, newPage, SERVER, workload } from "./harness.mjs";
+
+export const WORKSPACE = "00000000-0000-7000-8000-000000000003";
+/** One person for each role, and one whose role is too weak for the job. A person with a binding has no other role. */
+export const PEOPLE = {
+  viewer: "user:console-viewer",
+  author: "user:console-author",
+  approver: "user:console-approver",
+  operator: "user:console-operator",
+  auditor: "user:console-auditor",
+  admin: "user:console-admin",
+};
+const ROLES = { viewer: "viewer", author: "author", approver: "approver", operator: "operator", auditor: "auditor", admin: "workspace_admin" };
+let hired;
+export const people = () =>
+  (hired ??= (async () => {
+    const known = await api("GET", `/v1/role-bindings?workspace_id=${WORKSPACE}&limit=200`, undefined, { as: "user:local" });
+    for (const [name, principal] of Object.entries(PEOPLE)) {
+      if (known.some((one) => one.principal === principal)) continue;
+      await api("POST", "/v1/role-bindings", { principal, role: ROLES[name], scope_kind: "workspace", scope_ref: WORKSPACE }, { as: "user:local" });
+    }
+  })());
+
+/** A page of the console as a person. */
+export async function visit(path, as, options = {}) {
+  await people();
+  const page = await newPage({ viewport: { width: 1280, height: 900 }, ...options });
+  await page.addInitScript((actor) => localStorage.setItem("fairway.actor", actor), as);
+  await page.goto(`${SERVER}/console${path}`);
+  await page.getByRole("heading", { level: 1 }).waitFor();
+  return page;
+}
+
+/** The whole page has arrived: no view says that it loads. */
+export async function settled(page) {
+  await page.waitForFunction(() => ![...document.querySelectorAll('[role="status"]')].some((one) => /^(Loading|Wird geladen)/.test(one.textContent)));
+}
+
+const PROMPT = "You answer questions of customers about their invoices in two short and friendly sentences.";
+const made = new Map();
+
+/** A workload with an active release, by the author of the tests. */
+export function desk(slug) {
+  if (!made.has(slug)) {
+    made.set(slug, workload(slug, { presentation_mode: "form", input_fields: [{ name: "message", label: "Message", type: "text", required: true }] }, { name: slug }));
+  }
+  return made.get(slug);
+}
+
+/** A release in review whose prompt differs from the active one. The console's author drafts it. */
+export async function inReview(slug, { submit = true, as = PEOPLE.author } = {}) {
+  await people();
+  const id = await desk(slug);
+  const active = await api("GET", `/v1/workloads/${id}/active-release?environment=dev`);
+  const assets = await api("GET", `/v1/assets?workspace_id=${WORKSPACE}&asset_kind=prompt_template&limit=200`);
+  const prompt = assets.find((one) => one.slug === `${slug}-prompt`);
+  const add = async (system_prompt) => (await api("POST", `/v1/assets/${prompt.asset_id}/versions?workspace_id=${WORKSPACE}`, { content: { system_prompt: `${system_prompt} $arg:message`, variables: [{ name: "message" }] } })).asset_version_id;
+  const version = await add(`${PROMPT} ${Date.now()}`);
+  const release = await api("POST", "/v1/releases", { workload_id: id, environment: "dev", target_lane: "all" }, { as });
+  const path = `/v1/releases/${release.release_id}`;
+  for (const { role, asset_version_id } of active.bindings) {
+    await api("POST", `${path}/bindings`, { role, asset_version_id: role === "prompt_template" ? version : asset_version_id }, { as });
+  }
+  if (submit) await api("POST", `${path}/transition`, { to_state: "review_ready" }, { as });
+  return { id: release.release_id, workload: id, path, add };
+}
+
+/** An approved successor of the active release. */
+export async function approved(slug) {
+  const release = await inReview(slug);
+  await api("POST", `${release.path}/approvals`, { outcome: "approved", subject_kind: "release", subject_ref: release.id }, { as: "user:demo-approver" });
+  await api("POST", `${release.path}/transition`, { to_state: "approved" }, { as: "user:demo-approver" });
+  return release;
+}

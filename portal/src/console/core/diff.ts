@@ -1,0 +1,152 @@
+import type { Json } from "../../api/types";
+
+/** A piece of a comparison: in both texts, only in the old one, or only in the new one. */
+export interface Piece {
+  kind: "same" | "removed" | "added";
+  text: string;
+}
+
+/** Above this product of lengths, a changed part is shown as a whole. */
+const MAX_CELLS = 4_000_000;
+
+/** The shortest edit between two lists, by the longest common subsequence. */
+function compare(before: readonly string[], after: readonly string[]): Piece[] {
+  let start = 0;
+  while (start < before.length && start < after.length && before[start] === after[start]) start += 1;
+  let end = 0;
+  while (end < before.length - start && end < after.length - start && before[before.length - 1 - end] === after[after.length - 1 - end]) end += 1;
+  const left = before.slice(start, before.length - end);
+  const right = after.slice(start, after.length - end);
+  const piece = (kind: Piece["kind"]) => (text: string): Piece => ({ kind, text });
+  return [...before.slice(0, start).map(piece("same")), ...middle(left, right), ...before.slice(before.length - end).map(piece("same"))];
+}
+
+function middle(left: readonly string[], right: readonly string[]): Piece[] {
+  const removed = (text: string): Piece => ({ kind: "removed", text });
+  const added = (text: string): Piece => ({ kind: "added", text });
+  if (left.length * right.length > MAX_CELLS || left.length === 0 || right.length === 0) return [...left.map(removed), ...right.map(added)];
+  const width = right.length + 1;
+  const lengths = new Uint32Array((left.length + 1) * width);
+  const at = (row: number, column: number): number => lengths[row * width + column] ?? 0;
+  for (let row = left.length - 1; row >= 0; row -= 1) {
+    for (let column = right.length - 1; column >= 0; column -= 1) {
+      const best = left[row] === right[column] ? at(row + 1, column + 1) + 1 : Math.max(at(row + 1, column), at(row, column + 1));
+      lengths[row * width + column] = best;
+    }
+  }
+  const pieces: Piece[] = [];
+  let row = 0;
+  let column = 0;
+  while (row < left.length || column < right.length) {
+    const [old, fresh] = [left[row], right[column]];
+    if (old !== undefined && old === fresh) {
+      pieces.push({ kind: "same", text: old });
+      row += 1;
+      column += 1;
+    } else if (old !== undefined && (fresh === undefined || at(row + 1, column) >= at(row, column + 1))) {
+      pieces.push(removed(old));
+      row += 1;
+    } else if (fresh !== undefined) {
+      pieces.push(added(fresh));
+      column += 1;
+    }
+  }
+  return pieces;
+}
+
+/** Joins neighbours of the same kind. */
+function joined(pieces: readonly Piece[]): Piece[] {
+  const result: Piece[] = [];
+  for (const piece of pieces) {
+    const last = result.at(-1);
+    if (last?.kind === piece.kind) last.text += piece.text;
+    else result.push({ ...piece });
+  }
+  return result;
+}
+
+/** Changes with only spaces between them become one removal and one addition, which a person can read. */
+function readable(pieces: readonly Piece[]): Piece[] {
+  const result: Piece[] = [];
+  let [removed, added, spaces] = ["", "", ""];
+  const flush = () => {
+    if (removed) result.push({ kind: "removed", text: removed });
+    if (added) result.push({ kind: "added", text: added });
+    if (spaces) result.push({ kind: "same", text: spaces });
+    [removed, added, spaces] = ["", "", ""];
+  };
+  for (const { kind, text } of pieces) {
+    if (kind !== "same") {
+      removed += spaces + (kind === "removed" ? text : "");
+      added += spaces + (kind === "added" ? text : "");
+      spaces = "";
+    } else if ((removed || added) && !text.trim()) {
+      spaces += text;
+    } else {
+      flush();
+      result.push({ kind, text });
+    }
+  }
+  flush();
+  return joined(result);
+}
+
+/** Compares two texts by words; spaces and punctuation are pieces of their own. */
+export const diffWords = (before: string, after: string): Piece[] =>
+  readable(compare(before.match(/[\p{L}\p{N}_]+|\s+|[^\p{L}\p{N}_\s]/gu) ?? [], after.match(/[\p{L}\p{N}_]+|\s+|[^\p{L}\p{N}_\s]/gu) ?? []));
+
+/** A line of a comparison side by side; null where a side has no line. */
+export interface Row {
+  before: string | null;
+  after: string | null;
+  changed: boolean;
+}
+
+/** Compares two texts by lines. A removed line stands beside the added line that replaces it. */
+export function diffLines(before: string, after: string): Row[] {
+  const rows: Row[] = [];
+  let removed: string[] = [];
+  let added: string[] = [];
+  const flush = () => {
+    for (let index = 0; index < Math.max(removed.length, added.length); index += 1) {
+      rows.push({ before: removed[index] ?? null, after: added[index] ?? null, changed: true });
+    }
+    removed = [];
+    added = [];
+  };
+  const lines = (text: string): string[] => (text === "" ? [] : text.split("\n"));
+  for (const { kind, text } of compare(lines(before), lines(after))) {
+    if (kind === "removed") removed.push(text);
+    else if (kind === "added") added.push(text);
+    else {
+      flush();
+      rows.push({ before: text, after: text, changed: false });
+    }
+  }
+  flush();
+  return rows;
+}
+
+/** A value as indented JSON with sorted keys, so that a comparison shows only changes of meaning. */
+export function sortedJson(value: Json): string {
+  const sorted = (part: Json): Json => {
+    if (Array.isArray(part)) return part.map(sorted);
+    if (part === null || typeof part !== "object") return part;
+    // A map, because a key may be `__proto__`.
+    return Object.fromEntries(Object.keys(part).sort().map((key) => [key, sorted(part[key] ?? null)]));
+  };
+  return JSON.stringify(sorted(value), null, 2);
+}
+
+/** The texts at equal places of two contents that differ and are worth a comparison by words. */
+export function changedTexts(before: Json, after: Json, path = ""): { path: string; before: string; after: string }[] {
+  if (typeof before === "string" && typeof after === "string") {
+    const isProse = before.length + after.length > 60;
+    return before !== after && isProse ? [{ path: path || "/", before, after }] : [];
+  }
+  if (before === null || after === null || typeof before !== "object" || typeof after !== "object") return [];
+  const [left, right] = [before as Record<string, Json>, after as Record<string, Json>];
+  return Object.keys(left).flatMap((key) =>
+    Object.hasOwn(right, key) ? changedTexts(left[key] ?? null, right[key] ?? null, `${path}/${key}`) : [],
+  );
+}

@@ -1,0 +1,26 @@
+import type { Schemas } from "./types";
+
+const bytesOf = (hex: string): Uint8Array => Uint8Array.from(hex.match(/../g) ?? [], (pair) => Number.parseInt(pair, 16));
+const hexOf = (bytes: Uint8Array): string => [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+
+async function parent(left: Uint8Array, right: Uint8Array): Promise<Uint8Array> {
+  return new Uint8Array(await crypto.subtle.digest("SHA-256", Uint8Array.from([1, ...left, ...right])));
+}
+
+/** Whether a proof shows that an entry is part of the log (RFC 6962, 2.1.1). */
+export async function isIncluded(leafHash: string, proof: Schemas["InclusionProof"]): Promise<boolean> {
+  let [node, last] = [proof.index, proof.tree_size - 1];
+  let hash = bytesOf(leafHash);
+  for (const step of proof.proof) {
+    if (last === 0) return false;
+    const sibling = bytesOf(step);
+    if (node % 2 === 1 || node === last) {
+      hash = await parent(sibling, hash);
+      while (node % 2 === 0 && node !== 0) [node, last] = [Math.floor(node / 2), Math.floor(last / 2)];
+    } else {
+      hash = await parent(hash, sibling);
+    }
+    [node, last] = [Math.floor(node / 2), Math.floor(last / 2)];
+  }
+  return last === 0 && hexOf(hash) === proof.root_hash;
+}

@@ -1,0 +1,76 @@
+import { useQuery } from "@tanstack/react-query";
+import { useMemo } from "react";
+import type { Client } from "../../api/client";
+import { apiPath } from "../../api/paths";
+import { Problem } from "../../api/problem";
+import { nextPage, useConsole, useList } from "./console";
+import type { Asset, AssetVersion, ReleaseDetail, Workload } from "./types";
+
+/** The workloads of the workspace by identifier, to name them in lists. */
+export function useWorkloads() {
+  const { workspace } = useConsole();
+  const list = useList<Workload>(apiPath("/v1/workloads", {}, { workspace_id: workspace.workspace_id, limit: "200" }));
+  const byId = useMemo(() => new Map(list.rows.map((workload) => [workload.workload_id, workload])), [list.rows]);
+  return { list, byId, slugOf: (id: string) => byId.get(id)?.slug ?? null };
+}
+
+/** A bound version with its asset. */
+export interface NamedVersion {
+  asset: Asset;
+  version: AssetVersion;
+}
+
+/** The pages that a search for a version reads at most. */
+const MAX_PAGES = 50;
+
+/** The rows of a list, page by page, until the visitor says that it has enough. */
+async function each<T>(client: Client, path: string, signal: AbortSignal, visit: (row: T) => Promise<boolean> | boolean): Promise<void> {
+  let next: string | null = path;
+  for (let page = 0; next !== null && page < MAX_PAGES; page += 1) {
+    const response: Response = await client.send(next, { signal });
+    for (const row of (await response.json()) as T[]) if (await visit(row)) return;
+    next = nextPage(response.headers.get("link"));
+  }
+}
+
+/** Finds the versions that releases bind or refer to. A binding names its version only by identifier, so the assets of its kind are searched. */
+export function useVersions(releases: readonly ReleaseDetail[]) {
+  const { client, workspace } = useConsole();
+  const wanted = useMemo(() => {
+    const byKind = new Map<string, Set<string>>();
+    for (const { role, asset_version_id: id } of releases.flatMap(({ bindings }) => bindings)) {
+      byKind.set(role, (byKind.get(role) ?? new Set()).add(id));
+    }
+    return [...byKind].map(([kind, ids]) => [kind, [...ids].sort()] as const).sort();
+  }, [releases]);
+  const references = useMemo(() => releases.flatMap((release) => release.references), [releases]);
+  return useQuery<Map<string, NamedVersion>, Problem>({
+    queryKey: ["versions", client.cacheKey, workspace.workspace_id, wanted, references.map((reference) => reference.asset_version_id)],
+    enabled: releases.length > 0,
+    // Versions never change.
+    staleTime: Infinity,
+    retry: false,
+    queryFn: async ({ signal }) => {
+      const found = new Map<string, NamedVersion>();
+      const workspace_id = workspace.workspace_id;
+      for (const [kind, ids] of wanted) {
+        const missing = new Set(ids);
+        await each<Asset>(client, apiPath("/v1/assets", {}, { workspace_id, asset_kind: kind, limit: "200" }), signal, async (asset) => {
+          const path = apiPath("/v1/assets/{asset_id}/versions", { asset_id: asset.asset_id }, { workspace_id, limit: "200" });
+          await each<AssetVersion>(client, path, signal, (version) => {
+            if (missing.delete(version.asset_version_id)) found.set(version.asset_version_id, { asset, version });
+            return missing.size === 0;
+          });
+          return missing.size === 0;
+        });
+      }
+      for (const { asset_id, asset_version_id } of references) {
+        if (found.has(asset_version_id)) continue;
+        const version = await client.get<AssetVersion>(apiPath("/v1/assets/{asset_id}/versions/{asset_version_id}", { asset_id, asset_version_id }, { workspace_id }), signal);
+        const asset = await client.get<Asset>(apiPath("/v1/assets/{asset_id}", { asset_id }, { workspace_id }), signal);
+        found.set(asset_version_id, { asset, version });
+      }
+      return found;
+    },
+  });
+}

@@ -1,0 +1,18 @@
+import type { components } from "../../api/schema";
+
+/** The schemas of the API document. */
+export type Schemas = components["schemas"];
+export type Release = Schemas["Release"];
+export type ReleaseDetail = Schemas["ReleaseDetail"];
+export type Workload = Schemas["Workload"];
+export type Workspace = Schemas["Workspace"];
+export type Execution = Schemas["Execution"];
+export type Asset = Schemas["Asset"];
+export type AssetVersion = Schemas["AssetVersion"];
+export type Gate = Schemas["Gate"];
+
+export const ENVIRONMENT_PATTERN = "[a-z0-9]([a-z0-9\\-]*[a-z0-9])?";
+export const LANES = ["restricted", "guided", "standard"] as const;
+export const RELEASE_STATES = ["draft", "review_ready", "approved", "active", "superseded", "retired"] as const;
+export const RUN_STATES = ["queued", "running", "awaiting_review", "completed", "failed", "denied", "cancelled", "unknown"] as const;
+export const ROLES = ["viewer", "runtime_user", "author", "approver", "operator", "auditor", "workspace_admin", "tenant_admin", "platform_admin"] as const;

@@ -1,0 +1,32 @@
+import { MantineProvider } from "@mantine/core";
+import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
+import { createRoot } from "react-dom/client";
+import { loadCatalogue, preferredLanguage, TextContext, translator } from "../i18n";
+import { readPage } from "../session/page";
+import "./styles/mantine.css";
+import "./styles/console.css";
+import "./styles/views.css";
+import { App } from "./App";
+import { ConsoleTextContext, consoleTranslator, loadConsoleCatalogue } from "./i18n";
+
+const root = document.getElementById("root");
+if (root) {
+  const page = readPage(root);
+  const language = preferredLanguage(location.search, navigator.languages);
+  const queries = new QueryClient({ defaultOptions: { queries: { refetchOnWindowFocus: false } } });
+  void Promise.all([loadCatalogue(language), loadConsoleCatalogue(language)]).then(([shared, own]) => {
+    document.documentElement.lang = language;
+    createRoot(root).render(
+      // The provider's own style elements would be refused by the page's policy; the files have the same values.
+      <MantineProvider defaultColorScheme="auto" withCssVariables={false} withGlobalClasses={false} theme={{ fontFamily: "system-ui, sans-serif", focusRing: "never" }}>
+        <TextContext value={translator(shared)}>
+          <ConsoleTextContext value={consoleTranslator(own)}>
+            <QueryClientProvider client={queries}>
+              <App page={page} />
+            </QueryClientProvider>
+          </ConsoleTextContext>
+        </TextContext>
+      </MantineProvider>,
+    );
+  });
+}

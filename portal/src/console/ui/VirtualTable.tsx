@@ -1,0 +1,79 @@
+import { useVirtualizer } from "@tanstack/react-virtual";
+import { useEffect, useRef, type ReactNode } from "react";
+import type { Problem } from "../../api/problem";
+import { useConsoleText } from "../i18n";
+import { Failed, Loading } from "./basics";
+
+export interface Column<T> {
+  name: string;
+  render: (row: T) => ReactNode;
+}
+
+interface Props<T> {
+  label: string;
+  columns: readonly Column<T>[];
+  list: { rows: T[]; total: number | null; isPending: boolean; problem: Problem | null; hasMore: boolean; more: () => void; refetch: () => void };
+  keyOf: (row: T) => string;
+  empty: ReactNode;
+}
+
+/** A list by cursor. Only the visible rows are in the page, however long the list is. */
+export function VirtualTable<T>({ label, columns, list, keyOf, empty }: Props<T>) {
+  const text = useConsoleText();
+  const { rows, total, more, hasMore } = list;
+  const frame = useRef<HTMLDivElement>(null);
+  const virtual = useVirtualizer({ count: rows.length, getScrollElement: () => frame.current, estimateSize: () => 44, overscan: 10 });
+  const items = virtual.getVirtualItems();
+  const last = items.at(-1)?.index ?? 0;
+  useEffect(() => {
+    if (hasMore && last >= rows.length - 20) more();
+  }, [hasMore, last, rows.length, more]);
+  if (list.problem) return <Failed problem={list.problem} onRetry={list.refetch} />;
+  if (list.isPending) return <Loading what={label} />;
+  if (rows.length === 0) return <>{empty}</>;
+  const before = items[0]?.start ?? 0;
+  const after = virtual.getTotalSize() - (items.at(-1)?.end ?? 0);
+  return (
+    <>
+      <p role="status" className="hint">
+        {text("rows_loaded", { count: rows.length, total: total ?? rows.length })}
+      </p>
+      <div ref={frame} className="frame" tabIndex={0} role="region" aria-label={label}>
+        <table aria-rowcount={total ?? -1}>
+          <thead>
+            <tr>
+              {columns.map(({ name }) => (
+                <th key={name} scope="col">
+                  {name}
+                </th>
+              ))}
+            </tr>
+          </thead>
+          <tbody>
+            {before > 0 && <Gap height={before} span={columns.length} />}
+            {items.map((item) => {
+              const row = rows[item.index];
+              return (
+                row !== undefined && (
+                  <tr key={keyOf(row)} data-index={item.index} ref={virtual.measureElement} aria-rowindex={item.index + 2}>
+                    {columns.map((column) => (
+                      <td key={column.name}>{column.render(row)}</td>
+                    ))}
+                  </tr>
+                )
+              );
+            })}
+            {after > 0 && <Gap height={after} span={columns.length} />}
+          </tbody>
+        </table>
+      </div>
+    </>
+  );
+}
+
+/** Stands for the rows that are not in the page. */
+const Gap = ({ height, span }: { height: number; span: number }) => (
+  <tr aria-hidden>
+    <td colSpan={span} className="gap" style={{ height }} />
+  </tr>
+);

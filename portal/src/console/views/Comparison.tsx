@@ -1,0 +1,102 @@
+import { useMemo } from "react";
+import type { Json } from "../../api/types";
+import { changedTexts, diffLines, diffWords, sortedJson } from "../core/diff";
+import type { NamedVersion } from "../core/resources";
+import type { ReleaseDetail } from "../core/types";
+import { useConsoleText, useValueText } from "../i18n";
+import { Empty } from "../ui/basics";
+
+interface Pair {
+  role: string;
+  before: NamedVersion | null;
+  after: NamedVersion | null;
+}
+
+/** The bindings of two releases that differ, matched by role and asset. */
+export function pairsOf(active: ReleaseDetail | null, release: ReleaseDetail, versions: ReadonlyMap<string, NamedVersion>): Pair[] {
+  const bound = (from: ReleaseDetail | null) => from?.bindings.map(({ role, asset_version_id: id }) => ({ role, id, named: versions.get(id) ?? null })) ?? [];
+  const [old, fresh] = [bound(active), bound(release)];
+  const kept = new Set(old.map(({ id }) => id).filter((id) => fresh.some((other) => other.id === id)));
+  const removed = old.filter(({ id }) => !kept.has(id));
+  const pairs: Pair[] = [];
+  for (const { role, named } of fresh.filter(({ id }) => !kept.has(id))) {
+    const same = removed.findIndex((other) => other.role === role && other.named?.asset.asset_id === named?.asset.asset_id);
+    const index = same >= 0 ? same : removed.findIndex((other) => other.role === role);
+    const [partner] = index >= 0 ? removed.splice(index, 1) : [];
+    pairs.push({ role, before: partner?.named ?? null, after: named });
+  }
+  return [...pairs, ...removed.map(({ role, named }) => ({ role, before: named, after: null }))];
+}
+
+/** What a release changes, against the release that serves now. */
+export function Comparison({ active, release, versions }: { active: ReleaseDetail | null; release: ReleaseDetail; versions: ReadonlyMap<string, NamedVersion> }) {
+  const text = useConsoleText();
+  const pairs = useMemo(() => pairsOf(active, release, versions), [active, release, versions]);
+  if (active?.release_id === release.release_id) return <Empty>{text("diff_is_active")}</Empty>;
+  if (pairs.length === 0) return <Empty>{text("diff_none")}</Empty>;
+  return (
+    <>
+      {!active && <p>{text("diff_no_active")}</p>}
+      {pairs.map((pair) => (
+        <PairView key={`${pair.role} ${pair.before?.version.asset_version_id} ${pair.after?.version.asset_version_id}`} {...pair} />
+      ))}
+    </>
+  );
+}
+
+function PairView({ role, before, after }: Pair) {
+  const text = useConsoleText();
+  const named = useValueText();
+  const [old, fresh] = [before?.version.content as Json | undefined, after?.version.content as Json | undefined];
+  const texts = useMemo(() => (old !== undefined && fresh !== undefined ? changedTexts(old, fresh) : []), [old, fresh]);
+  const rows = useMemo(
+    () => diffLines(old === undefined ? "" : sortedJson(old), fresh === undefined ? "" : sortedJson(fresh)),
+    [old, fresh],
+  );
+  const label = (version: NamedVersion | null) => (version ? `${version.asset.slug} ${version.version.version_label}` : text("nothing"));
+  const [from, to] = [label(before), label(after)];
+  return (
+    <article className="pair">
+      <h3>
+        {named(role)}: {from} → {to}
+      </h3>
+      {texts.map((change) => (
+        <div key={change.path}>
+          <h4>{text("diff_words", { path: change.path })}</h4>
+          <p className="prose" data-testid="words">
+            {diffWords(change.before, change.after).map((piece, index) =>
+              piece.kind === "same" ? (
+                <span key={index}>{piece.text}</span>
+              ) : piece.kind === "removed" ? (
+                <del key={index}>{piece.text}</del>
+              ) : (
+                <ins key={index}>{piece.text}</ins>
+              ),
+            )}
+          </p>
+        </div>
+      ))}
+      <details open={texts.length === 0}>
+        <summary>{text("diff_json")}</summary>
+        <div className="frame frame-short" tabIndex={0} role="region" aria-label={`${from} → ${to}`}>
+          <table className="sides">
+            <thead>
+              <tr>
+                <th scope="col">{from}</th>
+                <th scope="col">{to}</th>
+              </tr>
+            </thead>
+            <tbody>
+              {rows.map((row, index) => (
+                <tr key={index} className={row.changed ? "changed" : ""}>
+                  <td className={row.changed && row.before !== null ? "old" : ""}>{row.changed && row.before !== null ? <del>{row.before}</del> : row.before}</td>
+                  <td className={row.changed && row.after !== null ? "new" : ""}>{row.changed && row.after !== null ? <ins>{row.after}</ins> : row.after}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      </details>
+    </article>
+  );
+}
