@@ -188,7 +188,7 @@ diesel::table! {
         tenant_id -> Uuid,
         connection_id -> Uuid,
         expires_at -> Timestamptz,
-        days -> Int4,
+        days -> Integer,
         noticed_at -> Timestamptz,
     }
 }
