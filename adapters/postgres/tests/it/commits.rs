@@ -55,11 +55,7 @@ const fn keyless(method: &'static str, tells: FactKind) -> Commit {
 /// All commits. `DeploymentStore::commit_lane_change` appears once for each kind of decision. `RunStore::accept`
 /// appears six times: for delegated and other runs, running, queued or denied, and for scripts. An admitted run writes
 /// its fact when it ends; an admitted script writes one at once too.
-<<<<<<< HEAD
-pub(crate) const COMMITS: [Commit; 82] = [
-=======
-pub(crate) const COMMITS: [Commit; 78] = [
->>>>>>> h28
+pub(crate) const COMMITS: [Commit; 83] = [
     keyed("TenantStore::commit_new", FactKind::TenantCreated),
     keyless("TenantStore::commit_settings", FactKind::TenantConfigured),
     keyed("WorkspaceStore::commit_new", FactKind::WorkspaceCreated),
