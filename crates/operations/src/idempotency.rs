@@ -150,6 +150,7 @@ impl KeyedRequests {
                 | Failure::Release(_)
                 | Failure::AccessRequest(_)
                 | Failure::UseCase(_)
+                | Failure::DeliveryNotFailed(_)
                 | Failure::PreconditionFailed
                 | Failure::Run(RunRefusal::NotCancellable)
                 | Failure::Review(ReviewRefusal::NotPending)

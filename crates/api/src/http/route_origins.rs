@@ -16,9 +16,11 @@ pub(crate) enum RouteOrigins {
 }
 
 /// The path patterns of runtime routes.
-const ROUTES: [(&str, RouteOrigins); 17] = [
+const ROUTES: [(&str, RouteOrigins); 19] = [
     ("/", RouteOrigins::Own),
     ("/_app/{file}", RouteOrigins::Own),
+    ("/console", RouteOrigins::Own),
+    ("/console/{view:.*}", RouteOrigins::Own),
     ("/sign-in", RouteOrigins::Own),
     ("/sign-in/callback", RouteOrigins::Own),
     ("/sign-in/test", RouteOrigins::Own),

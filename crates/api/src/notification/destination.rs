@@ -430,7 +430,7 @@ async fn test(
         ("workspace_id" = Uuid, Path, description = "The workspace"),
         ("destination_id" = Uuid, Path, description = "The destination")
     ),
-    responses((status = 200, description = "How the test ended", body = DestinationTestView), ReadRefusals)
+    responses((status = 200, description = "How the test ended", body = DestinationTestView), DeleteRefusals)
 )]
 #[post("/v1/notifications/workspaces/{workspace_id}/destinations/{destination_id}/test")]
 pub(crate) async fn test_workspace_destination(
@@ -447,7 +447,7 @@ pub(crate) async fn test_workspace_destination(
     operation_id = "test_organization_destination",
     tag = "notifications",
     params(("destination_id" = Uuid, Path, description = "The destination")),
-    responses((status = 200, description = "How the test ended", body = DestinationTestView), ReadRefusals)
+    responses((status = 200, description = "How the test ended", body = DestinationTestView), DeleteRefusals)
 )]
 #[post("/v1/notifications/organization/destinations/{destination_id}/test")]
 pub(crate) async fn test_organization_destination(

@@ -13,9 +13,12 @@ use crate::{
     http::body::read_as,
     knowledge::{NewContractRevocation, NewDocuments, NewReembedding},
     notification::{
+        announcement::NewAnnouncement,
+        delivery::DeliveryRetry,
         destination::{DestinationChange, NewDestination},
         inbox::{InboxStatusChange, ReadAllRequest},
         preference::{DefaultPreferenceList, PreferenceList},
+        profile::ProfileBody,
     },
     release::{
         request::{NewApproval, NewBinding, NewRelease, TransitionRequest},
@@ -65,6 +68,9 @@ const BODIES: &[(&str, Probe)] = &[
     ("NewAsset", broken_bounds::<NewAsset>),
     ("NewAssetGrant", broken_bounds::<NewAssetGrant>),
     ("NewBinding", broken_bounds::<NewBinding>),
+    ("DeliveryRetry", broken_bounds::<DeliveryRetry>),
+    ("NewAnnouncement", broken_bounds::<NewAnnouncement>),
+    ("NotificationProfile", broken_bounds::<ProfileBody>),
     ("NewConnection", broken_bounds::<NewConnectionBody>),
     ("NewContractRevocation", broken_bounds::<NewContractRevocation>),
     ("NewDestination", broken_bounds::<NewDestination>),

@@ -169,6 +169,7 @@ async fn warm_up(stage: &WorkspaceFixture<'_>) {
         "change_workspace_preferences",
         "change_workload_preferences",
         "change_default_profiles",
+        "change_notification_profile",
     ];
     for operation in first_rows {
         let answer = stage.successful_request(operation).await.await;

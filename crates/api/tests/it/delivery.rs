@@ -283,9 +283,10 @@ async fn test_of_a_destination_shows_the_status_and_never_the_text_of_the_receiv
     let missing = webhook(&app, "keyless", &receiver.url("/in"), Some("file:nobody")).await;
     let tested = app.post(format!("{ORGANIZATION}/{missing}/test"), json!({})).await.expect(200);
     assert_eq!(tested["error"], "secret_unavailable");
-    let events = app.get("/v1/audit/events?limit=200").await.expect(200);
-    let tests = events.as_array().unwrap().iter().filter(|event| event["kind"] == "notification.destination_tested");
-    assert_eq!(tests.count(), 6);
+    let owner = app.database().connect_as_owner().await.unwrap();
+    let tests = "SELECT count(*) FROM fact WHERE kind = 'notification.destination_tested'
+        AND position('whsec' IN convert_from(body, 'UTF8')) = 0";
+    assert_eq!(owner.query_one(tests, &[]).await.unwrap().get::<_, i64>(0), 6);
     assert_eq!(deliveries(&app).await, [] as [Value; 0], "a test is no delivery");
 }
 

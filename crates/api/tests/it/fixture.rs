@@ -8,7 +8,13 @@ mod use_cases;
 use crate::openapi_routes::Route;
 use fairway_testkit::app::{ActiveWorkload, Client, Fixtures, Request, Version};
 use serde_json::{Value, json};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::{
+    collections::HashMap,
+    sync::{
+        Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
+};
 
 /// Identifiers that the first start of a server creates.
 pub(crate) const TENANT: &str = "00000000-0000-7000-8000-000000000001";
@@ -36,6 +42,8 @@ pub(crate) struct WorkspaceFixture<'a> {
     pub(crate) binding: String,
     pub(crate) grant: String,
     counter: AtomicU32,
+    /// The number of lists of preferences so far, by operation.
+    lists: Mutex<HashMap<String, usize>>,
 }
 
 /// Identifier of no binding, artifact or link. The bindings of an active release cannot be deleted.
@@ -96,6 +104,7 @@ impl<'a> WorkspaceFixture<'a> {
             binding,
             grant: granted["grant_id"].as_str().unwrap().to_owned(),
             counter: AtomicU32::new(0),
+            lists: Mutex::default(),
         }
     }
 

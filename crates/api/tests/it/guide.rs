@@ -120,6 +120,7 @@ async fn every_chapter_of_the_guide_runs() {
         "documents.md",
         "evidence.md",
         "first-answer.md",
+        "notifications.md",
         "pictures",
         "rollout.md",
         "runtime-pages.md",

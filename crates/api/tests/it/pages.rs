@@ -52,6 +52,9 @@ async fn cursors_visit_every_row_of_every_list_once() {
         stage.successful_request("execute_workload").await.await.expect(200);
     }
     stage.suppress_decisions(5).await;
+    for _ in 0..3 {
+        stage.create_failed_delivery().await;
+    }
     let mut lists = 0;
     for route in routes().into_iter().filter(|route| route.has_parameter("cursor")) {
         // A release is rolled back at most once from each lane, so it has at most three artifacts (see `rollback`).

@@ -319,12 +319,16 @@ fn run_histories(seed: u64, worker: u32, count: u32) {
     assert!(result.is_ok(), "seed {seed}: {}", result.unwrap_err());
 }
 
+#[expect(clippy::disallowed_methods, reason = "only tests read their arguments; the domain does not")]
+fn is_long() -> bool {
+    long_form::is_long(std::env::args(), |name| env_variable(name).is_some())
+}
+
 #[test]
 fn random_histories_conform_to_the_model() {
-    let is_long = long_form::is_long(std::env::args(), |name| env_variable(name).is_some());
     let seed = env_variable("FAIRWAY_TEST_SEED").and_then(|seed| seed.parse().ok()).unwrap_or(1);
     let workers = u32::try_from(std::thread::available_parallelism().unwrap().get()).unwrap();
-    let count = HISTORIES[usize::from(is_long)].div_ceil(workers);
+    let count = HISTORIES[usize::from(is_long())].div_ceil(workers);
     std::thread::scope(|scope| {
         for worker in 0..workers {
             scope.spawn(move || run_histories(seed, worker, count));
