@@ -221,28 +221,6 @@ fn expected_kinds(operation: &str) -> (&'static str, &'static str) {
         "review_execution" => ("execution.reviewed", "execution"),
         "advance_rollout" => ("rollout.advanced", "release"),
         "roll_back_release" => ("release.rolled_back", "release"),
-        "change_inbox_status" => ("notification.marked", "notification"),
-        "mark_inbox_read" => ("notification.inbox_read", "tenant"),
-        "change_preferences"
-        | "change_workspace_preferences"
-        | "change_workload_preferences"
-        | "change_environment_preferences" => ("notification.preferences_changed", "notification_preferences"),
-        "create_organization_destination" | "create_workspace_destination" => {
-            ("notification.destination_created", "notification_destination")
-        }
-        "change_organization_destination" | "change_workspace_destination" => {
-            ("notification.destination_changed", "notification_destination")
-        }
-        "delete_organization_destination" | "delete_workspace_destination" => {
-            ("notification.destination_deleted", "notification_destination")
-        }
-        "test_organization_destination" | "test_workspace_destination" => {
-            ("notification.destination_tested", "notification_destination")
-        }
-        "retry_delivery" => ("notification.delivery_retried", "notification_delivery"),
-        "change_notification_profile" => ("notification.profile_changed", "notification_profile"),
-        "make_announcement" => ("notification.announcement_made", "announcement"),
-        "change_default_profiles" => ("notification.default_profiles_changed", "tenant"),
         "create_connection" => ("connection.created", "connection"),
         "change_connection" => ("connection.changed", "connection"),
         "delete_connection" => ("connection.deleted", "connection"),
@@ -258,6 +236,35 @@ fn expected_kinds(operation: &str) -> (&'static str, &'static str) {
         "run_code" | "execute_workload" | "execute_workload_on_lane" | "call_tool" | "cancel_execution" => {
             ("execution.ended", "execution")
         }
+        other => expected_notification_kinds(other),
+    }
+}
+
+/// Likewise, for notifications.
+fn expected_notification_kinds(operation: &str) -> (&'static str, &'static str) {
+    match operation {
+        "change_inbox_status" => ("notification.marked", "notification"),
+        "mark_inbox_read" => ("notification.inbox_read", "tenant"),
+        "change_preferences"
+        | "change_workspace_preferences"
+        | "change_workload_preferences"
+        | "change_environment_preferences" => ("notification.preferences_changed", "notification_preferences"),
+        "create_organization_destination" | "create_workspace_destination" => {
+            ("notification.destination_created", "notification_destination")
+        }
+        "change_organization_destination" | "change_workspace_destination" => {
+            ("notification.destination_changed", "notification_destination")
+        }
+        "delete_organization_destination" | "delete_workspace_destination" => {
+            ("notification.destination_deleted", "notification_destination")
+        }
+        "change_default_profiles" => ("notification.default_profiles_changed", "tenant"),
+        "test_organization_destination" | "test_workspace_destination" => {
+            ("notification.destination_tested", "notification_destination")
+        }
+        "retry_delivery" => ("notification.delivery_retried", "notification_delivery"),
+        "change_notification_profile" => ("notification.profile_changed", "notification_profile"),
+        "make_announcement" => ("notification.announcement_made", "announcement"),
         other => panic!("no fact is specified for the operation {other}"),
     }
 }

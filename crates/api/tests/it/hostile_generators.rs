@@ -15,7 +15,9 @@ fn with(bundle: &Value, pointer: &str, value: Value) -> String {
             members.insert(name.to_owned(), value);
         }
         Value::Array(items) => items.push(value),
-        other => panic!("{other} has no members"),
+        other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => {
+            panic!("{other} has no members")
+        }
     }
     changed.to_string()
 }
