@@ -52,6 +52,7 @@ const RESTRICTIONS: &[Restriction] = &[
             "adapters/postgres/src/execution/queue.rs",
             "adapters/postgres/src/execution/review.rs",
             "crates/operations/src/asset/artifact_maintenance.rs",
+            "crates/operations/src/connection/expiry.rs",
             "crates/operations/src/notification/projector.rs",
             "crates/operations/src/release/rollback_advisor.rs",
             "crates/operations/src/rollout/rollout_controller.rs",
@@ -84,7 +85,11 @@ const RESTRICTIONS: &[Restriction] = &[
         // A verified identity chooses the tenant of its pin, and a logout of the provider that of the ended sessions.
         call: "TenantScope::for_identity(",
         problem: CHOOSES_TENANT,
-        callers: &["crates/operations/src/access/pinned_identities.rs", "crates/operations/src/access/sessions.rs"],
+        callers: &[
+            "crates/operations/src/access/pinned_identities.rs",
+            "crates/operations/src/access/sessions.rs",
+            "crates/operations/src/access/sign_in_tests.rs",
+        ],
     },
 ];
 

@@ -86,7 +86,7 @@ async fn guide_commands_succeed() {
     receiver.respond_with(ScriptedResponse::status(204, ""));
     let secrets = tempfile::tempdir().unwrap();
     std::fs::create_dir(secrets.path().join("default")).unwrap();
-    let key = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
+    let key = "whsec_YWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWE=";
     std::fs::write(secrets.path().join("default/hook"), key).unwrap();
     let app = TestApp::builder()
         .setting("FAIRWAY_EGRESS_ALLOW", "127.0.0.0/8")
