@@ -13,7 +13,7 @@ const ORGANIZATION: &str = "/v1/notifications/organization/destinations";
 const LOOPBACK: &str = "127.0.0.0/8";
 /// Standard Webhooks keys: base64 of 32 bytes.
 const KEY: &str = "whsec_YWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWE=";
-const NEXT_KEY: &str = "whsec_ZmVkY2JhOTg3NjU0MzIxMGZlZGNiYTk4NzY1NDMyMTA=";
+const NEXT_KEY: &str = "whsec_YmJiYmJiYmJiYmJiYmJiYmJiYmJiYmJiYmJiYmJiYmI=";
 /// Seconds after which every retry is due.
 const TWO_DAYS: i64 = 2 * 24 * 60 * 60;
 
