@@ -74,6 +74,8 @@ impl CapturedServer {
             .env("FAIRWAY_DATABASE_URL", database.url())
             .env("FAIRWAY_DATA_DIR", home.path().join("data"))
             .env("FAIRWAY_LOG", log)
+            // Tests that call every operation read this stream to its end.
+            .env("FAIRWAY_INBOX_STREAM_LIFETIME", "1ms")
             .env("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://{collector}"))
             .stdin(Stdio::null())
             .stdout(file.try_clone().unwrap())
