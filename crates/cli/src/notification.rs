@@ -136,7 +136,7 @@ pub(crate) struct PreferenceArguments {
     off: bool,
     /// In the workspace of the session only
     #[arg(long)]
-    workspace: bool,
+    in_workspace: bool,
 }
 
 fn categories() -> PossibleValuesParser {
@@ -195,9 +195,9 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
 
 /// The preferences of the caller, after the one that the arguments set.
 fn preferences(server: &Server, arguments: &PreferenceArguments) -> Result<Vec<Value>, Failure> {
-    let PreferenceArguments { category, channel, on, off, workspace } = arguments;
+    let PreferenceArguments { category, channel, on, off, in_workspace } = arguments;
     let mut path = vec!["notifications"];
-    if *workspace {
+    if *in_workspace {
         path.extend(["workspaces", server.workspace_id()?]);
     }
     path.push("preferences");

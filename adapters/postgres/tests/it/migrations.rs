@@ -188,7 +188,7 @@ async fn reports_the_constraint_that_a_migration_violates() {
 }
 
 /// For each migration, an object whose creation kills the connection.
-const KILLED_AT: [&str; 16] = [
+const KILLED_AT: [&str; 17] = [
     "fairway_now",
     "role_binding",
     "fact_order",
@@ -205,6 +205,7 @@ const KILLED_AT: [&str; 16] = [
     "use_case",
     "notification_destination",
     "connection_expiry_notice",
+    "notification_delivery",
 ];
 
 #[tokio::test]

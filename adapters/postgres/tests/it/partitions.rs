@@ -10,7 +10,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 const DAY: i64 = 24 * 60 * 60;
 /// Partitioned tables.
-const PARTITIONED_TABLES: i64 = 13;
+const PARTITIONED_TABLES: i64 = 15;
 
 async fn partition_bounds(stage: &Fixture) -> Vec<(String, String, String)> {
     let sql = "SELECT parent.relname::text, child.relname::text, pg_get_expr(child.relpartbound, child.oid)

@@ -4,7 +4,7 @@ use super::inbox::NotificationView;
 use crate::{
     caller::UnverifiedClaims,
     compose::Api,
-    error::ApiError,
+    error::{ApiError, FieldProblem},
     http::{
         HttpBase,
         client_address::client_of,
@@ -70,7 +70,10 @@ pub(crate) async fn read_inbox_stream(
     base: web::Data<HttpBase>,
     UnverifiedClaims(claims): UnverifiedClaims,
 ) -> Result<HttpResponse, ApiError> {
-    let seen: Option<u64> = last_event_id(request.headers())?;
+    // Positions are stored as signed numbers.
+    let seen: Option<i64> = last_event_id(request.headers())?;
+    let invalid = || FieldProblem::new("Last-Event-ID", "invalid", "must be the number of an event");
+    let seen = seen.map(|seen| u64::try_from(seen).map_err(|_| invalid())).transpose()?;
     let caller = api.services.identities.identify(api.mode, &claims, request_id()).await?;
     // An event has the position after its notifications as its id.
     let first = api.services.notifications.inbox_since(&caller, seen).await?;

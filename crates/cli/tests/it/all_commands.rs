@@ -93,9 +93,32 @@ async fn runs_every_command_against_a_server() {
     knowledge(&ada);
     reviews(&ada, &grace);
     use_cases(&ada);
+    let on = serde_json::json!({ "advanced_notifications_enabled": true });
+    app.patch("/v1/tenants/00000000-0000-7000-8000-000000000001/settings", on).await.expect(200);
+    notifications(&ada);
 
     let missed: Vec<String> = known.difference(&walked.borrow()).cloned().collect();
     assert!(missed.is_empty(), "no scenario runs {missed:?}");
+}
+
+fn notifications(ada: &CommandRecorder<'_>) {
+    ada.run_ok(&["notifications", "preferences", "--category", "incidents", "--channel", "webhook", "--on"]);
+    assert!(ada.run_ok(&["notifications", "explain", "incidents"]).contains("global"));
+    let url = ["--url", "https://127.0.0.1/in"];
+    let made = ada.run_json(&["notifications", "destinations", "create", "webhook", "Hook", url[0], url[1]]);
+    let id = made["destination_id"].as_str().unwrap();
+    assert!(ada.run_ok(&["notifications", "destinations", "list"]).contains("Hook"));
+    assert_eq!(ada.run_json(&["notifications", "destinations", "test", id])["error"], "address_refused");
+    assert_eq!(ada.run_json(&["notifications", "destinations", "set", id, "--off"])["is_enabled"], false);
+    assert_eq!(ada.run_json(&["notifications", "destinations", "delete", id])["deleted"], true);
+    ada.run_ok(&["notifications", "deliveries"]);
+    ada.run_ok(&["notifications", "suppressed"]);
+    // A refused watch needs no notification to end.
+    let nobody = ada.run_refused(&["notifications", "watch", "--actor", "anonymous"], 1);
+    assert!(nobody.err.contains("forbidden"), "{}", nobody.err);
+    ada.run_ok(&["notifications", "announce", "Maintenance", "Tonight from ten."]);
+    ada.run_ok(&["notifications", "inbox", "--status", "unread"]);
+    assert_eq!(ada.run_json(&["notifications", "mark", "--all"])["unread_count"], 0);
 }
 
 fn without_a_server(ada: &CommandRecorder<'_>) {
