@@ -50,7 +50,7 @@ struct UnreadData {
 #[utoipa::path(
     operation_id = "read_inbox_stream",
     tag = "notifications",
-    params(("Last-Event-ID" = Option<u64>, Header, description = "The last received event: the stream begins after it")),
+    params(("Last-Event-ID" = Option<String>, Header, description = "The last received event: the stream begins after it")),
     responses(
         (
             status = 200,

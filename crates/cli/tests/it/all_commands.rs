@@ -68,6 +68,8 @@ async fn runs_every_command_against_a_server() {
     // Without a worker, queued runs stay queued and can be cancelled.
     let app = TestApp::builder().without_worker().start().await;
     create_workload(&app).await;
+    let on = serde_json::json!({ "advanced_notifications_enabled": true });
+    app.patch("/v1/tenants/00000000-0000-7000-8000-000000000001/settings", on).await.expect(200);
     let (known, walked) = (known_commands(), RefCell::default());
     let (ada, grace) = create_contents(&app);
     let ada = CommandRecorder { terminal: ada, known: &known, recorded: &walked };
@@ -93,8 +95,6 @@ async fn runs_every_command_against_a_server() {
     knowledge(&ada);
     reviews(&ada, &grace);
     use_cases(&ada);
-    let on = serde_json::json!({ "advanced_notifications_enabled": true });
-    app.patch("/v1/tenants/00000000-0000-7000-8000-000000000001/settings", on).await.expect(200);
     notifications(&ada);
 
     let missed: Vec<String> = known.difference(&walked.borrow()).cloned().collect();
@@ -113,10 +113,21 @@ fn notifications(ada: &CommandRecorder<'_>) {
     assert_eq!(ada.run_json(&["notifications", "destinations", "delete", id])["deleted"], true);
     ada.run_ok(&["notifications", "deliveries"]);
     ada.run_ok(&["notifications", "suppressed"]);
-    // A refused watch needs no notification to end.
-    let nobody = ada.run_refused(&["notifications", "watch", "--actor", "anonymous"], 1);
-    assert!(nobody.err.contains("forbidden"), "{}", nobody.err);
-    ada.run_ok(&["notifications", "announce", "Maintenance", "Tonight from ten."]);
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let (terminal, over) = (&ada.terminal, &is_over);
+    std::thread::scope(|scope| {
+        // A watch shows what happens after it began, so announcements repeat until it ends.
+        scope.spawn(move || {
+            while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                terminal.run_ok(&["notifications", "announce", "Maintenance", "Tonight from ten."]);
+            }
+        });
+        let watched = ada.terminal.run(&["notifications", "watch", "--count", "1"]);
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(watched.out.contains("notification_id"), "{}{}", watched.out, watched.err);
+        ada.record(&["notifications", "watch"]);
+    });
+    ada.run_ok(&["notifications", "announce", "Done", "It works again."]);
     ada.run_ok(&["notifications", "inbox", "--status", "unread"]);
     assert_eq!(ada.run_json(&["notifications", "mark", "--all"])["unread_count"], 0);
 }
