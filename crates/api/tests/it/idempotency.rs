@@ -308,6 +308,7 @@ async fn concurrent_duplicates_of_every_change_happen_once() {
                         "run_code",
                         "call_tool",
                         "generate_asset_draft",
+                        "generate_use_case",
                         "add_documents",
                         "reembed_documents",
                     ];
