@@ -59,15 +59,27 @@ impl FaultHarness {
         self.proxy.wait_until_idle().await;
         let busy = "SELECT (SELECT count(*) FROM execution_lease) + (SELECT count(*) FROM fact_pending)
             + (SELECT count(*) FROM execution WHERE outcome IS NULL AND status <> 'awaiting_review')";
+        self.wait_until_none(busy, "every run ends and every fact is sequenced").await;
+        let rows = self.owner.query(&self.count_sql, &[]).await.unwrap();
+        rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+    }
+
+    /// Waits until the published checkpoint of every log covers its facts. Proofs and bundles name the checkpoint, so
+    /// that two reads are equal only while none is due.
+    async fn wait_until_checkpoints_are_published(&self) {
+        self.settled_rows().await;
+        let behind = "SELECT count(*) FROM fact_log LEFT JOIN log_tree USING (tenant_id) WHERE fact_log.size > 0
+            AND fact_log.size IS DISTINCT FROM split_part(log_tree.checkpoint, E'\\n', 2)::bigint";
+        self.wait_until_none(behind, "every checkpoint is published").await;
+    }
+
+    async fn wait_until_none(&self, count: &str, condition: &str) {
         let quiet = async {
-            while self.owner.query_one(busy, &[]).await.unwrap().get::<_, i64>(0) != 0 {
+            while self.owner.query_one(count, &[]).await.unwrap().get::<_, i64>(0) != 0 {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        let settled = tokio::time::timeout(SETTLE_TIMEOUT, quiet).await;
-        assert!(settled.is_ok(), "every run ends and every fact is sequenced");
-        let rows = self.owner.query(&self.count_sql, &[]).await.unwrap();
-        rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+        assert!(tokio::time::timeout(SETTLE_TIMEOUT, quiet).await.is_ok(), "{condition}");
     }
 
     /// The number of facts that carry one of these request identifiers.
@@ -226,6 +238,7 @@ impl FaultHarness {
             }
             body
         };
+        self.wait_until_checkpoints_are_published().await;
         let expected = timeless(&request.clone().await);
         self.proxy.set_fault(self.fault.clone());
         let sent = self.send(&request, MAX_ATTEMPTS).await;
