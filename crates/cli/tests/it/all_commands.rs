@@ -11,6 +11,7 @@ use std::{
     cell::RefCell,
     collections::BTreeSet,
     fs,
+    sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
 
@@ -113,8 +114,23 @@ fn notifications(ada: &CommandRecorder<'_>) {
     assert_eq!(ada.run_json(&["notifications", "destinations", "delete", id])["deleted"], true);
     ada.run_ok(&["notifications", "deliveries"]);
     ada.run_ok(&["notifications", "suppressed"]);
-    // `crates/api/tests/it/delivery.rs` reads the stream that a watch follows; a watch itself has no end.
-    ada.record(&["notifications", "watch"]);
+    let is_over = AtomicBool::new(false);
+    let (terminal, over) = (&ada.terminal, &is_over);
+    std::thread::scope(|scope| {
+        // A watch shows what happens after it began, so the incidents repeat until it ends.
+        scope.spawn(move || {
+            while !over.load(Ordering::Relaxed) {
+                terminal.run_ok(&["workloads", "suspend", "sorter"]);
+                terminal.run_ok(&["workloads", "resume", "sorter"]);
+            }
+        });
+        // The other thread ends before anything is asserted.
+        let watched = ada.terminal.run(&["notifications", "watch", "--count", "1"]);
+        over.store(true, Ordering::Relaxed);
+        assert_eq!(watched.code, 0, "{}{}", watched.out, watched.err);
+        assert!(watched.out.contains("was suspended"), "{}", watched.out);
+        ada.record(&["notifications", "watch"]);
+    });
     ada.run_ok(&["notifications", "announce", "Done", "It works again."]);
     ada.run_ok(&["notifications", "inbox", "--status", "unread"]);
     assert!(ada.run_json(&["notifications", "mark", "--all"])["unread_count"].is_u64());
