@@ -1,13 +1,16 @@
 //! Requests to receivers, and what their responses mean.
 
 use crate::{GuardedSender, TIMEOUT};
-use fairway_domain::notification::{delivery::DeliveryError, message::SendFailure};
+use fairway_domain::{
+    notification::{delivery::DeliveryError, message::SendFailure},
+    time::Timestamp,
+};
 use fairway_egress::{
     EgressError, EgressRequest, Endpoint, Limits, Method,
     header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER},
 };
 use serde_json::Value;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// Maximum size of a response, in bytes.
 const MAX_RESPONSE_BYTES: usize = 64 * 1024;
@@ -45,7 +48,7 @@ impl GuardedSender {
         let sent = EgressRequest { method: Method::POST, path: String::new(), headers, body: body.into() };
         let answer = endpoint.send(sent).await.map_err(failure)?;
         let status = answer.status().as_u16();
-        let retry_after = retry_after(answer.headers());
+        let retry_after = retry_after(answer.headers(), self.clock.now());
         // A response that is too long or breaks off was a response nevertheless.
         let _ = answer.read_all().await;
         match DeliveryError::of_status(status) {
@@ -56,12 +59,12 @@ impl GuardedSender {
 }
 
 /// The delay that a receiver asks for: seconds or a date (RFC 9110, 10.2.3).
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     if let Ok(seconds) = text.parse() {
         return Some(Duration::from_secs(seconds));
     }
-    httpdate::parse_http_date(text).ok()?.duration_since(SystemTime::now()).ok()
+    httpdate::parse_http_date(text).ok()?.duration_since(now.to_datetime().into()).ok()
 }
 
 /// Converts a failure. The log gets its cause without the address, whose path is often secret.
@@ -76,4 +79,23 @@ pub(crate) fn failure(error: EgressError) -> SendFailure {
         EgressError::Redirected => DeliveryError::Redirected,
         EgressError::TooLong | EgressError::Encoded => DeliveryError::ReceiverFailed,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn receivers_ask_for_seconds_or_a_date() {
+        let now = Timestamp::parse("2026-11-27T07:00:00Z").unwrap();
+        let delay = |text: &'static str| {
+            let headers = HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_static(text))]);
+            retry_after(&headers, now).map(|delay| delay.as_secs())
+        };
+        assert_eq!((delay("120"), delay("Fri, 27 Nov 2026 07:01:00 GMT")), (Some(120), Some(60)));
+        for meaningless in ["", "soon", "-1", "Fri, 27 Nov 2026 06:59:00 GMT"] {
+            assert_eq!(delay(meaningless), None, "{meaningless}");
+        }
+        assert_eq!(retry_after(&HeaderMap::new(), now), None);
+    }
 }
