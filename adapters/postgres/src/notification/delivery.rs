@@ -1,5 +1,6 @@
 //! Deliveries, for people who watch them.
 
+use super::outbox::{WITHDRAWAL_JOINS, WITHDRAWN_STATUS};
 use crate::{
     database::Database,
     guarded::{Guarded, Input, Query},
@@ -9,7 +10,6 @@ use crate::{
 use async_trait::async_trait;
 use fairway_domain::{
     access::{ResourcePosition, rights::VisibleScopes},
-    audit::Fact,
     fact_category::FactCategory,
     id::DeliveryId,
     idempotency::KeyedOutcome,
@@ -27,35 +27,27 @@ const COLUMNS: &str = "tenant_id, delivery_id, channel, destination_id, recipien
     last_http_status, category, event_kind, event_id, workspace_id, workload_id, created_at, sent_at, revision, \
     notification_generation, advanced_notification_generation, destination_generation";
 
-/// The status of a delivery that still waits, although its tenant's setting or its destination went off since it was
-/// decided: no sender has met it yet. `page` is a row with [`COLUMNS`]. The domain has the same cases (`outbox.rs` claims by
-/// them).
-const PRESENT_STATUS: &str = "CROSS JOIN LATERAL (
-        SELECT CASE
-            WHEN page.status <> 'pending' THEN page.status
-            WHEN NOT tenant.notifications_enabled
-                OR tenant.notification_generation <> page.notification_generation
-                OR (page.advanced_notification_generation IS NOT NULL AND (NOT tenant.advanced_notifications_enabled
-                    OR tenant.advanced_notification_generation <> page.advanced_notification_generation))
-                THEN 'suppressed'
-            WHEN page.destination_id IS NOT NULL AND NOT EXISTS (
-                SELECT FROM notification_destination AS destination
-                WHERE destination.tenant_id = page.tenant_id AND destination.destination_id = page.destination_id
-                    AND destination.is_enabled AND destination.generation = page.destination_generation)
-                THEN 'cancelled'
-            ELSE 'pending'
-        END AS present_status
-        FROM tenant WHERE tenant.tenant_id = page.tenant_id
-     ) AS present";
+/// The present status of the deliveries of a page: one that waits may be withdrawn before a sender meets it.
+const PRESENT_STATUS: &[&str] = &[
+    "CROSS JOIN LATERAL (
+        SELECT CASE WHEN delivery.status = 'pending' THEN coalesce(",
+    WITHDRAWN_STATUS,
+    ", 'pending') ELSE delivery.status END AS present_status
+        FROM (SELECT page.*) AS delivery ",
+    WITHDRAWAL_JOINS,
+    ") AS present",
+];
 
-static FIND: Query = Query::of_parts(&[
-    "SELECT page.*, present_status, workspace.namespace_id FROM input CROSS JOIN LATERAL (SELECT ",
-    COLUMNS,
-    " FROM notification_delivery AS delivery
-      WHERE delivery.tenant_id = input.tenant_id AND delivery.delivery_id = input.delivery_id OFFSET 0) AS page ",
-    PRESENT_STATUS,
-    " LEFT JOIN workspace ON workspace.tenant_id = page.tenant_id AND workspace.workspace_id = page.workspace_id",
-]);
+static FIND: Query = Query::made(|| {
+    let present = PRESENT_STATUS.concat();
+    format!(
+        "SELECT page.*, present_status, workspace.namespace_id FROM input CROSS JOIN LATERAL (
+            SELECT {COLUMNS} FROM notification_delivery AS delivery
+            WHERE delivery.tenant_id = input.tenant_id AND delivery.delivery_id = input.delivery_id OFFSET 0
+         ) AS page {present}
+         LEFT JOIN workspace ON workspace.tenant_id = page.tenant_id AND workspace.workspace_id = page.workspace_id"
+    )
+});
 
 /// The delivery waits again under the present settings: a destination that is off cancels it.
 static RETRY: Guarded = Guarded::new(
@@ -74,9 +66,6 @@ static RETRY: Guarded = Guarded::new(
      )",
     "(SELECT count(*) = 1 FROM retried)",
 );
-
-/// A test changes nothing besides the log.
-static TEST: Guarded = Guarded::new("", "true");
 
 fn delivery(row: &Row) -> Result<Delivery, StoreError> {
     let target = match (row.optional_id("destination_id")?, row.column::<Option<&str>>("recipient")?) {
@@ -157,7 +146,7 @@ impl DeliveryStore for Database {
             with,
             columns: COLUMNS,
             key: SortKey::Id("delivery_id", "delivery_id"),
-            post_join: Some(PRESENT_STATUS.to_owned()),
+            post_join: Some(PRESENT_STATUS.concat()),
             row_bytes: RowBytes::Small,
             arms,
             values,
@@ -179,9 +168,5 @@ impl DeliveryStore for Database {
             .with("revision", next.revision.get())
             .with("decided_on", decided_on.get());
         self.commit_guarded(&RETRY, scope, &fact, key, input).await.map(|_| ())
-    }
-
-    async fn commit_test(&self, scope: TenantScope, fact: Fact) -> Result<(), CommitError> {
-        self.commit_guarded(&TEST, scope, &fact, None, Input::new(scope)).await.map(|_| ())
     }
 }

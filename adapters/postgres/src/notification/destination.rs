@@ -80,6 +80,14 @@ static CHANGE: Guarded = Guarded::new(
     "(SELECT count(*) = 1 FROM stored)",
 );
 
+static TEST: Guarded = Guarded::new(
+    "tested AS (
+        SELECT FROM notification_destination JOIN input USING (tenant_id, destination_id)
+        FOR SHARE OF notification_destination
+     )",
+    "(SELECT count(*) = 1 FROM tested)",
+);
+
 static DELETE: Guarded = Guarded::new(
     "ended AS (
         DELETE FROM notification_destination AS stored USING input
@@ -159,6 +167,11 @@ impl DestinationStore for Database {
             .with("revision", next.revision.get())
             .with("decided_on", decided_on.map(Revision::get));
         self.commit_guarded(&CHANGE, scope, &fact, None, input).await.map(|_| ())
+    }
+
+    async fn commit_test(&self, scope: TenantScope, id: DestinationId, fact: Fact) -> Result<(), CommitError> {
+        let input = Input::new(scope).with("destination_id", id.uuid());
+        self.commit_guarded(&TEST, scope, &fact, None, input).await.map(|_| ())
     }
 
     async fn commit_deletion(&self, scope: TenantScope, id: DestinationId, fact: Fact) -> Result<(), CommitError> {

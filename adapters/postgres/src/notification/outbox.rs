@@ -26,10 +26,28 @@ use uuid::Uuid;
 /// The maximum number of lines of a digest that are sent.
 const MAX_LINES: i64 = 100;
 
+/// The status of a delivery whose tenant's setting or destination went off since it was decided, also if it is on again; null
+/// if it may be sent. `delivery` is its row.
+pub(super) const WITHDRAWN_STATUS: &str = "CASE
+        WHEN NOT tenant.notifications_enabled
+            OR tenant.notification_generation <> delivery.notification_generation
+            OR (delivery.advanced_notification_generation IS NOT NULL
+                AND (NOT tenant.advanced_notifications_enabled
+                    OR tenant.advanced_notification_generation <> delivery.advanced_notification_generation))
+            THEN 'suppressed'
+        WHEN delivery.destination_id IS NOT NULL
+            AND (destination.is_enabled AND destination.generation = delivery.destination_generation) IS NOT TRUE
+            THEN 'cancelled'
+     END";
+
+/// The rows that [`WITHDRAWN_STATUS`] compares with `delivery`.
+pub(super) const WITHDRAWAL_JOINS: &str = "JOIN tenant ON tenant.tenant_id = delivery.tenant_id
+     LEFT JOIN notification_destination AS destination
+        ON destination.tenant_id = delivery.tenant_id AND destination.destination_id = delivery.destination_id";
+
 /// Claims due deliveries lane by lane, so that a receiver that does not answer delays its own lane alone. The recursion jumps
-/// from lane to lane in the index of due deliveries. The generations show whether a setting or a destination went off since
-/// the delivery was decided, also if it is on again.
-static CLAIM: Query = Query::new(
+/// from lane to lane in the index of due deliveries.
+static CLAIM: Query = Query::of_parts(&[
     "WITH RECURSIVE lanes AS (
         (SELECT lane FROM notification_delivery WHERE status IN ('pending', 'claimed') ORDER BY lane LIMIT 1)
         UNION ALL
@@ -48,25 +66,13 @@ static CLAIM: Query = Query::new(
      ),
      judged AS MATERIALIZED (
         SELECT due.tenant_id, due.delivery_id, tenant.slug, destination.configuration, destination.secret_ref,
-            identity.email, profile.chat_secret_ref,
-            CASE
-                WHEN NOT tenant.notifications_enabled
-                    OR tenant.notification_generation <> delivery.notification_generation
-                    OR (delivery.advanced_notification_generation IS NOT NULL
-                        AND (NOT tenant.advanced_notifications_enabled
-                            OR tenant.advanced_notification_generation <> delivery.advanced_notification_generation))
-                    THEN 'suppressed'
-                WHEN delivery.destination_id IS NOT NULL
-                    AND (destination.is_enabled AND destination.generation = delivery.destination_generation) IS NOT TRUE
-                    THEN 'cancelled'
-                ELSE 'claimed'
-            END AS next_status
+            identity.email, profile.chat_secret_ref, coalesce(",
+    WITHDRAWN_STATUS,
+    ", 'claimed') AS next_status
         FROM due
-        JOIN notification_delivery AS delivery USING (tenant_id, delivery_id)
-        JOIN tenant ON tenant.tenant_id = due.tenant_id
-        LEFT JOIN notification_destination AS destination
-            ON destination.tenant_id = due.tenant_id AND destination.destination_id = delivery.destination_id
-        LEFT JOIN identity ON identity.tenant_id = due.tenant_id AND identity.actor = delivery.recipient
+        JOIN notification_delivery AS delivery USING (tenant_id, delivery_id) ",
+    WITHDRAWAL_JOINS,
+    "   LEFT JOIN identity ON identity.tenant_id = due.tenant_id AND identity.actor = delivery.recipient
         LEFT JOIN notification_profile AS profile
             ON profile.tenant_id = due.tenant_id AND profile.principal = delivery.recipient
      )
@@ -79,7 +85,7 @@ static CLAIM: Query = Query::new(
      RETURNING delivery.tenant_id, delivery.delivery_id, lane, channel, delivery.destination_id, delivery.recipient, attempts,
         next_status, digest, category, severity, title, body, event_kind, event_id, workspace_id, workload_id, environment,
         created_at, slug, configuration, judged.secret_ref, email, chat_secret_ref",
-);
+]);
 
 /// The lines of digests, oldest first.
 static LINES: Query = Query::new(

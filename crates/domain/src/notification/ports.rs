@@ -127,6 +127,8 @@ pub trait DestinationStore: Send + Sync {
     ) -> Result<(), CommitError>;
     /// Stores a changed destination.
     async fn commit_change(&self, scope: TenantScope, change: Change<Destination>) -> Result<(), CommitError>;
+    /// Records that a test message was sent to a destination. Fails with `Stale` if it does not exist.
+    async fn commit_test(&self, scope: TenantScope, id: DestinationId, fact: Fact) -> Result<(), CommitError>;
     /// Deletes a destination. Fails with `Stale` if it does not exist.
     async fn commit_deletion(&self, scope: TenantScope, id: DestinationId, fact: Fact) -> Result<(), CommitError>;
 }
@@ -166,8 +168,6 @@ pub trait DeliveryStore: Send + Sync {
         change: Change<Delivery>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// Records that a test message was sent to a destination.
-    async fn commit_test(&self, scope: TenantScope, fact: Fact) -> Result<(), CommitError>;
 }
 
 /// What a sender claims.

@@ -136,7 +136,11 @@ impl Notifications {
         let sent = self.message_sender.send(&outgoing).await;
         let duration = started.elapsed();
         let error = sent.err().map(|failure| failure.error);
-        self.delivery_store.commit_test(scope, destination.test_fact(error, &stamp)).await?;
+        match self.destination_store.commit_test(scope, id, destination.test_fact(error, &stamp)).await {
+            // A concurrent request has deleted it.
+            Err(CommitError::Stale) => return Err(Failure::NotFound),
+            committed => committed?,
+        }
         self.context.notify_facts();
         let response_status = match sent {
             Ok(status) => status,

@@ -251,9 +251,11 @@ pub(super) async fn retry(stage: &Fixture) -> Decision {
 }
 
 pub(super) async fn test(stage: &Fixture) -> Decision {
-    let fact = stored_destination(stage).await.test_fact(None, &stamp());
+    let made = stored_destination(stage).await;
+    let (id, fact) = (made.destination_id, made.test_fact(None, &stamp()));
     let store = store(stage);
-    Decision::new(async move |_| store.commit_test(scope(), fact).await)
+    Decision::new(async move |_| store.commit_test(scope(), id, fact).await)
+        .stale_after(format!("DELETE FROM notification_destination WHERE destination_id = '{id}'"))
 }
 
 /// Replaces the profile of a new person, after `earlier` previous changes.
@@ -281,9 +283,20 @@ pub(super) async fn profile(stage: &Fixture, earlier: usize) -> Decision {
     Decision::new(async move |_| ProfileStore::commit(&*store, scope(), change).await).stale_after(other)
 }
 
-pub(super) fn announcement(stage: &Fixture) -> Decision {
+/// An announcement for a new workspace.
+pub(super) async fn announcement(stage: &Fixture) -> Decision {
+    let workspace = Uuid::now_v7();
+    stage
+        .run(&format!(
+            "INSERT INTO workspace SELECT tenant_id, '{workspace}', namespace_id, '{}', 'Other', now(), 'user:eve'
+             FROM namespace WHERE slug = 'default'",
+            workspace.simple()
+        ))
+        .await;
+    let audience = Audience { roles: Vec::new(), workspaces: vec![workspace.into()] };
     let (title, body) = ("Maintenance".to_owned(), "Tonight.".to_owned());
-    let change = Announcement::make(fresh(), title, body, Audience::default(), &stamp()).unwrap();
+    let change = Announcement::make(fresh(), title, body, audience, &stamp()).unwrap();
     let store = store(stage);
     Decision::new(async move |key| AnnouncementStore::commit(&*store, scope(), change, key.as_ref()).await)
+        .stale_after(format!("DELETE FROM workspace WHERE workspace_id = '{workspace}'"))
 }
