@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::header::{CONTENT_TYPE, HOST, HeaderName, HeaderValue, LINK, RETRY_AFTER};
-use hyper::{Method, Request, Uri};
+use hyper::{Method, Request, Response, Uri};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use time::OffsetDateTime;
@@ -55,6 +56,17 @@ impl Connection {
         let has_retry_after = response.headers().contains_key(RETRY_AFTER);
         let body = response.into_body().collect().await?.to_bytes();
         Ok(BenchResponse { status, body, link, has_retry_after })
+    }
+
+    /// Sends a request and returns the response, whose body continues.
+    pub(crate) async fn into_response(mut self, mut request: BenchRequest) -> Result<Response<Incoming>> {
+        request.headers_mut().insert(HOST, self.host.clone());
+        self.sender.ready().await?;
+        let response = self.sender.send_request(request).await?;
+        if response.status().as_u16() != 200 {
+            bail!("the stream responded with {}", response.status());
+        }
+        Ok(response)
     }
 
     /// Sends a request and reads the whole response, and returns when `sign` first appeared in the body.
@@ -122,6 +134,11 @@ pub(crate) fn post(path: &str, body: &Value) -> BenchRequest {
 /// A PATCH request with JSON.
 pub(crate) fn patch(path: &str, body: &Value) -> BenchRequest {
     build(Method::PATCH, path, Some(Bytes::from(body.to_string())))
+}
+
+/// A PUT request with JSON.
+pub(crate) fn put(path: &str, body: &Value) -> BenchRequest {
+    build(Method::PUT, path, Some(Bytes::from(body.to_string())))
 }
 
 /// A POST request with serialized JSON.

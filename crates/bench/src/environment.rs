@@ -21,6 +21,7 @@ use crate::child::{ChildProcess, free_address};
 use crate::cost_meter::connect;
 use crate::openai_provider::GATEWAY_KEY;
 use crate::queued::WORKERS;
+use crate::receiver;
 use crate::stub_provider;
 
 /// The database of the measured server.
@@ -228,6 +229,28 @@ pub(crate) async fn start_provider_and_server(
         .await
         .context("starting the server with an account")?;
     Ok((provider, server))
+}
+
+/// Starts this program as a receiver of webhooks.
+pub(crate) async fn start_receiver(home: &RunDirectory) -> Result<ChildProcess> {
+    let address = free_address()?;
+    let own = std::env::current_exe().context("finding this program")?;
+    let mut command = parent_death::command(own, DeathSignal::Terminate);
+    command.arg("receiver").arg("--bind").arg(address.to_string());
+    let mut receiver = ChildProcess::start(command, address, home.join("receiver.log"))?;
+    receiver.wait_until_ready(receiver::DELAYS, Instant::now()).await.context("starting the receiver")?;
+    Ok(receiver)
+}
+
+/// Starts a server that may reach receivers on this machine.
+pub(crate) async fn start_notifier(home: &RunDirectory, postgres: &Postgres, program: &Path) -> Result<ChildProcess> {
+    let address = free_address()?;
+    let mut command = server_command(home, postgres, DATABASE, program, address);
+    command.arg("serve").env("FAIRWAY_EGRESS_ALLOW", "127.0.0.0/8");
+    let log = home.join(&format!("notifier-{}.log", address.port()));
+    let mut server = ChildProcess::start(command, address, log)?;
+    server.wait_until_ready("/v1/workspaces?limit=1", Instant::now()).await.context("starting the notifier")?;
+    Ok(server)
 }
 
 /// Starts a LiteLLM gateway with this number of workers and these settings.

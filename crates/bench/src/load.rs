@@ -20,7 +20,19 @@ const MAX_LATENCY_MICROS: u64 = 60_000_000;
 pub(crate) struct ClientScript {
     pub(crate) next: Box<dyn FnMut() -> BenchRequest>,
     /// Part of the body of every successful response, because a run can fail with status 200.
-    pub(crate) expects: &'static str,
+    expects: &'static str,
+    /// Receives each response, if the next request depends on it.
+    on_response: Option<Box<dyn FnMut(&BenchResponse)>>,
+}
+
+impl ClientScript {
+    pub(crate) fn new(next: impl FnMut() -> BenchRequest + 'static, expects: &'static str) -> ClientScript {
+        ClientScript { next: Box::new(next), expects, on_response: None }
+    }
+
+    pub(crate) fn on_response(self, receive: impl FnMut(&BenchResponse) + 'static) -> ClientScript {
+        ClientScript { on_response: Some(Box::new(receive)), ..self }
+    }
 }
 
 /// Duration of the warm-up and of the measurement.
@@ -124,6 +136,9 @@ async fn client(
         let answer = connection.send(request).await?;
         let took = since.elapsed();
         seen.total = seen.total.saturating_add(1);
+        if let Some(receive) = &mut script.on_response {
+            receive(&answer);
+        }
         if !is_expected_response(&answer, script.expects) {
             let mut failures = failures.borrow_mut();
             failures.count = failures.count.saturating_add(1);

@@ -20,10 +20,12 @@ mod interleaved;
 mod known_misses;
 mod large_corpus;
 mod load;
+mod notifications;
 mod openai_provider;
 mod overload;
 mod permission_revocation;
 mod queued;
+mod receiver;
 mod report;
 mod run;
 mod scenario;
@@ -58,6 +60,9 @@ enum Verb {
     /// Serve a stub model provider; the benchmark starts this itself
     #[command(hide = true)]
     Provider(stub_provider::Arguments),
+    /// Serve a stub receiver of webhooks; the benchmark starts this itself
+    #[command(hide = true)]
+    Receiver(receiver::Arguments),
     /// Upgrade from one server executable to another under load, with both on one database
     Upgrade(upgrade::Arguments),
 }
@@ -106,6 +111,7 @@ fn main() -> ExitCode {
     let result = match (line.verb, line.plan) {
         (Some(Verb::Floor(arguments)), _) => baseline_service::serve(&arguments),
         (Some(Verb::Provider(arguments)), _) => stub_provider::serve(&arguments),
+        (Some(Verb::Receiver(arguments)), _) => receiver::serve(&arguments),
         (Some(Verb::Upgrade(arguments)), _) => upgrade_under_load(&arguments),
         (None, Some(plan)) => match measure(&plan) {
             Ok(outcome) => return finish(&outcome),

@@ -65,7 +65,7 @@ pub(crate) fn run_scripts(furniture: &Fixtures, workload: &Workload, clients: us
     let script = |_| {
         let (path, counter) = (Rc::clone(&path), Rc::clone(&furniture.counter));
         let next = move || post(&path, &ticket_request(counter.replace(counter.get().wrapping_add(1))));
-        ClientScript { next: Box::new(next), expects: "\"status\":\"completed\"" }
+        ClientScript::new(next, "\"status\":\"completed\"")
     };
     (0..clients).map(script).collect()
 }
@@ -80,7 +80,7 @@ pub(crate) fn gateway_scripts(clients: usize) -> Vec<ClientScript> {
         let body = body.clone();
         let next =
             move || with_header(post("/v1/chat/completions", &body), "authorization", &format!("Bearer {GATEWAY_KEY}"));
-        ClientScript { next: Box::new(next), expects: "\"content\":\"billing\"" }
+        ClientScript::new(next, "\"content\":\"billing\"")
     };
     (0..clients).map(script).collect()
 }

@@ -13,14 +13,15 @@ use crate::code_mode::{self, ScriptLatency};
 use crate::cold_start::{self, ColdStart};
 use crate::cost_meter::{Cost, CostMeter, resident};
 use crate::environment::{
-    DATABASE, Postgres, RunDirectory, SMALL_DATABASE, start_baseline, start_gateway, start_provider_and_server,
-    start_queue, start_server,
+    DATABASE, Postgres, RunDirectory, SMALL_DATABASE, start_baseline, start_gateway, start_notifier,
+    start_provider_and_server, start_queue, start_receiver, start_server,
 };
 use crate::fill_history::{self, HistorySize, StoredRuns};
 use crate::fixtures::{Fixtures, Workload};
 use crate::interleaved::{InterleavedScenario, ROUNDS};
 use crate::large_corpus::{self, RetrievalLatency};
 use crate::load::{self, ClientScript, LoadDuration, Tally};
+use crate::notifications::{self, NotificationFigures};
 use crate::openai_provider::{self, ProviderBenchmark};
 use crate::overload::{self, Overload};
 use crate::permission_revocation::{self, RevocationResult};
@@ -89,6 +90,8 @@ pub(crate) struct Findings {
     pub(crate) code_mode: Option<ScriptLatency>,
     /// Runs with an HTTP model provider, if selected.
     pub(crate) provider: Option<ProviderBenchmark>,
+    /// Notifications, if selected.
+    pub(crate) notifications: Option<NotificationFigures>,
     /// Document retrieval from a million chunks, if selected.
     pub(crate) retrieval: Option<RetrievalLatency>,
     /// Resident memory of the server after all load, in bytes.
@@ -109,6 +112,7 @@ pub(crate) async fn run_benchmark(plan: &Plan, home: &RunDirectory, postgres: &P
         code_mode::NAME,
         openai_provider::NAME,
         openai_provider::FIRST_PART_NAME,
+        notifications::NAME,
         large_corpus::NAME,
     ];
     if rows.is_empty() && !parts.iter().any(|name| is_part_selected(name, plan)) {
@@ -162,6 +166,7 @@ pub(crate) async fn run_benchmark(plan: &Plan, home: &RunDirectory, postgres: &P
                 queued: None,
                 code_mode: None,
                 provider: None,
+                notifications: None,
                 retrieval: None,
                 memory_after: 0,
             },
@@ -262,6 +267,10 @@ impl Bench<'_> {
             report_progress("runs with an HTTP model provider");
             findings.provider = Some(self.measure_provider().await?);
         }
+        if is_part_selected(notifications::NAME, self.plan) {
+            report_progress("notifications");
+            findings.notifications = Some(self.measure_notifications().await?);
+        }
         // Skipped by default, because storing the chunks takes minutes.
         if is_part_selected(large_corpus::NAME, self.plan) && (self.plan.only.is_some() || self.plan.fill.is_some()) {
             findings.retrieval = Some(self.measure_retrieval().await?);
@@ -343,6 +352,17 @@ impl Bench<'_> {
             gateway.0.stop().await?;
         }
         Ok(rounds)
+    }
+
+    /// Uses a separate server, which may reach a receiver on this machine.
+    async fn measure_notifications(&self) -> Result<NotificationFigures> {
+        let mut receiver = start_receiver(self.home).await?;
+        let start = async || start_notifier(self.home, self.postgres, &self.plan.server).await;
+        let server = start().await?;
+        let [fairway, _] = &self.databases;
+        let seen = notifications::measure(&self.fixtures, fairway, receiver.address, server, start).await?;
+        receiver.stop().await?;
+        Ok(seen)
     }
 
     async fn measure_retrieval(&self) -> Result<RetrievalLatency> {

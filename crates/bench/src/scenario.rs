@@ -1,5 +1,6 @@
 //! The scenarios: the requests of their clients, and their baselines.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
@@ -26,6 +27,10 @@ pub(crate) enum Scenario {
     Transition,
     /// Activates a release on a lane that another one holds.
     Activation,
+    /// Stores a use case as a draft.
+    UseCaseCreate,
+    /// Stores a use case and then publishes it: two requests with one commit each.
+    UseCasePublish,
     /// Lists a page of assets of one kind and state in a workspace, out of 100,000 assets.
     AssetList { page: PageDepth },
     /// Reads the evidence of a run, out of many runs.
@@ -93,12 +98,14 @@ pub(crate) enum BaselineOperation {
 
 impl Scenario {
     /// All scenarios, in the order of the table.
-    pub(crate) const ALL: [Scenario; 20] = [
+    pub(crate) const ALL: [Scenario; 22] = [
         Scenario::Hello,
         Scenario::ActiveRelease,
         Scenario::VersionCreate,
         Scenario::Transition,
         Scenario::Activation,
+        Scenario::UseCaseCreate,
+        Scenario::UseCasePublish,
         Scenario::AssetList { page: PageDepth::First },
         Scenario::AssetList { page: PageDepth::Thousandth },
         Scenario::Evidence,
@@ -123,6 +130,8 @@ impl Scenario {
             Scenario::VersionCreate => "version create",
             Scenario::Transition => "transition",
             Scenario::Activation => "activation",
+            Scenario::UseCaseCreate => "use case create",
+            Scenario::UseCasePublish => "use case create and publish",
             Scenario::AssetList { page: PageDepth::First } => "list of assets, page 1",
             Scenario::AssetList { page: PageDepth::Thousandth } => "list of assets, page 1 000",
             Scenario::Evidence => "evidence graph, flat",
@@ -157,6 +166,8 @@ impl Scenario {
             Scenario::VersionCreate
             | Scenario::Transition
             | Scenario::Activation
+            | Scenario::UseCaseCreate
+            | Scenario::UseCasePublish
             | Scenario::ExecuteSteps
             | Scenario::CallTool
             | Scenario::Execute { .. } => BaselineOperation::Commit,
@@ -198,18 +209,18 @@ impl Scenario {
         let counter = Rc::clone(&furniture.counter);
         let number = move || counter.replace(counter.get().wrapping_add(1));
         match self {
-            Scenario::Hello => Ok(ClientScript { next: Box::new(|| get("/healthz")), expects: "\"status\":\"ok\"" }),
+            Scenario::Hello => Ok(ClientScript::new(|| get("/healthz"), "\"status\":\"ok\"")),
             Scenario::ActiveRelease => {
                 let path = |id: &String| format!("/v1/workloads/{id}/active-release?environment={ENVIRONMENT}");
                 let paths = furniture.workloads.iter().map(|workload| path(&workload.id)).collect();
                 let mut paths = Cycle::starting_at(paths, client)?;
-                Ok(ClientScript { next: Box::new(move || get(paths.next())), expects: "\"state\":\"active\"" })
+                Ok(ClientScript::new(move || get(paths.next()), "\"state\":\"active\""))
             }
             Scenario::VersionCreate => {
                 let own = furniture.assets.iter().skip(client).step_by(clients);
                 let mut paths = Cycle::starting_at(own.map(|id| format!("/v1/assets/{id}/versions")).collect(), 0)?;
                 let next = move || post(paths.next(), &json!({"content": prompt(number())}));
-                Ok(ClientScript { next: Box::new(next), expects: "\"checksum\":\"blake3:" })
+                Ok(ClientScript::new(next, "\"checksum\":\"blake3:"))
             }
             Scenario::Transition => {
                 let own = furniture.drafts.iter().skip(client).step_by(clients);
@@ -218,7 +229,7 @@ impl Scenario {
                     let draft = drafts.next();
                     post(&format!("/v1/releases/{}/transition", draft.id), &json!({"to_state": draft.toggle()}))
                 };
-                Ok(ClientScript { next: Box::new(next), expects: "\"previous_state\":" })
+                Ok(ClientScript::new(next, "\"previous_state\":"))
             }
             Scenario::Activation => {
                 let own = furniture.competing_releases.iter().skip(client).step_by(clients);
@@ -227,22 +238,25 @@ impl Scenario {
                     let path = format!("/v1/releases/{}/transition", rivals.next().next_release());
                     post(&path, &json!({"to_state": "active", "lane": CONTESTED_LANE}))
                 };
-                Ok(ClientScript { next: Box::new(next), expects: "\"lane\":\"guided\"" })
+                Ok(ClientScript::new(next, "\"lane\":\"guided\""))
             }
+            Scenario::UseCaseCreate => {
+                let next = move || create_use_case(number());
+                Ok(ClientScript::new(next, "\"status\":\"draft\""))
+            }
+            Scenario::UseCasePublish => Ok(publication_script(number)),
             Scenario::AssetList { page } => asset_list_script(furniture, page),
             Scenario::Evidence | Scenario::Lineage => evidence_script(self, furniture, client, clients),
             Scenario::RunList { which } => run_list_script(furniture, which),
-            Scenario::AuditList => {
-                Ok(ClientScript { next: Box::new(|| get("/v1/audit/events?limit=50")), expects: "\"leaf_hash\":" })
-            }
+            Scenario::AuditList => Ok(ClientScript::new(|| get("/v1/audit/events?limit=50"), "\"leaf_hash\":")),
             Scenario::Recommendation => {
                 let path = format!("/v1/releases/{}/rollback-recommendation", stored_runs(furniture)?.release);
-                Ok(ClientScript { next: Box::new(move || get(&path)), expects: "\"recommended\":" })
+                Ok(ClientScript::new(move || get(&path), "\"recommended\":"))
             }
             Scenario::ExecuteSteps => {
                 let path = format!("/v1/workloads/by-slug/{}/execute", furniture.three_step_workload.slug);
                 let next = move || post(&path, &ticket_request(number()));
-                Ok(ClientScript { next: Box::new(next), expects: "\"status\":\"completed\"" })
+                Ok(ClientScript::new(next, "\"status\":\"completed\""))
             }
             Scenario::CallTool => call_tool_script(furniture, number),
             Scenario::Execute { keys, workloads } => execute_script(furniture, client, keys, workloads, number),
@@ -280,20 +294,19 @@ impl BaselineOperation {
     }
 
     fn script(self, client: usize) -> Result<ClientScript> {
-        let (next, expects): (Box<dyn FnMut() -> BenchRequest>, _) = match self {
+        Ok(match self {
             BaselineOperation::Read => {
                 let mut paths =
                     Cycle::starting_at((0..baseline_service::ROWS).map(baseline_service::read_path).collect(), client)?;
-                (Box::new(move || get(paths.next())), "\"state\":\"active\"")
+                ClientScript::new(move || get(paths.next()), "\"state\":\"active\"")
             }
             BaselineOperation::Commit => {
-                (Box::new(|| post_bytes("/commit", Bytes::from_static(b"{}"))), "\"entry_id\":")
+                ClientScript::new(|| post_bytes("/commit", Bytes::from_static(b"{}")), "\"entry_id\":")
             }
             BaselineOperation::CommitInOneStatement => {
-                (Box::new(|| post_bytes("/commit-cte", Bytes::from_static(b"{}"))), "\"entry_id\":")
+                ClientScript::new(|| post_bytes("/commit-cte", Bytes::from_static(b"{}")), "\"entry_id\":")
             }
-        };
-        Ok(ClientScript { next, expects })
+        })
     }
 }
 
@@ -329,7 +342,7 @@ fn asset_list_script(furniture: &Fixtures, page: PageDepth) -> Result<ClientScri
         PageDepth::First => catalogue.first.clone(),
         PageDepth::Thousandth => catalogue.thousandth.clone(),
     };
-    Ok(ClientScript { next: Box::new(move || get(&path)), expects: "\"asset_kind\":" })
+    Ok(ClientScript::new(move || get(&path), "\"asset_kind\":"))
 }
 
 fn evidence_script(scenario: Scenario, furniture: &Fixtures, client: usize, clients: usize) -> Result<ClientScript> {
@@ -343,7 +356,7 @@ fn evidence_script(scenario: Scenario, furniture: &Fixtures, client: usize, clie
     // Each client starts at a different run; the order is independent of age.
     let start = client * grown.executions.len() / clients.max(1);
     let mut paths = Cycle::starting_at(grown.executions.iter().map(path).collect(), start)?;
-    Ok(ClientScript { next: Box::new(move || get(paths.next())), expects })
+    Ok(ClientScript::new(move || get(paths.next()), expects))
 }
 
 fn run_list_script(furniture: &Fixtures, which: RunFilter) -> Result<ClientScript> {
@@ -352,7 +365,46 @@ fn run_list_script(furniture: &Fixtures, which: RunFilter) -> Result<ClientScrip
         RunFilter::Deep => (stored_runs(furniture)?.deep.clone().context("no year was stored")?, "\"execution_id\":"),
         RunFilter::Failed => (format!("{}&status=failed", StoredRuns::first_page_path()), "\"status\":\"failed\""),
     };
-    Ok(ClientScript { next: Box::new(move || get(&path)), expects })
+    Ok(ClientScript::new(move || get(&path), expects))
+}
+
+/// A request that stores a use case whose assets are new.
+fn create_use_case(number: u64) -> BenchRequest {
+    let bundle = json!({
+        "name": format!("Bench case {number}"),
+        "summary": "Sorts tickets by urgency.",
+        "flow": {
+            "entry_step": "answer",
+            "steps": [
+                {
+                    "id": "answer", "type": "llm_call", "model_policy": "{{release.model_policy}}",
+                    "inputs": {"prompt": "{{release.prompt_template}}", "ticket": "{{trigger.ticket}}"},
+                },
+                {"id": "done", "type": "return", "output": "{{steps.answer.output}}"},
+            ],
+        },
+        "prompt_template": {"template": format!("Edition {number}. Sort this ticket by urgency: $arg:ticket")},
+        "model_policy_ref": "bench-model-policy",
+        "connections": [],
+    });
+    let body = json!({"source_description": "Sort tickets by their urgency.", "bundle": bundle});
+    post(&format!("/v1/use-cases?workspace_id={WORKSPACE}"), &body)
+}
+
+/// Alternates between storing a use case and publishing it.
+fn publication_script(number: impl Fn() -> u64 + 'static) -> ClientScript {
+    let draft: Rc<Cell<Option<String>>> = Rc::default();
+    let created = Rc::clone(&draft);
+    let next = move || match draft.take() {
+        Some(id) => post(&format!("/v1/use-cases/{id}/publish?workspace_id={WORKSPACE}"), &json!({})),
+        None => create_use_case(number()),
+    };
+    ClientScript::new(next, "\"use_case_id\":").on_response(move |answer| {
+        let use_case: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+        let is_draft = use_case.get("status").and_then(Value::as_str) == Some("draft");
+        let id = use_case.get("use_case_id").and_then(Value::as_str).filter(|_| is_draft);
+        created.set(id.map(str::to_owned));
+    })
 }
 
 fn call_tool_script(furniture: &Fixtures, number: impl Fn() -> u64 + 'static) -> Result<ClientScript> {
@@ -365,7 +417,7 @@ fn call_tool_script(furniture: &Fixtures, number: impl Fn() -> u64 + 'static) ->
         let request = with_header(request, "accept", "application/json, text/event-stream");
         with_header(request, "mcp-protocol-version", "2025-11-25")
     };
-    Ok(ClientScript { next: Box::new(next), expects: "\"status\":\"completed\"" })
+    Ok(ClientScript::new(next, "\"status\":\"completed\""))
 }
 
 fn execute_script(
@@ -390,7 +442,7 @@ fn execute_script(
             KeyMode::On => with_header(request, "idempotency-key", &format!("bench-{number}")),
         }
     };
-    Ok(ClientScript { next: Box::new(next), expects: "\"status\":\"completed\"" })
+    Ok(ClientScript::new(next, "\"status\":\"completed\""))
 }
 
 #[cfg(test)]

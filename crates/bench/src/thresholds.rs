@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::accounting::StatementCounts;
 use crate::code_mode;
 use crate::large_corpus;
+use crate::notifications;
 use crate::openai_provider;
 use crate::overload;
 use crate::queued;
@@ -14,10 +15,14 @@ use crate::timing_oracle;
 
 /// The number of clients for which the targets hold.
 pub(crate) const CLIENTS: usize = 32;
+/// The number of clients for the targets of use cases, which people make one at a time.
+const USE_CASE_CLIENTS: usize = 8;
 /// Maximum p99 of a governed run, in microseconds.
 const MAX_RUN_P99_MICROS: u64 = 25_000;
 /// Maximum commits and round trips of a run. Retries after lost races raise the mean slightly above 2.
 const MAX_ROUND_TRIPS: f64 = 2.05;
+/// Maximum commits of a change with one commit. Retries after lost races raise the mean slightly above 1.
+const MAX_COMMITS: f64 = 1.05;
 /// Maximum bytes of write-ahead log of a run.
 const MAX_LOG_BYTES: f64 = 12.0 * 1_024.0;
 /// Maximum ratio between the times of a deep page and the first page, in either direction.
@@ -68,7 +73,8 @@ impl TargetVerdict {
 pub(crate) fn judge(findings: &Findings) -> Vec<TargetResult> {
     let mut judged = Vec::new();
     for row in Scenario::ALL {
-        let measured = findings.measured.iter().find(|one| one.scenario == row && one.clients == CLIENTS);
+        let clients = target_clients(row);
+        let measured = findings.measured.iter().find(|one| one.scenario == row && one.clients == clients);
         let account =
             findings.accounts.iter().find(|(other, _)| *other == row).and_then(|(_, account)| account.as_ref());
         // Lists have targets of their own; a page of fifty rows is not comparable to a point read.
@@ -82,6 +88,7 @@ pub(crate) fn judge(findings: &Findings) -> Vec<TargetResult> {
             Scenario::CallTool => judged.push(tool_result(findings)),
             Scenario::ActiveRelease => judged.push(permission_result(findings)),
             Scenario::AssetList { page: PageDepth::Thousandth } => judged.push(depth_result(findings)),
+            Scenario::UseCaseCreate | Scenario::UseCasePublish => judged.push(commits_result(row, account)),
             Scenario::VersionCreate
             | Scenario::Transition
             | Scenario::Activation
@@ -99,6 +106,7 @@ pub(crate) fn judge(findings: &Findings) -> Vec<TargetResult> {
     judged.extend(queued::judge(findings.queued.as_ref()));
     judged.push(code_mode::judge(findings.code_mode.as_ref()));
     judged.extend(openai_provider::judge(findings.provider.as_ref()));
+    judged.extend(notifications::judge(findings.notifications.as_ref()));
     judged.extend(large_corpus::judge(findings.retrieval.as_ref()));
     let median = findings.cold_start.read().median;
     judged.push(TargetResult {
@@ -116,6 +124,25 @@ pub(crate) fn judge(findings: &Findings) -> Vec<TargetResult> {
     judged
 }
 
+/// The number of clients for which the target of a scenario holds.
+fn target_clients(row: Scenario) -> usize {
+    match row {
+        Scenario::UseCaseCreate | Scenario::UseCasePublish => USE_CASE_CLIENTS,
+        _ => CLIENTS,
+    }
+}
+
+/// The commits of a change with a single commit.
+fn commits_result(row: Scenario, account: Option<&StatementCounts>) -> TargetResult {
+    let commits = account.map(StatementCounts::commits_per_request);
+    TargetResult {
+        name: format!("{}: commits a request", row.name()),
+        target: "at most 1".to_owned(),
+        measured: commits.map_or_else(not_available, |commits| format!("{commits:.2}")),
+        verdict: commits.map_or(TargetVerdict::NotMeasured, |commits| TargetVerdict::of(commits <= MAX_COMMITS)),
+    }
+}
+
 /// The minimum share of the baseline, if there is a target.
 fn min_share(row: Scenario) -> Option<f64> {
     match row {
@@ -123,6 +150,7 @@ fn min_share(row: Scenario) -> Option<f64> {
         Scenario::VersionCreate | Scenario::Transition | Scenario::Activation => Some(0.4),
         Scenario::Execute { .. } | Scenario::ExecuteSteps => Some(0.35),
         Scenario::Evidence => Some(0.25),
+        Scenario::UseCaseCreate | Scenario::UseCasePublish => Some(0.2),
         Scenario::Hello
         | Scenario::CallTool
         | Scenario::AssetList { .. }

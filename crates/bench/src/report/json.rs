@@ -8,6 +8,7 @@ use crate::accounting::StatementCounts;
 use crate::environment::FirstResponseTimes;
 use crate::interleaved::InterleavedScenario;
 use crate::large_corpus::RetrievalLatency;
+use crate::notifications::NotificationFigures;
 use crate::openai_provider::ProviderBenchmark;
 use crate::run::{Findings, Measurement, ScenarioMeasurement};
 use crate::thresholds::TargetResult;
@@ -47,6 +48,7 @@ pub(super) fn to_json(findings: &Findings, judged: &[TargetResult]) -> Value {
             "p50_us": seen.latency.value_at_quantile(0.5), "p99_us": seen.latency.value_at_quantile(0.99),
         })),
         "asking": findings.provider.as_ref().map(ProviderBenchmark::to_json),
+        "notifications": findings.notifications.as_ref().map(NotificationFigures::to_json),
         "million": findings.retrieval.as_ref().map(RetrievalLatency::to_json),
         "existence": findings.timing_oracle.iter().map(|one| json!({
             "read": one.name(), "foreign_ms": millis(one.hidden_id), "random_ms": millis(one.unused_id),

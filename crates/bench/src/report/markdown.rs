@@ -313,6 +313,7 @@ pub(super) mod tests {
             queued: None,
             code_mode: None,
             provider: None,
+            notifications: None,
             retrieval: None,
             memory_after: 40 << 20,
         }

@@ -1,0 +1,69 @@
+//! A stub receiver of webhooks: it accepts every message and records its delay, or never answers.
+
+use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use actix_web::web::{self, Data, Json};
+use actix_web::{App, HttpResponse, HttpServer};
+use anyhow::Result;
+use clap::Args;
+use serde_json::{Value, json};
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+use tokio::time::sleep;
+
+/// The recorded delays, in microseconds; a read removes them. It also responds when the receiver is ready.
+pub(crate) const DELAYS: &str = "/delays";
+/// A path that accepts.
+pub(crate) const ACCEPTS: &str = "/in";
+/// A path that never answers.
+pub(crate) const HANGS: &str = "/hole";
+/// Longer than any client waits.
+const FOREVER: Duration = Duration::from_secs(3_600);
+
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// The address to listen on
+    #[arg(long)]
+    bind: SocketAddr,
+}
+
+#[derive(Default)]
+struct Delays(Mutex<Vec<i64>>);
+
+/// Serves requests until the process receives a signal.
+///
+/// # Errors
+/// When the address is in use.
+pub(crate) fn serve(arguments: &Arguments) -> Result<()> {
+    let delays = Data::new(Delays::default());
+    let server = HttpServer::new(move || {
+        App::new()
+            .app_data(Data::clone(&delays))
+            .route(DELAYS, web::get().to(read))
+            .route(ACCEPTS, web::post().to(accept))
+            .route(HANGS, web::post().to(hang))
+    });
+    let server = server.workers(1).shutdown_timeout(1).bind(arguments.bind)?.run();
+    Ok(actix_web::rt::System::new().block_on(server)?)
+}
+
+async fn read(delays: Data<Delays>) -> HttpResponse {
+    let delays = std::mem::take(&mut *delays.0.lock().unwrap_or_else(PoisonError::into_inner));
+    HttpResponse::Ok().json(json!(delays))
+}
+
+/// Records the time since the fact of a `CloudEvent`.
+async fn accept(delays: Data<Delays>, event: Json<Value>) -> HttpResponse {
+    let time = event.get("time").and_then(Value::as_str).and_then(|time| OffsetDateTime::parse(time, &Rfc3339).ok());
+    let Some(time) = time else { return HttpResponse::BadRequest().finish() };
+    let delay = (OffsetDateTime::now_utc() - time).whole_microseconds();
+    let mut delays = delays.0.lock().unwrap_or_else(PoisonError::into_inner);
+    delays.push(i64::try_from(delay).unwrap_or(i64::MAX));
+    HttpResponse::NoContent().finish()
+}
+
+async fn hang() -> HttpResponse {
+    sleep(FOREVER).await;
+    HttpResponse::NoContent().finish()
+}
