@@ -27,6 +27,11 @@ const NODE_VARIABLE: &str = "FAIRWAY_TEST_NODE";
 const INSPECTOR_VARIABLE: &str = "FAIRWAY_TEST_INSPECTOR";
 /// The folder of the inspector's lock file.
 const INSPECTOR_FOLDER: &str = "tools/mcp";
+/// The Python interpreter with the SMTP server and the verifiers of webhooks, and the verifiers' npm packages.
+const RECEIVERS_PYTHON_VARIABLE: &str = "FAIRWAY_TEST_RECEIVERS_PYTHON";
+const RECEIVERS_MODULES_VARIABLE: &str = "FAIRWAY_TEST_RECEIVERS_MODULES";
+/// The folder of their lock files.
+const RECEIVERS_FOLDER: &str = "tools/receivers";
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -48,12 +53,17 @@ pub(crate) fn run_selected(place: &Paths, arguments: &[String], variables: &[(&s
     let gateway = gateway::ensure(place)?;
     let vectors = postgres_with_vectors::ensure(&python)?;
     let inspector = external_tools::install_npm_packages(place, &place.root.join(INSPECTOR_FOLDER))?;
+    let receivers = place.root.join(RECEIVERS_FOLDER);
+    let receivers_python = external_tools::install_python_packages(place, &receivers)?.interpreter;
+    let receivers_modules = external_tools::install_npm_packages(place, &receivers)?.modules;
     // Stopped and removed on drop, whatever the result.
     let server =
         ManagedServer::start_temporary(binaries.clone(), Vec::new()).context("starting the tests' PostgreSQL")?;
     let with_database = |mut command: Command| {
         command.env(URL_VARIABLE, server.url("postgres")).env(BIN_VARIABLE, binaries.directory());
         command.env(PYTHON_VARIABLE, &python).env(GATEWAY_VARIABLE, &gateway).env(VECTORS_VARIABLE, &vectors);
+        command.env(RECEIVERS_PYTHON_VARIABLE, &receivers_python);
+        command.env(RECEIVERS_MODULES_VARIABLE, &receivers_modules);
         command.env(NODE_VARIABLE, &inspector.node);
         command.env(INSPECTOR_VARIABLE, inspector.modules.join(".bin/mcp-inspector"));
         command
