@@ -8,6 +8,10 @@ const MAX_TITLE: usize = 150;
 /// Maximum length of a text, in characters. The smallest limit is that of Discord.
 const MAX_TEXT: usize = 1_900;
 
+/// Maximum lengths of the title and the description of an embed of Discord, in characters.
+const MAX_DISCORD_TITLE: usize = 256;
+const MAX_DISCORD_DESCRIPTION: usize = 4_096;
+
 /// The format of a chat.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Format {
@@ -82,8 +86,8 @@ pub(crate) fn body(format: Option<&str>, address: &str, message: &Message) -> Va
         Format::Discord => json!({
             "content": "",
             "embeds": [{
-                "title": escaped_markdown(&title),
-                "description": escaped_markdown(&text),
+                "title": escaped_markdown(&title, MAX_DISCORD_TITLE),
+                "description": escaped_markdown(&text, MAX_DISCORD_DESCRIPTION),
                 "footer": { "text": footer(message) },
                 "timestamp": message.created_at,
             }],
@@ -102,9 +106,9 @@ pub(crate) fn body(format: Option<&str>, address: &str, message: &Message) -> Va
         Format::Mattermost => json!({
             "text": format!(
                 "#### {}\n{}\n\n{}",
-                escaped_markdown(&title),
-                escaped_markdown(&text),
-                escaped_markdown(&footer(message))
+                escaped_markdown(&title, usize::MAX),
+                escaped_markdown(&text, usize::MAX),
+                escaped_markdown(&footer(message), usize::MAX)
             ),
         }),
     }
@@ -115,8 +119,11 @@ pub(crate) fn text_of(message: &Message) -> String {
     if message.lines.is_empty() {
         return message.body.clone();
     }
-    let lines = message.lines.iter().map(|line| format!("- {} ({})", line.title, line.body));
-    lines.collect::<Vec<_>>().join("\n")
+    let mut lines: Vec<_> = message.lines.iter().map(|line| format!("- {} ({})", line.title, line.body)).collect();
+    if message.omitted_lines > 0 {
+        lines.push(format!("- and {} more in the inbox", message.omitted_lines));
+    }
+    lines.join("\n")
 }
 
 fn footer(message: &Message) -> String {
@@ -162,19 +169,23 @@ fn escaped_html(text: &str) -> String {
     escaped_for_slack(text).replace('\n', "<br>")
 }
 
-/// Escapes each character that Markdown gives a meaning, and `@`, which mentions people.
-fn escaped_markdown(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
+/// Escapes each character that Markdown gives a meaning, and `@`, which mentions people. The result has at most `most`
+/// characters, and ends between two characters of the text.
+fn escaped_markdown(text: &str, most: usize) -> String {
+    let (mut escaped, mut length) = (String::with_capacity(text.len()), 0_usize);
     for character in text.chars() {
-        match character {
-            '@' => escaped.push_str("@\u{200b}"),
+        let (before, after) = match character {
+            '@' => ("", "\u{200b}"),
             '\\' | '`' | '*' | '_' | '{' | '}' | '[' | ']' | '<' | '>' | '(' | ')' | '#' | '+' | '!' | '|' | '~'
-            | ':' => {
-                escaped.push('\\');
-                escaped.push(character);
-            }
-            _ => escaped.push(character),
+            | ':' => ("\\", ""),
+            _ => ("", ""),
+        };
+        // Each of the two is at most one character.
+        length = length.saturating_add(1).saturating_add(before.len()).saturating_add(after.chars().count());
+        if length > most {
+            break;
         }
+        escaped.extend([before, character.encode_utf8(&mut [0; 4]), after]);
     }
     escaped
 }

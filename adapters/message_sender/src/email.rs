@@ -1,6 +1,6 @@
 //! E-mail by SMTP, as text and HTML.
 
-use crate::{TIMEOUT, chat::text_of, post::failure};
+use crate::{LAST_WORDS, TIMEOUT, chat::text_of, post::failure};
 use fairway_domain::{
     notification::{
         delivery::DeliveryError,
@@ -11,7 +11,7 @@ use fairway_domain::{
 use fairway_egress::Guard;
 use lettre::{
     Address, Message as Mail,
-    message::{Mailbox, MultiPart},
+    message::{Mailbox, MultiPart, SinglePart},
     transport::smtp::{
         Error,
         authentication::{Credentials, Mechanism},
@@ -105,9 +105,15 @@ impl MailServer {
     pub(crate) async fn send(&self, to: &str, message: &Message) -> Result<Option<u16>, SendFailure> {
         let to: Address = to.parse().map_err(|_| SendFailure::without_response(DeliveryError::NoAddress))?;
         let mail = self.mail(to, message)?;
-        let mut connection = self.connect().await?;
-        let sent = connection.send(mail.envelope(), &mail.formatted()).await.map_err(|error| smtp_failure(&error));
-        let _ = connection.quit().await;
+        let timed_out = SendFailure::without_response(DeliveryError::TimedOut);
+        let accepted = async {
+            let mut connection = self.connect().await?;
+            let sent = connection.send(mail.envelope(), &mail.formatted()).await;
+            Ok((connection, sent.map_err(|error| smtp_failure(&error))))
+        };
+        let (mut connection, sent) = tokio::time::timeout(TIMEOUT, accepted).await.map_err(|_| timed_out)??;
+        // The server has answered; whether it says goodbye changes nothing.
+        let _ = tokio::time::timeout(LAST_WORDS, connection.quit()).await;
         let response = sent?;
         Ok(Some(response.code().into()))
     }
@@ -122,7 +128,13 @@ impl MailServer {
             .subject(message.title.clone())
             .message_id(Some(id))
             .date(std::time::SystemTime::from(message.created_at.to_datetime()))
-            .multipart(MultiPart::alternative_plain_html(text, html));
+            .multipart(
+                // A fixed boundary, so that the attempts are equal.
+                MultiPart::alternative()
+                    .boundary(format!("fairway-{}", message.delivery_id))
+                    .singlepart(SinglePart::plain(text))
+                    .singlepart(SinglePart::html(html)),
+            );
         built.map_err(|_| SendFailure::without_response(DeliveryError::NoAddress))
     }
 

@@ -27,8 +27,10 @@ use moka::sync::Cache;
 use serde_json::{Map, Value};
 use std::{fmt, sync::Arc, time::Duration};
 
-/// Maximum time of an attempt.
+/// Maximum time until a receiver has accepted or refused a message.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum time for the rest of a response, on which the outcome does not depend.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Maximum number of endpoints whose connections are kept.
 const MAX_ENDPOINTS: u64 = 256;
 
@@ -151,6 +153,7 @@ fn parts_of(receiver: &Receiver) -> (&Map<String, Value>, Option<&str>) {
 impl MessageSender for GuardedSender {
     async fn send(&self, outgoing: &OutgoingMessage) -> Result<Option<u16>, SendFailure> {
         let timed_out = SendFailure::without_response(DeliveryError::TimedOut);
-        tokio::time::timeout(TIMEOUT, self.send_to(outgoing)).await.map_err(|_| timed_out)?
+        // Longer than its parts, so that a slow end of a response does not hide that the receiver accepted the message.
+        tokio::time::timeout(TIMEOUT + 2 * LAST_WORDS, self.send_to(outgoing)).await.map_err(|_| timed_out)?
     }
 }

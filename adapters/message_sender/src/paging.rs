@@ -33,3 +33,40 @@ const fn severity(severity: Severity) -> &'static str {
         Severity::Critical => "critical",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fairway_domain::{fact_category::FactCategory, time::Timestamp};
+    use uuid::Uuid;
+
+    #[test]
+    fn alert_has_the_shape_of_events_api_v2() {
+        let message = Message {
+            delivery_id: Uuid::from_u128(1).into(),
+            tenant: Uuid::from_u128(9).into(),
+            category: FactCategory::Incidents,
+            severity: Severity::Critical,
+            title: "t".repeat(2_000),
+            body: "workload 7".to_owned(),
+            event_kind: "workload.changed".to_owned(),
+            event_id: Uuid::from_u128(2).into(),
+            workspace_id: None,
+            workload_id: None,
+            environment: Some("production".to_owned()),
+            created_at: Timestamp::parse("2026-11-27T07:00:00Z").unwrap(),
+            lines: Vec::new(),
+            omitted_lines: 0,
+        };
+        let alert = body("key", &message);
+        assert_eq!((&alert["routing_key"], &alert["event_action"]), (&json!("key"), &json!("trigger")));
+        assert_eq!(alert["dedup_key"], json!(Uuid::from_u128(2)), "repeated attempts are one alert");
+        let payload = &alert["payload"];
+        assert_eq!(payload["summary"].as_str().unwrap().len(), MAX_SUMMARY);
+        assert_eq!(payload["source"], format!("tenant {}", Uuid::from_u128(9)));
+        assert_eq!((&payload["severity"], &payload["component"]), (&json!("critical"), &json!("production")));
+        for value in [Severity::Info, Severity::Warning, Severity::Critical] {
+            assert!(["info", "warning", "error", "critical"].contains(&severity(value)));
+        }
+    }
+}

@@ -1,6 +1,6 @@
 //! Requests to receivers, and what their responses mean.
 
-use crate::{GuardedSender, TIMEOUT};
+use crate::{GuardedSender, LAST_WORDS, TIMEOUT};
 use fairway_domain::{
     notification::{delivery::DeliveryError, message::SendFailure},
     time::Timestamp,
@@ -49,8 +49,8 @@ impl GuardedSender {
         let answer = endpoint.send(sent).await.map_err(failure)?;
         let status = answer.status().as_u16();
         let retry_after = retry_after(answer.headers(), self.clock.now());
-        // A response that is too long or breaks off was a response nevertheless.
-        let _ = answer.read_all().await;
+        // A response that is slow, too long or breaks off was a response nevertheless.
+        let _ = tokio::time::timeout(LAST_WORDS, answer.read_all()).await;
         match DeliveryError::of_status(status) {
             None => Ok(Some(status)),
             Some(error) => Err(SendFailure { error, status: Some(status), retry_after }),

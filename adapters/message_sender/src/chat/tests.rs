@@ -21,6 +21,7 @@ fn message(title: &str, body: &str) -> Message {
         environment: Some("production".to_owned()),
         created_at: Timestamp::parse("2026-11-27T07:00:00Z").unwrap(),
         lines: Vec::new(),
+        omitted_lines: 0,
     }
 }
 
@@ -84,8 +85,12 @@ fn long_texts_stay_within_the_limits_of_the_services() {
     let slack = body(Some("slack"), "", &long);
     assert!(count(&slack["blocks"][0]["text"]["text"]) <= 150, "header block");
     assert!(count(&slack["blocks"][1]["text"]["text"]) <= 3_000, "section block");
-    let discord = body(Some("discord"), "", &long);
-    assert!(count(&discord["embeds"][0]["title"]) <= 256 && count(&discord["embeds"][0]["description"]) <= 4_096);
+    for title in ["t", "_", "@", "é"] {
+        let discord = body(Some("discord"), "", &message(&title.repeat(5_000), &"*".repeat(50_000)));
+        let embed = &discord["embeds"][0];
+        assert!((150..=256).contains(&count(&embed["title"])), "{title}: the limit counts escapes");
+        assert!(count(&embed["description"]) <= 4_096);
+    }
     let teams = body(Some("teams"), "", &long).to_string();
     assert!(teams.len() <= 28 * 1_024, "a Teams message");
     let google = body(Some("google_chat"), "", &long).to_string();
@@ -120,4 +125,6 @@ fn digests_list_their_lines() {
         })
         .collect();
     assert_eq!(text_of(&digest), "- Line 0 (run 7)\n- Line 1 (run 7)");
+    digest.omitted_lines = 5;
+    assert!(text_of(&digest).ends_with("\n- and 5 more in the inbox"));
 }

@@ -51,8 +51,10 @@ pub struct Message {
     pub environment: Option<String>,
     /// When the fact occurred.
     pub created_at: Timestamp,
-    /// The notifications of a digest, oldest first; empty for a single notification.
+    /// The first notifications of a digest, oldest first; empty for a single notification.
     pub lines: Vec<DigestLine>,
+    /// The number of notifications of a digest beyond these.
+    pub omitted_lines: usize,
 }
 
 /// Where a message goes.
