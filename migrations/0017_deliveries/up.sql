@@ -11,7 +11,7 @@ CREATE TABLE notification_delivery (
     tenant_id uuid NOT NULL,
     -- Follows from the event and the receiver, in the form of a UUIDv7 with the time of the event.
     delivery_id uuid NOT NULL,
-    -- Deliveries of a lane have one receiver: the destination; the tenant for those to persons.
+    -- Deliveries of a lane have one receiver: the destination, the tenant for mailboxes, or the chat of a person.
     lane uuid NOT NULL,
     channel text NOT NULL CHECK (channel IN ('email', 'chat_a', 'chat_b', 'chat_c', 'paging', 'webhook')),
     destination_id uuid,
@@ -29,7 +29,7 @@ CREATE TABLE notification_delivery (
     advanced_notification_generation bigint,
     destination_generation bigint,
     -- Null unless the delivery is a digest, whose lines are in `notification_digest_line`.
-    digest text CHECK (digest IN ('hourly', 'daily')),
+    digest text CHECK (digest IN ('burst', 'hourly', 'daily')),
     category text NOT NULL,
     severity text NOT NULL CHECK (severity IN ('info', 'warning', 'critical')),
     title text NOT NULL,
@@ -40,6 +40,7 @@ CREATE TABLE notification_delivery (
     workload_id uuid,
     environment text,
     created_at timestamptz NOT NULL,
+    queued_at timestamptz NOT NULL DEFAULT fairway_now(),
     sent_at timestamptz,
     revision bigint NOT NULL,
     CHECK ((destination_id IS NULL) <> (recipient IS NULL)),
@@ -51,6 +52,9 @@ CREATE INDEX notification_delivery_by_workspace ON notification_delivery (tenant
 CREATE INDEX notification_delivery_by_workload ON notification_delivery (tenant_id, workload_id, delivery_id);
 CREATE INDEX notification_delivery_by_status ON notification_delivery (tenant_id, status, delivery_id);
 CREATE INDEX notification_delivery_by_destination ON notification_delivery (tenant_id, destination_id, delivery_id);
+-- What a person got one by one within the last minutes.
+CREATE INDEX notification_delivery_by_recipient ON notification_delivery (tenant_id, recipient, queued_at)
+    WHERE recipient IS NOT NULL AND digest IS NULL;
 -- The primary key is created last, for the planner (see 0007).
 ALTER TABLE notification_delivery ADD PRIMARY KEY (tenant_id, delivery_id);
 GRANT SELECT, INSERT, UPDATE ON notification_delivery TO fairway_service;
@@ -59,6 +63,7 @@ GRANT SELECT, INSERT, UPDATE ON notification_delivery TO fairway_service;
 CREATE TABLE notification_digest_line (
     tenant_id uuid NOT NULL,
     delivery_id uuid NOT NULL,
+    -- Facts that collapse into one event share a line.
     event_id uuid NOT NULL,
     severity text NOT NULL CHECK (severity IN ('info', 'warning', 'critical')),
     title text NOT NULL,

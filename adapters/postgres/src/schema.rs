@@ -696,6 +696,7 @@ diesel::table! {
         workload_id -> Nullable<Uuid>,
         environment -> Nullable<Text>,
         created_at -> Timestamptz,
+        queued_at -> Timestamptz,
         sent_at -> Nullable<Timestamptz>,
         revision -> BigInt,
     }

@@ -49,6 +49,8 @@ const SHUTDOWN_NOTICE: Duration = Duration::from_millis(500);
 const DRAIN_SECONDS: u64 = 20;
 /// Time limit for active runs after the last connection closes. The server then releases their leases.
 const RUN_DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time limit for deliveries in progress at shutdown. The server then returns them to the outbox.
+const DELIVERY_DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time limit for active runs in a worker, which has no connections to drain.
 const WORKER_DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
 /// Idle time of a connection between two requests; the header timeout applies if it is shorter.
@@ -328,7 +330,15 @@ async fn serve_with_database(
         _ = terminate.recv() => shut_down(process.shutdown_signal(), &handle, server).await?,
         _ = interrupt.recv() => shut_down(process.shutdown_signal(), &handle, server).await?,
     }
-    process.services().run_recovery.drain(RUN_DRAIN_TIMEOUT).await;
+    let sender = &process.services().notification_sender;
+    let ((), drained) =
+        tokio::join!(process.services().run_recovery.drain(RUN_DRAIN_TIMEOUT), sender.drain(DELIVERY_DRAIN_TIMEOUT));
+    if let Err(error) = drained {
+        tracing::warn!(
+            error = &error as &dyn std::error::Error,
+            "failed to return the deliveries in progress; they are sent again when their leases end"
+        );
+    }
     match process.services().run_recovery.release_leases().await {
         Ok(runs) => tracing::info!(runs, "server stopped; released the leases of active runs"),
         Err(error) => {

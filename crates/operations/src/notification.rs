@@ -41,7 +41,7 @@ use fairway_domain::{
 pub use projector::{Projector, run_projector};
 pub use sender::{NotificationSender, run_notification_sender};
 use std::sync::Arc;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 /// Operations on notifications.
 #[derive(Clone)]
@@ -57,7 +57,7 @@ pub struct Notifications {
     tenant_store: Arc<dyn TenantStore>,
     message_sender: Arc<dyn MessageSender>,
     outbox_wakeup: Arc<Notify>,
-    inbox_wakeup: Arc<Notify>,
+    inbox_wakeup: watch::Sender<()>,
     keyed_requests: Arc<KeyedRequests>,
     scope_resolver: Arc<ScopeResolver>,
     workloads: Arc<Workloads>,
@@ -133,7 +133,7 @@ impl Notifications {
             tenant_store: Arc::clone(&stores.tenants),
             message_sender: Arc::clone(&shared.message_sender),
             outbox_wakeup: Arc::clone(&shared.outbox_wakeup),
-            inbox_wakeup: Arc::clone(&shared.inbox_wakeup),
+            inbox_wakeup: shared.inbox_wakeup.clone(),
             keyed_requests: Arc::clone(&common.keyed_requests),
             scope_resolver: Arc::clone(&common.scope_resolver),
             workloads: Arc::clone(workloads),

@@ -67,6 +67,20 @@ static RETRY: Guarded = Guarded::new(
     "(SELECT count(*) = 1 FROM retried)",
 );
 
+/// The condition that a delivery shows this status, which is bound to `value`: one that waits may be withdrawn before a sender
+/// meets it.
+fn status_condition(status: DeliveryStatus, value: &str) -> String {
+    let withdrawn =
+        || format!("(SELECT {WITHDRAWN_STATUS} FROM (SELECT notification_delivery.*) AS delivery {WITHDRAWAL_JOINS})");
+    match status {
+        DeliveryStatus::Pending => format!("status = {value} AND {} IS NULL", withdrawn()),
+        DeliveryStatus::Suppressed | DeliveryStatus::Cancelled => {
+            format!("status IN ('pending', {value}) AND (status = {value} OR {} = {value})", withdrawn())
+        }
+        DeliveryStatus::Claimed | DeliveryStatus::Sent | DeliveryStatus::Failed => format!("status = {value}"),
+    }
+}
+
 fn delivery(row: &Row) -> Result<Delivery, StoreError> {
     let target = match (row.optional_id("destination_id")?, row.column::<Option<&str>>("recipient")?) {
         (Some(id), _) => DeliveryTarget::Destination(id),
@@ -130,7 +144,7 @@ impl DeliveryStore for Database {
             conditions.push(format!("workspace_id = {}", values.bind(workspace.uuid())));
         }
         if let Some(status) = filter.status {
-            conditions.push(format!("status = {}", values.bind(status.as_str())));
+            conditions.push(status_condition(status, &values.bind(status.as_str())));
         }
         if let Some(destination) = filter.destination {
             conditions.push(format!("destination_id = {}", values.bind(destination.uuid())));

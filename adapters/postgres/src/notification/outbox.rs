@@ -14,7 +14,8 @@ use fairway_domain::{
         Channel, Severity,
         delivery::DeliveryStatus,
         message::{DigestLine, Message, OutgoingMessage, Receiver},
-        ports::{AttemptOutcome, ClaimedDelivery, DeliveryClaim, OutboxStore},
+        ports::{AttemptOutcome, Claim, ClaimedDelivery, DeliveryClaim, OutboxStore},
+        text::digest_title,
     },
     store::{CommitError, StoreError},
 };
@@ -46,23 +47,35 @@ pub(super) const WITHDRAWAL_JOINS: &str = "JOIN tenant ON tenant.tenant_id = del
         ON destination.tenant_id = delivery.tenant_id AND destination.destination_id = delivery.destination_id";
 
 /// Claims due deliveries lane by lane, so that a receiver that does not answer delays its own lane alone. The recursion jumps
-/// from lane to lane in the index of due deliveries.
+/// from lane to lane in the index of due deliveries. Of each tenant, some lanes are drawn, so that neither a tenant with many
+/// lanes nor a lane with a low identifier comes before the others.
 static CLAIM: Query = Query::of_parts(&[
     "WITH RECURSIVE lanes AS (
-        (SELECT lane FROM notification_delivery WHERE status IN ('pending', 'claimed') ORDER BY lane LIMIT 1)
+        (SELECT lane, tenant_id FROM notification_delivery WHERE status IN ('pending', 'claimed') ORDER BY lane LIMIT 1)
         UNION ALL
-        SELECT further.lane FROM lanes CROSS JOIN LATERAL (
-            SELECT lane FROM notification_delivery
+        SELECT further.lane, further.tenant_id FROM lanes CROSS JOIN LATERAL (
+            SELECT lane, tenant_id FROM notification_delivery
             WHERE status IN ('pending', 'claimed') AND notification_delivery.lane > lanes.lane ORDER BY lane LIMIT 1
         ) AS further
      ),
+     drawn AS MATERIALIZED (
+        SELECT lane, {per_lane} - coalesce(busy.count, 0) AS room,
+            row_number() OVER (PARTITION BY tenant_id ORDER BY random()) AS turn
+        FROM lanes LEFT JOIN unnest({busy_lanes}, {busy_counts}) AS busy (busy_lane, count) ON busy_lane = lane
+        WHERE coalesce(busy.count, 0) < {per_lane} AND NOT tenant_id = ANY({busy_tenants})
+            AND EXISTS (
+                SELECT FROM notification_delivery AS first
+                WHERE first.lane = lanes.lane AND status IN ('pending', 'claimed') AND due_at <= fairway_now())
+     ),
      due AS MATERIALIZED (
-        SELECT found.tenant_id, found.delivery_id FROM lanes CROSS JOIN LATERAL (
+        SELECT found.tenant_id, found.delivery_id
+        FROM (SELECT lane, room FROM drawn WHERE turn <= {lanes_per_tenant} ORDER BY turn, random()) AS chosen
+        CROSS JOIN LATERAL (
             SELECT tenant_id, delivery_id FROM notification_delivery
-            WHERE lane = lanes.lane AND status IN ('pending', 'claimed') AND due_at <= fairway_now()
-            ORDER BY due_at LIMIT {per_lane} FOR UPDATE SKIP LOCKED
+            WHERE lane = chosen.lane AND status IN ('pending', 'claimed') AND due_at <= fairway_now()
+            ORDER BY due_at LIMIT chosen.room FOR UPDATE SKIP LOCKED
         ) AS found
-        WHERE NOT lanes.lane = ANY({busy_lanes}) LIMIT {limit}
+        LIMIT {limit}
      ),
      judged AS MATERIALIZED (
         SELECT due.tenant_id, due.delivery_id, tenant.slug, destination.configuration, destination.secret_ref,
@@ -87,10 +100,19 @@ static CLAIM: Query = Query::of_parts(&[
         created_at, slug, configuration, judged.secret_ref, email, chat_secret_ref",
 ]);
 
+/// Undoes claims whose deliveries were not sent.
+static RELEASE: Query = Query::new(
+    "UPDATE notification_delivery AS delivery SET status = 'pending', claim_id = NULL, attempts = attempts - 1,
+        due_at = fairway_now(), revision = delivery.revision + 1
+     FROM input
+     WHERE delivery.tenant_id = input.tenant_id AND delivery.delivery_id = input.delivery_id
+        AND delivery.claim_id = input.claim_id",
+);
+
 /// The lines of digests, oldest first.
 static LINES: Query = Query::new(
     "SELECT line.* FROM input CROSS JOIN LATERAL (
-        SELECT delivery_id, severity, title, body, created_at FROM notification_digest_line
+        SELECT delivery_id, severity, title, body, created_at, count(*) OVER () AS total FROM notification_digest_line
         WHERE notification_digest_line.tenant_id = input.tenant_id
             AND notification_digest_line.delivery_id = input.delivery_id
         ORDER BY created_at, event_id LIMIT {limit}
@@ -105,13 +127,19 @@ static FINISH: Query = Query::new(
      WHERE tenant_id = {tenant_id} AND delivery_id = {delivery_id} AND claim_id = {claim_id}",
 );
 
-fn message(row: &Row, lines: Vec<DigestLine>) -> Result<Message, StoreError> {
+/// A digest has the number of its notifications as its title, and the highest of their severities.
+fn message(row: &Row, digest: Digest) -> Result<Message, StoreError> {
+    let Digest { lines, total } = digest;
+    let category = row.parsed("category", FactCategory::parse)?;
+    let severity = row.parsed("severity", Severity::parse)?;
+    let title = if lines.is_empty() { row.column("title")? } else { digest_title(category, total) };
     Ok(Message {
         delivery_id: row.id("delivery_id")?,
         tenant: row.id("tenant_id")?,
-        category: row.parsed("category", FactCategory::parse)?,
-        severity: row.parsed("severity", Severity::parse)?,
-        title: row.column("title")?,
+        category,
+        severity: lines.iter().map(|line| line.severity).fold(severity, Severity::max),
+        title,
+        omitted_lines: total.saturating_sub(lines.len()),
         body: row.column("body")?,
         event_kind: row.column("event_kind")?,
         event_id: row.id("event_id")?,
@@ -142,7 +170,7 @@ fn receiver(row: &Row, channel: Channel) -> Result<Receiver, StoreError> {
     }
 }
 
-fn claimed(claim: &DeliveryClaim, row: &Row, lines: Vec<DigestLine>) -> Result<ClaimedDelivery, StoreError> {
+fn claimed(claim: &DeliveryClaim, row: &Row, digest: Digest) -> Result<ClaimedDelivery, StoreError> {
     let channel = row.parsed("channel", Channel::parse)?;
     Ok(ClaimedDelivery {
         claim_id: claim.claim_id,
@@ -152,46 +180,60 @@ fn claimed(claim: &DeliveryClaim, row: &Row, lines: Vec<DigestLine>) -> Result<C
             tenant_slug: row.slug("slug")?,
             channel,
             receiver: receiver(row, channel)?,
-            message: message(row, lines)?,
+            message: message(row, digest)?,
         },
     })
 }
 
+/// The notifications of a digest: the first ones, and the number of all.
+#[derive(Default)]
+struct Digest {
+    lines: Vec<DigestLine>,
+    total: usize,
+}
+
 impl Database {
-    /// The lines of the digests among claimed rows.
-    async fn digest_lines(&self, rows: &[&Row]) -> Result<HashMap<DeliveryId, Vec<DigestLine>>, StoreError> {
+    /// The digests among claimed rows.
+    async fn digests(&self, rows: &[&Row]) -> Result<HashMap<DeliveryId, Digest>, StoreError> {
         let mut digests: Vec<(TenantId, DeliveryId)> = Vec::new();
         for row in rows {
             if row.column::<Option<&str>>("digest")?.is_some() {
                 digests.push((row.id("tenant_id")?, row.id("delivery_id")?));
             }
         }
-        let mut lines: HashMap<DeliveryId, Vec<DigestLine>> = HashMap::new();
+        let mut found: HashMap<DeliveryId, Digest> = HashMap::new();
         if digests.is_empty() {
-            return Ok(lines);
+            return Ok(found);
         }
         let input = Input::many()
             .with_all("tenant_id", digests.iter().map(|(tenant, _)| tenant.uuid()).collect())
             .with_all("delivery_id", digests.iter().map(|(_, delivery)| delivery.uuid()).collect())
             .with_param("limit", MAX_LINES);
         for row in &self.fetch(&LINES, input).await? {
-            lines.entry(row.id("delivery_id")?).or_default().push(DigestLine {
+            let digest = found.entry(row.id("delivery_id")?).or_default();
+            digest.total = decode("total", usize::try_from(row.column::<i64>("total")?).ok())?;
+            digest.lines.push(DigestLine {
                 severity: row.parsed("severity", Severity::parse)?,
                 title: row.column("title")?,
                 body: row.column("body")?,
                 created_at: row.timestamp("created_at")?,
             });
         }
-        Ok(lines)
+        Ok(found)
     }
 }
 
 #[async_trait]
 impl OutboxStore for Database {
-    async fn claim(&self, claim: &DeliveryClaim) -> Result<Vec<ClaimedDelivery>, StoreError> {
+    async fn claim(&self, claim: &DeliveryClaim) -> Result<Claim, StoreError> {
+        let (busy_lanes, busy_counts): (Vec<Uuid>, Vec<i64>) =
+            claim.in_progress.iter().map(|(lane, count)| (*lane, i64::from(*count))).unzip();
         let input = Input::without_rows()
             .with_param("per_lane", i64::from(claim.per_lane))
-            .with_list_param("busy_lanes", claim.busy_lanes.clone())
+            .with_list_param("busy_lanes", busy_lanes)
+            .with_list_param("busy_counts", busy_counts)
+            .with_list_param("busy_tenants", claim.busy_tenants.iter().map(|tenant| tenant.uuid()).collect())
+            .with_param("lanes_per_tenant", i64::from(claim.lanes_per_tenant))
             .with_param("limit", i64::from(claim.limit))
             .with_param("claim_id", claim.claim_id)
             .with_param("lease", claim.lease.as_secs_f64());
@@ -209,10 +251,29 @@ impl OutboxStore for Database {
                 won.push(row);
             }
         }
-        let mut lines = self.digest_lines(&won).await?;
-        won.into_iter()
-            .map(|row| claimed(claim, row, lines.remove(&row.id("delivery_id")?).unwrap_or_default()))
-            .collect()
+        let mut digests = self.digests(&won).await?;
+        let mut deliveries = Vec::with_capacity(won.len());
+        for row in won {
+            let id: DeliveryId = row.id("delivery_id")?;
+            match claimed(claim, row, digests.remove(&id).unwrap_or_default()) {
+                Ok(delivery) => deliveries.push(delivery),
+                // A newer version may have written it. Its lease ends, and a sender of that version claims it.
+                Err(error) => tracing::warn!(
+                    delivery_id = %id,
+                    error = &error as &dyn std::error::Error,
+                    "a delivery is not readable; leaving it to another sender"
+                ),
+            }
+        }
+        Ok(Claim { passed_over: rows.len().saturating_sub(deliveries.len()), deliveries })
+    }
+
+    async fn release(&self, claimed: &[(TenantId, DeliveryId, Uuid)]) -> Result<(), StoreError> {
+        let input = Input::many()
+            .with_all("tenant_id", claimed.iter().map(|(tenant, ..)| tenant.uuid()).collect())
+            .with_all("delivery_id", claimed.iter().map(|(_, delivery, _)| delivery.uuid()).collect())
+            .with_all("claim_id", claimed.iter().map(|(.., claim)| *claim).collect());
+        self.write_idempotent(RELEASE.text(&input)?, &input.params()).await.map(|_| ())
     }
 
     async fn finish(&self, claimed: &ClaimedDelivery, outcome: AttemptOutcome) -> Result<(), StoreError> {

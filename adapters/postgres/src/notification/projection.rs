@@ -19,6 +19,7 @@ use fairway_domain::{
     id::{FactId, RequestId, TenantId, WorkloadId, WorkspaceId},
     notification::{
         Channel,
+        burst::BurstKey,
         destination::{ActiveDestination, DestinationScope},
         ports::{FactBatch, HeldRole, HeldRoles, ProjectionStore},
         preference::PreferenceSet,
@@ -32,7 +33,10 @@ use fairway_domain::{
 };
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use std::{collections::BTreeSet, sync::LazyLock};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::LazyLock,
+};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
@@ -94,7 +98,7 @@ fn notifiable(row: &Row) -> Result<Option<NotifiableFact>, StoreError> {
 
 static BEHIND: Query = Query::new(
     "SELECT tenant_id FROM fact_log LEFT JOIN notification_position USING (tenant_id)
-    WHERE size > coalesce(position, 0) LIMIT {limit}",
+    WHERE tenant_id > {after} AND size > coalesce(position, 0) ORDER BY tenant_id LIMIT {limit}",
 );
 
 /// The facts of a batch, of which only the ones that may concern people are read. Comparing the bytes spares the others the
@@ -107,8 +111,9 @@ static NEXT_FACTS: Query = Query::new(
         SELECT index, fact_id FROM fact_order
         WHERE tenant_id = {tenant_id} AND index >= (SELECT position FROM start) ORDER BY index LIMIT {limit}
      )
-     SELECT start.position, (SELECT count(*) FROM batch) AS facts, noted.index, noted.body
-     FROM start LEFT JOIN (
+     SELECT start.position, (SELECT count(*) FROM batch) AS facts, fairway_now() AS at,
+        tenant.notification_generation + tenant.advanced_notification_generation AS generation, noted.index, noted.body
+     FROM start JOIN tenant ON tenant.tenant_id = {tenant_id} LEFT JOIN (
         SELECT index, body FROM batch CROSS JOIN LATERAL (
             SELECT body FROM fact
             WHERE fact.tenant_id = {tenant_id} AND fact.fact_id = batch.fact_id AND kind = ANY({kinds})
@@ -228,9 +233,16 @@ static PREFERENCES: Query = Query::of_parts(&[
         AND CASE scope_kind
             WHEN 'global' THEN true
             WHEN 'workspace' THEN scope_ref = ANY({workspaces})
+            WHEN 'environment' THEN scope_ref = ANY({workloads}) AND environment = ANY({environments})
             ELSE scope_ref = ANY({workloads})
         END",
 ]);
+
+static RECENT_SINGLES: Query = Query::new(
+    "SELECT recipient, channel, category, count(*) AS singles FROM notification_delivery
+    WHERE tenant_id = {tenant_id} AND recipient = ANY({people}) AND digest IS NULL AND queued_at >= {since}
+    GROUP BY recipient, channel, category",
+);
 
 fn identifier(detail: &Map<String, Value>, member: &str) -> Option<Uuid> {
     detail.get(member).and_then(Value::as_str).and_then(|text| Uuid::parse_str(text).ok())
@@ -314,8 +326,10 @@ fn places(positions: &[ResourcePosition]) -> BTreeSet<(&'static str, Uuid)> {
 
 #[async_trait]
 impl ProjectionStore for Database {
-    async fn tenants_behind(&self, limit: u32) -> Result<Vec<TenantId>, StoreError> {
-        let input = Input::without_rows().with_param("limit", i64::from(limit));
+    async fn tenants_behind(&self, after: Option<TenantId>, limit: usize) -> Result<Vec<TenantId>, StoreError> {
+        let input = Input::without_rows()
+            .with_param("after", after.map_or_else(Uuid::nil, TenantId::uuid))
+            .with_param("limit", i64::try_from(limit).unwrap_or(i64::MAX));
         self.fetch(&BEHIND, input).await?.iter().map(|row| row.id("tenant_id")).collect()
     }
 
@@ -347,7 +361,13 @@ impl ProjectionStore for Database {
             return Err(broken("a fact has no or several subjects".into()));
         }
         let facts = facts.into_iter().zip(subjects).collect();
-        Ok(Some(FactBatch { position, end: position.saturating_add(count), facts }))
+        Ok(Some(FactBatch {
+            position,
+            end: position.saturating_add(count),
+            at: first.timestamp("at")?,
+            generation: decode("generation", u64::try_from(first.column::<i64>("generation")?).ok())?,
+            facts,
+        }))
     }
 
     async fn held_roles(
@@ -383,11 +403,13 @@ impl ProjectionStore for Database {
         people: &[ActorRef],
         workspaces: &[WorkspaceId],
         workloads: &[WorkloadId],
+        environments: &[&str],
     ) -> Result<Vec<PreferenceSet>, StoreError> {
         let input = Input::of_params(scope)
             .with_list_param("people", people.iter().map(ToString::to_string).collect())
             .with_list_param("workspaces", workspaces.iter().map(|id| id.uuid()).collect())
-            .with_list_param("workloads", workloads.iter().map(|id| id.uuid()).collect());
+            .with_list_param("workloads", workloads.iter().map(|id| id.uuid()).collect())
+            .with_list_param("environments", environments.to_vec());
         self.fetch(&PREFERENCES, input).await?.iter().map(preference_set).collect()
     }
 
@@ -419,6 +441,25 @@ impl ProjectionStore for Database {
             Ok(ActiveDestination { destination_id: id.into(), scope, destination_type })
         };
         found.into_iter().map(destination).collect()
+    }
+
+    async fn recent_singles(
+        &self,
+        scope: TenantScope,
+        people: &[ActorRef],
+        since: Timestamp,
+    ) -> Result<HashMap<BurstKey, u32>, StoreError> {
+        let input = Input::of_params(scope)
+            .with_list_param("people", people.iter().map(ToString::to_string).collect())
+            .with_param("since", since.to_datetime());
+        let rows = self.fetch(&RECENT_SINGLES, input).await?;
+        let count = |row: &Row| {
+            let (channel, category) =
+                (row.parsed("channel", Channel::parse)?, row.parsed("category", FactCategory::parse)?);
+            let singles = decode("singles", u32::try_from(row.column::<i64>("singles")?).ok())?;
+            Ok(((row.actor("recipient")?, channel, category), singles))
+        };
+        rows.iter().map(count).collect()
     }
 
     async fn commit_batch(

@@ -135,7 +135,9 @@ async fn facts_come_with_their_subject_and_the_people_they_concern() {
     assert_eq!(names, ["user:admin", "user:here", "user:viewer"].map(str::to_owned).into());
     assert_eq!(held.never_bound, [people[1].clone()]);
     let workloads = [workload.workload_id];
-    assert!(stage.store.preferences(scope(), &people, &[workload.workspace_id], &workloads).await.unwrap().is_empty());
+    assert!(
+        stage.store.preferences(scope(), &people, &[workload.workspace_id], &workloads, &[]).await.unwrap().is_empty()
+    );
 }
 
 #[tokio::test]
@@ -147,7 +149,7 @@ async fn batches_follow_the_index_of_the_log_without_gaps() {
     while stage.store.sequence().await.unwrap() > 0 {}
     let facts = u64::try_from(stage.query_number("SELECT max(size) FROM fact_log").await).unwrap();
     assert!(facts >= 5);
-    assert_eq!(stage.store.tenants_behind(10).await.unwrap(), [scope().tenant()]);
+    assert_eq!(stage.store.tenants_behind(None, 10).await.unwrap(), [scope().tenant()]);
     let mut projected = 0;
     while let Some(batch) = stage.store.next_batch(scope(), 2).await.unwrap() {
         assert_eq!(batch.position, projected);
@@ -156,7 +158,7 @@ async fn batches_follow_the_index_of_the_log_without_gaps() {
         stage.store.commit_batch(scope(), batch.position, batch.end, &Projection::default()).await.unwrap();
     }
     assert_eq!(projected, facts);
-    assert!(stage.store.tenants_behind(10).await.unwrap().is_empty());
+    assert!(stage.store.tenants_behind(None, 10).await.unwrap().is_empty());
 }
 
 #[tokio::test]

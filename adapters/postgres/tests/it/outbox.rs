@@ -23,8 +23,16 @@ use uuid::Uuid;
 
 const LEASE: Duration = Duration::from_secs(60);
 
-fn claim(limit: u32, per_lane: u32, busy_lanes: Vec<Uuid>) -> DeliveryClaim {
-    DeliveryClaim { claim_id: Uuid::now_v7(), limit, per_lane, busy_lanes, lease: LEASE }
+fn claim(limit: u32, per_lane: u32, in_progress: Vec<(Uuid, u32)>) -> DeliveryClaim {
+    DeliveryClaim {
+        claim_id: Uuid::now_v7(),
+        limit,
+        per_lane,
+        in_progress,
+        lanes_per_tenant: 100,
+        busy_tenants: Vec::new(),
+        lease: LEASE,
+    }
 }
 
 /// Projects this number of facts, each with a delivery to every destination.
@@ -40,6 +48,7 @@ async fn project(stage: &Fixture, facts: usize, destinations: &[DestinationId]) 
                 channel: Channel::Webhook,
                 target: DeliveryTarget::Destination(*destination),
                 notification: notification.clone(),
+                event,
                 digest: None,
                 requires_advanced_tier: false,
             })
@@ -74,7 +83,7 @@ async fn concurrent_senders_claim_each_delivery_once() {
         senders.spawn(async move {
             let mut sent = Vec::new();
             loop {
-                let claimed = store.claim(&claim(3, 3, Vec::new())).await.unwrap();
+                let claimed = store.claim(&claim(3, 3, Vec::new())).await.unwrap().deliveries;
                 if claimed.is_empty() {
                     return sent;
                 }
@@ -101,10 +110,10 @@ async fn delivery_of_a_dead_sender_is_claimed_again_and_its_late_outcome_is_void
     let stage = Fixture::new().await;
     let destinations = destinations(&stage, 1).await;
     project(&stage, 1, &destinations).await;
-    let first = stage.store.claim(&claim(10, 10, Vec::new())).await.unwrap().pop().unwrap();
-    assert!(stage.store.claim(&claim(10, 10, Vec::new())).await.unwrap().is_empty(), "the lease holds");
+    let first = stage.store.claim(&claim(10, 10, Vec::new())).await.unwrap().deliveries.pop().unwrap();
+    assert!(stage.store.claim(&claim(10, 10, Vec::new())).await.unwrap().deliveries.is_empty(), "the lease holds");
     stage.database.move_clock(61).await.unwrap();
-    let second = stage.store.claim(&claim(10, 10, Vec::new())).await.unwrap().pop().unwrap();
+    let second = stage.store.claim(&claim(10, 10, Vec::new())).await.unwrap().deliveries.pop().unwrap();
     assert_eq!((id_of(&second), second.attempt), (id_of(&first), 2));
     assert_eq!(second.outgoing.message, first.outgoing.message, "all attempts send the same message");
     let failure = SendFailure::without_response(DeliveryError::TimedOut);
@@ -126,12 +135,58 @@ async fn busy_lane_delays_no_other() {
         }
         count
     };
-    let claimed = stage.store.claim(&claim(1_000, 8, Vec::new())).await.unwrap();
+    let claimed = stage.store.claim(&claim(1_000, 8, Vec::new())).await.unwrap().deliveries;
     let count = lanes(&claimed);
     assert_eq!(count.values().copied().collect::<Vec<_>>(), [8, 8, 8], "no lane exceeds its share");
-    let black_hole = destinations[0].uuid();
-    let others = stage.store.claim(&claim(1_000, 8, vec![black_hole])).await.unwrap();
-    assert!(lanes(&others).len() == 2 && !lanes(&others).contains_key(&black_hole));
+    let [black_hole, slow, free] = [0, 1, 2].map(|index| destinations[index].uuid());
+    let in_progress = vec![(black_hole, 8), (slow, 5)];
+    let others = lanes(&stage.store.claim(&claim(1_000, 8, in_progress)).await.unwrap().deliveries);
+    assert_eq!(others, BTreeMap::from([(slow, 3), (free, 8)]), "a lane gets what is left of its share");
+}
+
+#[tokio::test]
+async fn tenant_with_its_share_delays_no_other_and_draws_among_its_lanes() {
+    let stage = Fixture::new().await;
+    let destinations = destinations(&stage, 12).await;
+    project(&stage, 1, &destinations).await;
+    let busy = DeliveryClaim { busy_tenants: vec![scope().tenant()], ..claim(1_000, 8, Vec::new()) };
+    assert!(stage.store.claim(&busy).await.unwrap().deliveries.is_empty());
+    let some = DeliveryClaim { lanes_per_tenant: 4, ..claim(1_000, 8, Vec::new()) };
+    let mut drawn = Vec::new();
+    for _ in 0..20 {
+        let claimed = stage.store.claim(&some).await.unwrap().deliveries;
+        assert_eq!(claimed.len(), 4);
+        drawn.push(claimed.iter().map(|one| one.lane).collect::<BTreeSet<_>>());
+        let claims: Vec<_> = claimed
+            .iter()
+            .map(|one| (one.outgoing.message.tenant, one.outgoing.message.delivery_id, one.claim_id))
+            .collect();
+        stage.store.release(&claims).await.unwrap();
+    }
+    let all: BTreeSet<_> = drawn.iter().flatten().collect();
+    assert!(all.len() > 8, "low identifiers do not come first: {drawn:?}");
+    let sql = "SELECT count(*) FROM notification_delivery WHERE status = 'pending' AND attempts = 0";
+    assert_eq!(stage.query_number(sql).await, 12, "what is returned was not attempted");
+}
+
+#[tokio::test]
+async fn withdrawn_and_unreadable_deliveries_are_passed_over() {
+    let stage = Fixture::new().await;
+    let destinations = destinations(&stage, 2).await;
+    project(&stage, 2, &destinations).await;
+    let id = destinations[0];
+    stage.run(&format!("UPDATE notification_destination SET generation = 7 WHERE destination_id = '{id}'")).await;
+    // As if a newer version had written one of the others.
+    stage
+        .run(&format!(
+            "UPDATE notification_delivery SET category = 'later' WHERE delivery_id = (
+            SELECT delivery_id FROM notification_delivery WHERE destination_id <> '{id}' LIMIT 1)"
+        ))
+        .await;
+    let claimed = stage.store.claim(&claim(1_000, 8, Vec::new())).await.unwrap();
+    assert_eq!((claimed.deliveries.len(), claimed.passed_over), (1, 3));
+    let cancelled = "SELECT count(*) FROM notification_delivery WHERE status = 'cancelled'";
+    assert_eq!(stage.query_number(cancelled).await, 2);
 }
 
 #[tokio::test]
@@ -141,11 +196,13 @@ async fn failed_projection_leaves_no_delivery() {
     project(&stage, 1, &destinations).await;
     let mut projection = projection_of(&actor(), false);
     let notification = projection.notifications[0].notification.clone();
+    let event = EventKey::of_fact(notification.event_id);
     projection.deliveries.push(NewDelivery {
-        delivery_id: EventKey::of_fact(notification.event_id).delivery("x", Channel::Webhook),
+        delivery_id: event.delivery("x", Channel::Webhook),
         channel: Channel::Webhook,
         target: DeliveryTarget::Destination(destinations[0]),
         notification,
+        event,
         digest: None,
         requires_advanced_tier: false,
     });

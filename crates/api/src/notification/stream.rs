@@ -17,7 +17,10 @@ use crate::{
 use actix_web::{HttpRequest, HttpResponse, get, web};
 use bytes::Bytes;
 use fairway_domain::{id::RequestId, rate_limit::ClientAddress};
-use fairway_operations::{access::Claims, notification::stream::InboxBatch};
+use fairway_operations::{
+    access::Claims,
+    notification::stream::{InboxBatch, InboxChanges},
+};
 use futures_util::stream;
 use serde::Serialize;
 use std::{convert::Infallible, time::Duration};
@@ -75,6 +78,8 @@ pub(crate) async fn read_inbox_stream(
     let invalid = || FieldProblem::new("Last-Event-ID", "invalid", "must be the number of an event");
     let seen = seen.map(|seen| u64::try_from(seen).map_err(|_| invalid())).transpose()?;
     let caller = api.services.identities.identify(api.mode, &claims, request_id()).await?;
+    // From before the first read, so that nothing between it and the first wait is missed.
+    let changes = api.services.notifications.inbox_changes();
     // An event has the position after its notifications as its id.
     let first = api.services.notifications.inbox_since(&caller, seen).await?;
     let permit = base.stream_limiter.acquire(StreamSubject::Inbox(caller.tenant, caller.actor.clone()), None)?;
@@ -89,6 +94,7 @@ pub(crate) async fn read_inbox_stream(
         address,
         next: first.next,
         has_more: first.has_more,
+        changes,
         opened: Instant::now(),
         last_write: Instant::now(),
         _permit: permit,
@@ -110,6 +116,7 @@ struct InboxStream {
     /// Position of the first fact that was not read.
     next: u64,
     has_more: bool,
+    changes: InboxChanges,
     unsent: Unsent,
     opened: Instant,
     last_write: Instant,
@@ -137,7 +144,7 @@ impl InboxStream {
                 return None;
             }
             if !self.has_more {
-                self.api.services.notifications.wait_for_notifications(POLL_INTERVAL).await;
+                self.changes.wait(POLL_INTERVAL).await;
             }
             // On an error the stream ends; the client gets the error response when it reconnects.
             let batch = self.poll().await.ok()?;

@@ -79,6 +79,10 @@ impl ApiClient {
         self.send(Method::PATCH, path, Some(body), None).await
     }
 
+    pub(crate) async fn put(&self, path: &str, body: &Value) -> ResponseResult {
+        self.send(Method::PUT, path, Some(body), None).await
+    }
+
     /// Sends raw bytes with the content type `application/json`.
     pub(crate) async fn post_bytes(&self, path: &str, body: Vec<u8>) -> ResponseResult {
         let request = self.client.post(format!("{}{path}", self.base_url)).header("Content-Type", "application/json");

@@ -266,6 +266,23 @@ async fn grant_request(remote: &ApiClient) -> ChangeRequest {
     }
 }
 
+async fn destination_request(_: &ApiClient) -> ChangeRequest {
+    let name = Uuid::now_v7().to_string();
+    ChangeRequest {
+        path: format!("/v1/notifications/workspaces/{WORKSPACE}/destinations"),
+        body: json!({
+            "destination_type": "webhook", "display_name": name,
+            "redacted_metadata": { "url": "https://hooks.example.org/in" }, "is_enabled": true,
+        }),
+        lock_sql: format!("SELECT FROM workspace WHERE workspace_id = '{WORKSPACE}' FOR UPDATE"),
+        effect_sql: format!("SELECT count(*) FROM notification_destination WHERE display_name = '{name}'"),
+        expected_status: 201,
+        facts_sql: FACTS,
+        keys_sql: KEYS,
+        actor: None,
+    }
+}
+
 async fn count(client: &Client, sql: &str) -> i64 {
     client.query_one(sql, &[]).await.unwrap().get(0)
 }
@@ -352,6 +369,7 @@ async fn assert_atomic_with(generator: &str, decide: impl AsyncFn(&ApiClient) ->
                 "use_case",
                 "workload_id",
                 "connection_id",
+                "destination_id",
                 "status",
             ] {
                 assert_eq!(expected.body.get(name), response.body.get(name), "{crash_point:?}: {name}");
@@ -401,4 +419,9 @@ async fn use_case_refinement_is_atomic() {
 #[tokio::test]
 async fn access_grant_is_atomic() {
     assert_atomic(grant_request).await;
+}
+
+#[tokio::test]
+async fn destination_creation_is_atomic() {
+    assert_atomic(destination_request).await;
 }

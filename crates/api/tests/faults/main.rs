@@ -12,6 +12,7 @@ mod artifact_consistency;
 mod backup_restore;
 mod crash_atomicity;
 mod database_outage;
+mod deliveries;
 mod drain;
 mod faulty_postgres;
 mod fleet;

@@ -3,22 +3,23 @@
 use crate::{
     events::EventStream,
     fixture::{TENANT, WorkspaceFixture},
+    openapi_routes::routes,
 };
 use fairway_testkit::{FaultyEndpoint, ScriptedResponse, TestApp, app::Client};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-const DELIVERIES: &str = "/v1/notifications/deliveries";
-const ORGANIZATION: &str = "/v1/notifications/organization/destinations";
+pub(crate) const DELIVERIES: &str = "/v1/notifications/deliveries";
+pub(crate) const ORGANIZATION: &str = "/v1/notifications/organization/destinations";
 const LOOPBACK: &str = "127.0.0.0/8";
 /// Standard Webhooks keys: base64 of 32 bytes.
-const KEY: &str = "whsec_YWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWE=";
-const NEXT_KEY: &str = "whsec_YmJiYmJiYmJiYmJiYmJiYmJiYmJiYmJiYmJiYmJiYmI=";
+pub(crate) const KEY: &str = "whsec_YWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWE=";
+pub(crate) const NEXT_KEY: &str = "whsec_YmJiYmJiYmJiYmJiYmJiYmJiYmJiYmJiYmJiYmJiYmI=";
 /// Seconds after which every retry is due.
-const TWO_DAYS: i64 = 2 * 24 * 60 * 60;
+pub(crate) const TWO_DAYS: i64 = 2 * 24 * 60 * 60;
 
 /// A server whose tenant has a secret `hook` with these keys.
-async fn server(keys: &str) -> (TestApp, tempfile::TempDir) {
+pub(crate) async fn server(keys: &str) -> (TestApp, tempfile::TempDir) {
     let secrets = tempfile::tempdir().unwrap();
     std::fs::create_dir(secrets.path().join("default")).unwrap();
     std::fs::write(secrets.path().join("default/hook"), keys).unwrap();
@@ -28,34 +29,45 @@ async fn server(keys: &str) -> (TestApp, tempfile::TempDir) {
 }
 
 /// The local user wants incidents on a channel.
-async fn want(app: &Client, channel: &str) {
+pub(crate) async fn want(app: &Client, channel: &str) {
     let on = json!([{ "category": "incidents", "channel": channel, "enabled": true }]);
     app.put("/v1/notifications/preferences", on).await.expect(200);
 }
 
 /// Creates a webhook of the organization, and returns its identifier.
-async fn webhook(app: &Client, name: &str, url: &str, secret_ref: Option<&str>) -> String {
+pub(crate) async fn webhook(app: &Client, name: &str, url: &str, secret_ref: Option<&str>) -> String {
+    destination(app, "webhook", name, json!({ "url": url }), secret_ref).await
+}
+
+/// Creates a destination of the organization, and returns its identifier.
+pub(crate) async fn destination(
+    app: &Client,
+    kind: &str,
+    name: &str,
+    configuration: Value,
+    secret_ref: Option<&str>,
+) -> String {
     let body = json!({
-        "destination_type": "webhook", "display_name": name, "redacted_metadata": { "url": url }, "secret_ref": secret_ref,
+        "destination_type": kind, "display_name": name, "redacted_metadata": configuration, "secret_ref": secret_ref,
         "is_enabled": true,
     });
     app.post(ORGANIZATION, body).await.expect(201)["destination_id"].as_str().unwrap().to_owned()
 }
 
 /// Causes an incident.
-async fn suspend(stage: &WorkspaceFixture<'_>) {
+pub(crate) async fn suspend(stage: &WorkspaceFixture<'_>) {
     let path = stage.fill_path("/v1/workloads/{workload_id}");
     for status in ["registered", "suspended"] {
         stage.app.patch(&path, json!({ "status": status })).await.expect(200);
     }
 }
 
-async fn deliveries(app: &Client) -> Vec<Value> {
+pub(crate) async fn deliveries(app: &Client) -> Vec<Value> {
     app.get(DELIVERIES).await.expect(200).as_array().unwrap().clone()
 }
 
 /// Waits until the deliveries meet a condition, and returns them.
-async fn await_deliveries(app: &Client, is_met: impl Fn(&[Value]) -> bool) -> Vec<Value> {
+pub(crate) async fn await_deliveries(app: &Client, is_met: impl Fn(&[Value]) -> bool) -> Vec<Value> {
     let until = Instant::now() + Duration::from_secs(60);
     loop {
         let found = deliveries(app).await;
@@ -67,7 +79,7 @@ async fn await_deliveries(app: &Client, is_met: impl Fn(&[Value]) -> bool) -> Ve
     }
 }
 
-async fn await_status(app: &Client, status: &str) -> Value {
+pub(crate) async fn await_status(app: &Client, status: &str) -> Value {
     let has_status = |found: &[Value]| !found.is_empty() && found.iter().all(|one| one["status"] == status);
     await_deliveries(app, has_status).await.swap_remove(0)
 }
@@ -104,10 +116,11 @@ async fn webhook_is_signed_and_its_delivery_recorded() {
     assert_eq!((&event["specversion"], &event["type"]), (&json!("1.0"), &json!("fairway.workload.changed")));
     assert_eq!(event["id"], sent["source_event"]["id"]);
     assert_eq!(event["data"]["workload_id"], stage.workload.workload_id.as_str());
-    for query in ["status=failed", &format!("destination_id={TENANT}"), "status=pending&workspace_id="] {
-        let answer = app.get(format!("{DELIVERIES}?{query}")).await;
-        assert!(answer.status == 422 || answer.json() == json!([]), "{answer}");
+    for query in ["status=failed", &format!("destination_id={TENANT}")] {
+        assert_eq!(app.get(format!("{DELIVERIES}?{query}")).await.expect(200), json!([]), "{query}");
     }
+    app.get(format!("{DELIVERIES}?workspace_id={TENANT}")).await.expect_refusal(404, "not_found");
+    app.get(format!("{DELIVERIES}?status=pending&workspace_id=")).await.expect_refusal(422, "validation_error");
     let mine = app.get(format!("{DELIVERIES}?status=sent&destination_id={destination}")).await;
     assert_eq!(mine.expect(200).as_array().unwrap().len(), 1);
 }
@@ -131,6 +144,12 @@ async fn failed_attempts_repeat_the_same_message_until_they_are_used_up() {
         let error = (&found[0]["last_error"], &found[0]["last_response_status"]);
         assert_eq!(error, (&json!("receiver_failed"), &json!(503)), "the stored error is a code");
         assert_eq!(found[0]["next_retry_at"].is_string(), attempt < 8);
+        if attempt == 1 {
+            let owner = app.database().connect_as_owner().await.unwrap();
+            let due = "SELECT due_at - fairway_now() BETWEEN interval '90 seconds' AND interval '120 seconds'
+                FROM notification_delivery";
+            assert!(owner.query_one(due, &[]).await.unwrap().get::<_, bool>(0), "the receiver asks for 120 s, not 5");
+        }
         assert!(!found[0].to_string().contains("whsec"), "nothing that the receiver answers is stored");
         let moved = TWO_DAYS * i64::try_from(attempt).unwrap();
         app.database().move_clock(moved).await.unwrap();
@@ -247,6 +266,12 @@ async fn nothing_queued_is_sent_after_a_setting_or_a_destination_went_off() {
     }
     let found = deliveries(&app).await;
     assert_eq!((&found[0]["status"], &found[1]["status"]), (&json!("cancelled"), &json!("suppressed")));
+    // The filter reads the status that is shown, also before a sender meets the delivery.
+    for (status, count) in [("pending", 0), ("cancelled", 1), ("suppressed", 1), ("failed", 0)] {
+        let filtered = app.get(format!("{DELIVERIES}?status={status}")).await.expect(200);
+        let filtered = filtered.as_array().unwrap();
+        assert!(filtered.len() == count && filtered.iter().all(|one| one["status"] == status), "{filtered:?}");
+    }
     app.database().move_clock(TWO_DAYS).await.unwrap();
     receiver.respond_with(ScriptedResponse::status(200, ""));
     // A later fact is delivered, so the sender has passed the due ones.
@@ -288,6 +313,61 @@ async fn test_of_a_destination_shows_the_status_and_never_the_text_of_the_receiv
         AND position('whsec' IN convert_from(body, 'UTF8')) = 0";
     assert_eq!(owner.query_one(tests, &[]).await.unwrap().get::<_, i64>(0), 6);
     assert_eq!(deliveries(&app).await, [] as [Value; 0], "a test is no delivery");
+}
+
+#[tokio::test]
+async fn accepted_message_is_sent_once_though_its_response_never_ends() {
+    let (app, _secrets) = server(KEY).await;
+    let stage = WorkspaceFixture::create(&app).await;
+    let receiver = FaultyEndpoint::start().await;
+    receiver.respond_with(ScriptedResponse::status(200, "and so on").hanging());
+    webhook(&app, "hook", &receiver.url("/in"), None).await;
+    want(&app, "webhook").await;
+    suspend(&stage).await;
+    assert_eq!(await_status(&app, "sent").await["attempt_count"], 1);
+    assert_eq!(receiver.request_count(), 1);
+}
+
+#[tokio::test]
+async fn tenant_whose_facts_cannot_be_projected_delays_no_other() {
+    let app = TestApp::start().await;
+    let other = WorkspaceFixture::in_other_tenant(&app).await;
+    let owner = app.database().connect_as_owner().await.unwrap();
+    // Preferences that no version can read, in the tenant that comes first.
+    want(&app, "webhook").await;
+    owner.execute("UPDATE notification_preference SET settings = '[{}]'", &[]).await.unwrap();
+    let stage = WorkspaceFixture::create(&app).await;
+    suspend(&stage).await;
+    // Waits for the notification.
+    other.create_notification().await;
+    let behind = "SELECT count(*) FROM fact_log JOIN notification_position USING (tenant_id)
+        WHERE tenant_id = $1 AND size > position";
+    let tenant: uuid::Uuid = TENANT.parse().unwrap();
+    assert_eq!(owner.query_one(behind, &[&tenant]).await.unwrap().get::<_, i64>(0), 1, "the facts wait");
+    owner.execute("UPDATE notification_preference SET settings = '[]'", &[]).await.unwrap();
+    stage.await_notification("user:local", |one| one["category"] == "incidents").await;
+}
+
+#[tokio::test]
+async fn disabled_notifications_answer_every_route_with_the_setting() {
+    let app = TestApp::start().await;
+    let stage = WorkspaceFixture::create(&app).await;
+    let mut requests = Vec::new();
+    for route in routes().iter().filter(|route| route.path.starts_with("/v1/notifications/")) {
+        requests.push((route.operation_id().to_owned(), stage.successful_request(route.operation_id()).await));
+    }
+    assert!(requests.len() >= 30, "{}", requests.len());
+    let off = json!({ "notifications_enabled": false });
+    app.patch(format!("/v1/tenants/{TENANT}/settings"), off).await.expect(200);
+    for (operation, request) in requests {
+        let answer = request.await;
+        if operation == "read_effective_preferences" {
+            answer.expect(200);
+            continue;
+        }
+        let detail = answer.expect_refusal(403, "enterprise_capability_required");
+        assert_eq!(detail["setting"], "notifications_enabled", "{operation}");
+    }
 }
 
 #[tokio::test]

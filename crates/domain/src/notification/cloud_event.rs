@@ -60,6 +60,7 @@ mod tests {
             environment: None,
             created_at: Timestamp::parse("2026-11-27T07:00:00Z").unwrap(),
             lines: Vec::new(),
+            omitted_lines: 0,
         }
     }
 

@@ -5,7 +5,7 @@ use crate::{
     audit::{Fact, FactKind, Stamp, Subject},
     fact_category::FactCategory,
     id::{DeliveryId, DestinationId, FactId, WorkloadId, WorkspaceId},
-    notification::{Channel, digest::DigestWindow, inbox::Notification},
+    notification::{Channel, digest::DigestWindow, identifier::EventKey, inbox::Notification},
     store::{Change, Revision, aggregate},
     time::Timestamp,
 };
@@ -110,6 +110,8 @@ pub struct NewDelivery {
     pub target: DeliveryTarget,
     /// What it says.
     pub notification: Notification,
+    /// The event, of which a digest has one line.
+    pub event: EventKey,
     /// The digest that it belongs to; `None` if it is sent at once.
     pub digest: Option<DigestWindow>,
     /// Whether it exists in the advanced tier only.

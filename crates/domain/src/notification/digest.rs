@@ -1,4 +1,5 @@
-//! Digests: notifications of one category that reach a person together, once an hour or once a day in its time zone.
+//! Digests: notifications of one category that reach a person together, once an hour, once a day in its time zone, or after
+//! a burst.
 
 use crate::time::Timestamp;
 use jiff::{ToSpan as _, Zoned, tz::TimeZone};
@@ -38,11 +39,34 @@ impl DigestFrequency {
     }
 }
 
-/// The window of a digest: an hour, or a day of the recipient's time zone.
+/// Why notifications share a message.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum DigestKind {
+    /// Too many came within minutes (see [`crate::notification::burst`]).
+    Burst,
+    /// The recipient chose an hourly digest.
+    Hourly,
+    /// The recipient chose a daily digest.
+    Daily,
+}
+
+impl DigestKind {
+    /// The stored form.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Burst => "burst",
+            Self::Hourly => "hourly",
+            Self::Daily => "daily",
+        }
+    }
+}
+
+/// The window of a digest: some minutes, an hour, or a day of the recipient's time zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DigestWindow {
-    /// The frequency; never off.
-    pub frequency: DigestFrequency,
+    /// The kind of digest.
+    pub kind: DigestKind,
     /// The start.
     pub start: Timestamp,
     /// The end, when the digest is due.
@@ -91,20 +115,32 @@ impl Zone {
     #[must_use]
     pub fn window(&self, frequency: DigestFrequency, at: Timestamp) -> Option<DigestWindow> {
         let micros = i64::try_from(at.micros()).ok()?;
-        let (start, end) = match frequency {
-            DigestFrequency::Off => return None,
-            DigestFrequency::Hourly => {
-                let start = micros.checked_sub(micros.rem_euclid(HOUR_MICROS))?;
-                (Timestamp::from_micros(start)?, Timestamp::from_micros(start.checked_add(HOUR_MICROS)?)?)
-            }
+        match frequency {
+            DigestFrequency::Off => None,
+            DigestFrequency::Hourly => DigestWindow::of_length(DigestKind::Hourly, HOUR_MICROS, at),
             DigestFrequency::Daily => {
                 let moment = jiff::Timestamp::from_microsecond(micros).ok()?.to_zoned(self.zone.clone());
                 let start = moment.start_of_day().ok()?;
                 let end = start.checked_add(1.day()).ok()?.start_of_day().ok()?;
-                (timestamp(&start)?, timestamp(&end)?)
+                Some(DigestWindow { kind: DigestKind::Daily, start: timestamp(&start)?, end: timestamp(&end)? })
             }
-        };
-        Some(DigestWindow { frequency, start, end })
+        }
+    }
+}
+
+impl DigestWindow {
+    /// The window of a moment, out of windows of this length since 1970.
+    pub(super) fn of_length(kind: DigestKind, length_micros: i64, at: Timestamp) -> Option<Self> {
+        let micros = i64::try_from(at.micros()).ok()?;
+        let start = micros.checked_sub(micros.checked_rem_euclid(length_micros)?)?;
+        let end = start.checked_add(length_micros)?;
+        Some(Self { kind, start: Timestamp::from_micros(start)?, end: Timestamp::from_micros(end)? })
+    }
+
+    /// The start in milliseconds since 1970.
+    #[must_use]
+    pub fn start_millis(&self) -> u64 {
+        u64::try_from(self.start.micros() / 1_000).unwrap_or(0)
     }
 }
 

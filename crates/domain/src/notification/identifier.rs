@@ -3,7 +3,7 @@
 use crate::{
     fact_category::FactCategory,
     id::{DeliveryId, FactId, NotificationId, SuppressedDecisionId, TenantId},
-    notification::{Channel, preference::ReasonCode},
+    notification::{Channel, digest::DigestWindow, preference::ReasonCode},
 };
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
@@ -31,6 +31,12 @@ impl EventKey {
     pub fn of_denials(workload: Uuid, hour_millis: u64) -> Self {
         let millis = hour_millis.to_be_bytes();
         Self(derive(hour_millis, &[b"denials", workload.as_bytes(), &millis]))
+    }
+
+    /// The identifier of the event.
+    #[must_use]
+    pub const fn uuid(self) -> Uuid {
+        self.0
     }
 
     fn millis(self) -> u64 {
@@ -64,24 +70,25 @@ impl EventKey {
     }
 }
 
-/// The identifier of the digest of a category for a recipient on a channel, in a window that starts at `start_millis`.
+/// The identifier of the digest of a category for a recipient on a channel, in a window. What is collected after a setting
+/// went off and on again belongs to another generation, and so to another digest.
 #[must_use]
 pub fn digest_delivery(
-    tenant: TenantId,
+    (tenant, generation): (TenantId, u64),
     recipient: &str,
     channel: Channel,
     category: FactCategory,
-    frequency: &str,
-    start_millis: u64,
+    window: &DigestWindow,
 ) -> DeliveryId {
-    let tenant = tenant.uuid();
-    let parts: [&[u8]; 7] = [
+    let (tenant, start_millis) = (tenant.uuid(), window.start_millis());
+    let parts: [&[u8]; 8] = [
         b"digest",
         tenant.as_bytes(),
+        &generation.to_be_bytes(),
         recipient.as_bytes(),
         channel.as_str().as_bytes(),
         category.as_str().as_bytes(),
-        frequency.as_bytes(),
+        window.kind.as_str().as_bytes(),
         &start_millis.to_be_bytes(),
     ];
     derive(start_millis, &parts).into()

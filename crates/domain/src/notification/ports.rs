@@ -11,6 +11,7 @@ use crate::{
     idempotency::KeyedOutcome,
     notification::{
         announcement::Announcement,
+        burst::BurstKey,
         delivery::{Delivery, DeliveryStatus},
         destination::{ActiveDestination, Destination, DestinationScope},
         inbox::{InboxStatus, Notification},
@@ -22,9 +23,10 @@ use crate::{
     slug::Slug,
     store::{Change, CommitError, Page, PageRequest, StoreError},
     tenant::TenantScope,
+    time::Timestamp,
 };
 use async_trait::async_trait;
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 use uuid::Uuid;
 
 /// The filters of an inbox.
@@ -177,10 +179,14 @@ pub struct DeliveryClaim {
     pub claim_id: Uuid,
     /// The maximum number of deliveries.
     pub limit: u32,
-    /// The maximum number of deliveries of one lane.
+    /// The maximum number of deliveries of one lane, those in progress included.
     pub per_lane: u32,
-    /// The lanes that the sender is busy with; none of their deliveries is claimed.
-    pub busy_lanes: Vec<Uuid>,
+    /// The number of deliveries in progress by lane.
+    pub in_progress: Vec<(Uuid, u32)>,
+    /// The maximum number of lanes of one tenant.
+    pub lanes_per_tenant: u32,
+    /// The tenants that have their share of the sender; none of their deliveries is claimed.
+    pub busy_tenants: Vec<TenantId>,
     /// The time after which another sender may claim the deliveries again.
     pub lease: Duration,
 }
@@ -196,6 +202,15 @@ pub struct ClaimedDelivery {
     pub attempt: u32,
     /// The message and its receiver.
     pub outgoing: OutgoingMessage,
+}
+
+/// The result of a claim.
+#[derive(Debug, Default)]
+pub struct Claim {
+    /// The deliveries to send.
+    pub deliveries: Vec<ClaimedDelivery>,
+    /// The number of due deliveries that became suppressed or cancelled, or are not readable by this version.
+    pub passed_over: usize,
 }
 
 /// How an attempt ended.
@@ -214,9 +229,11 @@ pub enum AttemptOutcome {
 pub trait OutboxStore: Send + Sync {
     /// Claims due deliveries of all tenants. Deliveries whose tenant's setting or destination went off since they were
     /// decided become suppressed or cancelled instead. A delivery whose lease has ended is claimed again.
-    async fn claim(&self, claim: &DeliveryClaim) -> Result<Vec<ClaimedDelivery>, StoreError>;
+    async fn claim(&self, claim: &DeliveryClaim) -> Result<Claim, StoreError>;
     /// Stores the outcome of an attempt. Nothing changes if the claim was lost.
     async fn finish(&self, claimed: &ClaimedDelivery, outcome: AttemptOutcome) -> Result<(), StoreError>;
+    /// Returns deliveries that were claimed and not sent, each with its tenant and claim, as if the claim had not happened.
+    async fn release(&self, claimed: &[(TenantId, DeliveryId, Uuid)]) -> Result<(), StoreError>;
 }
 
 /// Stores notification profiles.
@@ -264,6 +281,10 @@ pub struct FactBatch {
     pub position: u64,
     /// The number of projected facts after this batch.
     pub end: u64,
+    /// The time of the database, by which windows of digests begin and end.
+    pub at: Timestamp,
+    /// How often a setting of the tenant went off. A digest holds notifications of one generation.
+    pub generation: u64,
     /// The facts of the batch that carry categories, in the order of the log, each with its subject.
     pub facts: Vec<(NotifiableFact, SubjectContext)>,
 }
@@ -291,8 +312,9 @@ pub struct HeldRoles {
 /// Reads facts for the projector, and commits what it decides.
 #[async_trait]
 pub trait ProjectionStore: Send + Sync {
-    /// The tenants whose log has facts that were not projected, at most `limit`.
-    async fn tenants_behind(&self, limit: u32) -> Result<Vec<TenantId>, StoreError>;
+    /// The tenants after `after` whose log has facts that were not projected, in the order of their identifiers, at most
+    /// `limit`.
+    async fn tenants_behind(&self, after: Option<TenantId>, limit: usize) -> Result<Vec<TenantId>, StoreError>;
     /// The next facts of a tenant's log, at most `limit`, and none if it has no further ones.
     async fn next_batch(&self, scope: TenantScope, limit: u32) -> Result<Option<FactBatch>, StoreError>;
     /// The roles that apply in any of these positions, and all roles of the named people.
@@ -302,13 +324,15 @@ pub trait ProjectionStore: Send + Sync {
         positions: &[ResourcePosition],
         people: &[ActorRef],
     ) -> Result<HeldRoles, StoreError>;
-    /// The preferences of the named people in the global scope, in these workspaces and for these workloads.
+    /// The preferences of the named people in the global scope, in these workspaces, for these workloads and, of these
+    /// workloads, for these environments.
     async fn preferences(
         &self,
         scope: TenantScope,
         people: &[ActorRef],
         workspaces: &[WorkspaceId],
         workloads: &[WorkloadId],
+        environments: &[&str],
     ) -> Result<Vec<PreferenceSet>, StoreError>;
     /// The enabled destinations of the organization and of these workspaces.
     async fn destinations(
@@ -316,6 +340,13 @@ pub trait ProjectionStore: Send + Sync {
         scope: TenantScope,
         workspaces: &[WorkspaceId],
     ) -> Result<Vec<ActiveDestination>, StoreError>;
+    /// The numbers of deliveries that these people were queued one by one since a moment.
+    async fn recent_singles(
+        &self,
+        scope: TenantScope,
+        people: &[ActorRef],
+        since: Timestamp,
+    ) -> Result<HashMap<BurstKey, u32>, StoreError>;
     /// Writes the rows of a batch and moves the position from `position` to `end`, all or nothing. Rows that exist stay as
     /// they are. Returns the number of new notifications. Fails with `Stale` if another projector moved the position.
     async fn commit_batch(

@@ -9,7 +9,7 @@ use crate::{
         Channel, Tier,
         delivery::{DeliveryTarget, NewDelivery},
         destination::ActiveDestination,
-        digest::{DigestFrequency, DigestWindow},
+        digest::DigestFrequency,
         identifier::{EventKey, digest_delivery},
         inbox::{InboxStatus, Notification, NotificationRecord},
         preference::{
@@ -107,6 +107,8 @@ pub struct PreferenceBook {
     pub switches: Switches,
     /// The tenant.
     pub tenant: TenantId,
+    /// How often a setting of the tenant went off.
+    pub generation: u64,
     /// The destinations that facts of the batch can reach.
     pub destinations: Vec<ActiveDestination>,
     /// How people are reached, as far as they chose it.
@@ -120,6 +122,16 @@ pub struct NewNotification {
     pub notification: Notification,
     /// All channels, at least one.
     pub channels: Vec<Channel>,
+    /// The channels on which it is delivered in the standard tier too.
+    pub standard_channels: Vec<Channel>,
+}
+
+impl NewNotification {
+    /// Whether its recipient gets it on this channel in the advanced tier only. Announcements exist in that tier only.
+    fn requires_advanced_tier(&self, channel: Channel) -> bool {
+        self.notification.event_kind == FactKind::AnnouncementMade.as_str()
+            || !self.standard_channels.contains(&channel)
+    }
 }
 
 /// The record that a governance-relevant notification was not delivered.
@@ -168,7 +180,7 @@ pub fn recipients_of(fact: &NotifiableFact, subject: &SubjectContext, directory:
     Some(recipients(fact, subject, &rule_of(fact.kind)?, directory))
 }
 
-/// Decides what the projector writes for a fact. `at` is the time of the records' facts.
+/// Decides what the projector writes for a fact. `at` is the time of the records' facts and chooses the windows of digests.
 #[must_use]
 pub fn project(
     fact: &NotifiableFact,
@@ -215,8 +227,13 @@ pub fn project(
                 read_at: None,
                 revision: Revision::FIRST,
             });
-            projection.deliveries.extend(personal_deliveries(event, &notification, &channels, book, at));
-            projection.notifications.push(NewNotification { notification, channels });
+            let standard_channels = match layers.delivery(category, Switches::Enabled(Tier::Standard)) {
+                DeliveryDecision::Channels(channels) => channels,
+                DeliveryDecision::Suppressed(_) => Vec::new(),
+            };
+            let new = NewNotification { notification, channels, standard_channels };
+            projection.deliveries.extend(personal_deliveries(event, &new, book, at));
+            projection.notifications.push(new);
             continue;
         }
         let relevant = suppressions.into_iter().filter(|(category, _)| category.is_governance_relevant());
@@ -224,8 +241,11 @@ pub fn project(
             relevant.map(|(category, why)| suppressed_decision(event, fact, subject, &recipient, category, why, at)),
         );
     }
-    let shared = shared_deliveries(event, fact, &projection.notifications, &book.destinations);
-    projection.deliveries.extend(shared);
+    // An announcement is for the people of its audience, and not for everybody who reads a destination.
+    if subject.announcement.is_none() {
+        let shared = shared_deliveries(event, fact, &projection.notifications, &book.destinations);
+        projection.deliveries.extend(shared);
+    }
     projection
 }
 
@@ -239,14 +259,16 @@ fn shared_deliveries(
     let reached = destinations.iter().filter(|destination| destination.covers(fact.workspace_id));
     let deliveries = reached.filter_map(|destination| {
         let channel = destination.destination_type;
-        let first = notifications.iter().find(|new| new.channels.contains(&channel))?;
+        let reaching = || notifications.iter().filter(|new| new.channels.contains(&channel));
+        let first = reaching().next()?;
         Some(NewDelivery {
             delivery_id: event.delivery(&destination.destination_id.to_string(), channel),
             channel,
             target: DeliveryTarget::Destination(destination.destination_id),
             notification: first.notification.clone(),
+            event,
             digest: None,
-            requires_advanced_tier: false,
+            requires_advanced_tier: reaching().all(|new| new.requires_advanced_tier(channel)),
         })
     });
     deliveries.collect()
@@ -255,11 +277,11 @@ fn shared_deliveries(
 /// The deliveries to the recipient's own addresses: its mailbox, and in the advanced tier its chat and its digests.
 fn personal_deliveries(
     event: EventKey,
-    notification: &Notification,
-    channels: &[Channel],
+    new: &NewNotification,
     book: &PreferenceBook,
     at: Timestamp,
 ) -> Vec<NewDelivery> {
+    let NewNotification { notification, channels, standard_channels: _ } = new;
     let profile = match book.switches {
         Switches::Enabled(Tier::Advanced) => book.people.get(&notification.recipient),
         Switches::Enabled(Tier::Standard) | Switches::Disabled => None,
@@ -272,11 +294,11 @@ fn personal_deliveries(
     let recipient = notification.recipient.to_string();
     let of_channel = |channel: Channel| {
         let digest = profile.and_then(|profile| profile.zone.window(frequency, at));
-        let delivery_id = match digest {
+        let delivery_id = match &digest {
             None => event.delivery(&recipient, channel),
-            Some(DigestWindow { frequency, start, .. }) => {
-                let start = u64::try_from(start.micros() / 1_000).unwrap_or(0);
-                digest_delivery(book.tenant, &recipient, channel, notification.category, frequency.as_str(), start)
+            Some(window) => {
+                let log = (book.tenant, book.generation);
+                digest_delivery(log, &recipient, channel, notification.category, window)
             }
         };
         NewDelivery {
@@ -284,8 +306,11 @@ fn personal_deliveries(
             channel,
             target: DeliveryTarget::Person(notification.recipient.clone()),
             notification: notification.clone(),
+            event,
             digest,
-            requires_advanced_tier: digest.is_some() || channel != Channel::Email,
+            requires_advanced_tier: digest.is_some()
+                || channel != Channel::Email
+                || new.requires_advanced_tier(channel),
         }
     };
     mailbox.into_iter().chain(chat).map(|channel| of_channel(*channel)).collect()

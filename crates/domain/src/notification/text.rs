@@ -3,9 +3,16 @@
 
 use crate::{
     audit::FactKind,
+    fact_category::FactCategory,
     notification::projection::{NotifiableFact, SubjectContext},
 };
 use serde_json::Value;
+
+/// The title of a digest with this number of notifications.
+#[must_use]
+pub fn digest_title(category: FactCategory, count: usize) -> String {
+    format!("{count} notifications of `{}`", category.as_str())
+}
 
 /// The title and the body of a fact's notification.
 #[must_use]

@@ -122,6 +122,7 @@ impl Notifications {
             environment: None,
             created_at: stamp.at,
             lines: Vec::new(),
+            omitted_lines: 0,
         };
         let outgoing = OutgoingMessage {
             tenant_slug: tenant.slug.clone(),

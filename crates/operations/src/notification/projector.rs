@@ -11,6 +11,7 @@ use fairway_domain::{
     id::{TenantId, WorkloadId, WorkspaceId},
     notification::{
         Tier,
+        burst::{self, BurstCounts},
         ports::{FactBatch, HeldRoles, PreferenceStore, ProfileStore, ProjectionStore},
         preference::{PreferenceSet, Switches},
         projection::{NotifiableFact, PreferenceBook, Projection, SubjectContext, project, recipients_of},
@@ -18,20 +19,21 @@ use fairway_domain::{
     },
     store::{CommitError, Revision},
     tenant::TenantScope,
+    time::Timestamp,
 };
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    sync::Arc,
-    time::Duration,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
 };
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 /// Maximum number of facts in one batch.
 const MAX_FACTS: u32 = 500;
 /// Maximum number of rows in one commit, unless a single fact has more.
 const MAX_ROWS: usize = 2_000;
-/// Maximum number of logs in one pass, which bounds its duration.
-const MAX_LOGS: u32 = 20;
+/// Number of logs that are read together.
+const MAX_LOGS: usize = 20;
 /// Poll interval without a wakeup: other processes sequence facts too.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Delay after a failure.
@@ -45,7 +47,8 @@ pub struct Projector {
     preference_store: Arc<dyn PreferenceStore>,
     profile_store: Arc<dyn ProfileStore>,
     outbox_wakeup: Arc<Notify>,
-    inbox_wakeup: Arc<Notify>,
+    inbox_wakeup: watch::Sender<()>,
+    failed: Mutex<HashMap<TenantId, Instant>>,
 }
 
 /// The number of rows that a commit of the projection writes.
@@ -59,7 +62,8 @@ impl Projector {
         Self {
             profile_store: Arc::clone(&stores.notification_profiles),
             outbox_wakeup: Arc::clone(&shared.outbox_wakeup),
-            inbox_wakeup: Arc::clone(&shared.inbox_wakeup),
+            inbox_wakeup: shared.inbox_wakeup.clone(),
+            failed: Mutex::default(),
             context: shared.context.clone(),
             settings: Arc::clone(&shared.settings),
             projection_store: Arc::clone(&stores.projections),
@@ -67,16 +71,48 @@ impl Projector {
         }
     }
 
-    /// Projects a batch of each log that has facts ahead of its position. Returns the number of facts.
+    /// Projects a batch of each log that has facts ahead of its position. Returns the number of facts. A log that fails is
+    /// left out for a second, so that it delays no other one.
     ///
     /// # Errors
-    /// When the store fails. A batch that another projector committed first is no failure.
+    /// When the list of logs cannot be read. A batch that another projector committed first is no failure.
     pub async fn project_pending(&self) -> Result<u64, Failure> {
-        let mut facts = 0_u64;
-        for tenant in self.projection_store.tenants_behind(MAX_LOGS).await? {
-            facts = facts.saturating_add(self.project_tenant(tenant).await?);
+        let (mut facts, mut last) = (0_u64, None);
+        loop {
+            let tenants = self.projection_store.tenants_behind(last, MAX_LOGS).await?;
+            for tenant in &tenants {
+                if self.is_left_out(*tenant) {
+                    continue;
+                }
+                match self.project_tenant(*tenant).await {
+                    Ok(count) => facts = facts.saturating_add(count),
+                    Err(error) => {
+                        tracing::warn!(
+                            tenant_id = %tenant,
+                            error = &error as &dyn std::error::Error,
+                            "failed to project the facts of a tenant; retrying in 1 s"
+                        );
+                        self.failed().insert(*tenant, Instant::now());
+                    }
+                }
+            }
+            last = tenants.last().copied();
+            if last.is_none() || tenants.len() < MAX_LOGS {
+                return Ok(facts);
+            }
         }
-        Ok(facts)
+    }
+
+    /// When each failing log failed last.
+    fn failed(&self) -> MutexGuard<'_, HashMap<TenantId, Instant>> {
+        // Each update is one call, so the map stays consistent after a panic elsewhere.
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_left_out(&self, tenant: TenantId) -> bool {
+        let mut failed = self.failed();
+        failed.retain(|_, since| since.elapsed() < RETRY_DELAY);
+        failed.contains_key(&tenant)
     }
 
     async fn project_tenant(&self, tenant: TenantId) -> Result<u64, Failure> {
@@ -92,15 +128,19 @@ impl Projector {
     }
 
     async fn project_batch(&self, scope: TenantScope, batch: FactBatch) -> Result<(), CommitError> {
-        let FactBatch { mut position, end, mut facts } = batch;
+        let FactBatch { mut position, end, at, generation, mut facts } = batch;
         let mut pending = Projection::default();
         if !facts.is_empty() {
             self.complete_audiences(&mut facts);
             let directory = self.directory(scope, &facts).await?;
-            let book = self.preference_book(scope, &directory, &facts).await?;
+            let book = self.preference_book(scope, &directory, &facts, generation).await?;
+            let mut bursts = self.burst_counts(scope, &directory, &book, at).await?;
             for (fact, subject) in &facts {
-                let Projection { notifications, deliveries, suppressed, cut } =
-                    project(fact, subject, &directory, &book, self.context.clock.now());
+                let Projection { notifications, mut deliveries, suppressed, cut } =
+                    project(fact, subject, &directory, &book, at);
+                if let Some(bursts) = &mut bursts {
+                    bursts.collect(&mut deliveries);
+                }
                 if cut > 0 {
                     tracing::warn!(tenant_id = %scope.tenant(), fact_id = %fact.fact_id, cut, "a fact has too many recipients; the rest gets no notification");
                 }
@@ -133,7 +173,7 @@ impl Projector {
             self.outbox_wakeup.notify_one();
         }
         if !projection.notifications.is_empty() {
-            self.inbox_wakeup.notify_waiters();
+            self.inbox_wakeup.send_replace(());
         }
         Ok(())
     }
@@ -207,19 +247,41 @@ impl Projector {
         Directory { rights: rights.collect() }
     }
 
+    /// What each person got one by one in the present window; `None` below the advanced tier, which collects nothing.
+    async fn burst_counts(
+        &self,
+        scope: TenantScope,
+        directory: &Directory,
+        book: &PreferenceBook,
+        at: Timestamp,
+    ) -> Result<Option<BurstCounts>, CommitError> {
+        let window = match book.switches {
+            Switches::Enabled(Tier::Advanced) => burst::window(at),
+            Switches::Enabled(Tier::Standard) | Switches::Disabled => None,
+        };
+        let Some(window) = window else { return Ok(None) };
+        let people: Vec<ActorRef> = directory.rights.keys().cloned().collect();
+        let singles = self.projection_store.recent_singles(scope, &people, window.start).await?;
+        Ok(Some(BurstCounts::new(book.tenant, book.generation, window, singles)))
+    }
+
     async fn preference_book(
         &self,
         scope: TenantScope,
         directory: &Directory,
         facts: &[(NotifiableFact, SubjectContext)],
+        generation: u64,
     ) -> Result<PreferenceBook, CommitError> {
         let people: Vec<ActorRef> = directory.rights.keys().cloned().collect();
         let workspaces: BTreeSet<WorkspaceId> =
             facts.iter().filter_map(|(_, subject)| subject.position.workspace).collect();
         let workloads: BTreeSet<WorkloadId> = facts.iter().filter_map(|(_, subject)| subject.workload_id).collect();
+        let environments: BTreeSet<&str> =
+            facts.iter().filter_map(|(_, subject)| subject.environment.as_deref()).collect();
         let (workspaces, workloads): (Vec<_>, Vec<_>) =
             (workspaces.into_iter().collect(), workloads.into_iter().collect());
-        let found = self.projection_store.preferences(scope, &people, &workspaces, &workloads).await?;
+        let environments: Vec<&str> = environments.into_iter().collect();
+        let found = self.projection_store.preferences(scope, &people, &workspaces, &workloads, &environments).await?;
         let mut sets: HashMap<ActorRef, Vec<PreferenceSet>> = HashMap::new();
         for set in found {
             sets.entry(set.principal.clone()).or_default().push(set);
@@ -240,6 +302,7 @@ impl Projector {
             profiles,
             switches,
             tenant: scope.tenant(),
+            generation,
             destinations,
             people: settings.collect(),
         })

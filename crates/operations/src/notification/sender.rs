@@ -2,16 +2,20 @@
 
 use crate::{Stores, clock_and_ids::ClockAndIds, services::SharedState};
 use fairway_domain::{
+    id::{DeliveryId, TenantId},
     notification::{
         delivery::{AfterFailure, after_failure},
         message::{MessageSender, SendFailure},
-        ports::{AttemptOutcome, ClaimedDelivery, DeliveryClaim, OutboxStore},
+        ports::{AttemptOutcome, Claim, ClaimedDelivery, DeliveryClaim, OutboxStore},
     },
     store::StoreError,
 };
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 use tokio::{sync::Notify, task::JoinSet};
@@ -23,6 +27,12 @@ const MAX_IN_FLIGHT: usize = 256;
 const MAX_PER_LANE: u32 = 8;
 /// Maximum deliveries of one claim.
 const MAX_CLAIMED: usize = 128;
+/// Maximum lanes of one tenant in one claim.
+const LANES_PER_TENANT: u32 = 4;
+/// Attempts at the same time that every tenant can have, however many tenants have some.
+const MIN_TENANT_SHARE: usize = 32;
+/// Interval in which a stopping server looks for the end of its attempts.
+const DRAIN_INTERVAL: Duration = Duration::from_millis(20);
 /// Time after which another sender may claim a delivery again: an attempt takes at most 10 s.
 const LEASE: Duration = Duration::from_secs(60);
 /// Poll interval without a wakeup: other processes project too, and attempts become due.
@@ -38,8 +48,17 @@ pub struct NotificationSender {
     outbox_store: Arc<dyn OutboxStore>,
     message_sender: Arc<dyn MessageSender>,
     outbox_wakeup: Arc<Notify>,
-    /// Attempts in progress by lane.
-    lanes: Mutex<HashMap<Uuid, u32>>,
+    /// Attempts in progress.
+    attempts: Mutex<HashMap<DeliveryId, Attempt>>,
+    is_stopping: AtomicBool,
+}
+
+/// An attempt in progress.
+#[derive(Clone, Copy)]
+struct Attempt {
+    tenant: TenantId,
+    lane: Uuid,
+    claim: Uuid,
 }
 
 impl NotificationSender {
@@ -49,36 +68,71 @@ impl NotificationSender {
             outbox_store: Arc::clone(&stores.outbox),
             message_sender: Arc::clone(&shared.message_sender),
             outbox_wakeup: Arc::clone(&shared.outbox_wakeup),
-            lanes: Mutex::default(),
+            attempts: Mutex::default(),
+            is_stopping: AtomicBool::new(false),
         }
     }
 
-    fn lanes(&self) -> MutexGuard<'_, HashMap<Uuid, u32>> {
-        // The counts stay consistent after a panic elsewhere: each update is one call.
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn attempts(&self) -> MutexGuard<'_, HashMap<DeliveryId, Attempt>> {
+        // The map stays consistent after a panic elsewhere: each update is one call.
+        self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Claims due deliveries of lanes that are not busy.
+    /// Claims due deliveries of lanes that are not busy, of tenants that do not have their share of the attempts.
     ///
     /// # Errors
     /// When the store fails.
-    pub async fn claim(&self, room: usize) -> Result<Vec<ClaimedDelivery>, StoreError> {
-        let busy = self.lanes().iter().filter(|(_, count)| **count >= MAX_PER_LANE).map(|(lane, _)| *lane).collect();
+    pub async fn claim(&self, room: usize) -> Result<Claim, StoreError> {
+        let (lanes, tenants) = self.attempts_in_progress();
+        let share = MAX_IN_FLIGHT.checked_div(tenants.len().saturating_add(1)).unwrap_or(0).max(MIN_TENANT_SHARE);
+        let busy_tenants = tenants.into_iter().filter(|(_, count)| *count >= share).map(|(tenant, _)| tenant);
         let claim = DeliveryClaim {
             claim_id: self.context.new_id(),
             limit: u32::try_from(room.min(MAX_CLAIMED)).unwrap_or(0),
             per_lane: MAX_PER_LANE,
-            busy_lanes: busy,
+            in_progress: lanes.into_iter().collect(),
+            lanes_per_tenant: LANES_PER_TENANT,
+            busy_tenants: busy_tenants.collect(),
             lease: LEASE,
         };
         let claimed = self.outbox_store.claim(&claim).await?;
-        let mut lanes = self.lanes();
-        for delivery in &claimed {
-            let count = lanes.entry(delivery.lane).or_default();
-            *count = count.saturating_add(1);
+        let mut attempts = self.attempts();
+        for delivery in &claimed.deliveries {
+            let message = &delivery.outgoing.message;
+            let attempt = Attempt { tenant: message.tenant, lane: delivery.lane, claim: delivery.claim_id };
+            attempts.insert(message.delivery_id, attempt);
         }
-        drop(lanes);
+        drop(attempts);
         Ok(claimed)
+    }
+
+    /// The numbers of attempts in progress by lane, and by tenant.
+    fn attempts_in_progress(&self) -> (HashMap<Uuid, u32>, HashMap<TenantId, usize>) {
+        let (mut lanes, mut tenants) = (HashMap::<Uuid, u32>::new(), HashMap::<TenantId, usize>::new());
+        for attempt in self.attempts().values() {
+            let (lane, tenant) = (lanes.entry(attempt.lane).or_default(), tenants.entry(attempt.tenant).or_default());
+            (*lane, *tenant) = (lane.saturating_add(1), tenant.saturating_add(1));
+        }
+        (lanes, tenants)
+    }
+
+    /// Claims nothing more, and waits for the attempts in progress. What has not ended after the grace is returned, so that
+    /// another sender attempts it at once; a message that its receiver has accepted meanwhile is then sent twice.
+    ///
+    /// # Errors
+    /// When the store fails; the leases end.
+    pub async fn drain(&self, grace: Duration) -> Result<(), StoreError> {
+        self.is_stopping.store(true, Ordering::Relaxed);
+        let ended = async {
+            while !self.attempts().is_empty() {
+                tokio::time::sleep(DRAIN_INTERVAL).await;
+            }
+        };
+        if tokio::time::timeout(grace, ended).await.is_ok() {
+            return Ok(());
+        }
+        let left: Vec<_> = self.attempts().iter().map(|(id, attempt)| (attempt.tenant, *id, attempt.claim)).collect();
+        self.outbox_store.release(&left).await
     }
 
     /// Sends a claimed delivery and stores the outcome.
@@ -89,13 +143,7 @@ impl NotificationSender {
             Err(failure) => self.after(&claimed, failure),
         };
         self.store(&claimed, outcome).await;
-        let mut lanes = self.lanes();
-        if let Some(count) = lanes.get_mut(&claimed.lane) {
-            *count = count.saturating_sub(1);
-            if *count == 0 {
-                lanes.remove(&claimed.lane);
-            }
-        }
+        self.attempts().remove(&claimed.outgoing.message.delivery_id);
     }
 
     fn after(&self, claimed: &ClaimedDelivery, failure: SendFailure) -> AttemptOutcome {
@@ -145,17 +193,18 @@ pub async fn run_notification_sender(sender: Arc<NotificationSender>) {
     let mut attempts = JoinSet::new();
     loop {
         while attempts.try_join_next().is_some() {}
-        let room = MAX_IN_FLIGHT.saturating_sub(attempts.len());
-        let claimed = if room == 0 { Ok(Vec::new()) } else { sender.claim(room).await };
+        let is_stopping = sender.is_stopping.load(Ordering::Relaxed);
+        let room = if is_stopping { 0 } else { MAX_IN_FLIGHT.saturating_sub(attempts.len()) };
+        let claimed = if room == 0 { Ok(Claim::default()) } else { sender.claim(room).await };
         match claimed {
-            Ok(claimed) if claimed.is_empty() => tokio::select! {
+            Ok(Claim { deliveries, passed_over: 0 }) if deliveries.is_empty() => tokio::select! {
                 // A finished attempt makes room in its lane.
                 Some(_) = attempts.join_next() => {}
                 () = sender.outbox_wakeup.notified() => {}
                 () = tokio::time::sleep(POLL_INTERVAL) => {}
             },
             Ok(claimed) => {
-                for delivery in claimed {
+                for delivery in claimed.deliveries {
                     let sender = Arc::clone(&sender);
                     attempts.spawn(async move { sender.attempt(delivery).await });
                 }

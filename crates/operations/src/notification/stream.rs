@@ -4,6 +4,7 @@ use super::Notifications;
 use crate::{Failure, access::Operation};
 use fairway_domain::{access::Caller, notification::inbox::Notification};
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// Maximum number of notifications of one read.
 const MAX_BATCH: u32 = 100;
@@ -45,8 +46,20 @@ impl Notifications {
         Ok(InboxBatch { notifications, next, unread, has_more })
     }
 
-    /// Waits until this process projected further facts, or the time is over: other processes project too.
-    pub async fn wait_for_notifications(&self, most: Duration) {
-        let _ = tokio::time::timeout(most, self.inbox_wakeup.notified()).await;
+    /// Follows the projections of this process from now on.
+    #[must_use]
+    pub fn inbox_changes(&self) -> InboxChanges {
+        InboxChanges(self.inbox_wakeup.subscribe())
+    }
+}
+
+/// The projections of this process since the last wait.
+pub struct InboxChanges(watch::Receiver<()>);
+
+impl InboxChanges {
+    /// Waits until this process has projected further facts since the last wait, or the time is over: other processes project
+    /// too.
+    pub async fn wait(&mut self, most: Duration) {
+        let _ = tokio::time::timeout(most, self.0.changed()).await;
     }
 }

@@ -26,7 +26,7 @@ use fairway_domain::{
 };
 use moka::sync::Cache;
 use std::sync::Arc;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 /// Ports without a connection, settings, caches, and the runs of the process. All clones share them.
 #[derive(Clone)]
@@ -67,7 +67,7 @@ pub(crate) struct SharedState {
     /// Wakes the sender of this process after a projection.
     pub(crate) outbox_wakeup: Arc<Notify>,
     /// Wakes the inbox streams of this process after a projection.
-    pub(crate) inbox_wakeup: Arc<Notify>,
+    pub(crate) inbox_wakeup: watch::Sender<()>,
 }
 
 impl SharedState {
@@ -81,7 +81,7 @@ impl SharedState {
             endpoint_probe: gateways.endpoint_probe,
             message_sender: gateways.message_sender,
             outbox_wakeup: Arc::default(),
-            inbox_wakeup: Arc::default(),
+            inbox_wakeup: watch::Sender::default(),
             code_gateway: gateways.code_gateway,
             run_observer: gateways.run_observer,
             checkpoint_archive: gateways.checkpoint_archive,

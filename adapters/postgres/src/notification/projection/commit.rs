@@ -38,7 +38,11 @@ static COMMIT: GuardedBatch = GuardedBatch::new(
         INSERT INTO notification_delivery (tenant_id, delivery_id, lane, channel, destination_id, recipient, status, due_at,
             notification_generation, advanced_notification_generation, destination_generation, digest, category,
             severity, title, body, event_kind, event_id, workspace_id, workload_id, environment, created_at, revision)
-        SELECT moved.tenant_id, delivery_id, coalesce(outbox.destination_id, moved.tenant_id), channel,
+        SELECT moved.tenant_id, delivery_id,
+            -- All mailboxes share the operator's mail server. A chat of a person is a receiver of its own.
+            coalesce(outbox.destination_id, CASE WHEN channel = 'email' THEN moved.tenant_id
+                ELSE md5(moved.tenant_id::text || outbox.recipient)::uuid END),
+            channel,
             outbox.destination_id, outbox.recipient, 'pending',
             -- A commit in progress may still add lines to a digest.
             coalesce(digest_end + interval '1 minute', fairway_now()), tenant.notification_generation,
@@ -55,7 +59,7 @@ static COMMIT: GuardedBatch = GuardedBatch::new(
      ),
      lines AS (
         INSERT INTO notification_digest_line (tenant_id, delivery_id, event_id, severity, title, body, created_at)
-        SELECT moved.tenant_id, delivery_id, event_id, severity, title, body, outbox.created_at FROM outbox, moved
+        SELECT moved.tenant_id, delivery_id, line_event_id, severity, title, body, outbox.created_at FROM outbox, moved
         WHERE digest IS NOT NULL
         ON CONFLICT DO NOTHING
      ),
@@ -159,7 +163,8 @@ fn with_outbox<'p>(input: Input<'p>, projection: &'p Projection) -> Input<'p> {
         .with_all("destination_id", rows.iter().map(destination).collect())
         .with_all("recipient", rows.iter().map(|one| one.target.person().map(ToString::to_string)).collect())
         .with_all("requires_advanced_tier", rows.iter().map(|one| one.requires_advanced_tier).collect())
-        .with_all("digest", rows.iter().map(|one| one.digest.map(|window| window.frequency.as_str())).collect())
+        .with_all("digest", rows.iter().map(|one| one.digest.map(|window| window.kind.as_str())).collect())
+        .with_all("line_event_id", rows.iter().map(|one| one.event.uuid()).collect())
         .with_all("digest_end", rows.iter().map(|one| one.digest.map(digest_end)).collect())
         .with_all("category", rows.iter().map(|one| said(one).category.as_str()).collect())
         .with_all("severity", rows.iter().map(|one| said(one).severity.as_str()).collect())

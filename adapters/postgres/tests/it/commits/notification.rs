@@ -12,6 +12,7 @@ use fairway_domain::{
         announcement::{Announcement, Audience},
         delivery::{DeliveryTarget, NewDelivery},
         destination::{Destination, DestinationPatch, DestinationScope, NewDestination},
+        identifier::EventKey,
         inbox::{InboxStatus, Notification, inbox_read_fact},
         ports::{
             AnnouncementStore, DeliveryStore, DestinationStore, InboxStore, PreferenceStore, ProfileStore,
@@ -71,6 +72,7 @@ pub(crate) fn projection_of(submitter: &ActorRef, opted_out: bool) -> Projection
         profiles: None,
         switches: Switches::Enabled(Tier::Standard),
         tenant: DEFAULT_TENANT.into(),
+        generation: 0,
         destinations: Vec::new(),
         people: HashMap::new(),
     };
@@ -236,6 +238,7 @@ pub(super) async fn retry(stage: &Fixture) -> Decision {
         delivery_id: id,
         channel: Channel::Webhook,
         target: DeliveryTarget::Destination(made.destination_id),
+        event: EventKey::of_fact(notification.event_id),
         notification,
         digest: None,
         requires_advanced_tier: false,

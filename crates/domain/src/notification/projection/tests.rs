@@ -6,6 +6,7 @@ use crate::{
     id::TenantId,
     notification::{
         Severity,
+        burst::{self, BurstCounts},
         destination::DestinationScope,
         preference::{DefaultProfilesRecord, PreferenceSetRecord},
         recipient::MAX_RECIPIENTS,
@@ -70,6 +71,7 @@ fn book() -> PreferenceBook {
         profiles: None,
         switches: Switches::Enabled(Tier::Standard),
         tenant: id(1).into(),
+        generation: 0,
         destinations: Vec::new(),
         people: HashMap::new(),
     }
@@ -284,6 +286,62 @@ fn facts_of_one_window_share_a_digest() {
     assert_eq!(first.1, "2026-11-27T08:00:00Z");
     assert_eq!(first, digest_at(2, "2026-11-27T07:59:59Z"));
     assert_ne!(first.0, digest_at(3, "2026-11-27T08:00:00Z").0);
+    let (fact, subject) = denial("user:ada", 4);
+    let later = PreferenceBook { generation: 1, ..book };
+    let at = Timestamp::parse("2026-11-27T07:10:00Z").unwrap();
+    let after_a_pause = project(&fact, &subject, &Directory::default(), &later, at);
+    assert_ne!(first.0, after_a_pause.deliveries[0].delivery_id, "a setting went off and on");
+}
+
+#[test]
+fn burst_is_collected_after_three_single_messages() {
+    let sets = HashMap::from([opt_in(&[Channel::Email])]);
+    let book = PreferenceBook { sets, switches: Switches::Enabled(Tier::Advanced), ..book() };
+    let at = Timestamp::parse("2026-11-27T07:11:00Z").unwrap();
+    let window = burst::window(at).unwrap();
+    assert_eq!(
+        (window.start.to_string(), window.end.to_string()),
+        ("2026-11-27T07:10:00Z".to_owned(), "2026-11-27T07:15:00Z".to_owned())
+    );
+    let run = |queued_before: u32| {
+        let key = (actor("user:ada"), Channel::Email, FactCategory::Executions);
+        let mut counts = BurstCounts::new(book.tenant, 0, window, HashMap::from([(key, queued_before)]));
+        let mut all = Vec::new();
+        for number in 1..=6 {
+            let (fact, subject) = denial("user:ada", number);
+            let mut deliveries = project(&fact, &subject, &Directory::default(), &book, at).deliveries;
+            counts.collect(&mut deliveries);
+            all.extend(deliveries);
+        }
+        all
+    };
+    let all = run(0);
+    assert!(all[..3].iter().all(|one| one.digest.is_none() && !one.requires_advanced_tier));
+    assert!(all[3..].iter().all(|one| one.digest == Some(window) && one.requires_advanced_tier));
+    assert!(all[3..].windows(2).all(|pair| pair[0].delivery_id == pair[1].delivery_id), "one message for the rest");
+    assert!(all[3..].windows(2).all(|pair| pair[0].event != pair[1].event), "with a line each");
+    assert_eq!(run(2).iter().filter(|one| one.digest.is_none()).count(), 1, "earlier batches count");
+}
+
+#[test]
+fn what_only_the_advanced_tier_delivers_depends_on_it() {
+    let (fact, subject) = denial("user:ada", 0);
+    let (person, mut sets) = opt_in(&[]);
+    let mut of_workload = sets[0].clone();
+    of_workload.0.scope = PreferenceScope::Project(subject.workload_id.unwrap());
+    of_workload.0.settings = [((FactCategory::Executions, Channel::Webhook), true)].into();
+    sets.push(of_workload);
+    let book = PreferenceBook {
+        sets: HashMap::from([(person, sets)]),
+        switches: Switches::Enabled(Tier::Advanced),
+        destinations: vec![destination(20, DestinationScope::Organization, Channel::Webhook)],
+        ..book()
+    };
+    let projection = project(&fact, &subject, &Directory::default(), &book, at());
+    assert_eq!(projection.deliveries.iter().map(|one| one.requires_advanced_tier).collect::<Vec<_>>(), [true]);
+    let everywhere = PreferenceBook { sets: HashMap::from([opt_in(&[Channel::Webhook])]), ..book };
+    let projection = project(&fact, &subject, &Directory::default(), &everywhere, at());
+    assert_eq!(projection.deliveries.iter().map(|one| one.requires_advanced_tier).collect::<Vec<_>>(), [false]);
 }
 
 #[test]
@@ -295,8 +353,20 @@ fn announcements_reach_their_audience_with_their_text() {
         body: "Tonight.".to_owned(),
         audience: vec![actor("user:bob"), actor("group:ops")],
     });
-    let projection = project(&fact, &subject, &Directory::default(), &book(), at());
+    // Bob wants reports in the chat of the organization and in his mailbox.
+    let (_, mut sets) = opt_out("user:bob", &[]);
+    let channels = [Channel::ChatA, Channel::Email];
+    sets[0].0.settings = channels.map(|channel| ((FactCategory::Reports, channel), true)).into();
+    let book = PreferenceBook {
+        sets: HashMap::from([(actor("user:bob"), sets)]),
+        switches: Switches::Enabled(Tier::Advanced),
+        destinations: vec![destination(20, DestinationScope::Organization, Channel::ChatA)],
+        ..book()
+    };
+    let projection = project(&fact, &subject, &Directory::default(), &book, at());
     assert_eq!(names(&projection), ["user:bob"]);
+    let reached: Vec<_> = projection.deliveries.iter().map(|one| (one.channel, one.requires_advanced_tier)).collect();
+    assert_eq!(reached, [(Channel::Email, true)], "not everybody who reads the chat is in the audience");
     let notification = &projection.notifications[0].notification;
     assert_eq!((notification.title.as_str(), notification.body.as_str()), ("Maintenance", "Tonight."));
 }

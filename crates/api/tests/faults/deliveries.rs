@@ -1,0 +1,125 @@
+//! R9: servers with a projector and a sender are killed or stopped while notifications leave. The receiver's ledger judges.
+
+use crate::{
+    api_client::ApiClient,
+    server_process::{Server, ServerSetup, wait_until},
+};
+use fairway_testkit::{FaultyEndpoint, RecordedRequest, ScriptedResponse, TestDatabase, is_long};
+use serde_json::json;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+use tokio_postgres::Client;
+use uuid::Uuid;
+
+/// Facts between two kills.
+const FACTS_PER_ROUND: usize = 15;
+/// More seconds than a lease.
+const LEASE_SECONDS: i64 = 61;
+/// Time limit for everything to be sent after the last fault.
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time limit for the shutdown of a server.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
+const ON_LOOPBACK: (&str, &str) = ("FAIRWAY_EGRESS_ALLOW", "127.0.0.0/8");
+
+async fn number(owner: &Client, sql: &str) -> i64 {
+    owner.query_one(sql, &[]).await.unwrap().get(0)
+}
+
+/// Creates a webhook that the local user wants for incidents, and a workload. Returns the workload's path.
+async fn prepare(client: &ApiClient, receiver: &FaultyEndpoint) -> String {
+    let hook = json!({
+        "destination_type": "webhook", "display_name": "hook", "redacted_metadata": { "url": receiver.url("/in") },
+        "is_enabled": true,
+    });
+    client.create("/v1/notifications/organization/destinations", &hook).await;
+    let wanted = json!([{ "category": "incidents", "channel": "webhook", "enabled": true }]);
+    assert_eq!(client.put("/v1/notifications/preferences", &wanted).await.unwrap().status, 200);
+    let (workload, _) = client.create_workload().await;
+    format!("/v1/workloads/{workload}")
+}
+
+/// Causes an incident.
+async fn suspend(client: &ApiClient, workload: &str) {
+    for status in ["registered", "suspended"] {
+        let changed = client.patch(workload, &json!({ "status": status })).await.unwrap();
+        assert_eq!(changed.status, 200, "{changed:?}");
+    }
+}
+
+/// The body of each identifier. Fails if a repeated message differs.
+fn ledger(requests: &[RecordedRequest]) -> BTreeMap<String, Vec<u8>> {
+    let mut ledger = BTreeMap::new();
+    for request in requests {
+        let id = request.header("webhook-id").unwrap().to_owned();
+        let first = ledger.entry(id).or_insert_with(|| request.body.clone());
+        assert_eq!(*first, request.body, "all attempts send the same message");
+    }
+    ledger
+}
+
+const UNSENT: &str = "SELECT (SELECT count(*) FROM notification_delivery WHERE status <> 'sent')
+    + (SELECT count(*) FROM fact_pending)
+    + (SELECT count(*) FROM fact_log JOIN notification_position USING (tenant_id) WHERE size > position)";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kills_lose_no_notification_and_repeat_only_what_was_in_progress() {
+    let database = TestDatabase::create().await.unwrap();
+    let owner = database.connect_as_owner().await.unwrap();
+    let receiver = FaultyEndpoint::start().await;
+    receiver.respond_with(ScriptedResponse::status(204, ""));
+    let first = ServerSetup::new(&database.url()).setting(ON_LOOPBACK.0, ON_LOOPBACK.1);
+    let second = ServerSetup::sharing_storage_of(&first).setting(ON_LOOPBACK.0, ON_LOOPBACK.1);
+    let setups = [first, second];
+    let mut servers: [Server; 2] = [setups[0].start().await, setups[1].start().await];
+    let workload = prepare(&servers[0].client, &receiver).await;
+    let rounds = if is_long() { 60 } else { 6 };
+    let mut in_progress = 0;
+    for round in 0..rounds {
+        let (victim, survivor) = (round % 2, (round + 1) % 2);
+        for _ in 0..FACTS_PER_ROUND {
+            suspend(&servers[survivor].client, &workload).await;
+        }
+        servers[victim].kill();
+        // While the survivor is paused, nobody claims, so that each claim at the end of all leases is counted.
+        servers[survivor].pause();
+        let claimed = "SELECT count(*) FROM notification_delivery WHERE status = 'claimed'";
+        in_progress += number(&owner, claimed).await;
+        database.move_clock(LEASE_SECONDS * i64::try_from(round + 1).unwrap()).await.unwrap();
+        servers[survivor].resume();
+        servers[victim] = setups[victim].start().await;
+    }
+    wait_until("every delivery is sent", RECOVERY_TIMEOUT, async || number(&owner, UNSENT).await == 0).await;
+    let requests = receiver.requests();
+    let sent: BTreeSet<Uuid> = ledger(&requests).keys().map(|id| id.parse().unwrap()).collect();
+    let facts = "SELECT count(*) FROM fact WHERE kind = 'workload.changed'
+        AND position('\"categories\"' IN convert_from(body, 'UTF8')) > 0";
+    assert_eq!(i64::try_from(sent.len()).unwrap(), number(&owner, facts).await, "one message for each fact");
+    assert_eq!(sent.len(), rounds * FACTS_PER_ROUND);
+    let repeated = i64::try_from(requests.len() - sent.len()).unwrap();
+    assert!(repeated <= in_progress, "{repeated} repetitions, {in_progress} in progress at the kills");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stopping_server_returns_what_it_has_not_sent() {
+    let database = TestDatabase::create().await.unwrap();
+    let owner = database.connect_as_owner().await.unwrap();
+    let receiver = FaultyEndpoint::start().await;
+    receiver.respond_with(ScriptedResponse::hang());
+    let setup = ServerSetup::new(&database.url()).setting(ON_LOOPBACK.0, ON_LOOPBACK.1);
+    let mut server = setup.start().await;
+    let workload = prepare(&server.client, &receiver).await;
+    suspend(&server.client, &workload).await;
+    receiver.wait_for_requests(1).await;
+    server.terminate();
+    assert!(server.wait_for_exit(SHUTDOWN_TIMEOUT).await.success());
+    let returned = "SELECT count(*) FROM notification_delivery WHERE status = 'pending' AND claim_id IS NULL";
+    assert_eq!(number(&owner, returned).await, 1, "{}", server.read_log());
+    // On a busy machine the attempt may have timed out before.
+    database.move_clock(LEASE_SECONDS).await.unwrap();
+    receiver.respond_with(ScriptedResponse::status(204, ""));
+    let _server = setup.start().await;
+    wait_until("the delivery is sent", RECOVERY_TIMEOUT, async || number(&owner, UNSENT).await == 0).await;
+    assert_eq!(ledger(&receiver.requests()).len(), 1);
+}

@@ -1,0 +1,165 @@
+//! E-mail by a real SMTP server: content, deferral, rejection, and the mailbox of a person.
+
+use crate::{
+    delivery::{DELIVERIES, ORGANIZATION, TWO_DAYS, await_deliveries, await_status, destination, suspend, want},
+    fixture::{TENANT, WorkspaceFixture},
+};
+use fairway_testkit::{SmtpServer, TestApp};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+/// A server that sends e-mails as `fairway@example.com`, and its mail server.
+async fn server() -> (TestApp, SmtpServer) {
+    let smtp = SmtpServer::start().unwrap();
+    let app = TestApp::builder()
+        .setting("FAIRWAY_SMTP_URL", smtp.url())
+        .setting("FAIRWAY_MAIL_FROM", "Fairway <fairway@example.com>");
+    (app.start().await, smtp)
+}
+
+/// Stores the identity of the local user, whose address is the verified claim of its sign-in.
+async fn sign_in(app: &TestApp) {
+    let owner = app.database().connect_as_owner().await.unwrap();
+    let signed_in =
+        "INSERT INTO identity (tenant_id, identity_id, issuer, subject, actor, groups, email, first_seen_at,
+            last_seen_at)
+        SELECT tenant_id, gen_random_uuid(), 'https://issuer.example', 'local', 'user:local', '{}', 'local@example.org',
+            fairway_now(), fairway_now() FROM tenant";
+    owner.execute(signed_in, &[]).await.unwrap();
+}
+
+#[tokio::test]
+async fn email_arrives_as_text_and_html() {
+    let (app, smtp) = server().await;
+    let stage = WorkspaceFixture::create(&app).await;
+    let team = destination(&app, "email", "team", json!({ "address": "team@example.org" }), None).await;
+    want(&app, "email").await;
+    suspend(&stage).await;
+    let mail = smtp.wait_for_mails(1).await.swap_remove(0);
+    // The local user has no verified address, so the delivery to its own mailbox fails.
+    let to_team = |one: &&Value| one["destination_id"] == team && one["status"] == "sent";
+    let found = await_deliveries(&app, |found| found.iter().any(|one| to_team(&one))).await;
+    let sent = found.iter().find(to_team).unwrap();
+    assert_eq!((mail.from.as_str(), mail.to.as_slice()), ("fairway@example.com", &["team@example.org".to_owned()][..]));
+    let inbox = stage.await_notification("user:local", |one| one["category"] == "incidents").await;
+    assert_eq!(mail.header("subject"), [inbox["title"].as_str().unwrap()]);
+    assert_eq!(mail.header("from"), ["Fairway <fairway@example.com>"]);
+    let id = format!("<{}@example.com>", sent["delivery_id"].as_str().unwrap());
+    assert_eq!(mail.header("message-id"), [id.as_str()]);
+    assert_eq!(mail.header("date").len(), 1);
+    for (media_type, part) in &mail.parts {
+        assert!(part.contains(inbox["body"].as_str().unwrap()), "{media_type}: {part}");
+        assert!(part.contains(sent["source_event"]["id"].as_str().unwrap()), "{media_type}: {part}");
+    }
+    assert_eq!(mail.parts.keys().collect::<Vec<_>>(), ["text/html", "text/plain"]);
+    assert_eq!((&sent["last_response_status"], &sent["attempt_count"]), (&json!(250), &json!(1)));
+    // The password belongs to the operator.
+    let shown = app.get(ORGANIZATION).await;
+    assert!(!shown.text().contains("p:w") && !shown.text().contains("p%3Aw"), "{shown}");
+}
+
+#[tokio::test]
+async fn texts_of_people_stay_texts_in_mails() {
+    let (app, smtp) = server().await;
+    let stage = WorkspaceFixture::create(&app).await;
+    let on = json!({ "advanced_notifications_enabled": true });
+    app.patch(format!("/v1/tenants/{TENANT}/settings"), on).await.expect(200);
+    sign_in(&app).await;
+    let wanted = json!([{ "category": "reports", "channel": "email", "enabled": true }]);
+    app.put("/v1/notifications/preferences", wanted).await.expect(200);
+    let (title, body) = ("Grüße & <b>Bcc: x@example.net</b>", "<img src=x onerror=alert(1)>\n.\nQUIT");
+    let audience = json!({ "roles": [], "workspaces": [stage.workspace.as_str()] });
+    let said = json!({ "title": title, "body": body, "audience": audience });
+    app.post("/v1/notifications/announcements", said).await.expect(201);
+    let mail = smtp.wait_for_mails(1).await.swap_remove(0);
+    assert_eq!((mail.header("subject"), mail.to.len(), mail.header("bcc").len()), (vec![title], 1, 0));
+    let (text, html) = (&mail.parts["text/plain"], &mail.parts["text/html"]);
+    assert!(text.contains("QUIT") && html.contains("QUIT"), "{mail:?}");
+    assert!(!html.contains("<img") && !html.contains("<b>") && html.contains("&lt;img"), "{html}");
+}
+
+#[tokio::test]
+async fn deferred_and_rejected_mails_record_the_status_of_the_server() {
+    let (app, smtp) = server().await;
+    let stage = WorkspaceFixture::create(&app).await;
+    let busy = destination(&app, "email", "busy", json!({ "address": "busy@example.org" }), None).await;
+    let refused = destination(&app, "email", "refused", json!({ "address": "refused@example.org" }), None).await;
+    want(&app, "email").await;
+    suspend(&stage).await;
+    let of = |found: &[Value], id: &str| found.iter().find(|one| one["destination_id"] == id).cloned();
+    let is_attempted = |found: &[Value]| {
+        [&busy, &refused].iter().all(|id| of(found, id).is_some_and(|one| one["last_error"].is_string()))
+    };
+    let found = await_deliveries(&app, is_attempted).await;
+    let (deferred, rejected) = (of(&found, &busy).unwrap(), of(&found, &refused).unwrap());
+    assert_eq!((&deferred["last_error"], &deferred["last_response_status"]), (&json!("receiver_failed"), &json!(451)));
+    assert_eq!((&rejected["last_error"], &rejected["last_response_status"]), (&json!("rejected"), &json!(550)));
+    app.database().move_clock(TWO_DAYS).await.unwrap();
+    let mail = smtp.wait_for_mails(1).await.swap_remove(0);
+    let id = format!("<{}@example.com>", deferred["delivery_id"].as_str().unwrap());
+    assert_eq!(mail.header("message-id"), [id.as_str()], "the attempts are the same mail");
+    let found = await_deliveries(&app, |found| of(found, &busy).is_some_and(|one| one["status"] == "sent")).await;
+    assert_eq!(of(&found, &busy).unwrap()["attempt_count"], 2);
+    let shown = app.get(DELIVERIES).await;
+    assert!(!shown.text().contains("S3CRET"), "nothing that the receiver answers is stored: {shown}");
+}
+
+#[tokio::test]
+async fn digest_reaches_the_verified_mailbox_of_its_person() {
+    let (app, smtp) = server().await;
+    let stage = WorkspaceFixture::create(&app).await;
+    let on = json!({ "advanced_notifications_enabled": true });
+    app.patch(format!("/v1/tenants/{TENANT}/settings"), on).await.expect(200);
+    sign_in(&app).await;
+    let hourly = json!({ "time_zone": "Europe/Berlin", "digest": { "incidents": "hourly" } });
+    app.put("/v1/notifications/profile", hourly).await.expect(200);
+    want(&app, "email").await;
+    suspend(&stage).await;
+    suspend(&stage).await;
+    let owner = app.database().connect_as_owner().await.unwrap();
+    let lines = "SELECT count(*) FROM notification_digest_line";
+    let until = Instant::now() + Duration::from_secs(60);
+    while owner.query_one(lines, &[]).await.unwrap().get::<_, i64>(0) < 2 {
+        assert!(Instant::now() < until);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    app.database().move_clock(TWO_DAYS).await.unwrap();
+    let mail = smtp.wait_for_mails(1).await.swap_remove(0);
+    assert_eq!(
+        (mail.to.as_slice(), mail.header("subject")),
+        (&["local@example.org".to_owned()][..], vec!["2 notifications of `incidents`"])
+    );
+    let text = &mail.parts["text/plain"];
+    assert_eq!(text.matches("was suspended").count(), 2, "{text}");
+    assert_eq!(await_status(&app, "sent").await["recipient"], "user:local");
+    assert_eq!(smtp.wait_for_mails(1).await.len(), 1, "one mail for both facts");
+}
+
+#[tokio::test]
+async fn burst_reaches_its_person_as_three_mails_and_one_for_the_rest() {
+    let (app, smtp) = server().await;
+    let stage = WorkspaceFixture::create(&app).await;
+    let on = json!({ "advanced_notifications_enabled": true });
+    app.patch(format!("/v1/tenants/{TENANT}/settings"), on).await.expect(200);
+    sign_in(&app).await;
+    want(&app, "email").await;
+    // A window of five minutes begins, so that all facts lie in it.
+    let owner = app.database().connect_as_owner().await.unwrap();
+    let left = "SELECT 301 - (floor(extract(epoch FROM now()))::bigint % 300)";
+    app.database().move_clock(owner.query_one(left, &[]).await.unwrap().get(0)).await.unwrap();
+    for _ in 0..7 {
+        suspend(&stage).await;
+    }
+    assert_eq!(smtp.wait_for_mails(3).await.len(), 3);
+    let lines = "SELECT count(*) FROM notification_digest_line";
+    let until = Instant::now() + Duration::from_secs(60);
+    while owner.query_one(lines, &[]).await.unwrap().get::<_, i64>(0) < 4 {
+        assert!(Instant::now() < until);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let found = await_deliveries(&app, |found| found.iter().filter(|one| one["status"] == "sent").count() == 3).await;
+    assert_eq!(found.len(), 4, "the rest waits for the end of the window: {found:#?}");
+    app.database().move_clock(TWO_DAYS).await.unwrap();
+    let rest = smtp.wait_for_mails(4).await.pop().unwrap();
+    assert_eq!(rest.header("subject"), ["4 notifications of `incidents`"]);
+}

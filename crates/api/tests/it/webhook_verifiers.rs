@@ -1,0 +1,74 @@
+//! Webhooks as receivers read them: by the packages of Standard Webhooks and CloudEvents, in Python and JavaScript.
+
+use crate::{
+    delivery::{KEY, NEXT_KEY, await_status, server, suspend, want, webhook},
+    fixture::WorkspaceFixture,
+};
+use fairway_testkit::{FaultyEndpoint, RecordedRequest, ScriptedResponse};
+use serde_json::{Value, json};
+use std::{
+    collections::BTreeMap,
+    env,
+    io::Write as _,
+    process::{Command, Stdio},
+};
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+/// A key that signed nothing.
+const OTHER_KEY: &str = "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+
+fn installed(variable: &str) -> std::ffi::OsString {
+    env::var_os(variable).expect("run the tests by `cargo xtask test`")
+}
+
+/// The verifiers by language.
+fn verifiers() -> [(&'static str, Command); 2] {
+    let mut python = Command::new(installed("FAIRWAY_TEST_RECEIVERS_PYTHON"));
+    python.arg(format!("{ROOT}/tools/receivers/verify.py"));
+    let mut javascript = Command::new(installed("FAIRWAY_TEST_NODE"));
+    javascript.arg(format!("{ROOT}/tools/receivers/verify.mjs")).arg(installed("FAIRWAY_TEST_RECEIVERS_MODULES"));
+    [("Python", python), ("JavaScript", javascript)]
+}
+
+/// The verdict of each key, and the event.
+fn read_by(mut verifier: Command, request: &RecordedRequest, keys: &[&str]) -> (Vec<String>, Value) {
+    let headers: BTreeMap<_, _> = request.headers.iter().cloned().collect();
+    let body = std::str::from_utf8(&request.body).unwrap();
+    let input = json!({ "headers": headers, "body": body, "keys": keys }).to_string();
+    let mut child = verifier.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{stdout}\n{stderr}");
+    let mut lines: Vec<String> = stdout.lines().map(str::to_owned).collect();
+    let event = serde_json::from_str(&lines.pop().unwrap()).unwrap();
+    (lines, event)
+}
+
+#[tokio::test]
+async fn webhook_verifies_with_the_packages_of_its_standards() {
+    let (app, _secrets) = server(&format!("{KEY} {NEXT_KEY}")).await;
+    let stage = WorkspaceFixture::create(&app).await;
+    let receiver = FaultyEndpoint::start().await;
+    receiver.respond_with(ScriptedResponse::status(204, ""));
+    webhook(&app, "hook", &receiver.url("/in"), Some("file:hook")).await;
+    want(&app, "webhook").await;
+    suspend(&stage).await;
+    receiver.wait_for_requests(1).await;
+    let sent = await_status(&app, "sent").await;
+    let request = receiver.requests().swap_remove(0);
+    let mut changed = request.clone();
+    changed.body =
+        String::from_utf8(changed.body).unwrap().replace("workload.changed", "workload.removed").into_bytes();
+    for (language, verifier) in verifiers() {
+        let (verdicts, event) = read_by(verifier, &request, &[KEY, NEXT_KEY, OTHER_KEY]);
+        assert_eq!(verdicts, ["verified", "verified", "refused"], "{language}");
+        assert_eq!((&event["specversion"], &event["id"]), (&json!("1.0"), &sent["source_event"]["id"]), "{language}");
+        assert_eq!(event["type"], "fairway.workload.changed", "{language}");
+        assert_eq!(event["data"]["workload_id"], stage.workload.workload_id.as_str(), "{language}");
+        assert!(event["source"].is_string() && event["time"].is_string(), "{language}: {event}");
+    }
+    for (language, verifier) in verifiers() {
+        assert_eq!(read_by(verifier, &changed, &[KEY]).0, ["refused"], "{language}");
+    }
+}
