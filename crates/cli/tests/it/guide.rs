@@ -1,7 +1,7 @@
 //! Runs the commands of the guide's chapters on the command line.
 
 use crate::{Terminal, root};
-use fairway_testkit::{FaultyEndpoint, ScriptedResponse, TestApp};
+use fairway_testkit::{FaultyEndpoint, ScriptedResponse, SmtpServer, TestApp};
 use std::{
     env,
     path::Path,
@@ -35,7 +35,7 @@ const CHAPTERS: [(&[&str], &[&str]); 10] = [
             "use_case.published",
         ],
     ),
-    (&["notifications.md"], &["fallback", "webhook", "response_status", "was suspended", "sent", "incidents"]),
+    (&["notifications.md"], &["fallback", "webhook", "response_status", "250", "was suspended", "sent", "incidents"]),
     (&["waiting.md"], &["sorry", "thanks", "refused with 1"]),
     (&["documents.md"], &["thirty days of leave a year. [leave", "people-handbook", "failed with 1", "route_refused"]),
     (
@@ -80,10 +80,12 @@ fn commands(chapters: &[&str]) -> String {
     script
 }
 
-#[tokio::test]
+// The receiver answers on another thread while this one waits for the shell.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn guide_commands_succeed() {
     let receiver = FaultyEndpoint::start().await;
     receiver.respond_with(ScriptedResponse::status(204, ""));
+    let smtp = SmtpServer::start().unwrap();
     let secrets = tempfile::tempdir().unwrap();
     std::fs::create_dir(secrets.path().join("default")).unwrap();
     let key = "whsec_YWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWE=";
@@ -91,6 +93,8 @@ async fn guide_commands_succeed() {
     let app = TestApp::builder()
         .setting("FAIRWAY_EGRESS_ALLOW", "127.0.0.0/8")
         .setting("FAIRWAY_SECRETS_DIR", secrets.path().to_str().unwrap())
+        .setting("FAIRWAY_SMTP_URL", smtp.url())
+        .setting("FAIRWAY_MAIL_FROM", "Fairway <fairway@example.com>")
         .start()
         .await;
     let home = Terminal::offline();
@@ -110,6 +114,8 @@ async fn guide_commands_succeed() {
             assert!(printed.contains(words), "{chapters:?} shows {words}: {printed}\n{errors}");
         }
     }
+    assert_eq!(smtp.wait_for_mails(1).await[0].to, ["oncall@example.org"]);
+    assert!(receiver.request_count() >= 2, "a test and a delivery");
 }
 
 #[test]
