@@ -22,8 +22,10 @@ pub(crate) struct ClientScript {
     /// Part of the body of every successful response, because a run can fail with status 200.
     expects: &'static str,
     /// Receives each response, if the next request depends on it.
-    on_response: Option<Box<dyn FnMut(&BenchResponse)>>,
+    on_response: Option<ResponseReceiver>,
 }
+
+type ResponseReceiver = Box<dyn FnMut(&BenchResponse)>;
 
 impl ClientScript {
     pub(crate) fn new(next: impl FnMut() -> BenchRequest + 'static, expects: &'static str) -> ClientScript {

@@ -46,6 +46,18 @@ const INTERLEAVED_DURATION: Duration = Duration::from_millis(1_200);
 /// Duration of observing the idle server.
 const IDLE_DURATION: Duration = Duration::from_secs(3);
 
+/// The benchmarks outside the table of scenarios.
+const PARTS: [&str; 8] = [
+    timing_oracle::NAME,
+    overload::NAME,
+    queued::NAME,
+    code_mode::NAME,
+    openai_provider::NAME,
+    openai_provider::FIRST_PART_NAME,
+    notifications::NAME,
+    large_corpus::NAME,
+];
+
 /// One measurement under load.
 pub(crate) struct Measurement {
     pub(crate) tally: Tally,
@@ -105,17 +117,7 @@ pub(crate) struct Findings {
 pub(crate) async fn run_benchmark(plan: &Plan, home: &RunDirectory, postgres: &Postgres) -> Result<Report> {
     let machine = Machine::current(postgres.major());
     let rows: Vec<Scenario> = Scenario::ALL.into_iter().filter(|row| is_selected(*row, plan)).collect();
-    let parts = [
-        timing_oracle::NAME,
-        overload::NAME,
-        queued::NAME,
-        code_mode::NAME,
-        openai_provider::NAME,
-        openai_provider::FIRST_PART_NAME,
-        notifications::NAME,
-        large_corpus::NAME,
-    ];
-    if rows.is_empty() && !parts.iter().any(|name| is_part_selected(name, plan)) {
+    if rows.is_empty() && !PARTS.iter().any(|name| is_part_selected(name, plan)) {
         bail!("no scenario has such a name");
     }
     let meter = CostMeter::open(&postgres.url(), postgres.process_id()).await?;

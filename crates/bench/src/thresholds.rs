@@ -128,7 +128,20 @@ pub(crate) fn judge(findings: &Findings) -> Vec<TargetResult> {
 fn target_clients(row: Scenario) -> usize {
     match row {
         Scenario::UseCaseCreate | Scenario::UseCasePublish => USE_CASE_CLIENTS,
-        _ => CLIENTS,
+        Scenario::Hello
+        | Scenario::ActiveRelease
+        | Scenario::VersionCreate
+        | Scenario::Transition
+        | Scenario::Activation
+        | Scenario::AssetList { .. }
+        | Scenario::Evidence
+        | Scenario::Lineage
+        | Scenario::RunList { .. }
+        | Scenario::AuditList
+        | Scenario::Recommendation
+        | Scenario::ExecuteSteps
+        | Scenario::CallTool
+        | Scenario::Execute { .. } => CLIENTS,
     }
 }
 
