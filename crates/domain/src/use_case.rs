@@ -120,6 +120,9 @@ pub enum UseCaseRefusal {
     /// The model policy is no longer approved or reachable.
     #[error("the model policy is not approved, or cannot be reached")]
     ModelPolicyUnavailable,
+    /// The plan was created under earlier rules, and publication cannot make its pieces.
+    #[error("publication cannot make the pieces of this bundle; refine the use case")]
+    PlanNotPublishable,
     /// The description of a refinement differs from the original.
     #[error("a refinement repeats the original description unchanged")]
     DescriptionChanged,
@@ -137,6 +140,7 @@ impl UseCaseRefusal {
             Self::ConnectionsMissing(_) => "connections_missing",
             Self::ConnectionsUnresolved(_) => "connections_unresolved",
             Self::ModelPolicyUnavailable => "model_policy_unavailable",
+            Self::PlanNotPublishable => "bundle_not_publishable",
             Self::DescriptionChanged => "description_changed",
             Self::RefinementKeyConflict => "idempotency_key_conflict",
         }

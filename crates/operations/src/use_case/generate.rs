@@ -230,7 +230,7 @@ fn warnings(plan: &BundlePlan, gaps: &Gaps, is_local: bool) -> Vec<PlanWarning> 
     }
     let slug = plan.model_policy_ref();
     warn("assumed_model_policy", format!("the bundle assumes the model policy `{slug}`"));
-    if plan.inputs() == ["input"] {
+    if matches!(plan.inputs(), [input] if input.name == "input") {
         warn("assumed_input", "the description names no input, so the bundle assumes one: `input`".to_owned());
     }
     if gaps.policy_bundle.kind == GapKind::MintFresh {
