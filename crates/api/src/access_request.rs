@@ -14,12 +14,12 @@ use crate::{
 };
 use actix_web::{HttpResponse, get, http::StatusCode, post, web};
 use fairway_domain::{
-    access_request::{AccessRequest, AccessRequestStatus},
+    access_request::{AccessRequest, AccessRequestStatus, GrantedSettings},
     connection::MAX_ENDPOINT_CHARS,
     id::{AccessRequestId, ConnectionId},
     note::{MAX_NOTE_CHARS, Note},
 };
-use fairway_operations::{MaybeReplayed, access_request::GrantedAccess};
+use fairway_operations::MaybeReplayed;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::{IntoParams, ToSchema};
@@ -77,14 +77,14 @@ pub(crate) struct AccessRequestQuery {
     status: Option<String>,
 }
 
-/// The connection to grant.
+/// The connection to grant. Absent fields of an existing connection stay unchanged.
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AccessGrant {
     /// Secret references by name, such as `env:NAME`, `file:name` or `vault:path#key`. Never secrets.
     #[validate(custom(function = bindings_rule))]
     secret_bindings: Option<BTreeMap<String, String>>,
-    /// `http`, `postgres`, `s3`, `smtp` or `other`; default `other`.
+    /// `http`, `postgres`, `s3`, `smtp` or `other`; default `other` for a new connection.
     #[validate(custom(function = kind_rule))]
     connector_kind: Option<String>,
     /// The address of the system, without credentials.
@@ -135,7 +135,8 @@ pub(crate) async fn list_access_requests(
     Ok(list.respond(&requests.map(|request| AccessRequestView::of(&request))))
 }
 
-/// Grants an access request: its connection is created. The last grant activates the use case.
+/// Grants an access request: its connection is created, or an existing one gets the named settings and becomes usable. The
+/// last grant activates the use case, and withdraws its other requests.
 #[utoipa::path(
     operation_id = "grant_access_request",
     tag = "use cases",
@@ -157,8 +158,9 @@ pub(crate) async fn grant_access_request(
     let AccessGrant { secret_bindings, connector_kind, endpoint } = body.into_inner();
     let mut fields = FieldErrors::default();
     let kind = fields.check(connector_kind.as_deref().map(parse_kind).transpose());
-    let secret_bindings = fields.check(parse_bindings(secret_bindings.unwrap_or_default()));
-    let granted = fields.finish(|| Some(GrantedAccess { secret_bindings: secret_bindings?, kind: kind?, endpoint }))?;
+    let secret_bindings = fields.check(secret_bindings.map(parse_bindings).transpose());
+    let granted =
+        fields.finish(|| Some(GrantedSettings { secret_bindings: secret_bindings?, kind: kind?, endpoint }))?;
     let requests = &api.services.access_requests;
     respond(&requests.grant_access_request(&caller, *request, workspace, granted, key.as_ref()).await?)
 }

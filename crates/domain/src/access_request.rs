@@ -3,7 +3,10 @@
 use crate::{
     access::ActorRef,
     audit::{Fact, FactKind, Stamp, Subject},
-    connection::{Connection, ConnectionPatch, ConnectionRefusal, ConnectionStatus, NewConnection, words},
+    connection::{
+        Connection, ConnectionPatch, ConnectionRefusal, ConnectionStatus, ConnectorKind, NewConnection, SecretBindings,
+        words,
+    },
     fact_category::FactCategory,
     id::{AccessRequestId, ConnectionId, UseCaseId, WorkspaceId},
     idempotency::KeyedOutcome,
@@ -14,7 +17,7 @@ use crate::{
     use_case::UseCase,
 };
 use async_trait::async_trait;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 words! {
     /// The status of an access request.
@@ -79,6 +82,52 @@ pub enum AccessRequestRefusal {
     Connection(#[from] ConnectionRefusal),
 }
 
+/// The settings of the granted connection that the grant names.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct GrantedSettings {
+    /// References to its secrets; none by default.
+    pub secret_bindings: Option<SecretBindings>,
+    /// The kind of system; `other` by default.
+    pub kind: Option<ConnectorKind>,
+    /// The address of the system; none by default.
+    pub endpoint: Option<String>,
+}
+
+impl GrantedSettings {
+    /// A new connection with these settings.
+    fn into_connection(self, name: String) -> NewConnection {
+        NewConnection {
+            name,
+            kind: self.kind.unwrap_or(ConnectorKind::Other),
+            endpoint: self.endpoint,
+            secret_bindings: self.secret_bindings.unwrap_or_default(),
+            expires_at: None,
+            status: ConnectionStatus::Active,
+        }
+    }
+
+    /// The change of an existing connection: the settings that the grant names, and what makes it usable.
+    fn into_patch(self, existing: &Connection, at: Timestamp) -> ConnectionPatch {
+        ConnectionPatch {
+            name: None,
+            kind: self.kind,
+            endpoint: self.endpoint.map(Some),
+            secret_bindings: self.secret_bindings,
+            expires_at: existing.is_expired(at).then_some(None),
+            status: Some(ConnectionStatus::Active),
+        }
+    }
+}
+
+/// The connection of a grant.
+struct GrantedConnection {
+    connection: Connection,
+    /// The revision of an existing connection.
+    decided_on: Option<Revision>,
+    /// The part of the fact that says what became of it, with key names.
+    told: Map<String, Value>,
+}
+
 /// A granted request: the request, its connection and its use case after the grant.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Grant {
@@ -86,7 +135,7 @@ pub struct Grant {
     pub request: AccessRequest,
     /// The connection.
     pub connection: Connection,
-    /// The revision of an existing connection that the grant replaces; `None` for a new one.
+    /// The revision of an existing connection that the grant changes or keeps; `None` for a new one.
     pub connection_decided_on: Option<Revision>,
     /// The use case, which the last grant activates.
     pub use_case: UseCase,
@@ -126,37 +175,25 @@ impl AccessRequest {
         }
     }
 
-    /// Grants the request: the connection is created, or an existing one gets these settings. `others` are the
-    /// connections of the workspace that the use case names. If all of them are usable after the grant, the use case
-    /// becomes active in the same commit.
+    /// Grants the request: the connection is created, or an existing one gets the settings that the grant names and
+    /// becomes usable. `others` are the connections of the workspace that the use case names. If all of them are usable
+    /// after the grant, the use case becomes active in the same commit, and its other requests are withdrawn.
     ///
     /// # Errors
     /// When the request is not pending, or the connection is invalid.
     pub fn grant(
         &self,
         connection_id: ConnectionId,
-        granted: NewConnection,
+        granted: GrantedSettings,
         others: &[Connection],
         use_case: &UseCase,
         stamp: &Stamp,
     ) -> Result<Change<Grant>, AccessRequestRefusal> {
         self.check_pending()?;
         let existing = others.iter().find(|connection| connection.name == self.connection_name);
-        let (connection, connection_decided_on) = match existing {
-            None => (Connection::of(connection_id, self.workspace_id, granted, stamp)?, None),
-            Some(existing) => {
-                let patch = ConnectionPatch {
-                    name: None,
-                    kind: Some(granted.kind),
-                    endpoint: Some(granted.endpoint),
-                    secret_bindings: Some(granted.secret_bindings),
-                    expires_at: Some(granted.expires_at),
-                    status: Some(ConnectionStatus::Active),
-                };
-                let changed = existing.amend(patch, stamp)?;
-                let next = changed.map_or_else(|| existing.clone(), |change| change.into_record().next);
-                (next, Some(existing.revision))
-            }
+        let GrantedConnection { connection, decided_on, told } = match existing {
+            None => self.new_connection(connection_id, granted, stamp)?,
+            Some(existing) => grant_existing(existing, granted, stamp)?,
         };
         let request = Self(AccessRequestRecord {
             status: AccessRequestStatus::Granted,
@@ -173,17 +210,29 @@ impl AccessRequest {
         let detail = json!({
             "use_case_id": self.use_case_id,
             "connection_id": connection.connection_id,
+            "connection": told,
             "activates": activates,
         });
         let fact = self.fact(FactKind::AccessRequestGranted, stamp, detail);
         let grant = Grant {
             request,
             connection,
-            connection_decided_on,
+            connection_decided_on: decided_on,
             use_case: next_use_case,
             use_case_decided_on: use_case.revision,
         };
         Ok(Change::replace(grant, self.revision, fact))
+    }
+
+    fn new_connection(
+        &self,
+        id: ConnectionId,
+        granted: GrantedSettings,
+        stamp: &Stamp,
+    ) -> Result<GrantedConnection, ConnectionRefusal> {
+        let new = granted.into_connection(self.connection_name.clone());
+        let created = Connection::create(id, self.workspace_id, new, stamp)?.into_record();
+        Ok(GrantedConnection { connection: created.next, decided_on: None, told: told("created", created.fact.detail) })
     }
 
     /// Denies the request. The use case stays pending.
@@ -210,6 +259,26 @@ impl AccessRequest {
     }
 }
 
+/// Grants an existing connection.
+fn grant_existing(
+    existing: &Connection,
+    granted: GrantedSettings,
+    stamp: &Stamp,
+) -> Result<GrantedConnection, ConnectionRefusal> {
+    let patch = granted.into_patch(existing, stamp.at);
+    let (connection, told) = match existing.amend(patch, stamp)?.map(Change::into_record) {
+        Some(changed) => (changed.next, told("changed", changed.fact.detail)),
+        None => (existing.clone(), told("kept", Map::new())),
+    };
+    Ok(GrantedConnection { connection, decided_on: Some(existing.revision), told })
+}
+
+/// What became of a connection: the change, with the detail that its own fact would have.
+fn told(change: &'static str, mut detail: Map<String, Value>) -> Map<String, Value> {
+    detail.insert("change".to_owned(), json!(change));
+    detail
+}
+
 /// Stores access requests.
 #[async_trait]
 pub trait AccessRequestStore: Send + Sync {
@@ -223,7 +292,8 @@ pub trait AccessRequestStore: Send + Sync {
         status: Option<AccessRequestStatus>,
         page: PageRequest,
     ) -> Result<Page<AccessRequest>, StoreError>;
-    /// Stores a grant: the request, the connection and the use case. Stale when one of them changed since the decision.
+    /// Stores a grant: the request, the connection and the use case. Other pending requests of a use case that becomes
+    /// active are withdrawn. Stale when one of the three changed since the decision.
     async fn commit_grant(
         &self,
         scope: TenantScope,

@@ -332,22 +332,10 @@ impl Connection {
         new: NewConnection,
         stamp: &Stamp,
     ) -> Result<Change<Self>, ConnectionRefusal> {
-        let next = Self::of(connection_id, workspace_id, new, stamp)?;
-        let fact = next.fact(FactKind::ConnectionCreated, stamp, next.key_names());
-        Ok(Change::create(next, fact))
-    }
-
-    /// A new connection, for a change that records it with others.
-    pub(crate) fn of(
-        connection_id: ConnectionId,
-        workspace_id: WorkspaceId,
-        new: NewConnection,
-        stamp: &Stamp,
-    ) -> Result<Self, ConnectionRefusal> {
         let NewConnection { name, kind, endpoint, secret_bindings, expires_at, status } = new;
         check_name(&name)?;
         endpoint.as_deref().map_or(Ok(()), check_endpoint)?;
-        Ok(Self(ConnectionRecord {
+        let next = Self(ConnectionRecord {
             connection_id,
             workspace_id,
             name,
@@ -361,7 +349,9 @@ impl Connection {
             created_by: stamp.actor.clone(),
             updated_at: stamp.at,
             revision: Revision::FIRST,
-        }))
+        });
+        let fact = next.fact(FactKind::ConnectionCreated, stamp, next.key_names());
+        Ok(Change::create(next, fact))
     }
 
     /// Applies a patch; `None` when nothing changes. A new kind, endpoint or secret makes the health unchecked.

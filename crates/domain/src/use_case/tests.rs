@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     access::OwnerRef,
-    access_request::{AccessRequest, AccessRequestStatus},
+    access_request::{AccessRequest, AccessRequestStatus, GrantedSettings},
     asset::{Lifecycle, VersionLabel, canonical::Checksum, kind::AssetKind},
     connection::{ConnectionStatus, ConnectorKind, NewConnection, SecretBindings},
     id::{ConnectionId, FactId, RequestId},
@@ -172,12 +172,16 @@ impl History {
         };
         let (id, stamp): (ConnectionId, _) = (self.id(), self.stamp());
         let request = self.requests[position].clone();
-        let change = request.grant(id, connection(CONNECTIONS[which]), &self.connections, &self.current, &stamp);
+        let settings = GrantedSettings::default();
+        let change = request.grant(id, settings.clone(), &self.connections, &self.current, &stamp);
         let grant = change.unwrap().into_record().next;
-        assert!(grant.request.grant(id, connection("crm"), &[], &self.current, &stamp).is_err(), "granted twice");
+        assert!(grant.request.grant(id, settings, &[], &self.current, &stamp).is_err(), "granted twice");
         self.connections.retain(|one| one.name != CONNECTIONS[which]);
         self.connections.push(grant.connection);
         self.requests[position] = grant.request;
+        if grant.use_case.status == UseCaseStatus::Active {
+            self.withdraw();
+        }
         let is_ready = self.current.status == UseCaseStatus::PendingAccess && self.all_usable();
         let expected = if is_ready { UseCaseStatus::Active } else { self.current.status };
         assert_eq!(grant.use_case.status, expected);
@@ -266,11 +270,7 @@ impl History {
         assert!(self.archived.iter().all(|one| one.status == UseCaseStatus::Archived && one.superseded_by.is_some()));
         // Requests are pending only while the use case waits for access.
         let is_pending = self.requests.iter().any(|one| one.status == AccessRequestStatus::Pending);
-        assert!(
-            !is_pending
-                || self.current.status == UseCaseStatus::PendingAccess
-                || self.current.status == UseCaseStatus::Active
-        );
+        assert!(!is_pending || self.current.status == UseCaseStatus::PendingAccess);
         assert_eq!(self.current.workload_id.is_some(), self.current.pieces.is_some());
     }
 }
