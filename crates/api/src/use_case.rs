@@ -8,7 +8,12 @@ use crate::{
     compose::Api,
     error::{ApiError, FieldProblem},
     http::{
-        body::Body, etag::IfMatch, idempotency::IdempotencyHeader, paging::ListRequest, path::PathId, query::Query,
+        body::Body,
+        etag::IfMatch,
+        idempotency::{IdempotencyHeader, digest_in_workspace},
+        paging::ListRequest,
+        path::PathId,
+        query::Query,
     },
     openapi::{IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
     response::ResourceResponse,
@@ -155,10 +160,9 @@ impl UseCaseWorkspace {
         self.workspace_id.into()
     }
 
-    /// The digest of a body with the workspace, which is part of the request although it is in the query.
-    pub(crate) fn digest(&self, mut digest: [u8; 32]) -> [u8; 32] {
-        digest.iter_mut().zip(self.workspace_id.as_bytes()).for_each(|(byte, more)| *byte ^= more);
-        digest
+    /// The digest of a request in the workspace.
+    pub(crate) fn digest(&self, body: [u8; 32]) -> [u8; 32] {
+        digest_in_workspace(body, self.workspace_id)
     }
 }
 
