@@ -6,9 +6,11 @@ use crate::{
     compose::Api,
     connection::{bindings_rule, endpoint_rule, kind_rule, parse_bindings, parse_kind},
     error::{ApiError, FieldErrors, FieldProblem},
-    http::{body::Body, idempotency::IdempotencyHeader, paging::ListRequest, path::PathId, query::Query},
+    http::{
+        body::Body, etag::IfMatch, idempotency::IdempotencyHeader, paging::ListRequest, path::PathId, query::Query,
+    },
     note::parse_note,
-    openapi::{KeyParams, PageParams, ReadRefusals, WriteRefusals},
+    openapi::{IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
     response::ResourceResponse,
     value_rules::{self, RuleResult, limit},
 };
@@ -140,9 +142,11 @@ pub(crate) async fn list_access_requests(
 #[utoipa::path(
     operation_id = "grant_access_request",
     tag = "use cases",
-    params(("access_request_id" = Uuid, Path, description = "The request"), WorkspaceQuery, KeyParams),
+    params(("access_request_id" = Uuid, Path, description = "The request"), WorkspaceQuery, KeyParams, IfMatchParams),
     request_body = AccessGrant,
-    responses((status = 200, description = "The granted request", body = AccessRequestView), WriteRefusals)
+    responses(
+        (status = 200, description = "The granted request", body = AccessRequestView), RevisionRefusal, WriteRefusals
+    )
 )]
 #[post("/v1/access-requests/{access_request_id}/grant")]
 pub(crate) async fn grant_access_request(
@@ -151,6 +155,7 @@ pub(crate) async fn grant_access_request(
     request: PathId<AccessRequestId>,
     query: Query<WorkspaceQuery>,
     keyed: IdempotencyHeader,
+    expected: IfMatch,
     body: Body<AccessGrant>,
 ) -> Result<HttpResponse, ApiError> {
     let workspace = query.with_body(None)?;
@@ -162,16 +167,16 @@ pub(crate) async fn grant_access_request(
     let granted =
         fields.finish(|| Some(GrantedSettings { secret_bindings: secret_bindings?, kind: kind?, endpoint }))?;
     let requests = &api.services.access_requests;
-    respond(&requests.grant_access_request(&caller, *request, workspace, granted, key.as_ref()).await?)
+    respond(&requests.grant_access_request(&caller, *request, workspace, granted, &expected, key.as_ref()).await?)
 }
 
 /// Denies an access request. Its use case stays `pending_access`.
 #[utoipa::path(
     operation_id = "deny_access_request",
     tag = "use cases",
-    params(("access_request_id" = Uuid, Path, description = "The request"), WorkspaceQuery, KeyParams),
+    params(("access_request_id" = Uuid, Path, description = "The request"), WorkspaceQuery, KeyParams, IfMatchParams),
     request_body = AccessDenial,
-    responses((status = 200, description = "The denied request", body = AccessRequestView), WriteRefusals)
+    responses((status = 200, description = "The denied request", body = AccessRequestView), RevisionRefusal, WriteRefusals)
 )]
 #[post("/v1/access-requests/{access_request_id}/deny")]
 pub(crate) async fn deny_access_request(
@@ -180,11 +185,12 @@ pub(crate) async fn deny_access_request(
     request: PathId<AccessRequestId>,
     query: Query<WorkspaceQuery>,
     keyed: IdempotencyHeader,
+    expected: IfMatch,
     body: Body<AccessDenial>,
 ) -> Result<HttpResponse, ApiError> {
     let workspace = query.with_body(None)?;
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let reason = parse_note("reason", body.reason.as_deref())?;
     let requests = &api.services.access_requests;
-    respond(&requests.deny_access_request(&caller, *request, workspace, reason, key.as_ref()).await?)
+    respond(&requests.deny_access_request(&caller, *request, workspace, reason, &expected, key.as_ref()).await?)
 }

@@ -1,7 +1,7 @@
 //! Access requests: the platform team grants or denies them.
 
 use crate::{
-    Failure, MaybeReplayed, Stores,
+    Failure, MaybeReplayed, Precondition, Stores,
     access::{Operation, ScopeResolver, authorize},
     clock_and_ids::ClockAndIds,
     idempotency::{KeyedRequests, MAX_ATTEMPTS, keyed_outcome},
@@ -65,13 +65,15 @@ impl AccessRequests {
     /// grant activates the use case in the same commit.
     ///
     /// # Errors
-    /// When the request is not found, the caller may not grant it, it is not pending, or the connection is invalid.
+    /// When the request is not found, the caller may not grant it, its revision is not expected, it is not pending, or the
+    /// connection is invalid.
     pub async fn grant_access_request(
         &self,
         caller: &Caller,
         id: AccessRequestId,
         workspace: Option<WorkspaceId>,
         granted: GrantedSettings,
+        expected: &Precondition,
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<AccessRequest>, Failure> {
         let (scope, _) = self.authorize_request(caller, Operation::GrantAccessRequest, id, workspace).await?;
@@ -82,6 +84,8 @@ impl AccessRequests {
                 async || {
                     for _ in 0..MAX_ATTEMPTS {
                         let request = self.find_request(scope, id).await?;
+                        // A stale commit may be that of the use case, so the request is checked again.
+                        expected.check(request.revision)?;
                         request.check_pending()?;
                         // Read before the connections: a grant between both raises its revision.
                         let use_case = self.use_case_store.find(scope, request.use_case_id).await?;
@@ -110,13 +114,14 @@ impl AccessRequests {
     /// Denies a request. Its use case stays pending.
     ///
     /// # Errors
-    /// When the request is not found, the caller may not deny it, or it is not pending.
+    /// When the request is not found, the caller may not deny it, its revision is not expected, or it is not pending.
     pub async fn deny_access_request(
         &self,
         caller: &Caller,
         id: AccessRequestId,
         workspace: Option<WorkspaceId>,
         reason: Option<Note>,
+        expected: &Precondition,
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<AccessRequest>, Failure> {
         let (scope, _) = self.authorize_request(caller, Operation::DenyAccessRequest, id, workspace).await?;
@@ -127,6 +132,7 @@ impl AccessRequests {
                 async || {
                     for _ in 0..MAX_ATTEMPTS {
                         let request = self.find_request(scope, id).await?;
+                        expected.check(request.revision)?;
                         let change = request.deny(reason.clone(), &self.context.stamp(caller))?;
                         let next = change.next.clone();
                         let outcome = keyed_outcome(key, 200, id.uuid());

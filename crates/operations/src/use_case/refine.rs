@@ -4,7 +4,7 @@ use super::{
     UseCases,
     generate::{Generation, GenerationInput, GenerationResult},
 };
-use crate::{Failure, access::Operation, idempotency::MAX_ATTEMPTS};
+use crate::{Failure, Precondition, access::Operation, idempotency::MAX_ATTEMPTS};
 use fairway_domain::{
     access::Caller,
     id::{UseCaseId, WorkspaceId},
@@ -56,19 +56,22 @@ impl UseCases {
     /// Refines a draft: the successor is created and the predecessor archived in one commit with the key.
     ///
     /// # Errors
-    /// When it is not found, the caller may not author it, it is no draft, the key was used otherwise, the description
-    /// is not the original, the generator is not available, or its plan is invalid or has redacted references.
+    /// When it is not found, the caller may not author it, its revision is not expected, it is no draft, the key was used
+    /// otherwise, the description is not the original, the generator is not available, or its plan is invalid or has
+    /// redacted references.
     pub async fn refine_use_case(
         &self,
         caller: &Caller,
         workspace: WorkspaceId,
         id: UseCaseId,
         request: RefineRequest,
+        expected: &Precondition,
     ) -> Result<Refined, Failure> {
         let (scope, place, first) = self.authorize_use_case(caller, Operation::RefineUseCase, workspace, id).await?;
         if let Some(successor) = self.earlier_refinement(scope, workspace, id, &request.key).await? {
             return Ok(successor);
         }
+        expected.check(first.revision)?;
         first.check_refinable()?;
         if request.description != first.source_description {
             return Err(UseCaseRefusal::DescriptionChanged.into());
@@ -100,6 +103,7 @@ impl UseCases {
         };
         let mut use_case = first;
         for _ in 0..MAX_ATTEMPTS {
+            expected.check(use_case.revision)?;
             let change = use_case.refine(self.context.new_id(), plan.clone(), &self.context.stamp(caller));
             let change = match change {
                 // A concurrent request with the same key may have refined it.
