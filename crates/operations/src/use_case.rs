@@ -225,7 +225,7 @@ impl UseCases {
         let made = use_case.pieces;
         let policy = match made {
             Some(pieces) => Some(pieces.policy_bundle),
-            None => self.sole_policy_bundle(caller, scope, place).await?.map(|asset| asset.asset_id),
+            None => self.sole_policy_bundle(scope, place).await?.map(|asset| asset.asset_id),
         };
         let model = match made {
             Some(pieces) => Some(pieces.model_policy),

@@ -1,7 +1,7 @@
 //! Generation of bundle plans: the generator's answer is a stranger's content.
 
 use super::{UseCases, connection_access};
-use crate::{Failure, access::Operation, generator::GenerateRefusal};
+use crate::{Failure, access::Operation, asset::home_of, generator::GenerateRefusal};
 use fairway_domain::{
     access::{Caller, Permission, ResourcePosition},
     asset::{
@@ -26,7 +26,7 @@ use serde_json::Value;
 /// The maximum number of model policies and of connections that the generator learns of.
 const MAX_LISTED: u32 = 50;
 /// The maximum number of model policies whose approval is checked.
-const MAX_MODEL_POLICIES: usize = 10;
+const MAX_MODEL_POLICIES: u32 = 10;
 /// The maximum length of a question, in characters.
 const MAX_QUESTION: usize = 1_000;
 
@@ -154,19 +154,17 @@ impl UseCases {
         scope: TenantScope,
         place: &ResourcePosition,
     ) -> Result<Vec<String>, Failure> {
-        let namespace = place.namespace.ok_or(Failure::Inconsistent("a workspace without a namespace"))?;
+        let (workspace, namespace) = home_of(place)?;
         let visibility =
             AssetVisibility::FromWorkspace { namespace, workspace: place.workspace, principals: caller.principals() };
         let filter = AssetFilter { visibility, kind: Some(AssetKind::ModelPolicy), lifecycle: Some(Lifecycle::Active) };
+        let own =
+            self.asset_store.own_active(scope, (namespace, workspace), AssetKind::ModelPolicy, MAX_MODEL_POLICIES);
+        let own = own.await?;
         let visible = self.asset_store.list(scope, &filter, PageRequest::first(MAX_LISTED)).await?;
-        let (mut own, others): (Vec<_>, Vec<_>) = visible
-            .rows
-            .into_iter()
-            .filter(|asset| !asset.is_builtin())
-            .partition(|asset| Some(asset.workspace_id) == place.workspace);
-        own.extend(others);
+        let others = visible.rows.into_iter().filter(|asset| !asset.is_builtin() && asset.workspace_id != workspace);
         let mut slugs = Vec::new();
-        for asset in own.into_iter().take(MAX_MODEL_POLICIES) {
+        for asset in own.into_iter().chain(others).zip(0..MAX_MODEL_POLICIES).map(|(asset, _)| asset) {
             if !self.assets.sees_asset(caller, &asset, Some(place)).await? {
                 continue;
             }
@@ -190,7 +188,7 @@ impl UseCases {
         let workspace = place.workspace.ok_or(Failure::Inconsistent("a position without a workspace"))?;
         let access = connection_access(caller, place);
         let connections = self.connection_store.find_named(scope, workspace, plan.connections()).await?;
-        let policy_bundle = match self.sole_policy_bundle(caller, scope, place).await? {
+        let policy_bundle = match self.sole_policy_bundle(scope, place).await? {
             Some(asset) => {
                 if self.assets.sees_asset(caller, &asset, Some(place)).await? {
                     Gap { kind: GapKind::Reused, reference: Some(asset.slug.to_string()) }
