@@ -4,8 +4,8 @@ use crate::{
     access::ActorRef,
     audit::{Fact, FactKind, Stamp, Subject},
     connection::{
-        Connection, ConnectionPatch, ConnectionRefusal, ConnectionStatus, ConnectorKind, NewConnection, SecretBindings,
-        words,
+        Connection, ConnectionPatch, ConnectionRefusal, ConnectionSnapshot, ConnectionStatus, ConnectorKind,
+        NewConnection, SecretBindings, words,
     },
     fact_category::FactCategory,
     id::{AccessRequestId, ConnectionId, UseCaseId, WorkspaceId},
@@ -107,13 +107,13 @@ impl GrantedSettings {
     }
 
     /// The change of an existing connection: the settings that the grant names, and what makes it usable.
-    fn into_patch(self, existing: &Connection, at: Timestamp) -> ConnectionPatch {
+    fn into_patch(self, existing: &ConnectionSnapshot) -> ConnectionPatch {
         ConnectionPatch {
             name: None,
             kind: self.kind,
             endpoint: self.endpoint.map(Some),
             secret_bindings: self.secret_bindings,
-            expires_at: existing.is_expired(at).then_some(None),
+            expires_at: existing.is_expired.then_some(None),
             status: Some(ConnectionStatus::Active),
         }
     }
@@ -185,12 +185,12 @@ impl AccessRequest {
         &self,
         connection_id: ConnectionId,
         granted: GrantedSettings,
-        others: &[Connection],
+        others: &[ConnectionSnapshot],
         use_case: &UseCase,
         stamp: &Stamp,
     ) -> Result<Change<Grant>, AccessRequestRefusal> {
         self.check_pending()?;
-        let existing = others.iter().find(|connection| connection.name == self.connection_name);
+        let existing = others.iter().find(|other| other.connection.name == self.connection_name);
         let GrantedConnection { connection, decided_on, told } = match existing {
             None => self.new_connection(connection_id, granted, stamp)?,
             Some(existing) => grant_existing(existing, granted, stamp)?,
@@ -203,9 +203,9 @@ impl AccessRequest {
             revision: self.revision.next(),
             ..self.0.clone()
         });
-        let mut after: Vec<Connection> =
-            others.iter().filter(|other| other.name != self.connection_name).cloned().collect();
-        after.push(connection.clone());
+        let mut after: Vec<ConnectionSnapshot> =
+            others.iter().filter(|other| other.connection.name != self.connection_name).cloned().collect();
+        after.push(ConnectionSnapshot { connection: connection.clone(), is_expired: false });
         let (next_use_case, activates) = use_case.after_grant(&after, stamp);
         let detail = json!({
             "use_case_id": self.use_case_id,
@@ -261,11 +261,12 @@ impl AccessRequest {
 
 /// Grants an existing connection.
 fn grant_existing(
-    existing: &Connection,
+    existing: &ConnectionSnapshot,
     granted: GrantedSettings,
     stamp: &Stamp,
 ) -> Result<GrantedConnection, ConnectionRefusal> {
-    let patch = granted.into_patch(existing, stamp.at);
+    let patch = granted.into_patch(existing);
+    let existing = &existing.connection;
     let (connection, told) = match existing.amend(patch, stamp)?.map(Change::into_record) {
         Some(changed) => (changed.next, told("changed", changed.fact.detail)),
         None => (existing.clone(), told("kept", Map::new())),

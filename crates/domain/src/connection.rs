@@ -194,6 +194,23 @@ pub struct ConnectionRecord {
 
 aggregate!(Connection, ConnectionRecord);
 
+/// A connection as it was read, with what the clock of the database says about it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ConnectionSnapshot {
+    /// The connection.
+    pub connection: Connection,
+    /// Whether its credentials are expired.
+    pub is_expired: bool,
+}
+
+impl ConnectionSnapshot {
+    /// Whether use cases may use the connection. An unchecked or unhealthy connection is usable.
+    #[must_use]
+    pub fn is_usable(&self) -> bool {
+        self.connection.status == ConnectionStatus::Active && !self.is_expired
+    }
+}
+
 /// One check of a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConnectionCheck {
@@ -433,18 +450,6 @@ impl Connection {
             .fact(FactKind::ConnectionChecked, stamp, detail)
             .with_categories(has_changed.then_some(FactCategory::ConnectorHealth));
         Change::replace(CheckedConnection { connection, check }, self.revision, fact)
-    }
-
-    /// Whether use cases may use the connection at this time. An unchecked or unhealthy connection is usable.
-    #[must_use]
-    pub fn is_usable(&self, at: Timestamp) -> bool {
-        self.status == ConnectionStatus::Active && !self.is_expired(at)
-    }
-
-    /// Whether its credentials are expired.
-    #[must_use]
-    pub fn is_expired(&self, at: Timestamp) -> bool {
-        self.expires_at.is_some_and(|expiry| expiry <= at)
     }
 
     fn key_names(&self) -> serde_json::Value {

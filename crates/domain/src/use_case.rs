@@ -14,7 +14,7 @@ mod tests;
 use crate::{
     access::ActorRef,
     audit::{Fact, FactKind, Stamp, Subject},
-    connection::{Connection, words},
+    connection::{ConnectionSnapshot, words},
     id::{AssetId, ReleaseId, UseCaseId, WorkloadId, WorkspaceId},
     store::{Change, Revision, aggregate},
     time::Timestamp,
@@ -253,9 +253,9 @@ impl UseCase {
     ///
     /// # Errors
     /// When it does not wait for access, or a connection is not resolved.
-    pub fn activate(&self, connections: &[Connection], stamp: &Stamp) -> Result<Change<Self>, UseCaseRefusal> {
+    pub fn activate(&self, connections: &[ConnectionSnapshot], stamp: &Stamp) -> Result<Change<Self>, UseCaseRefusal> {
         self.require(&[UseCaseStatus::PendingAccess])?;
-        let open = self.unresolved(connections, stamp.at);
+        let open = self.unresolved(connections);
         if !open.is_empty() {
             return Err(UseCaseRefusal::ConnectionsUnresolved(open));
         }
@@ -264,16 +264,16 @@ impl UseCase {
 
     /// The use case after a grant of one of its requests, and whether the grant activates it. The revision rises in both
     /// cases, so that concurrent grants see each other.
-    pub(crate) fn after_grant(&self, connections: &[Connection], stamp: &Stamp) -> (Self, bool) {
-        let is_last = self.status == UseCaseStatus::PendingAccess && self.unresolved(connections, stamp.at).is_empty();
+    pub(crate) fn after_grant(&self, connections: &[ConnectionSnapshot], stamp: &Stamp) -> (Self, bool) {
+        let is_last = self.status == UseCaseStatus::PendingAccess && self.unresolved(connections).is_empty();
         let status = if is_last { UseCaseStatus::Active } else { self.status };
         (self.with_status(status, stamp), is_last)
     }
 
     /// The needed connections without a usable connection of their name, in the order of the plan.
     #[must_use]
-    pub fn unresolved(&self, connections: &[Connection], at: Timestamp) -> Vec<String> {
-        let is_usable = |name: &String| connections.iter().any(|one| one.name == *name && one.is_usable(at));
+    pub fn unresolved(&self, connections: &[ConnectionSnapshot]) -> Vec<String> {
+        let is_usable = |name: &String| connections.iter().any(|one| one.connection.name == *name && one.is_usable());
         self.plan.connections().iter().filter(|name| !is_usable(name)).cloned().collect()
     }
 

@@ -27,7 +27,7 @@ use fairway_domain::{
         ports::{AssetStore, VersionStore},
     },
     audit::Stamp,
-    connection::{Connection, ConnectionStore},
+    connection::{ConnectionSnapshot, ConnectionStore},
     execution::provider::Provider,
     id::{UseCaseId, WorkspaceId},
     idempotency::RequestKey,
@@ -194,7 +194,7 @@ impl UseCases {
         let mut pieces = self.asset_pieces(caller, scope, &place, &use_case).await?;
         let connections = self.named_connections(scope, &use_case).await?;
         for name in use_case.plan.connections() {
-            let known = connections.iter().find(|connection| connection.name == *name);
+            let known = connections.iter().map(|one| &one.connection).find(|connection| connection.name == *name);
             pieces.push(BundlePiece {
                 piece: "connection",
                 kind: known.map(|connection| connection.kind.as_str()),
@@ -202,9 +202,8 @@ impl UseCases {
                 id: known.map(|connection| connection.connection_id.uuid()),
             });
         }
-        let now = self.context.clock.now();
-        let open = use_case.unresolved(&connections, now);
-        let gaps = connection_gaps(&use_case.plan, &connections, access, now);
+        let open = use_case.unresolved(&connections);
+        let gaps = connection_gaps(&use_case.plan, &connections, access);
         let is_open = |gap: &Gap| gap.reference.as_ref().is_some_and(|name| open.contains(name));
         Ok(PersistedBundle {
             pieces,
@@ -382,7 +381,11 @@ impl UseCases {
         Ok(Some(asset))
     }
 
-    async fn named_connections(&self, scope: TenantScope, use_case: &UseCase) -> Result<Vec<Connection>, Failure> {
+    async fn named_connections(
+        &self,
+        scope: TenantScope,
+        use_case: &UseCase,
+    ) -> Result<Vec<ConnectionSnapshot>, Failure> {
         let names = use_case.plan.connections();
         Ok(self.connection_store.find_named(scope, use_case.workspace_id, names).await?)
     }

@@ -131,3 +131,24 @@ async fn grant_that_activates_withdraws_the_other_requests() {
     assert_eq!((&told["activates"], &told["connection"]["change"]), (&json!(true), &json!("created")));
     assert_eq!(told["connection"]["connector_kind"], "http");
 }
+
+/// Servers differ in their clocks, so the clock of the database decides what is expired.
+#[tokio::test]
+async fn the_clock_of_the_database_decides_on_expiry() {
+    let app = TestApp::start().await;
+    let stage = WorkspaceFixture::create(&app).await;
+    let use_case = pending(&stage, &["crm"]).await;
+    let owner = app.database().connect_as_owner().await.unwrap();
+    let soon = "SELECT to_char(now() AT TIME ZONE 'UTC' + interval '1 hour', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"')";
+    let soon: String = owner.query_one(soon, &[]).await.unwrap().get(0);
+    let path = connection(&stage, json!({ "expires_at": soon })).await;
+    app.database().move_clock(2 * 60 * 60).await.unwrap();
+    let activate = app.post(stage.use_case_path(&format!("/{use_case}/activate")), json!({}));
+    activate.await.expect_refusal(409, "connections_unresolved");
+    let bundle = app.get(stage.use_case_path(&format!("/{use_case}/bundle"))).await.expect(200);
+    assert_eq!(bundle["open_connection_gaps"], json!([{ "kind": "mint_fresh", "ref": "crm" }]));
+    let request = request_for(&stage, &use_case, "crm").await;
+    grant(&stage, &request, json!({})).await.expect(200);
+    let granted = app.get(&path).await.expect(200);
+    assert_eq!((&granted["expires_at"], status(&stage, &use_case).await), (&json!(null), json!("active")));
+}

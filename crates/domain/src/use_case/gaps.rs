@@ -1,10 +1,7 @@
 //! Gaps: for each reference of a plan, whether it exists, and who can close it if not.
 
 use super::bundle::BundlePlan;
-use crate::{
-    connection::{Connection, words},
-    time::Timestamp,
-};
+use crate::connection::{ConnectionSnapshot, words};
 
 words! {
     /// The kind of a gap.
@@ -55,17 +52,12 @@ pub enum ConnectionAccess {
 
 /// The gaps of a plan's connections.
 #[must_use]
-pub fn connection_gaps(
-    plan: &BundlePlan,
-    connections: &[Connection],
-    access: ConnectionAccess,
-    at: Timestamp,
-) -> Vec<Gap> {
+pub fn connection_gaps(plan: &BundlePlan, connections: &[ConnectionSnapshot], access: ConnectionAccess) -> Vec<Gap> {
     let gap = |name: &String| {
         if access == ConnectionAccess::Hidden {
             return Gap { kind: GapKind::NeedsAdmin, reference: None };
         }
-        let is_usable = connections.iter().any(|one| one.name == *name && one.is_usable(at));
+        let is_usable = connections.iter().any(|one| one.connection.name == *name && one.is_usable());
         let kind = match (is_usable, access) {
             (true, _) => GapKind::Reused,
             (false, ConnectionAccess::Manage) => GapKind::MintFresh,

@@ -6,7 +6,7 @@ use crate::{
     access_request::AccessRequest,
     asset::{Asset, NewAsset, NewVersion, VersionContent, VersionLabel, canonical::Canonical, kind::AssetKind},
     audit::{FactKind, Stamp},
-    connection::Connection,
+    connection::ConnectionSnapshot,
     fact_category::FactCategory,
     generator,
     id::{AccessRequestId, AssetId, AssetVersionId, BindingId, NamespaceId, ReleaseId, WorkloadId},
@@ -63,7 +63,7 @@ pub struct NewPieces {
     /// The workspace's policy bundle, if it has exactly one that is active.
     pub policy_bundle: Option<BindableVersion>,
     /// The connections that the plan names.
-    pub connections: Vec<Connection>,
+    pub connections: Vec<ConnectionSnapshot>,
     /// Whether the caller may create connections.
     pub may_create_connections: bool,
 }
@@ -105,7 +105,7 @@ impl UseCase {
         stamp: &Stamp,
     ) -> Result<Change<Publication>, UseCaseRefusal> {
         self.require(&[UseCaseStatus::Draft])?;
-        let missing = self.unresolved(&new.connections, stamp.at);
+        let missing = self.unresolved(&new.connections);
         if !missing.is_empty() && new.may_create_connections {
             return Err(UseCaseRefusal::ConnectionsMissing(missing));
         }

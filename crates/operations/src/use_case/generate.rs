@@ -201,7 +201,7 @@ impl UseCases {
         Ok(Gaps {
             model_policy: Gap { kind: GapKind::Reused, reference: Some(plan.model_policy_ref().to_string()) },
             policy_bundle,
-            connections: connection_gaps(plan, &connections, access, self.context.clock.now()),
+            connections: connection_gaps(plan, &connections, access),
             redacted: access == ConnectionAccess::Hidden,
         })
     }
