@@ -24,7 +24,7 @@ use fairway_domain::{
     generator::MAX_DESCRIPTION,
     id::{ReleaseId, UseCaseId, WorkloadId, WorkspaceId},
     text::{is_blank, is_prose},
-    use_case::{UseCase, UseCaseStatus, gaps::Gap},
+    use_case::{UseCase, UseCaseStatus, UseCaseSummary, gaps::Gap},
 };
 use fairway_operations::{
     MaybeReplayed,
@@ -65,11 +65,15 @@ pub(crate) struct UseCaseView {
 
 impl UseCaseView {
     pub(crate) fn of(use_case: &UseCase) -> Self {
+        Self::of_summary(use_case.into())
+    }
+
+    fn of_summary(use_case: UseCaseSummary) -> Self {
         Self {
             use_case_id: use_case.use_case_id.uuid(),
             workspace_id: use_case.workspace_id.uuid(),
-            name: use_case.plan.name().to_owned(),
-            summary: use_case.plan.summary().to_owned(),
+            name: use_case.name,
+            summary: use_case.summary,
             status: use_case.status.as_str(),
             source_description: use_case.source_description.clone(),
             supersedes: use_case.supersedes.map(UseCaseId::uuid),
@@ -253,7 +257,7 @@ pub(crate) async fn list_use_cases(
     let is_ready = list.filter.activation_ready.unwrap_or(false);
     let workspace = list.filter.workspace_id.into();
     let use_cases = api.services.use_cases.list_use_cases(&caller, workspace, status, is_ready, list.paging()).await?;
-    Ok(list.respond(&use_cases.map(|use_case| UseCaseView::of(&use_case))))
+    Ok(list.respond(&use_cases.map(UseCaseView::of_summary)))
 }
 
 /// Reads a use case.

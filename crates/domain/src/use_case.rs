@@ -89,6 +89,57 @@ pub struct UseCaseRecord {
 
 aggregate!(UseCase, UseCaseRecord);
 
+/// A use case without its plan and its pieces, as lists show it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UseCaseSummary {
+    /// Its identifier.
+    pub use_case_id: UseCaseId,
+    /// The workspace.
+    pub workspace_id: WorkspaceId,
+    /// The name.
+    pub name: String,
+    /// The summary.
+    pub summary: String,
+    /// The status.
+    pub status: UseCaseStatus,
+    /// The description that it was generated from.
+    pub source_description: String,
+    /// The use case that it refines.
+    pub supersedes: Option<UseCaseId>,
+    /// The use case that refines it.
+    pub superseded_by: Option<UseCaseId>,
+    /// The workload, from publication.
+    pub workload_id: Option<WorkloadId>,
+    /// The release draft, from publication.
+    pub release_id: Option<ReleaseId>,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// The creator.
+    pub created_by: ActorRef,
+    /// When it last changed.
+    pub updated_at: Timestamp,
+}
+
+impl From<&UseCase> for UseCaseSummary {
+    fn from(use_case: &UseCase) -> Self {
+        Self {
+            use_case_id: use_case.use_case_id,
+            workspace_id: use_case.workspace_id,
+            name: use_case.plan.name().to_owned(),
+            summary: use_case.plan.summary().to_owned(),
+            status: use_case.status,
+            source_description: use_case.source_description.clone(),
+            supersedes: use_case.supersedes,
+            superseded_by: use_case.superseded_by,
+            workload_id: use_case.workload_id,
+            release_id: use_case.release_id,
+            created_at: use_case.created_at,
+            created_by: use_case.created_by.clone(),
+            updated_at: use_case.updated_at,
+        }
+    }
+}
+
 /// The assets of a published use case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pieces {

@@ -35,7 +35,7 @@ use fairway_domain::{
     store::{Change, CommitError, Page, PageRequest},
     tenant::TenantScope,
     use_case::{
-        UseCase, UseCaseRefusal, UseCaseStatus,
+        UseCase, UseCaseRefusal, UseCaseStatus, UseCaseSummary,
         bundle::{BundlePlan, BundleProblem, BundleRefusal},
         gaps::{ConnectionAccess, Gap, connection_gaps},
         ports::{UseCaseFilter, UseCaseStore},
@@ -155,7 +155,7 @@ impl UseCases {
         status: Option<UseCaseStatus>,
         is_activation_ready: bool,
         page: PageRequest,
-    ) -> Result<Page<UseCase>, Failure> {
+    ) -> Result<Page<UseCaseSummary>, Failure> {
         let (scope, _) =
             self.scope_resolver.authorize_list_of(caller, Operation::ListUseCases, Some(workspace)).await?;
         let filter = UseCaseFilter { workspace, status, is_activation_ready };

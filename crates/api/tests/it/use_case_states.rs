@@ -143,6 +143,18 @@ async fn list_filters_by_status_and_readiness() {
     }
 }
 
+/// A list costs as much for large bundles as for small ones.
+#[tokio::test]
+async fn lists_do_not_read_the_bundles() {
+    let app = TestApp::start().await;
+    let stage = WorkspaceFixture::create(&app).await;
+    let use_case = in_status(&stage, "active").await;
+    let read = app.get(stage.use_case_path(&format!("/{use_case}"))).await.expect(200);
+    let owner = app.database().connect_as_owner().await.unwrap();
+    assert_eq!(owner.execute("UPDATE use_case SET bundle = '{}'", &[]).await.unwrap(), 1);
+    assert_eq!(app.get(stage.use_case_path("")).await.expect(200), json!([read]));
+}
+
 /// A policy whose routes have no account on this server cannot be reached.
 #[tokio::test]
 async fn publication_requires_a_reachable_model_policy() {

@@ -114,7 +114,8 @@ impl BundlePlan {
         plan().ok_or(BundleRefusal::Invalid(Vec::new()))
     }
 
-    /// Reads a stored plan. It was checked when it was created, so stricter rules of a newer server do not refuse it.
+    /// Reads a stored plan. It was checked when it was created, so rules that are stricter now do not refuse it; `None` if
+    /// a member that each plan has is missing or malformed.
     #[must_use]
     pub fn from_stored(document: &Value) -> Option<Self> {
         let text = |name: &str| document.get(name).and_then(Value::as_str).map(str::to_owned);
