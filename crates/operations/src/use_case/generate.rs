@@ -1,7 +1,12 @@
 //! Generation of bundle plans: the generator's answer is a stranger's content.
 
 use super::{UseCases, connection_access};
-use crate::{Failure, access::Operation, asset::home_of, generator::GenerateRefusal};
+use crate::{
+    Failure,
+    access::Operation,
+    asset::home_of,
+    generator::{GenerateRefusal, GeneratedObject},
+};
 use fairway_domain::{
     access::{Caller, Permission, ResourcePosition},
     asset::{
@@ -101,18 +106,19 @@ impl UseCases {
     ) -> Result<GenerationResult, Failure> {
         let (scope, place) = self.authorize_new(caller, Operation::GenerateUseCase, workspace).await?;
         let input = GenerationInput { description, notes: &[], current: None };
-        self.generate(caller, scope, &place, input, key).await
+        let message = self.generation_message(caller, scope, &place, input).await?;
+        let answer = self.generators.generate_object(caller, workspace, &message, key).await?;
+        self.check_generated(caller, scope, &place, answer).await
     }
 
-    /// Runs the generator, and checks its answer with the caller's rights.
-    pub(super) async fn generate(
+    /// The message to the generator. It names nothing that the caller may not see.
+    pub(super) async fn generation_message(
         &self,
         caller: &Caller,
         scope: TenantScope,
         place: &ResourcePosition,
         input: GenerationInput<'_>,
-        key: Option<&RequestKey>,
-    ) -> Result<GenerationResult, Failure> {
+    ) -> Result<String, Failure> {
         let workspace = place.workspace.ok_or(Failure::Inconsistent("a position without a workspace"))?;
         let access = connection_access(caller, place);
         let policies = self.approved_model_policies(caller, scope, place).await?;
@@ -128,20 +134,29 @@ impl UseCases {
         // A caller that may not read the bundle must not learn of it from the generator.
         let sees_bundle = access != ConnectionAccess::Hidden && caller.rights.allow(Permission::AssetView, place);
         let current = input.current.filter(|_| sees_bundle).map(BundlePlan::to_document);
-        let message = bundle_message(input.description, &notes, current.as_ref(), &policies, &known);
-        let made = self.generators.generate_object(caller, workspace, &message, key).await?;
-        let (generation_id, replayed) = (made.generation_id, made.replayed);
+        Ok(bundle_message(input.description, &notes, current.as_ref(), &policies, &known))
+    }
+
+    /// Checks an answer of the generator with the caller's rights.
+    pub(super) async fn check_generated(
+        &self,
+        caller: &Caller,
+        scope: TenantScope,
+        place: &ResourcePosition,
+        answer: GeneratedObject,
+    ) -> Result<GenerationResult, Failure> {
+        let (generation_id, replayed) = (answer.generation_id, answer.replayed);
         let invalid = || Failure::from(GenerateRefusal::Invalid(generation_id));
-        if made.value.get("needs_clarification") == Some(&Value::Bool(true)) {
-            let outcome = clarification(&made.value).ok_or_else(invalid)?;
+        if answer.value.get("needs_clarification") == Some(&Value::Bool(true)) {
+            let outcome = clarification(&answer.value).ok_or_else(invalid)?;
             return Ok(GenerationResult { outcome, generation_id, replayed });
         }
-        let plan = match self.check_plan(caller, scope, place, made.value).await {
+        let plan = match self.check_plan(caller, scope, place, answer.value).await {
             Err(Failure::Bundle(_)) => return Err(invalid()),
             checked => checked?,
         };
         let gaps = self.plan_gaps(caller, scope, place, &plan).await?;
-        let warnings = warnings(&plan, &gaps, made.is_local);
+        let warnings = warnings(&plan, &gaps, answer.is_local);
         let outcome = Generation::Plan(Box::new(GeneratedPlan { plan, warnings, gaps }));
         Ok(GenerationResult { outcome, generation_id, replayed })
     }

@@ -2,9 +2,9 @@
 
 use super::{
     UseCases,
-    generate::{Generation, GenerationInput, GenerationResult},
+    generate::{Generation, GenerationInput},
 };
-use crate::{Failure, Precondition, access::Operation, idempotency::MAX_ATTEMPTS};
+use crate::{Failure, Precondition, access::Operation, generator::GeneratedObject, idempotency::MAX_ATTEMPTS};
 use fairway_domain::{
     access::Caller,
     id::{UseCaseId, WorkspaceId},
@@ -76,20 +76,12 @@ impl UseCases {
         if request.description != first.source_description {
             return Err(UseCaseRefusal::DescriptionChanged.into());
         }
-        let run_key = generation_key(caller, id, &request.key);
-        let until = Instant::now() + MAX_WAIT;
-        let generated: GenerationResult = loop {
-            let input = GenerationInput {
-                description: &request.description,
-                notes: &request.notes,
-                current: Some(&first.plan),
-            };
-            match self.generate(caller, scope, &place, input, Some(&run_key)).await {
-                // A concurrent request with the same key runs the generator.
-                Err(Failure::KeyInProgress) if Instant::now() < until => sleep(PAUSE).await,
-                generated => break generated?,
-            }
-        };
+        let input =
+            GenerationInput { description: &request.description, notes: &request.notes, current: Some(&first.plan) };
+        let message = self.generation_message(caller, scope, &place, input).await?;
+        let answer =
+            self.await_generated(caller, workspace, &message, &generation_key(caller, id, &request.key)).await?;
+        let generated = self.check_generated(caller, scope, &place, answer).await?;
         let plan = match generated.outcome {
             Generation::Question { question, proposed_answer } => {
                 return Ok(Refined::Question { question, proposed_answer });
@@ -129,6 +121,23 @@ impl UseCases {
             }
         }
         Err(Failure::Contended)
+    }
+
+    /// The generator's answer. Requests with the same key wait for the run of the first one; only the run is looked at again.
+    async fn await_generated(
+        &self,
+        caller: &Caller,
+        workspace: WorkspaceId,
+        message: &str,
+        key: &RequestKey,
+    ) -> Result<GeneratedObject, Failure> {
+        let until = Instant::now() + MAX_WAIT;
+        loop {
+            match self.generators.generate_object(caller, workspace, message, Some(key)).await {
+                Err(Failure::KeyInProgress) if Instant::now() < until => sleep(PAUSE).await,
+                answered => return answered,
+            }
+        }
     }
 
     /// The successor that an earlier request with the key made.
