@@ -278,6 +278,12 @@ pub enum ConnectionRefusal {
     /// The endpoint is not an absolute address, or holds credentials.
     #[error("an endpoint is an absolute address of its kind, without credentials, query and fragment")]
     Endpoint,
+    /// The scheme of the endpoint is not one of the connection's kind.
+    #[error(
+        "an endpoint of the kind `http` or `s3` begins with `http` or `https`, of `postgres` with `postgres` or \
+        `postgresql`, and of `smtp` with `smtp` or `smtps`"
+    )]
+    EndpointScheme,
     /// Too many secret bindings.
     #[error("a connection has at most 20 secret bindings")]
     TooManyBindings,
@@ -296,6 +302,7 @@ impl ConnectionRefusal {
         match self {
             Self::Name => "invalid_name",
             Self::Endpoint => "invalid_endpoint",
+            Self::EndpointScheme => "endpoint_scheme_mismatch",
             Self::TooManyBindings => "too_many",
             Self::BindingName => "invalid_binding_name",
             Self::SecretRef => "invalid_secret_ref",
@@ -307,7 +314,7 @@ impl ConnectionRefusal {
     pub const fn field(self) -> &'static str {
         match self {
             Self::Name => "name",
-            Self::Endpoint => "endpoint",
+            Self::Endpoint | Self::EndpointScheme => "endpoint",
             Self::TooManyBindings | Self::BindingName | Self::SecretRef => "secret_bindings",
         }
     }
@@ -338,6 +345,29 @@ pub fn check_endpoint(endpoint: &str) -> Result<(), ConnectionRefusal> {
     if fits && is_address(endpoint).is_some() { Ok(()) } else { Err(ConnectionRefusal::Endpoint) }
 }
 
+impl ConnectorKind {
+    /// The schemes of its endpoints; empty if any is valid.
+    const fn schemes(self) -> &'static [&'static str] {
+        match self {
+            Self::Http | Self::S3 => &["http", "https"],
+            Self::Postgres => &["postgres", "postgresql"],
+            Self::Smtp => &["smtp", "smtps"],
+            Self::Other => &[],
+        }
+    }
+
+    /// Checks an endpoint of the kind.
+    fn check_endpoint(self, endpoint: &str) -> Result<(), ConnectionRefusal> {
+        check_endpoint(endpoint)?;
+        let scheme = endpoint.split_once("://").map_or("", |(scheme, _)| scheme);
+        if self.schemes().is_empty() || self.schemes().contains(&scheme) {
+            Ok(())
+        } else {
+            Err(ConnectionRefusal::EndpointScheme)
+        }
+    }
+}
+
 impl Connection {
     /// Creates a connection.
     ///
@@ -351,7 +381,7 @@ impl Connection {
     ) -> Result<Change<Self>, ConnectionRefusal> {
         let NewConnection { name, kind, endpoint, secret_bindings, expires_at, status } = new;
         check_name(&name)?;
-        endpoint.as_deref().map_or(Ok(()), check_endpoint)?;
+        endpoint.as_deref().map_or(Ok(()), |endpoint| kind.check_endpoint(endpoint))?;
         let next = Self(ConnectionRecord {
             connection_id,
             workspace_id,
@@ -377,7 +407,6 @@ impl Connection {
     /// When the name or the endpoint is invalid.
     pub fn amend(&self, patch: ConnectionPatch, stamp: &Stamp) -> Result<Option<Change<Self>>, ConnectionRefusal> {
         patch.name.as_deref().map_or(Ok(()), check_name)?;
-        patch.endpoint.as_ref().and_then(|endpoint| endpoint.as_deref()).map_or(Ok(()), check_endpoint)?;
         let mut next = Self(ConnectionRecord {
             name: patch.name.unwrap_or_else(|| self.name.clone()),
             kind: patch.kind.unwrap_or(self.kind),
@@ -404,6 +433,7 @@ impl Connection {
             return Ok(None);
         }
         if is_redirected {
+            next.endpoint.as_deref().map_or(Ok(()), |endpoint| next.kind.check_endpoint(endpoint))?;
             next.0.health = Health::UNCHECKED;
         }
         next.0.updated_at = stamp.at;

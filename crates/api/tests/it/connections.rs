@@ -45,6 +45,16 @@ async fn keeps_references_and_refuses_secrets() {
         assert!(!answer.text().contains("canary"), "{answer}");
     }
     let path = format!("/v1/connections/{}", made["connection_id"].as_str().unwrap());
+    // The scheme of the endpoint is one of the kind, whichever of the two changes.
+    for mismatch in [
+        json!({ "connector_kind": "postgres" }),
+        json!({ "endpoint": "smtp://mail.example" }),
+        json!({ "connector_kind": "s3", "endpoint": "ftp://store.example" }),
+    ] {
+        let refused = app.patch(&path, mismatch).await.expect_refusal(422, "validation_error");
+        let field = &refused["fields"][0];
+        assert_eq!((&field["path"], &field["code"]), (&json!("endpoint"), &json!("endpoint_scheme_mismatch")));
+    }
     let read = app.get(&path).await;
     let changed = app.patch(&path, json!({ "status": "disabled" })).header("If-Match", read.header("etag").unwrap());
     assert_eq!(changed.await.expect(200)["status"], "disabled");
