@@ -75,7 +75,7 @@ impl UseCaseView {
             name: use_case.name,
             summary: use_case.summary,
             status: use_case.status.as_str(),
-            source_description: use_case.source_description.clone(),
+            source_description: use_case.source_description,
             supersedes: use_case.supersedes.map(UseCaseId::uuid),
             superseded_by: use_case.superseded_by.map(UseCaseId::uuid),
             workload_id: use_case.workload_id.map(WorkloadId::uuid),
@@ -141,7 +141,10 @@ pub(crate) struct PersistedBundleView {
 
 impl PersistedBundleView {
     fn of(bundle: PersistedBundle) -> Self {
-        let piece = |BundlePiece { piece, kind, reference, id }| BundlePieceView { piece, kind, reference, id };
+        let piece = |BundlePiece { piece, kind, reference, id }| {
+            let piece = piece.as_str();
+            BundlePieceView { piece, kind, reference, id }
+        };
         Self {
             pieces: bundle.pieces.into_iter().map(piece).collect(),
             flow_steps: bundle.flow_steps.into_iter().map(|(id, step_type)| BundleStepView { id, step_type }).collect(),

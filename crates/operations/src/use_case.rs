@@ -44,11 +44,40 @@ use fairway_domain::{
 use serde_json::Value;
 use std::sync::Arc;
 
+/// What a piece of a bundle is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PieceKind {
+    /// The flow.
+    Flow,
+    /// The prompt template.
+    Prompt,
+    /// The model policy, which the plan names.
+    ModelPolicy,
+    /// The policy bundle.
+    PolicyBundle,
+    /// A connection.
+    Connection,
+}
+
+impl PieceKind {
+    /// The wire form.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Flow => "flow",
+            Self::Prompt => "prompt",
+            Self::ModelPolicy => "model_policy",
+            Self::PolicyBundle => "policy_bundle",
+            Self::Connection => "connection",
+        }
+    }
+}
+
 /// A piece of a persisted bundle.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BundlePiece {
-    /// `flow`, `prompt`, `model_policy`, `policy_bundle` or `connection`.
-    pub piece: &'static str,
+    /// What it is.
+    pub piece: PieceKind,
     /// The kind of the asset or of the connection; `None` for a connection that does not exist.
     pub kind: Option<&'static str>,
     /// The slug or the name; `None` until it is known.
@@ -196,7 +225,7 @@ impl UseCases {
         for name in use_case.plan.connections() {
             let known = connections.iter().map(|one| &one.connection).find(|connection| connection.name == *name);
             pieces.push(BundlePiece {
-                piece: "connection",
+                piece: PieceKind::Connection,
                 kind: known.map(|connection| connection.kind.as_str()),
                 reference: Some(name.clone()),
                 id: known.map(|connection| connection.connection_id.uuid()),
@@ -234,10 +263,10 @@ impl UseCases {
                 .map(|asset| asset.asset_id),
         };
         let rows = [
-            ("flow", AssetKind::OrchestrationFlow, made.map(|pieces| pieces.flow)),
-            ("prompt", AssetKind::PromptTemplate, made.map(|pieces| pieces.prompt)),
-            ("model_policy", AssetKind::ModelPolicy, model),
-            ("policy_bundle", AssetKind::PolicyBundle, policy),
+            (PieceKind::Flow, AssetKind::OrchestrationFlow, made.map(|pieces| pieces.flow)),
+            (PieceKind::Prompt, AssetKind::PromptTemplate, made.map(|pieces| pieces.prompt)),
+            (PieceKind::ModelPolicy, AssetKind::ModelPolicy, model),
+            (PieceKind::PolicyBundle, AssetKind::PolicyBundle, policy),
         ];
         let mut pieces = Vec::new();
         for (piece, kind, id) in rows {
@@ -245,7 +274,7 @@ impl UseCases {
                 Some(id) => self.asset_store.find(scope, id).await?,
                 None => None,
             };
-            let named = (piece == "model_policy").then(|| use_case.plan.model_policy_ref().to_string());
+            let named = (piece == PieceKind::ModelPolicy).then(|| use_case.plan.model_policy_ref().to_string());
             let reference = asset.map(|asset| asset.slug.to_string()).or(named);
             pieces.push(BundlePiece { piece, kind: Some(kind.as_str()), reference, id: id.map(|id| id.uuid()) });
         }

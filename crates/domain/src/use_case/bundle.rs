@@ -111,7 +111,11 @@ impl BundlePlan {
                 inputs,
             })
         };
-        plan().ok_or(BundleRefusal::Invalid(Vec::new()))
+        plan().ok_or_else(|| {
+            // Each missing part has pushed its problem. A refusal without one would name no cause.
+            problems.push("bundle", "invalid", "the bundle is invalid");
+            BundleRefusal::Invalid(problems.0)
+        })
     }
 
     /// Reads a stored plan. It was checked when it was created, so rules that are stricter now do not refuse it; `None` if
