@@ -69,8 +69,8 @@ pub(super) fn declared_inputs(flow: &Value) -> Option<Vec<PlanInput>> {
 
 /// The type of a prompt's argument: that of the value which a step gives it, else that of the input with its name.
 pub(super) fn argument_type(flow: &Value, inputs: &[PlanInput], name: &str) -> &'static str {
-    let steps = flow.get("steps").and_then(Value::as_array).into_iter().flatten();
-    let given = steps.filter_map(|step| step.get("inputs")?.get(name)).next();
+    let mut steps = flow.get("steps").and_then(Value::as_array).into_iter().flatten();
+    let given = steps.find_map(|step| step.get("inputs")?.get(name));
     let source = match given {
         None => Some(name),
         Some(Value::String(text)) => whole_reference(text),
