@@ -5,7 +5,7 @@ use crate::{
     audit::{Fact, FactKind, Stamp, Subject},
     connection::{
         Connection, ConnectionPatch, ConnectionRefusal, ConnectionSnapshot, ConnectionStatus, ConnectorKind,
-        NewConnection, SecretBindings, words,
+        NewConnection, SecretBindings,
     },
     fact_category::FactCategory,
     id::{AccessRequestId, ConnectionId, UseCaseId, WorkspaceId},
@@ -19,17 +19,38 @@ use crate::{
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 
-words! {
-    /// The status of an access request.
-    AccessRequestStatus {
-        /// The platform team has not decided.
-        Pending = "pending",
-        /// The connection exists.
-        Granted = "granted",
-        /// The platform team refused.
-        Denied = "denied",
-        /// The use case no longer needs an answer.
-        Withdrawn = "withdrawn",
+/// The status of an access request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AccessRequestStatus {
+    /// The platform team has not decided.
+    Pending,
+    /// The connection exists.
+    Granted,
+    /// The platform team refused.
+    Denied,
+    /// The use case no longer needs an answer.
+    Withdrawn,
+}
+
+impl AccessRequestStatus {
+    /// Every value.
+    pub const ALL: [Self; 4] = [Self::Pending, Self::Granted, Self::Denied, Self::Withdrawn];
+
+    /// The wire form.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Granted => "granted",
+            Self::Denied => "denied",
+            Self::Withdrawn => "withdrawn",
+        }
+    }
+
+    /// Parses the wire form.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|value| value.as_str() == text)
     }
 }
 

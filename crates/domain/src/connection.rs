@@ -3,6 +3,7 @@
 pub mod expiry;
 mod ports;
 pub mod probe;
+mod states;
 
 use crate::{
     access::ActorRef,
@@ -16,6 +17,7 @@ use crate::{
 };
 pub use ports::ConnectionStore;
 use serde_json::json;
+pub use states::{ConnectionStatus, ConnectorKind, HealthState};
 use std::collections::BTreeMap;
 
 /// The maximum length of a name, in characters.
@@ -28,76 +30,6 @@ pub const MAX_BINDING_NAME_CHARS: usize = 63;
 pub const MAX_ENDPOINT_CHARS: usize = 2_000;
 /// The number of checks that a connection shows, newest first.
 pub const SHOWN_CHECKS: u32 = 20;
-
-macro_rules! words {
-    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal),* $(,)? }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        pub enum $name {
-            $($(#[$variant_doc])* $variant,)*
-        }
-
-        impl $name {
-            /// Every value.
-            pub const ALL: &[Self] = &[$(Self::$variant,)*];
-
-            /// The wire form.
-            #[must_use]
-            pub const fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $text,)*
-                }
-            }
-
-            /// Parses the wire form.
-            #[must_use]
-            pub fn parse(text: &str) -> Option<Self> {
-                Self::ALL.iter().copied().find(|value| value.as_str() == text)
-            }
-        }
-    };
-}
-pub(crate) use words;
-
-words! {
-    /// The kind of system that a connection leads to.
-    ConnectorKind {
-        /// A web service.
-        Http = "http",
-        /// A PostgreSQL server.
-        Postgres = "postgres",
-        /// An S3-compatible object store.
-        S3 = "s3",
-        /// A mail server.
-        Smtp = "smtp",
-        /// Any other system; its endpoint cannot be checked.
-        Other = "other",
-    }
-}
-
-words! {
-    /// Whether a connection is in use.
-    ConnectionStatus {
-        /// Use cases may use it.
-        Active = "active",
-        /// Use cases may not use it.
-        Disabled = "disabled",
-    }
-}
-
-words! {
-    /// The result of the latest check of a connection.
-    HealthState {
-        /// The connection was not checked since its endpoint or its secrets changed.
-        Unchecked = "unchecked",
-        /// The endpoint answered.
-        Healthy = "healthy",
-        /// The endpoint did not answer as expected.
-        Unhealthy = "unhealthy",
-        /// The connection has no endpoint, or its kind cannot be checked.
-        NotCheckable = "not_checkable",
-    }
-}
 
 /// The health of a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -343,29 +275,6 @@ pub fn check_endpoint(endpoint: &str) -> Result<(), ConnectionRefusal> {
     };
     let fits = endpoint.len() <= MAX_ENDPOINT_CHARS && endpoint.bytes().all(|byte| byte.is_ascii_graphic());
     if fits && is_address(endpoint).is_some() { Ok(()) } else { Err(ConnectionRefusal::Endpoint) }
-}
-
-impl ConnectorKind {
-    /// The schemes of its endpoints; empty if any is valid.
-    const fn schemes(self) -> &'static [&'static str] {
-        match self {
-            Self::Http | Self::S3 => &["http", "https"],
-            Self::Postgres => &["postgres", "postgresql"],
-            Self::Smtp => &["smtp", "smtps"],
-            Self::Other => &[],
-        }
-    }
-
-    /// Checks an endpoint of the kind.
-    fn check_endpoint(self, endpoint: &str) -> Result<(), ConnectionRefusal> {
-        check_endpoint(endpoint)?;
-        let scheme = endpoint.split_once("://").map_or("", |(scheme, _)| scheme);
-        if self.schemes().is_empty() || self.schemes().contains(&scheme) {
-            Ok(())
-        } else {
-            Err(ConnectionRefusal::EndpointScheme)
-        }
-    }
 }
 
 impl Connection {

@@ -14,7 +14,7 @@ mod tests;
 use crate::{
     access::ActorRef,
     audit::{Fact, FactKind, Stamp, Subject},
-    connection::{ConnectionSnapshot, words},
+    connection::ConnectionSnapshot,
     id::{AssetId, ReleaseId, UseCaseId, WorkloadId, WorkspaceId},
     store::{Change, Revision, aggregate},
     time::Timestamp,
@@ -23,17 +23,38 @@ use bundle::BundlePlan;
 pub use publish::{MadePieces, NewPieces, Publication, PublicationIds, default_policy_content};
 use serde_json::json;
 
-words! {
-    /// The status of a use case.
-    UseCaseStatus {
-        /// It can be published, refined or archived.
-        Draft = "draft",
-        /// It is published, and a connection is missing.
-        PendingAccess = "pending_access",
-        /// It is published, and all its connections are resolved.
-        Active = "active",
-        /// It has ended.
-        Archived = "archived",
+/// The status of a use case.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum UseCaseStatus {
+    /// It can be published, refined or archived.
+    Draft,
+    /// It is published, and a connection is missing.
+    PendingAccess,
+    /// It is published, and all its connections are resolved.
+    Active,
+    /// It has ended.
+    Archived,
+}
+
+impl UseCaseStatus {
+    /// Every value.
+    pub const ALL: [Self; 4] = [Self::Draft, Self::PendingAccess, Self::Active, Self::Archived];
+
+    /// The wire form.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Draft => "draft",
+            Self::PendingAccess => "pending_access",
+            Self::Active => "active",
+            Self::Archived => "archived",
+        }
+    }
+
+    /// Parses the wire form.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|value| value.as_str() == text)
     }
 }
 
