@@ -125,7 +125,15 @@ impl AccessRequestStore for Database {
                 " WHERE connection_decided_on IS NULL RETURNING 1),
                  decided AS (",
                 UPDATE_REQUEST,
-                " RETURNING 1)",
+                " RETURNING 1),
+                 withdrawn AS (
+                    UPDATE access_request SET status = 'withdrawn', decided_by = input.decided_by,
+                        decided_at = input.decided_at, revision = access_request.revision + 1
+                    FROM use_case_changed, input
+                    WHERE access_request.tenant_id = input.tenant_id AND access_request.use_case_id = input.use_case_id
+                        AND access_request.access_request_id <> input.access_request_id
+                        AND access_request.status = 'pending' AND use_case_status = 'active'
+                 )",
             ],
             "(SELECT count(*) = 1 FROM use_case_changed) AND (SELECT count(*) = 1 FROM decided)
                 AND (SELECT count(*) FROM changed) + (SELECT count(*) FROM made) = 1",

@@ -29,7 +29,7 @@ use fairway_domain::{
         kind::AssetKind,
         ports::{AssetFilter, AssetStore, BlockingRelease, VersionStore},
     },
-    id::{AssetId, AssetVersionId},
+    id::{AssetId, AssetVersionId, NamespaceId, WorkspaceId},
     idempotency::KeyedOutcome,
     release::StateName,
     slug::Slug,
@@ -179,6 +179,29 @@ impl AssetStore for Database {
         page: PageRequest,
     ) -> Result<Page<Asset>, StoreError> {
         self.fetch_page(list::asset_list(scope, filter), page, asset).await
+    }
+
+    async fn own_active(
+        &self,
+        scope: TenantScope,
+        (namespace, workspace): (NamespaceId, WorkspaceId),
+        kind: AssetKind,
+        limit: u32,
+    ) -> Result<Vec<Asset>, StoreError> {
+        use schema::asset::{
+            asset_id, asset_kind, lifecycle_state, namespace_id, ownership_tier, table, tenant_id, workspace_id,
+        };
+        let (tenant, namespace, workspace) = (scope.tenant().uuid(), namespace.uuid(), workspace.uuid());
+        let find = || {
+            table
+                .filter(tenant_id.eq(tenant).and(namespace_id.eq(namespace)).and(workspace_id.eq(workspace)))
+                .filter(asset_kind.eq(kind.as_str()).and(lifecycle_state.eq(Lifecycle::Active.as_str())))
+                .filter(ownership_tier.ne(OwnershipTier::PlatformBuiltin.as_str()))
+                .order(asset_id.desc())
+                .limit(i64::from(limit))
+                .select(StoredAsset::as_select())
+        };
+        self.load("active assets of a workspace", find).await?.into_iter().map(StoredAsset::into_value).collect()
     }
 
     async fn commit_new(

@@ -9,8 +9,8 @@ use crate::{
 use async_trait::async_trait;
 use fairway_domain::{
     connection::{
-        CheckedConnection, Connection, ConnectionCheck, ConnectionRecord, ConnectionStatus, ConnectionStore,
-        ConnectorKind, Health, HealthState, MAX_ENDPOINT_CHARS, MAX_SECRET_BINDINGS, SecretBindings,
+        CheckedConnection, Connection, ConnectionCheck, ConnectionRecord, ConnectionSnapshot, ConnectionStatus,
+        ConnectionStore, ConnectorKind, Health, HealthState, MAX_ENDPOINT_CHARS, MAX_SECRET_BINDINGS, SecretBindings,
         expiry::{DueNotice, ExpiryNotice},
     },
     id::{ConnectionId, WorkspaceId},
@@ -123,16 +123,19 @@ impl ConnectionStore for Database {
         scope: TenantScope,
         workspace: WorkspaceId,
         names: &[String],
-    ) -> Result<Vec<Connection>, StoreError> {
+    ) -> Result<Vec<ConnectionSnapshot>, StoreError> {
         static FIND_NAMED: Query = Query::of_parts(&[
             "SELECT ",
             COLUMNS,
-            " FROM input JOIN connection USING (tenant_id, workspace_id) WHERE name = ANY (names)",
+            ", coalesce(connection.expires_at <= fairway_now(), false) AS is_expired
+             FROM input JOIN connection USING (tenant_id, workspace_id) WHERE name = ANY (names)",
         ]);
         let input = Input::new(scope)
             .with("workspace_id", workspace.uuid())
             .with_all("names", names.iter().map(String::as_str).collect());
-        self.fetch(&FIND_NAMED, input).await?.iter().map(connection).collect()
+        let snapshot =
+            |row: &Row| Ok(ConnectionSnapshot { connection: connection(row)?, is_expired: row.column("is_expired")? });
+        self.fetch(&FIND_NAMED, input).await?.iter().map(snapshot).collect()
     }
 
     async fn list(

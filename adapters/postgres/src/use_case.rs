@@ -5,18 +5,19 @@ mod publication;
 use crate::{
     database::Database,
     guarded::{Guarded, Input, Query},
-    pagination::{ListQuery, RowBytes, SortKey, UNBOUNDED_ROW_BYTES, Values},
+    pagination::{ListQuery, RowBytes, SortKey, Values},
     row::{RowExt, decode},
 };
 use async_trait::async_trait;
 use fairway_domain::{
+    generator::MAX_DESCRIPTION,
     id::{UseCaseId, WorkloadId, WorkspaceId},
     idempotency::KeyedOutcome,
     store::{Change, ChangeRecord, CommitError, Page, PageRequest, Revision, StoreError},
     tenant::TenantScope,
     use_case::{
-        Pieces, Publication, Refinement, UseCase, UseCaseRecord, UseCaseStatus,
-        bundle::BundlePlan,
+        Pieces, Publication, Refinement, UseCase, UseCaseRecord, UseCaseStatus, UseCaseSummary,
+        bundle::{BundlePlan, MAX_NAME_CHARS, MAX_SUMMARY_CHARS},
         ports::{KeyedRefinement, RefinementKey, UseCaseFilter, UseCaseStore},
     },
 };
@@ -28,9 +29,14 @@ const COLUMNS: &str = "use_case.use_case_id, use_case.workspace_id, use_case.sta
     use_case.bundle, use_case.pieces, use_case.supersedes, use_case.superseded_by, use_case.workload_id, \
     use_case.release_id, use_case.revision, use_case.created_at, use_case.created_by, use_case.updated_at";
 
+/// The columns of a list. A bundle is up to 256 KiB, and lists do not show it.
+const SUMMARY_COLUMNS: &str = "use_case.use_case_id, use_case.workspace_id, use_case.name, use_case.summary, \
+    use_case.status, use_case.source_description, use_case.supersedes, use_case.superseded_by, use_case.workload_id, \
+    use_case.release_id, use_case.created_at, use_case.created_by, use_case.updated_at";
+
 const ROW_BYTES: RowBytes = RowBytes::Measured {
-    sql: "(octet_length(bundle::text) + octet_length(source_description))",
-    largest: UNBOUNDED_ROW_BYTES,
+    sql: "(octet_length(name) + octet_length(summary) + octet_length(source_description))",
+    largest: (MAX_NAME_CHARS + MAX_SUMMARY_CHARS + MAX_DESCRIPTION) * 4,
 };
 
 /// A use case waits for access, and each connection that it needs is active and not expired.
@@ -83,6 +89,24 @@ fn use_case(row: &Row) -> Result<UseCase, StoreError> {
         updated_at: row.timestamp("updated_at")?,
         revision: row.revision("revision")?,
     }))
+}
+
+fn summary(row: &Row) -> Result<UseCaseSummary, StoreError> {
+    Ok(UseCaseSummary {
+        use_case_id: row.id("use_case_id")?,
+        workspace_id: row.id("workspace_id")?,
+        name: row.column("name")?,
+        summary: row.column("summary")?,
+        status: row.parsed("status", UseCaseStatus::parse)?,
+        source_description: row.column("source_description")?,
+        supersedes: row.optional_id("supersedes")?,
+        superseded_by: row.optional_id("superseded_by")?,
+        workload_id: row.optional_id("workload_id")?,
+        release_id: row.optional_id("release_id")?,
+        created_at: row.timestamp("created_at")?,
+        created_by: row.actor("created_by")?,
+        updated_at: row.timestamp("updated_at")?,
+    })
 }
 
 /// Adds the columns of a new use case.
@@ -141,7 +165,7 @@ impl UseCaseStore for Database {
         scope: TenantScope,
         filter: UseCaseFilter,
         page: PageRequest,
-    ) -> Result<Page<UseCase>, StoreError> {
+    ) -> Result<Page<UseCaseSummary>, StoreError> {
         let mut values = Values::of_tenant(scope);
         let mut conditions = vec![
             format!("tenant_id = {}", values.tenant()),
@@ -154,8 +178,8 @@ impl UseCaseStore for Database {
             conditions.push(ACTIVATION_READY.to_owned());
         }
         let key = SortKey::Id("use_case_id", "use_case_id");
-        let listing = ListQuery::single(COLUMNS, key, "FROM use_case", ROW_BYTES, conditions, values);
-        self.fetch_page(listing, page, use_case).await
+        let listing = ListQuery::single(SUMMARY_COLUMNS, key, "FROM use_case", ROW_BYTES, conditions, values);
+        self.fetch_page(listing, page, summary).await
     }
 
     async fn find_by_workload(

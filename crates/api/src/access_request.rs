@@ -6,20 +6,22 @@ use crate::{
     compose::Api,
     connection::{bindings_rule, endpoint_rule, kind_rule, parse_bindings, parse_kind},
     error::{ApiError, FieldErrors, FieldProblem},
-    http::{body::Body, idempotency::IdempotencyHeader, paging::ListRequest, path::PathId, query::Query},
+    http::{
+        body::Body, etag::IfMatch, idempotency::IdempotencyHeader, paging::ListRequest, path::PathId, query::Query,
+    },
     note::parse_note,
-    openapi::{KeyParams, PageParams, ReadRefusals, WriteRefusals},
+    openapi::{IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
     response::ResourceResponse,
     value_rules::{self, RuleResult, limit},
 };
 use actix_web::{HttpResponse, get, http::StatusCode, post, web};
 use fairway_domain::{
-    access_request::{AccessRequest, AccessRequestStatus},
+    access_request::{AccessRequest, AccessRequestStatus, GrantedSettings},
     connection::MAX_ENDPOINT_CHARS,
     id::{AccessRequestId, ConnectionId},
     note::{MAX_NOTE_CHARS, Note},
 };
-use fairway_operations::{MaybeReplayed, access_request::GrantedAccess};
+use fairway_operations::MaybeReplayed;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::{IntoParams, ToSchema};
@@ -77,14 +79,14 @@ pub(crate) struct AccessRequestQuery {
     status: Option<String>,
 }
 
-/// The connection to grant.
+/// The connection to grant. Absent fields of an existing connection stay unchanged.
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AccessGrant {
     /// Secret references by name, such as `env:NAME`, `file:name` or `vault:path#key`. Never secrets.
     #[validate(custom(function = bindings_rule))]
     secret_bindings: Option<BTreeMap<String, String>>,
-    /// `http`, `postgres`, `s3`, `smtp` or `other`; default `other`.
+    /// `http`, `postgres`, `s3`, `smtp` or `other`; default `other` for a new connection.
     #[validate(custom(function = kind_rule))]
     connector_kind: Option<String>,
     /// The address of the system, without credentials.
@@ -135,13 +137,16 @@ pub(crate) async fn list_access_requests(
     Ok(list.respond(&requests.map(|request| AccessRequestView::of(&request))))
 }
 
-/// Grants an access request: its connection is created. The last grant activates the use case.
+/// Grants an access request: its connection is created, or an existing one gets the named settings and becomes usable. The
+/// last grant activates the use case, and withdraws its other requests.
 #[utoipa::path(
     operation_id = "grant_access_request",
     tag = "use cases",
-    params(("access_request_id" = Uuid, Path, description = "The request"), WorkspaceQuery, KeyParams),
+    params(("access_request_id" = Uuid, Path, description = "The request"), WorkspaceQuery, KeyParams, IfMatchParams),
     request_body = AccessGrant,
-    responses((status = 200, description = "The granted request", body = AccessRequestView), WriteRefusals)
+    responses(
+        (status = 200, description = "The granted request", body = AccessRequestView), RevisionRefusal, WriteRefusals
+    )
 )]
 #[post("/v1/access-requests/{access_request_id}/grant")]
 pub(crate) async fn grant_access_request(
@@ -150,6 +155,7 @@ pub(crate) async fn grant_access_request(
     request: PathId<AccessRequestId>,
     query: Query<WorkspaceQuery>,
     keyed: IdempotencyHeader,
+    expected: IfMatch,
     body: Body<AccessGrant>,
 ) -> Result<HttpResponse, ApiError> {
     let workspace = query.with_body(None)?;
@@ -157,19 +163,20 @@ pub(crate) async fn grant_access_request(
     let AccessGrant { secret_bindings, connector_kind, endpoint } = body.into_inner();
     let mut fields = FieldErrors::default();
     let kind = fields.check(connector_kind.as_deref().map(parse_kind).transpose());
-    let secret_bindings = fields.check(parse_bindings(secret_bindings.unwrap_or_default()));
-    let granted = fields.finish(|| Some(GrantedAccess { secret_bindings: secret_bindings?, kind: kind?, endpoint }))?;
+    let secret_bindings = fields.check(secret_bindings.map(parse_bindings).transpose());
+    let granted =
+        fields.finish(|| Some(GrantedSettings { secret_bindings: secret_bindings?, kind: kind?, endpoint }))?;
     let requests = &api.services.access_requests;
-    respond(&requests.grant_access_request(&caller, *request, workspace, granted, key.as_ref()).await?)
+    respond(&requests.grant_access_request(&caller, *request, workspace, granted, &expected, key.as_ref()).await?)
 }
 
 /// Denies an access request. Its use case stays `pending_access`.
 #[utoipa::path(
     operation_id = "deny_access_request",
     tag = "use cases",
-    params(("access_request_id" = Uuid, Path, description = "The request"), WorkspaceQuery, KeyParams),
+    params(("access_request_id" = Uuid, Path, description = "The request"), WorkspaceQuery, KeyParams, IfMatchParams),
     request_body = AccessDenial,
-    responses((status = 200, description = "The denied request", body = AccessRequestView), WriteRefusals)
+    responses((status = 200, description = "The denied request", body = AccessRequestView), RevisionRefusal, WriteRefusals)
 )]
 #[post("/v1/access-requests/{access_request_id}/deny")]
 pub(crate) async fn deny_access_request(
@@ -178,11 +185,12 @@ pub(crate) async fn deny_access_request(
     request: PathId<AccessRequestId>,
     query: Query<WorkspaceQuery>,
     keyed: IdempotencyHeader,
+    expected: IfMatch,
     body: Body<AccessDenial>,
 ) -> Result<HttpResponse, ApiError> {
     let workspace = query.with_body(None)?;
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let reason = parse_note("reason", body.reason.as_deref())?;
     let requests = &api.services.access_requests;
-    respond(&requests.deny_access_request(&caller, *request, workspace, reason, key.as_ref()).await?)
+    respond(&requests.deny_access_request(&caller, *request, workspace, reason, &expected, key.as_ref()).await?)
 }

@@ -13,7 +13,7 @@ use crate::{
     http::{
         body::{Body, DeferredBody, DeferredMember},
         deserialize_error::truncate_path,
-        idempotency::IdempotencyHeader,
+        idempotency::{IdempotencyHeader, digest_in_workspace},
         paging::ListRequest,
         path::{Path, PathId},
         query::Query,
@@ -259,6 +259,11 @@ impl WorkspaceQuery {
         }
     }
 
+    /// The digest of a request to create something in the workspace.
+    pub(crate) fn digest(&self, body: [u8; 32]) -> [u8; 32] {
+        self.workspace_id.map_or(body, |workspace| digest_in_workspace(body, workspace))
+    }
+
     /// The workspace that the query names.
     pub(crate) fn query_workspace(&self) -> Option<WorkspaceId> {
         self.workspace_id.map(Into::into)
@@ -301,7 +306,7 @@ pub(crate) async fn create_asset(
     query: Query<WorkspaceQuery>,
     body: Body<NewAsset>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let key = keyed.into_request_key(&caller.actor, || query.digest(body.digest()));
     let new = body.into_inner();
     let mut fields = FieldErrors::default();
     let (slug, owner_ref) = (fields.check(parse_slug(&new.slug)), fields.check(parse_owner(&new.owner_ref)));

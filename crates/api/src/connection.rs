@@ -293,7 +293,7 @@ pub(crate) async fn create_connection(
     query: Query<WorkspaceQuery>,
     body: Body<NewConnectionBody>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let key = keyed.into_request_key(&caller.actor, || query.digest(body.digest()));
     let new = body.into_inner();
     let mut fields = FieldErrors::default();
     let workspace = fields.check(query.with_body(new.workspace_id));

@@ -172,7 +172,7 @@ pub(crate) async fn create_flow(
 ) -> Result<HttpResponse, ApiError> {
     let body =
         body.read_authorizing_large(api.services.flows.authorize_new_flow(&caller, query.query_workspace())).await?;
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let key = keyed.into_request_key(&caller.actor, || query.digest(body.digest()));
     let new = body.into_inner();
     let mut fields = FieldErrors::default();
     let (slug, owner_ref) = (fields.check(parse_slug(&new.slug)), fields.check(parse_owner(&new.owner_ref)));

@@ -8,7 +8,12 @@ use crate::{
     compose::Api,
     error::{ApiError, FieldProblem},
     http::{
-        body::Body, etag::IfMatch, idempotency::IdempotencyHeader, paging::ListRequest, path::PathId, query::Query,
+        body::Body,
+        etag::IfMatch,
+        idempotency::{IdempotencyHeader, digest_in_workspace},
+        paging::ListRequest,
+        path::PathId,
+        query::Query,
     },
     openapi::{IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
     response::ResourceResponse,
@@ -19,7 +24,7 @@ use fairway_domain::{
     generator::MAX_DESCRIPTION,
     id::{ReleaseId, UseCaseId, WorkloadId, WorkspaceId},
     text::{is_blank, is_prose},
-    use_case::{UseCase, UseCaseStatus, gaps::Gap},
+    use_case::{UseCase, UseCaseStatus, UseCaseSummary, gaps::Gap},
 };
 use fairway_operations::{
     MaybeReplayed,
@@ -60,13 +65,17 @@ pub(crate) struct UseCaseView {
 
 impl UseCaseView {
     pub(crate) fn of(use_case: &UseCase) -> Self {
+        Self::of_summary(use_case.into())
+    }
+
+    fn of_summary(use_case: UseCaseSummary) -> Self {
         Self {
             use_case_id: use_case.use_case_id.uuid(),
             workspace_id: use_case.workspace_id.uuid(),
-            name: use_case.plan.name().to_owned(),
-            summary: use_case.plan.summary().to_owned(),
+            name: use_case.name,
+            summary: use_case.summary,
             status: use_case.status.as_str(),
-            source_description: use_case.source_description.clone(),
+            source_description: use_case.source_description,
             supersedes: use_case.supersedes.map(UseCaseId::uuid),
             superseded_by: use_case.superseded_by.map(UseCaseId::uuid),
             workload_id: use_case.workload_id.map(WorkloadId::uuid),
@@ -132,7 +141,10 @@ pub(crate) struct PersistedBundleView {
 
 impl PersistedBundleView {
     fn of(bundle: PersistedBundle) -> Self {
-        let piece = |BundlePiece { piece, kind, reference, id }| BundlePieceView { piece, kind, reference, id };
+        let piece = |BundlePiece { piece, kind, reference, id }| {
+            let piece = piece.as_str();
+            BundlePieceView { piece, kind, reference, id }
+        };
         Self {
             pieces: bundle.pieces.into_iter().map(piece).collect(),
             flow_steps: bundle.flow_steps.into_iter().map(|(id, step_type)| BundleStepView { id, step_type }).collect(),
@@ -155,10 +167,9 @@ impl UseCaseWorkspace {
         self.workspace_id.into()
     }
 
-    /// The digest of a body with the workspace, which is part of the request although it is in the query.
-    pub(crate) fn digest(&self, mut digest: [u8; 32]) -> [u8; 32] {
-        digest.iter_mut().zip(self.workspace_id.as_bytes()).for_each(|(byte, more)| *byte ^= more);
-        digest
+    /// The digest of a request in the workspace.
+    pub(crate) fn digest(&self, body: [u8; 32]) -> [u8; 32] {
+        digest_in_workspace(body, self.workspace_id)
     }
 }
 
@@ -249,7 +260,7 @@ pub(crate) async fn list_use_cases(
     let is_ready = list.filter.activation_ready.unwrap_or(false);
     let workspace = list.filter.workspace_id.into();
     let use_cases = api.services.use_cases.list_use_cases(&caller, workspace, status, is_ready, list.paging()).await?;
-    Ok(list.respond(&use_cases.map(|use_case| UseCaseView::of(&use_case))))
+    Ok(list.respond(&use_cases.map(UseCaseView::of_summary)))
 }
 
 /// Reads a use case.

@@ -112,12 +112,12 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
     let (output, server) = session.open()?;
     match command {
         Command::Generate { description } => {
-            let generated = generate(output, &server, description)?;
+            let (_, generated) = generate(output, &server, description)?;
             if output.is_for_people() { show_plan(&generated) } else { output.value(&generated) }
         }
         Command::Create { description, bundle } => {
-            let bundle = match bundle {
-                Some(file) => Source::open(file)?.json()?,
+            let (description, bundle) = match bundle {
+                Some(file) => (description.clone(), Source::open(file)?.json()?),
                 None => generate(output, &server, description)?,
             };
             let bundle = bundle.get("bundle").cloned().unwrap_or(bundle);
@@ -170,16 +170,30 @@ fn post(server: &Server, path: &[&str], body: &Value) -> Result<Value, Failure> 
     server.post_with_query(path, &[("workspace_id", server.workspace_id()?)], body)
 }
 
-/// Generates a plan. At a terminal, a person answers the generator's questions; each answer becomes part of the
-/// description.
-fn generate(output: Output, server: &Server, description: &str) -> Result<Value, Failure> {
+/// Generates a plan, and returns it with the description that it was generated from. At a terminal, a person answers the
+/// generator's questions.
+fn generate(output: Output, server: &Server, description: &str) -> Result<(String, Value), Failure> {
+    let path = ["use-cases", "generate"];
+    converse(
+        description,
+        |description| post(server, &path, &json!({ "description": description })),
+        |question| ask(output, question),
+    )
+}
+
+/// Generates until there is a plan. Each answer becomes part of the description.
+fn converse(
+    description: &str,
+    generate: impl Fn(&str) -> Result<Value, Failure>,
+    answer: impl Fn(&Value) -> Result<Option<String>, Failure>,
+) -> Result<(String, Value), Failure> {
     let mut description = description.to_owned();
     for _ in 0..MAX_QUESTIONS {
-        let generated = post(server, &["use-cases", "generate"], &json!({ "description": description }))?;
+        let generated = generate(&description)?;
         if generated.get("needs_clarification") != Some(&Value::Bool(true)) {
-            return Ok(generated);
+            return Ok((description, generated));
         }
-        let Some(answer) = ask(output, &generated)? else { return Err(clarification(&generated)) };
+        let Some(answer) = answer(&generated)? else { return Err(clarification(&generated)) };
         description = format!("{description}\n{answer}");
     }
     Err(Failure::Failed("the generator still has questions; describe the use case in more detail".to_owned()))
@@ -266,4 +280,25 @@ fn show_plan(generated: &Value) -> Result<(), Failure> {
         eprint(&format!("warning: {}", sanitize(string_or_empty(warning, "message"))));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_become_part_of_the_description_of_the_plan() {
+        let question = json!({ "needs_clarification": true, "question": "Which?" });
+        let generate = |description: &str| {
+            Ok(match description.lines().count() {
+                1 | 2 => question.clone(),
+                _ => json!({ "bundle": { "summary": description } }),
+            })
+        };
+        let (description, generated) =
+            converse("Invoices", generate, |_| Ok(Some("All of them.".to_owned()))).unwrap_or_default();
+        assert_eq!(description, "Invoices\nAll of them.\nAll of them.");
+        assert_eq!(generated["bundle"]["summary"], description);
+        assert!(converse("Invoices", generate, |_| Ok(None)).is_err());
+    }
 }

@@ -3,7 +3,10 @@
 use crate::{
     access::ActorRef,
     audit::{Fact, FactKind, Stamp, Subject},
-    connection::{Connection, ConnectionPatch, ConnectionRefusal, ConnectionStatus, NewConnection, words},
+    connection::{
+        Connection, ConnectionPatch, ConnectionRefusal, ConnectionSnapshot, ConnectionStatus, ConnectorKind,
+        NewConnection, SecretBindings,
+    },
     fact_category::FactCategory,
     id::{AccessRequestId, ConnectionId, UseCaseId, WorkspaceId},
     idempotency::KeyedOutcome,
@@ -14,19 +17,40 @@ use crate::{
     use_case::UseCase,
 };
 use async_trait::async_trait;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
-words! {
-    /// The status of an access request.
-    AccessRequestStatus {
-        /// The platform team has not decided.
-        Pending = "pending",
-        /// The connection exists.
-        Granted = "granted",
-        /// The platform team refused.
-        Denied = "denied",
-        /// The use case no longer needs an answer.
-        Withdrawn = "withdrawn",
+/// The status of an access request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AccessRequestStatus {
+    /// The platform team has not decided.
+    Pending,
+    /// The connection exists.
+    Granted,
+    /// The platform team refused.
+    Denied,
+    /// The use case no longer needs an answer.
+    Withdrawn,
+}
+
+impl AccessRequestStatus {
+    /// Every value.
+    pub const ALL: [Self; 4] = [Self::Pending, Self::Granted, Self::Denied, Self::Withdrawn];
+
+    /// The wire form.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Granted => "granted",
+            Self::Denied => "denied",
+            Self::Withdrawn => "withdrawn",
+        }
+    }
+
+    /// Parses the wire form.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|value| value.as_str() == text)
     }
 }
 
@@ -79,6 +103,52 @@ pub enum AccessRequestRefusal {
     Connection(#[from] ConnectionRefusal),
 }
 
+/// The settings of the granted connection that the grant names.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct GrantedSettings {
+    /// References to its secrets; none by default.
+    pub secret_bindings: Option<SecretBindings>,
+    /// The kind of system; `other` by default.
+    pub kind: Option<ConnectorKind>,
+    /// The address of the system; none by default.
+    pub endpoint: Option<String>,
+}
+
+impl GrantedSettings {
+    /// A new connection with these settings.
+    fn into_connection(self, name: String) -> NewConnection {
+        NewConnection {
+            name,
+            kind: self.kind.unwrap_or(ConnectorKind::Other),
+            endpoint: self.endpoint,
+            secret_bindings: self.secret_bindings.unwrap_or_default(),
+            expires_at: None,
+            status: ConnectionStatus::Active,
+        }
+    }
+
+    /// The change of an existing connection: the settings that the grant names, and what makes it usable.
+    fn into_patch(self, existing: &ConnectionSnapshot) -> ConnectionPatch {
+        ConnectionPatch {
+            name: None,
+            kind: self.kind,
+            endpoint: self.endpoint.map(Some),
+            secret_bindings: self.secret_bindings,
+            expires_at: existing.is_expired.then_some(None),
+            status: Some(ConnectionStatus::Active),
+        }
+    }
+}
+
+/// The connection of a grant.
+struct GrantedConnection {
+    connection: Connection,
+    /// The revision of an existing connection.
+    decided_on: Option<Revision>,
+    /// The part of the fact that says what became of it, with key names.
+    told: Map<String, Value>,
+}
+
 /// A granted request: the request, its connection and its use case after the grant.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Grant {
@@ -86,7 +156,7 @@ pub struct Grant {
     pub request: AccessRequest,
     /// The connection.
     pub connection: Connection,
-    /// The revision of an existing connection that the grant replaces; `None` for a new one.
+    /// The revision of an existing connection that the grant changes or keeps; `None` for a new one.
     pub connection_decided_on: Option<Revision>,
     /// The use case, which the last grant activates.
     pub use_case: UseCase,
@@ -126,37 +196,25 @@ impl AccessRequest {
         }
     }
 
-    /// Grants the request: the connection is created, or an existing one gets these settings. `others` are the
-    /// connections of the workspace that the use case names. If all of them are usable after the grant, the use case
-    /// becomes active in the same commit.
+    /// Grants the request: the connection is created, or an existing one gets the settings that the grant names and
+    /// becomes usable. `others` are the connections of the workspace that the use case names. If all of them are usable
+    /// after the grant, the use case becomes active in the same commit, and its other requests are withdrawn.
     ///
     /// # Errors
     /// When the request is not pending, or the connection is invalid.
     pub fn grant(
         &self,
         connection_id: ConnectionId,
-        granted: NewConnection,
-        others: &[Connection],
+        granted: GrantedSettings,
+        others: &[ConnectionSnapshot],
         use_case: &UseCase,
         stamp: &Stamp,
     ) -> Result<Change<Grant>, AccessRequestRefusal> {
         self.check_pending()?;
-        let existing = others.iter().find(|connection| connection.name == self.connection_name);
-        let (connection, connection_decided_on) = match existing {
-            None => (Connection::of(connection_id, self.workspace_id, granted, stamp)?, None),
-            Some(existing) => {
-                let patch = ConnectionPatch {
-                    name: None,
-                    kind: Some(granted.kind),
-                    endpoint: Some(granted.endpoint),
-                    secret_bindings: Some(granted.secret_bindings),
-                    expires_at: Some(granted.expires_at),
-                    status: Some(ConnectionStatus::Active),
-                };
-                let changed = existing.amend(patch, stamp)?;
-                let next = changed.map_or_else(|| existing.clone(), |change| change.into_record().next);
-                (next, Some(existing.revision))
-            }
+        let existing = others.iter().find(|other| other.connection.name == self.connection_name);
+        let GrantedConnection { connection, decided_on, told } = match existing {
+            None => self.new_connection(connection_id, granted, stamp)?,
+            Some(existing) => grant_existing(existing, granted, stamp)?,
         };
         let request = Self(AccessRequestRecord {
             status: AccessRequestStatus::Granted,
@@ -166,24 +224,36 @@ impl AccessRequest {
             revision: self.revision.next(),
             ..self.0.clone()
         });
-        let mut after: Vec<Connection> =
-            others.iter().filter(|other| other.name != self.connection_name).cloned().collect();
-        after.push(connection.clone());
+        let mut after: Vec<ConnectionSnapshot> =
+            others.iter().filter(|other| other.connection.name != self.connection_name).cloned().collect();
+        after.push(ConnectionSnapshot { connection: connection.clone(), is_expired: false });
         let (next_use_case, activates) = use_case.after_grant(&after, stamp);
         let detail = json!({
             "use_case_id": self.use_case_id,
             "connection_id": connection.connection_id,
+            "connection": told,
             "activates": activates,
         });
         let fact = self.fact(FactKind::AccessRequestGranted, stamp, detail);
         let grant = Grant {
             request,
             connection,
-            connection_decided_on,
+            connection_decided_on: decided_on,
             use_case: next_use_case,
             use_case_decided_on: use_case.revision,
         };
         Ok(Change::replace(grant, self.revision, fact))
+    }
+
+    fn new_connection(
+        &self,
+        id: ConnectionId,
+        granted: GrantedSettings,
+        stamp: &Stamp,
+    ) -> Result<GrantedConnection, ConnectionRefusal> {
+        let new = granted.into_connection(self.connection_name.clone());
+        let created = Connection::create(id, self.workspace_id, new, stamp)?.into_record();
+        Ok(GrantedConnection { connection: created.next, decided_on: None, told: told("created", created.fact.detail) })
     }
 
     /// Denies the request. The use case stays pending.
@@ -210,6 +280,27 @@ impl AccessRequest {
     }
 }
 
+/// Grants an existing connection.
+fn grant_existing(
+    existing: &ConnectionSnapshot,
+    granted: GrantedSettings,
+    stamp: &Stamp,
+) -> Result<GrantedConnection, ConnectionRefusal> {
+    let patch = granted.into_patch(existing);
+    let existing = &existing.connection;
+    let (connection, told) = match existing.amend(patch, stamp)?.map(Change::into_record) {
+        Some(changed) => (changed.next, told("changed", changed.fact.detail)),
+        None => (existing.clone(), told("kept", Map::new())),
+    };
+    Ok(GrantedConnection { connection, decided_on: Some(existing.revision), told })
+}
+
+/// What became of a connection: the change, with the detail that its own fact would have.
+fn told(change: &'static str, mut detail: Map<String, Value>) -> Map<String, Value> {
+    detail.insert("change".to_owned(), json!(change));
+    detail
+}
+
 /// Stores access requests.
 #[async_trait]
 pub trait AccessRequestStore: Send + Sync {
@@ -223,7 +314,8 @@ pub trait AccessRequestStore: Send + Sync {
         status: Option<AccessRequestStatus>,
         page: PageRequest,
     ) -> Result<Page<AccessRequest>, StoreError>;
-    /// Stores a grant: the request, the connection and the use case. Stale when one of them changed since the decision.
+    /// Stores a grant: the request, the connection and the use case. Other pending requests of a use case that becomes
+    /// active are withdrawn. Stale when one of the three changed since the decision.
     async fn commit_grant(
         &self,
         scope: TenantScope,

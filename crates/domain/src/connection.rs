@@ -3,6 +3,7 @@
 pub mod expiry;
 mod ports;
 pub mod probe;
+mod states;
 
 use crate::{
     access::ActorRef,
@@ -16,6 +17,7 @@ use crate::{
 };
 pub use ports::ConnectionStore;
 use serde_json::json;
+pub use states::{ConnectionStatus, ConnectorKind, HealthState};
 use std::collections::BTreeMap;
 
 /// The maximum length of a name, in characters.
@@ -28,76 +30,6 @@ pub const MAX_BINDING_NAME_CHARS: usize = 63;
 pub const MAX_ENDPOINT_CHARS: usize = 2_000;
 /// The number of checks that a connection shows, newest first.
 pub const SHOWN_CHECKS: u32 = 20;
-
-macro_rules! words {
-    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal),* $(,)? }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        pub enum $name {
-            $($(#[$variant_doc])* $variant,)*
-        }
-
-        impl $name {
-            /// Every value.
-            pub const ALL: &[Self] = &[$(Self::$variant,)*];
-
-            /// The wire form.
-            #[must_use]
-            pub const fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $text,)*
-                }
-            }
-
-            /// Parses the wire form.
-            #[must_use]
-            pub fn parse(text: &str) -> Option<Self> {
-                Self::ALL.iter().copied().find(|value| value.as_str() == text)
-            }
-        }
-    };
-}
-pub(crate) use words;
-
-words! {
-    /// The kind of system that a connection leads to.
-    ConnectorKind {
-        /// A web service.
-        Http = "http",
-        /// A PostgreSQL server.
-        Postgres = "postgres",
-        /// An S3-compatible object store.
-        S3 = "s3",
-        /// A mail server.
-        Smtp = "smtp",
-        /// Any other system; its endpoint cannot be checked.
-        Other = "other",
-    }
-}
-
-words! {
-    /// Whether a connection is in use.
-    ConnectionStatus {
-        /// Use cases may use it.
-        Active = "active",
-        /// Use cases may not use it.
-        Disabled = "disabled",
-    }
-}
-
-words! {
-    /// The result of the latest check of a connection.
-    HealthState {
-        /// The connection was not checked since its endpoint or its secrets changed.
-        Unchecked = "unchecked",
-        /// The endpoint answered.
-        Healthy = "healthy",
-        /// The endpoint did not answer as expected.
-        Unhealthy = "unhealthy",
-        /// The connection has no endpoint, or its kind cannot be checked.
-        NotCheckable = "not_checkable",
-    }
-}
 
 /// The health of a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -194,6 +126,23 @@ pub struct ConnectionRecord {
 
 aggregate!(Connection, ConnectionRecord);
 
+/// A connection as it was read, with what the clock of the database says about it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ConnectionSnapshot {
+    /// The connection.
+    pub connection: Connection,
+    /// Whether its credentials are expired.
+    pub is_expired: bool,
+}
+
+impl ConnectionSnapshot {
+    /// Whether use cases may use the connection. An unchecked or unhealthy connection is usable.
+    #[must_use]
+    pub fn is_usable(&self) -> bool {
+        self.connection.status == ConnectionStatus::Active && !self.is_expired
+    }
+}
+
 /// One check of a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConnectionCheck {
@@ -261,6 +210,12 @@ pub enum ConnectionRefusal {
     /// The endpoint is not an absolute address, or holds credentials.
     #[error("an endpoint is an absolute address of its kind, without credentials, query and fragment")]
     Endpoint,
+    /// The scheme of the endpoint is not one of the connection's kind.
+    #[error(
+        "an endpoint of the kind `http` or `s3` begins with `http` or `https`, of `postgres` with `postgres` or \
+        `postgresql`, and of `smtp` with `smtp` or `smtps`"
+    )]
+    EndpointScheme,
     /// Too many secret bindings.
     #[error("a connection has at most 20 secret bindings")]
     TooManyBindings,
@@ -279,6 +234,7 @@ impl ConnectionRefusal {
         match self {
             Self::Name => "invalid_name",
             Self::Endpoint => "invalid_endpoint",
+            Self::EndpointScheme => "endpoint_scheme_mismatch",
             Self::TooManyBindings => "too_many",
             Self::BindingName => "invalid_binding_name",
             Self::SecretRef => "invalid_secret_ref",
@@ -290,7 +246,7 @@ impl ConnectionRefusal {
     pub const fn field(self) -> &'static str {
         match self {
             Self::Name => "name",
-            Self::Endpoint => "endpoint",
+            Self::Endpoint | Self::EndpointScheme => "endpoint",
             Self::TooManyBindings | Self::BindingName | Self::SecretRef => "secret_bindings",
         }
     }
@@ -332,22 +288,10 @@ impl Connection {
         new: NewConnection,
         stamp: &Stamp,
     ) -> Result<Change<Self>, ConnectionRefusal> {
-        let next = Self::of(connection_id, workspace_id, new, stamp)?;
-        let fact = next.fact(FactKind::ConnectionCreated, stamp, next.key_names());
-        Ok(Change::create(next, fact))
-    }
-
-    /// A new connection, for a change that records it with others.
-    pub(crate) fn of(
-        connection_id: ConnectionId,
-        workspace_id: WorkspaceId,
-        new: NewConnection,
-        stamp: &Stamp,
-    ) -> Result<Self, ConnectionRefusal> {
         let NewConnection { name, kind, endpoint, secret_bindings, expires_at, status } = new;
         check_name(&name)?;
-        endpoint.as_deref().map_or(Ok(()), check_endpoint)?;
-        Ok(Self(ConnectionRecord {
+        endpoint.as_deref().map_or(Ok(()), |endpoint| kind.check_endpoint(endpoint))?;
+        let next = Self(ConnectionRecord {
             connection_id,
             workspace_id,
             name,
@@ -361,7 +305,9 @@ impl Connection {
             created_by: stamp.actor.clone(),
             updated_at: stamp.at,
             revision: Revision::FIRST,
-        }))
+        });
+        let fact = next.fact(FactKind::ConnectionCreated, stamp, next.key_names());
+        Ok(Change::create(next, fact))
     }
 
     /// Applies a patch; `None` when nothing changes. A new kind, endpoint or secret makes the health unchecked.
@@ -370,7 +316,6 @@ impl Connection {
     /// When the name or the endpoint is invalid.
     pub fn amend(&self, patch: ConnectionPatch, stamp: &Stamp) -> Result<Option<Change<Self>>, ConnectionRefusal> {
         patch.name.as_deref().map_or(Ok(()), check_name)?;
-        patch.endpoint.as_ref().and_then(|endpoint| endpoint.as_deref()).map_or(Ok(()), check_endpoint)?;
         let mut next = Self(ConnectionRecord {
             name: patch.name.unwrap_or_else(|| self.name.clone()),
             kind: patch.kind.unwrap_or(self.kind),
@@ -397,6 +342,7 @@ impl Connection {
             return Ok(None);
         }
         if is_redirected {
+            next.endpoint.as_deref().map_or(Ok(()), |endpoint| next.kind.check_endpoint(endpoint))?;
             next.0.health = Health::UNCHECKED;
         }
         next.0.updated_at = stamp.at;
@@ -443,18 +389,6 @@ impl Connection {
             .fact(FactKind::ConnectionChecked, stamp, detail)
             .with_categories(has_changed.then_some(FactCategory::ConnectorHealth));
         Change::replace(CheckedConnection { connection, check }, self.revision, fact)
-    }
-
-    /// Whether use cases may use the connection at this time. An unchecked or unhealthy connection is usable.
-    #[must_use]
-    pub fn is_usable(&self, at: Timestamp) -> bool {
-        self.status == ConnectionStatus::Active && !self.is_expired(at)
-    }
-
-    /// Whether its credentials are expired.
-    #[must_use]
-    pub fn is_expired(&self, at: Timestamp) -> bool {
-        self.expires_at.is_some_and(|expiry| expiry <= at)
     }
 
     fn key_names(&self) -> serde_json::Value {

@@ -52,7 +52,8 @@ If the message begins with the task use_case_bundle, the object is a bundle plan
 - `flow`: an object with `entry_step` and `steps`. A step of type llm_call has an `id`, a `model_policy` that refers to the \
 release's model policy in double braces, and `inputs` with the `prompt` of the release and its values. The last step has the \
 type return and an `output`. Steps that the notes do not mention stay exactly as in the current plan.
-- `prompt_template`: an object with the `template`, written as the instructions above.
+- `prompt_template`: an object with the `template`, written as the instructions above. The names of values are in lower \
+case.
 - `model_policy_ref`: one of the listed model policies.
 - `connections`: names of listed connections, and names that the description gives to connections.
 If the description is not enough, answer instead with `needs_clarification` set to true, one `question`, and a \

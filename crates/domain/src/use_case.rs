@@ -14,7 +14,7 @@ mod tests;
 use crate::{
     access::ActorRef,
     audit::{Fact, FactKind, Stamp, Subject},
-    connection::{Connection, words},
+    connection::ConnectionSnapshot,
     id::{AssetId, ReleaseId, UseCaseId, WorkloadId, WorkspaceId},
     store::{Change, Revision, aggregate},
     time::Timestamp,
@@ -23,17 +23,38 @@ use bundle::BundlePlan;
 pub use publish::{MadePieces, NewPieces, Publication, PublicationIds, default_policy_content};
 use serde_json::json;
 
-words! {
-    /// The status of a use case.
-    UseCaseStatus {
-        /// It can be published, refined or archived.
-        Draft = "draft",
-        /// It is published, and a connection is missing.
-        PendingAccess = "pending_access",
-        /// It is published, and all its connections are resolved.
-        Active = "active",
-        /// It has ended.
-        Archived = "archived",
+/// The status of a use case.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum UseCaseStatus {
+    /// It can be published, refined or archived.
+    Draft,
+    /// It is published, and a connection is missing.
+    PendingAccess,
+    /// It is published, and all its connections are resolved.
+    Active,
+    /// It has ended.
+    Archived,
+}
+
+impl UseCaseStatus {
+    /// Every value.
+    pub const ALL: [Self; 4] = [Self::Draft, Self::PendingAccess, Self::Active, Self::Archived];
+
+    /// The wire form.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Draft => "draft",
+            Self::PendingAccess => "pending_access",
+            Self::Active => "active",
+            Self::Archived => "archived",
+        }
+    }
+
+    /// Parses the wire form.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|value| value.as_str() == text)
     }
 }
 
@@ -89,6 +110,57 @@ pub struct UseCaseRecord {
 
 aggregate!(UseCase, UseCaseRecord);
 
+/// A use case without its plan and its pieces, as lists show it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UseCaseSummary {
+    /// Its identifier.
+    pub use_case_id: UseCaseId,
+    /// The workspace.
+    pub workspace_id: WorkspaceId,
+    /// The name.
+    pub name: String,
+    /// The summary.
+    pub summary: String,
+    /// The status.
+    pub status: UseCaseStatus,
+    /// The description that it was generated from.
+    pub source_description: String,
+    /// The use case that it refines.
+    pub supersedes: Option<UseCaseId>,
+    /// The use case that refines it.
+    pub superseded_by: Option<UseCaseId>,
+    /// The workload, from publication.
+    pub workload_id: Option<WorkloadId>,
+    /// The release draft, from publication.
+    pub release_id: Option<ReleaseId>,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// The creator.
+    pub created_by: ActorRef,
+    /// When it last changed.
+    pub updated_at: Timestamp,
+}
+
+impl From<&UseCase> for UseCaseSummary {
+    fn from(use_case: &UseCase) -> Self {
+        Self {
+            use_case_id: use_case.use_case_id,
+            workspace_id: use_case.workspace_id,
+            name: use_case.plan.name().to_owned(),
+            summary: use_case.plan.summary().to_owned(),
+            status: use_case.status,
+            source_description: use_case.source_description.clone(),
+            supersedes: use_case.supersedes,
+            superseded_by: use_case.superseded_by,
+            workload_id: use_case.workload_id,
+            release_id: use_case.release_id,
+            created_at: use_case.created_at,
+            created_by: use_case.created_by.clone(),
+            updated_at: use_case.updated_at,
+        }
+    }
+}
+
 /// The assets of a published use case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pieces {
@@ -120,6 +192,9 @@ pub enum UseCaseRefusal {
     /// The model policy is no longer approved or reachable.
     #[error("the model policy is not approved, or cannot be reached")]
     ModelPolicyUnavailable,
+    /// The plan was created under earlier rules, and publication cannot make its pieces.
+    #[error("publication cannot make the pieces of this bundle; refine the use case")]
+    PlanNotPublishable,
     /// The description of a refinement differs from the original.
     #[error("a refinement repeats the original description unchanged")]
     DescriptionChanged,
@@ -137,6 +212,7 @@ impl UseCaseRefusal {
             Self::ConnectionsMissing(_) => "connections_missing",
             Self::ConnectionsUnresolved(_) => "connections_unresolved",
             Self::ModelPolicyUnavailable => "model_policy_unavailable",
+            Self::PlanNotPublishable => "bundle_not_publishable",
             Self::DescriptionChanged => "description_changed",
             Self::RefinementKeyConflict => "idempotency_key_conflict",
         }
@@ -249,9 +325,9 @@ impl UseCase {
     ///
     /// # Errors
     /// When it does not wait for access, or a connection is not resolved.
-    pub fn activate(&self, connections: &[Connection], stamp: &Stamp) -> Result<Change<Self>, UseCaseRefusal> {
+    pub fn activate(&self, connections: &[ConnectionSnapshot], stamp: &Stamp) -> Result<Change<Self>, UseCaseRefusal> {
         self.require(&[UseCaseStatus::PendingAccess])?;
-        let open = self.unresolved(connections, stamp.at);
+        let open = self.unresolved(connections);
         if !open.is_empty() {
             return Err(UseCaseRefusal::ConnectionsUnresolved(open));
         }
@@ -260,16 +336,16 @@ impl UseCase {
 
     /// The use case after a grant of one of its requests, and whether the grant activates it. The revision rises in both
     /// cases, so that concurrent grants see each other.
-    pub(crate) fn after_grant(&self, connections: &[Connection], stamp: &Stamp) -> (Self, bool) {
-        let is_last = self.status == UseCaseStatus::PendingAccess && self.unresolved(connections, stamp.at).is_empty();
+    pub(crate) fn after_grant(&self, connections: &[ConnectionSnapshot], stamp: &Stamp) -> (Self, bool) {
+        let is_last = self.status == UseCaseStatus::PendingAccess && self.unresolved(connections).is_empty();
         let status = if is_last { UseCaseStatus::Active } else { self.status };
         (self.with_status(status, stamp), is_last)
     }
 
     /// The needed connections without a usable connection of their name, in the order of the plan.
     #[must_use]
-    pub fn unresolved(&self, connections: &[Connection], at: Timestamp) -> Vec<String> {
-        let is_usable = |name: &String| connections.iter().any(|one| one.name == *name && one.is_usable(at));
+    pub fn unresolved(&self, connections: &[ConnectionSnapshot]) -> Vec<String> {
+        let is_usable = |name: &String| connections.iter().any(|one| one.connection.name == *name && one.is_usable());
         self.plan.connections().iter().filter(|name| !is_usable(name)).cloned().collect()
     }
 

@@ -1,7 +1,7 @@
 //! Access requests: the platform team grants or denies them.
 
 use crate::{
-    Failure, MaybeReplayed, Stores,
+    Failure, MaybeReplayed, Precondition, Stores,
     access::{Operation, ScopeResolver, authorize},
     clock_and_ids::ClockAndIds,
     idempotency::{KeyedRequests, MAX_ATTEMPTS, keyed_outcome},
@@ -9,8 +9,8 @@ use crate::{
 };
 use fairway_domain::{
     access::Caller,
-    access_request::{AccessRequest, AccessRequestStatus, AccessRequestStore},
-    connection::{ConnectionStatus, ConnectionStore, ConnectorKind, NewConnection, SecretBindings},
+    access_request::{AccessRequest, AccessRequestStatus, AccessRequestStore, GrantedSettings},
+    connection::ConnectionStore,
     id::{AccessRequestId, WorkspaceId},
     idempotency::RequestKey,
     note::Note,
@@ -19,17 +19,6 @@ use fairway_domain::{
     use_case::ports::UseCaseStore,
 };
 use std::sync::Arc;
-
-/// The settings of the granted connection.
-#[derive(Clone, Debug)]
-pub struct GrantedAccess {
-    /// References to its secrets.
-    pub secret_bindings: SecretBindings,
-    /// The kind of system; `other` by default.
-    pub kind: Option<ConnectorKind>,
-    /// The address of the system.
-    pub endpoint: Option<String>,
-}
 
 /// Operations on access requests.
 #[derive(Clone)]
@@ -72,16 +61,19 @@ impl AccessRequests {
         Ok(self.access_request_store.list(scope, workspace, status, page).await?)
     }
 
-    /// Grants a request: its connection is created, and the last grant activates the use case in the same commit.
+    /// Grants a request: its connection is created, or an existing one gets the settings that the grant names. The last
+    /// grant activates the use case in the same commit.
     ///
     /// # Errors
-    /// When the request is not found, the caller may not grant it, it is not pending, or the connection is invalid.
+    /// When the request is not found, the caller may not grant it, its revision is not expected, it is not pending, or the
+    /// connection is invalid.
     pub async fn grant_access_request(
         &self,
         caller: &Caller,
         id: AccessRequestId,
         workspace: Option<WorkspaceId>,
-        granted: GrantedAccess,
+        granted: GrantedSettings,
+        expected: &Precondition,
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<AccessRequest>, Failure> {
         let (scope, _) = self.authorize_request(caller, Operation::GrantAccessRequest, id, workspace).await?;
@@ -92,22 +84,16 @@ impl AccessRequests {
                 async || {
                     for _ in 0..MAX_ATTEMPTS {
                         let request = self.find_request(scope, id).await?;
+                        // A stale commit may be that of the use case, so the request is checked again.
+                        expected.check(request.revision)?;
                         request.check_pending()?;
                         // Read before the connections: a grant between both raises its revision.
                         let use_case = self.use_case_store.find(scope, request.use_case_id).await?;
                         let use_case = use_case.ok_or(Failure::Inconsistent("the use case of a request is missing"))?;
                         let names = use_case.plan.connections();
                         let known = self.connection_store.find_named(scope, request.workspace_id, names).await?;
-                        let new = NewConnection {
-                            name: request.connection_name.clone(),
-                            kind: granted.kind.unwrap_or(ConnectorKind::Other),
-                            endpoint: granted.endpoint.clone(),
-                            secret_bindings: granted.secret_bindings.clone(),
-                            expires_at: None,
-                            status: ConnectionStatus::Active,
-                        };
-                        let stamp = self.context.stamp(caller);
-                        let change = request.grant(self.context.new_id(), new, &known, &use_case, &stamp)?;
+                        let (new_id, stamp) = (self.context.new_id(), self.context.stamp(caller));
+                        let change = request.grant(new_id, granted.clone(), &known, &use_case, &stamp)?;
                         let next = change.next.request.clone();
                         let outcome = keyed_outcome(key, 200, id.uuid());
                         match self.access_request_store.commit_grant(scope, change, outcome.as_ref()).await {
@@ -128,13 +114,14 @@ impl AccessRequests {
     /// Denies a request. Its use case stays pending.
     ///
     /// # Errors
-    /// When the request is not found, the caller may not deny it, or it is not pending.
+    /// When the request is not found, the caller may not deny it, its revision is not expected, or it is not pending.
     pub async fn deny_access_request(
         &self,
         caller: &Caller,
         id: AccessRequestId,
         workspace: Option<WorkspaceId>,
         reason: Option<Note>,
+        expected: &Precondition,
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<AccessRequest>, Failure> {
         let (scope, _) = self.authorize_request(caller, Operation::DenyAccessRequest, id, workspace).await?;
@@ -145,6 +132,7 @@ impl AccessRequests {
                 async || {
                     for _ in 0..MAX_ATTEMPTS {
                         let request = self.find_request(scope, id).await?;
+                        expected.check(request.revision)?;
                         let change = request.deny(reason.clone(), &self.context.stamp(caller))?;
                         let next = change.next.clone();
                         let outcome = keyed_outcome(key, 200, id.uuid());

@@ -187,30 +187,39 @@ impl Connections {
             scope,
             key,
             async || {
-                let mut connection = first;
-                for _ in 0..MAX_ATTEMPTS {
-                    let (health, code) = health_of(self.probe(scope, &connection).await?);
-                    let check: ConnectionCheckId = self.context.new_id();
-                    let change = connection.record_check(check, health, code, &self.context.stamp(caller));
-                    let outcome = keyed_outcome(key, 200, id.uuid());
-                    match self.connection_store.commit_check(scope, change, outcome.as_ref()).await {
-                        // The endpoint may have changed, so it is checked again.
-                        Err(CommitError::Stale) => {
-                            connection = self.connection_store.find(scope, id).await?.ok_or(Failure::NotFound)?;
-                        }
-                        committed => {
-                            committed?;
-                            return Ok(());
-                        }
-                    }
-                }
-                Err(Failure::Contended)
+                // The endpoint may be slow, so a repeat must not check it concurrently.
+                let check = self.probe_and_record(caller, scope, first, key);
+                self.keyed_requests.with_reserved_key(scope, key, id.uuid(), check).await
             },
             async |_| Ok(()),
         );
         let done = checked.await?;
         let shown = read_after_commit(self.read_connection(caller, id, workspace).await, key)?;
         Ok(done.with_value(shown))
+    }
+
+    async fn probe_and_record(
+        &self,
+        caller: &Caller,
+        scope: TenantScope,
+        mut connection: Connection,
+        key: Option<&RequestKey>,
+    ) -> Result<(), Failure> {
+        let id = connection.connection_id;
+        for _ in 0..MAX_ATTEMPTS {
+            let (health, code) = health_of(self.probe(scope, &connection).await?);
+            let check: ConnectionCheckId = self.context.new_id();
+            let change = connection.record_check(check, health, code, &self.context.stamp(caller));
+            let outcome = keyed_outcome(key, 200, id.uuid());
+            match self.connection_store.commit_check(scope, change, outcome.as_ref()).await {
+                // The endpoint may have changed, so it is checked again.
+                Err(CommitError::Stale) => {
+                    connection = self.connection_store.find(scope, id).await?.ok_or(Failure::NotFound)?;
+                }
+                committed => return Ok(committed?),
+            }
+        }
+        Err(Failure::Contended)
     }
 
     /// The result of a check; `None` if the connection cannot be checked.

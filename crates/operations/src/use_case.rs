@@ -27,7 +27,7 @@ use fairway_domain::{
         ports::{AssetStore, VersionStore},
     },
     audit::Stamp,
-    connection::{Connection, ConnectionStore},
+    connection::{ConnectionSnapshot, ConnectionStore},
     execution::provider::Provider,
     id::{UseCaseId, WorkspaceId},
     idempotency::RequestKey,
@@ -35,7 +35,7 @@ use fairway_domain::{
     store::{Change, CommitError, Page, PageRequest},
     tenant::TenantScope,
     use_case::{
-        UseCase, UseCaseRefusal, UseCaseStatus,
+        UseCase, UseCaseRefusal, UseCaseStatus, UseCaseSummary,
         bundle::{BundlePlan, BundleProblem, BundleRefusal},
         gaps::{ConnectionAccess, Gap, connection_gaps},
         ports::{UseCaseFilter, UseCaseStore},
@@ -44,11 +44,40 @@ use fairway_domain::{
 use serde_json::Value;
 use std::sync::Arc;
 
+/// What a piece of a bundle is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PieceKind {
+    /// The flow.
+    Flow,
+    /// The prompt template.
+    Prompt,
+    /// The model policy, which the plan names.
+    ModelPolicy,
+    /// The policy bundle.
+    PolicyBundle,
+    /// A connection.
+    Connection,
+}
+
+impl PieceKind {
+    /// The wire form.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Flow => "flow",
+            Self::Prompt => "prompt",
+            Self::ModelPolicy => "model_policy",
+            Self::PolicyBundle => "policy_bundle",
+            Self::Connection => "connection",
+        }
+    }
+}
+
 /// A piece of a persisted bundle.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BundlePiece {
-    /// `flow`, `prompt`, `model_policy`, `policy_bundle` or `connection`.
-    pub piece: &'static str,
+    /// What it is.
+    pub piece: PieceKind,
     /// The kind of the asset or of the connection; `None` for a connection that does not exist.
     pub kind: Option<&'static str>,
     /// The slug or the name; `None` until it is known.
@@ -155,7 +184,7 @@ impl UseCases {
         status: Option<UseCaseStatus>,
         is_activation_ready: bool,
         page: PageRequest,
-    ) -> Result<Page<UseCase>, Failure> {
+    ) -> Result<Page<UseCaseSummary>, Failure> {
         let (scope, _) =
             self.scope_resolver.authorize_list_of(caller, Operation::ListUseCases, Some(workspace)).await?;
         let filter = UseCaseFilter { workspace, status, is_activation_ready };
@@ -194,17 +223,16 @@ impl UseCases {
         let mut pieces = self.asset_pieces(caller, scope, &place, &use_case).await?;
         let connections = self.named_connections(scope, &use_case).await?;
         for name in use_case.plan.connections() {
-            let known = connections.iter().find(|connection| connection.name == *name);
+            let known = connections.iter().map(|one| &one.connection).find(|connection| connection.name == *name);
             pieces.push(BundlePiece {
-                piece: "connection",
+                piece: PieceKind::Connection,
                 kind: known.map(|connection| connection.kind.as_str()),
                 reference: Some(name.clone()),
                 id: known.map(|connection| connection.connection_id.uuid()),
             });
         }
-        let now = self.context.clock.now();
-        let open = use_case.unresolved(&connections, now);
-        let gaps = connection_gaps(&use_case.plan, &connections, access, now);
+        let open = use_case.unresolved(&connections);
+        let gaps = connection_gaps(&use_case.plan, &connections, access);
         let is_open = |gap: &Gap| gap.reference.as_ref().is_some_and(|name| open.contains(name));
         Ok(PersistedBundle {
             pieces,
@@ -225,7 +253,7 @@ impl UseCases {
         let made = use_case.pieces;
         let policy = match made {
             Some(pieces) => Some(pieces.policy_bundle),
-            None => self.sole_policy_bundle(caller, scope, place).await?.map(|asset| asset.asset_id),
+            None => self.sole_policy_bundle(scope, place).await?.map(|asset| asset.asset_id),
         };
         let model = match made {
             Some(pieces) => Some(pieces.model_policy),
@@ -235,10 +263,10 @@ impl UseCases {
                 .map(|asset| asset.asset_id),
         };
         let rows = [
-            ("flow", AssetKind::OrchestrationFlow, made.map(|pieces| pieces.flow)),
-            ("prompt", AssetKind::PromptTemplate, made.map(|pieces| pieces.prompt)),
-            ("model_policy", AssetKind::ModelPolicy, model),
-            ("policy_bundle", AssetKind::PolicyBundle, policy),
+            (PieceKind::Flow, AssetKind::OrchestrationFlow, made.map(|pieces| pieces.flow)),
+            (PieceKind::Prompt, AssetKind::PromptTemplate, made.map(|pieces| pieces.prompt)),
+            (PieceKind::ModelPolicy, AssetKind::ModelPolicy, model),
+            (PieceKind::PolicyBundle, AssetKind::PolicyBundle, policy),
         ];
         let mut pieces = Vec::new();
         for (piece, kind, id) in rows {
@@ -246,7 +274,7 @@ impl UseCases {
                 Some(id) => self.asset_store.find(scope, id).await?,
                 None => None,
             };
-            let named = (piece == "model_policy").then(|| use_case.plan.model_policy_ref().to_string());
+            let named = (piece == PieceKind::ModelPolicy).then(|| use_case.plan.model_policy_ref().to_string());
             let reference = asset.map(|asset| asset.slug.to_string()).or(named);
             pieces.push(BundlePiece { piece, kind: Some(kind.as_str()), reference, id: id.map(|id| id.uuid()) });
         }
@@ -382,7 +410,11 @@ impl UseCases {
         Ok(Some(asset))
     }
 
-    async fn named_connections(&self, scope: TenantScope, use_case: &UseCase) -> Result<Vec<Connection>, Failure> {
+    async fn named_connections(
+        &self,
+        scope: TenantScope,
+        use_case: &UseCase,
+    ) -> Result<Vec<ConnectionSnapshot>, Failure> {
         let names = use_case.plan.connections();
         Ok(self.connection_store.find_named(scope, use_case.workspace_id, names).await?)
     }

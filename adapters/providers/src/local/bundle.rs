@@ -5,7 +5,7 @@
 //! 1. A description of less than four words, with its notes, gets a question and a proposed answer.
 //! 2. The name is the first six words of the description, the summary its first sentence, both without angle brackets.
 //! 3. The template and the inputs follow the rules of [`draft`](super::draft). A name in backticks beside the word
-//!    `connection` is a connection and no input.
+//!    `connection` is a connection and no input. Inputs have the names of form fields: in lower case, without leading `_`.
 //! 4. The flow is one model call with the inputs, and the return of its answer.
 //! 5. The model policy is the listed one that shares most words with the description; the first of several.
 //! 6. The connections are the listed ones that the description mentions, and the names in backticks beside the word
@@ -23,6 +23,8 @@ use std::collections::BTreeSet;
 const NAME_WORDS: usize = 6;
 /// The maximum length of a name, in characters.
 const MAX_NAME: usize = 100;
+/// The maximum length of a form field's name.
+const MAX_FIELD_NAME: usize = 63;
 /// The word that marks a connection.
 const CONNECTION: &str = "connection";
 
@@ -44,6 +46,7 @@ pub(super) fn bundle_plan(question: &str) -> String {
     }
     let named = named_connections(&whole);
     let unmarked = named.iter().fold(whole.clone(), |text, name| text.replace(&format!("`{name}`"), name));
+    let unmarked = draft::rename_values(&unmarked, field_name);
     let drafted: Value = serde_json::from_str(&draft::prompt_template(&unmarked)).unwrap_or_default();
     let inputs: Vec<&str> = drafted
         .get("variables")
@@ -129,6 +132,18 @@ fn named_connections(text: &str) -> Vec<String> {
         before = after;
     }
     names
+}
+
+/// The name of the form field for a value.
+fn field_name(name: &str) -> String {
+    let lower = name.trim_start_matches('_').to_ascii_lowercase();
+    if lower.is_empty() {
+        "input".to_owned()
+    } else if lower.starts_with(|first: char| first.is_ascii_digit()) {
+        format!("input_{lower}").chars().take(MAX_FIELD_NAME).collect()
+    } else {
+        lower
+    }
 }
 
 fn flow(inputs: &[&str]) -> Value {
@@ -251,6 +266,17 @@ mod tests {
         assert!(BundlePlan::parse(&dated).is_ok(), "{dated}");
         current["flow"]["steps"][0]["id"] = json!("other");
         assert_eq!(refined(description, &[], Some(&current)), planned(description, &[]), "other steps");
+    }
+
+    #[test]
+    fn inputs_have_names_of_form_fields() {
+        let description = "Answer the `Letter` in {{ Language }} with $arg:_tone, `_1` and `letter`.";
+        let plan = planned(description, &[]);
+        let parsed = BundlePlan::parse(&plan).unwrap_or_else(|refusal| panic!("{refusal:?}"));
+        let names: Vec<&str> = parsed.inputs().iter().map(|input| input.name.as_str()).collect();
+        assert_eq!(names, ["input_1", "language", "letter", "tone"]);
+        let template = plan["prompt_template"]["template"].as_str().unwrap();
+        assert!(template.starts_with("Answer the `letter` in {{ language }} with $arg:tone, `input_1`"), "{template}");
     }
 
     #[test]

@@ -24,14 +24,8 @@ pub(super) fn is_requested(instructions: &str) -> bool {
 /// The content of a prompt template, as JSON.
 pub(super) fn prompt_template(question: &str) -> String {
     let question = question.trim();
-    let mut names: Vec<(usize, &str, bool)> = Vec::new();
-    names.extend(texts_between(question, "`", "`").map(|(at, name)| (at, name, false)));
-    names.extend(texts_between(question, "{{", "}}").map(|(at, name)| (at, name, true)));
-    names.extend(question.match_indices("$arg:").map(|(at, sign)| (at, leading_name(question, at + sign.len()), true)));
-    names.retain(|(_, name, _)| is_name(name));
-    names.sort_unstable();
     let mut variables: Vec<(&str, bool)> = Vec::new();
-    for (_, name, is_put_in) in names {
+    for (_, name, is_put_in) in named_values(question) {
         if let Some((_, known)) = variables.iter_mut().find(|(known, _)| *known == name) {
             *known |= is_put_in;
         } else if variables.len() < MAX_VARIABLES {
@@ -49,14 +43,43 @@ pub(super) fn prompt_template(question: &str) -> String {
     json!({ "system_prompt": instructions, "variables": declared, "description": first_sentence(question) }).to_string()
 }
 
-/// The texts between pairs of marks, with their offsets.
+/// The named values of a question in their order: the offset, the name, and whether the question puts the value in.
+fn named_values(question: &str) -> Vec<(usize, &str, bool)> {
+    let mut names: Vec<(usize, &str, bool)> = Vec::new();
+    names.extend(texts_between(question, "`", "`").map(|(at, name)| (at, name, false)));
+    names.extend(texts_between(question, "{{", "}}").map(|(at, name)| (at, name, true)));
+    names.extend(question.match_indices("$arg:").map(|(at, sign)| {
+        let at = at + sign.len();
+        (at, leading_name(question, at), true)
+    }));
+    names.retain(|(_, name, _)| is_name(name));
+    names.sort_unstable();
+    names
+}
+
+/// The question with other names of its values.
+pub(super) fn rename_values(question: &str, rename: impl Fn(&str) -> String) -> String {
+    let mut renamed = String::with_capacity(question.len());
+    let mut end = 0;
+    for (at, name, _) in named_values(question) {
+        renamed.push_str(question.get(end..at).unwrap_or_default());
+        renamed.push_str(&rename(name));
+        end = at + name.len();
+    }
+    renamed.push_str(question.get(end..).unwrap_or_default());
+    renamed
+}
+
+/// The trimmed texts between pairs of marks, with their offsets.
 fn texts_between<'t>(text: &'t str, open: &'static str, close: &'static str) -> impl Iterator<Item = (usize, &'t str)> {
     let mut at = 0;
     std::iter::from_fn(move || {
         let begin = at + text.get(at..)?.find(open)? + open.len();
         let length = text.get(begin..)?.find(close)?;
         at = begin + length + close.len();
-        Some((begin, text.get(begin..begin + length)?.trim()))
+        let between = text.get(begin..begin + length)?;
+        let indent = between.len() - between.trim_start().len();
+        Some((begin + indent, between.trim()))
     })
 }
 

@@ -5,7 +5,11 @@ use crate::{
     caller::IdentifiedCaller,
     compose::Api,
     error::{ApiError, FieldProblem},
-    http::{body::Body, idempotency::IdempotencyHeader, query::Query},
+    http::{
+        body::Body,
+        idempotency::{IdempotencyHeader, digest_in_workspace},
+        query::Query,
+    },
     openapi::{ErrorBody, KeyParams, WriteRefusals},
     response::ResourceResponse,
     value_rules::{self, RuleResult, limit},
@@ -82,12 +86,7 @@ pub(crate) async fn generate_asset_draft(
     body: Body<DraftRequest>,
 ) -> Result<HttpResponse, ApiError> {
     let workspace = WorkspaceId::from(query.workspace_id);
-    // The workspace is part of the request although it is in the query, so the digest includes it.
-    let key = keyed.into_request_key(&caller.actor, || {
-        let mut digest = body.digest();
-        digest.iter_mut().zip(workspace.uuid().as_bytes()).for_each(|(byte, more)| *byte ^= more);
-        digest
-    });
+    let key = keyed.into_request_key(&caller.actor, || digest_in_workspace(body.digest(), query.workspace_id));
     let description = parse_description(&body.description)?;
     let draft = api.services.generators.generate_draft(&caller, workspace, &description, key.as_ref()).await?;
     let view = DraftView {

@@ -43,7 +43,9 @@ pub(super) fn map_use_case_refusal(refusal: UseCaseRefusal) -> ApiError {
         UseCaseRefusal::ConnectionsUnresolved(names) => {
             ApiError::new(StatusCode::CONFLICT, code, message).with_detail("connections", names)
         }
-        UseCaseRefusal::ModelPolicyUnavailable => ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, message),
+        UseCaseRefusal::ModelPolicyUnavailable | UseCaseRefusal::PlanNotPublishable => {
+            ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, message)
+        }
         UseCaseRefusal::DescriptionChanged => FieldProblem::new("description", code, message).into(),
         UseCaseRefusal::RefinementKeyConflict => ApiError::new(StatusCode::CONFLICT, code, message),
     }

@@ -5,6 +5,7 @@ use crate::error::{ApiError, FieldProblem};
 use actix_web::{FromRequest, HttpRequest, dev::Payload, http::header::HeaderName};
 use fairway_domain::{access::ActorRef, idempotency::RequestKey};
 use std::future::{Ready, ready};
+use uuid::Uuid;
 
 /// The header with the key.
 pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -59,6 +60,11 @@ impl FromRequest for IdempotencyHeader {
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
         ready(parse_header(request))
     }
+}
+
+/// The digest of a request whose query names a workspace, which is as much a part of it as its body.
+pub fn digest_in_workspace(body: [u8; 32], workspace: Uuid) -> [u8; 32] {
+    *blake3::Hasher::new().update(&body).update(workspace.as_bytes()).finalize().as_bytes()
 }
 
 fn parse_header(request: &HttpRequest) -> Result<IdempotencyHeader, ApiError> {

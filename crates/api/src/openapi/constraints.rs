@@ -144,14 +144,14 @@ const PROPERTIES: &[Entry] = &[
     ("SuppressedDecision", "reason_code", || one_of(ReasonCode::ALL.map(ReasonCode::as_str))),
     (ANY, "invocation_mode", || one_of(InvocationMode::ALL.map(InvocationMode::as_str))),
     ("Workload", "status", workload_statuses),
-    (ANY, "connector_kind", || from_domain(ConnectorKind::ALL, ConnectorKind::as_str)),
-    (ANY, "health", || from_domain(HealthState::ALL, HealthState::as_str)),
+    (ANY, "connector_kind", || from_domain(&ConnectorKind::ALL, ConnectorKind::as_str)),
+    (ANY, "health", || from_domain(&HealthState::ALL, HealthState::as_str)),
     ("Connection", "status", connection_statuses),
     ("NewConnection", "status", connection_statuses),
     ("ConnectionChange", "status", connection_statuses),
     ("AccessRequest", "status", request_statuses),
     ("UseCase", "status", use_case_statuses),
-    ("Gap", "kind", || from_domain(GapKind::ALL, GapKind::as_str)),
+    ("Gap", "kind", || from_domain(&GapKind::ALL, GapKind::as_str)),
     (BODY, "source_description", || Constraint::Text(REASON)),
     ("WorkloadChange", "status", workload_statuses),
     ("GraphEvidence", "format", || Constraint::Words(vec!["graph"])),
@@ -285,15 +285,15 @@ fn from_domain<T: Copy>(all: &[T], as_str: fn(T) -> &'static str) -> Constraint 
 }
 
 fn connection_statuses() -> Constraint {
-    from_domain(ConnectionStatus::ALL, ConnectionStatus::as_str)
+    from_domain(&ConnectionStatus::ALL, ConnectionStatus::as_str)
 }
 
 fn request_statuses() -> Constraint {
-    from_domain(AccessRequestStatus::ALL, AccessRequestStatus::as_str)
+    from_domain(&AccessRequestStatus::ALL, AccessRequestStatus::as_str)
 }
 
 fn use_case_statuses() -> Constraint {
-    from_domain(UseCaseStatus::ALL, UseCaseStatus::as_str)
+    from_domain(&UseCaseStatus::ALL, UseCaseStatus::as_str)
 }
 
 fn workload_statuses() -> Constraint {

@@ -16,7 +16,7 @@ use utoipa::openapi::{
 };
 
 /// Schemas of bodies whose responses carry an `ETag`.
-const ETAG_SCHEMAS: [&str; 17] = [
+const ETAG_SCHEMAS: [&str; 18] = [
     "AccessRequest",
     "Approval",
     "Asset",
@@ -28,6 +28,7 @@ const ETAG_SCHEMAS: [&str; 17] = [
     "Flow",
     "Notification",
     "NotificationProfile",
+    "Refinement",
     "ReleaseDetail",
     "RolloutAdvance",
     "TenantSettings",
@@ -85,6 +86,8 @@ fn add_to_operation(operation: &mut Operation) {
         operation.parameters.iter().flatten().any(|one| matches!(one, RefOr::T(parameter) if parameter.name == name))
     };
     let executes = operation.operation_id.as_deref() == Some("execute_workload");
+    // The key of a refinement is in its body. A replay creates nothing, so it is a 200.
+    let refines = operation.operation_id.as_deref() == Some("refine_use_case");
     // A lineage page has its metadata in the body, and no `cursor` parameter.
     let (lists, keyed) = (named("cursor"), named("Idempotency-Key"));
     for (status, response) in &mut operation.responses.responses {
@@ -104,7 +107,7 @@ fn add_to_operation(operation: &mut Operation) {
             (RATE_LIMIT_REMAINING, status == "429"),
             (RATE_LIMIT_RESET, status == "429"),
             // Failed runs are replayed too.
-            (IDEMPOTENCY_REPLAYED, keyed),
+            (IDEMPOTENCY_REPLAYED, keyed || (refines && status == "200")),
         ];
         for (name, _) in names.into_iter().filter(|(_, there)| *there) {
             let of = Ref::new(format!("#/components/headers/{name}"));

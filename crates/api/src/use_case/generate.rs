@@ -7,12 +7,13 @@ use crate::{
     error::{ApiError, FieldErrors, FieldProblem},
     http::{
         body::Body,
+        etag::IfMatch,
         idempotency::{IdempotencyHeader, IdempotencyKey},
         path::PathId,
         query::Query,
     },
     note::parse_note,
-    openapi::{ErrorBody, KeyParams, WriteRefusals},
+    openapi::{ErrorBody, IfMatchParams, KeyParams, RevisionRefusal, WriteRefusals},
     response::ResourceResponse,
     value_rules::{self, RuleResult, limit},
 };
@@ -214,12 +215,13 @@ pub(crate) async fn generate_use_case(
 #[utoipa::path(
     operation_id = "refine_use_case",
     tag = "use cases",
-    params(("use_case_id" = Uuid, Path, description = "The draft"), UseCaseWorkspace),
+    params(("use_case_id" = Uuid, Path, description = "The draft"), UseCaseWorkspace, IfMatchParams),
     request_body = RefineUseCase,
     responses(
         (status = 201, description = "The successor", body = RefinementView),
         (status = 200, description = "A question, or the successor of an earlier request", body = RefinementView),
         (status = 503, description = "The generator has no active release", body = ErrorBody),
+        RevisionRefusal,
         WriteRefusals,
     )
 )]
@@ -229,6 +231,7 @@ pub(crate) async fn refine_use_case(
     caller: IdentifiedCaller,
     use_case: PathId<UseCaseId>,
     query: Query<UseCaseWorkspace>,
+    expected: IfMatch,
     body: Body<RefineUseCase>,
 ) -> Result<HttpResponse, ApiError> {
     let body_digest = body.digest();
@@ -240,7 +243,7 @@ pub(crate) async fn refine_use_case(
         .collect();
     let key = RefinementKey { key: idempotency_key, body_digest };
     let request = fields.finish(|| Some(RefineRequest { description, notes, key }))?;
-    let refined = api.services.use_cases.refine_use_case(&caller, query.id(), *use_case, request).await?;
+    let refined = api.services.use_cases.refine_use_case(&caller, query.id(), *use_case, request, &expected).await?;
     match refined {
         Refined::Question { question, proposed_answer } => {
             let view = RefinementView { use_case: None, question: Some(question), proposed_answer };
@@ -250,11 +253,13 @@ pub(crate) async fn refine_use_case(
             let view =
                 RefinementView { use_case: Some(UseCaseView::of(&use_case)), question: None, proposed_answer: None };
             if is_replay {
-                return Ok(ResourceResponse::ok(&view).into_response());
+                let done = MaybeReplayed { value: (), replayed: Some(StatusCode::OK.as_u16()) };
+                let response = ResourceResponse::idempotent(&done, &view, StatusCode::OK)?;
+                return Ok(response.with_etag(use_case.revision).into_response());
             }
             let done = MaybeReplayed { value: (), replayed: None };
             let location = format!("/v1/use-cases/{}?workspace_id={}", use_case.use_case_id, use_case.workspace_id);
-            Ok(ResourceResponse::created(&done, &view, location)?.into_response())
+            Ok(ResourceResponse::created(&done, &view, location)?.with_etag(use_case.revision).into_response())
         }
     }
 }

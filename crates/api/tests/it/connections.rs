@@ -2,6 +2,7 @@
 
 use crate::fixture::{WORKSPACE, WorkspaceFixture};
 use fairway_testkit::TestApp;
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use tokio::{
@@ -44,6 +45,16 @@ async fn keeps_references_and_refuses_secrets() {
         assert!(!answer.text().contains("canary"), "{answer}");
     }
     let path = format!("/v1/connections/{}", made["connection_id"].as_str().unwrap());
+    // The scheme of the endpoint is one of the kind, whichever of the two changes.
+    for mismatch in [
+        json!({ "connector_kind": "postgres" }),
+        json!({ "endpoint": "smtp://mail.example" }),
+        json!({ "connector_kind": "s3", "endpoint": "ftp://store.example" }),
+    ] {
+        let refused = app.patch(&path, mismatch).await.expect_refusal(422, "validation_error");
+        let field = &refused["fields"][0];
+        assert_eq!((&field["path"], &field["code"]), (&json!("endpoint"), &json!("endpoint_scheme_mismatch")));
+    }
     let read = app.get(&path).await;
     let changed = app.patch(&path, json!({ "status": "disabled" })).header("If-Match", read.header("etag").unwrap());
     assert_eq!(changed.await.expect(200)["status"], "disabled");
@@ -88,6 +99,28 @@ async fn checks_endpoints_through_the_egress_guard() {
         create(&app, json!({ "name": "other", "connector_kind": "other", "endpoint": "https://x.example" })).await;
     let path = format!("/v1/connections/{}/check", other["connection_id"].as_str().unwrap());
     assert_eq!(app.post(path, json!({})).await.expect(200)["health"], "not_checkable");
+}
+
+/// A repeat of a slow check finds its key reserved, so the endpoint is called once.
+#[tokio::test]
+async fn concurrent_checks_with_one_key_call_the_endpoint_once() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let app = TestApp::builder().setting("FAIRWAY_EGRESS_ALLOW", address.to_string()).start().await;
+    let body = json!({ "name": "mail", "connector_kind": "smtp", "endpoint": format!("smtp://{address}") });
+    let path = format!("/v1/connections/{}/check", create(&app, body).await["connection_id"].as_str().unwrap());
+    let check = || app.post(&path, json!({})).idempotency_key("check");
+    let first = tokio::spawn(check().into_future());
+    let (mut stream, _) = listener.accept().await.unwrap();
+    for answer in join_all((0..5).map(|_| check().into_future())).await {
+        answer.expect_refusal(409, "request_in_progress");
+    }
+    stream.write_all(b"220 mail.example\r\n").await.unwrap();
+    let first = first.await.unwrap();
+    assert_eq!(first.expect(200)["health"], "healthy");
+    let again = check().await;
+    assert_eq!((again.header("idempotency-replayed"), again.expect(200)), (Some("true"), first.json()));
+    assert_eq!(again.json()["checks"].as_array().unwrap().len(), 1);
 }
 
 /// A web service on loopback, which answers with this status to requests with this token, and with 401 to others.

@@ -136,6 +136,8 @@ async fn refinement_replaces_the_draft_once_per_key() {
     assert_eq!((&read["status"], &read["superseded_by"]), (&json!("archived"), &successor["use_case_id"]));
     let again = refine(&app, &first, &["Mention the `deadline`."], "k1").await;
     assert_eq!(again.expect(200)["use_case"], successor);
+    assert_eq!((refined.header("etag"), refined.header("idempotency-replayed")), (Some("\"1\""), None));
+    assert_eq!((again.header("etag"), again.header("idempotency-replayed")), (Some("\"1\""), Some("true")));
     refine(&app, &first, &["Another note."], "k1").await.expect_refusal(409, "idempotency_key_conflict");
     let next = successor["use_case_id"].as_str().unwrap();
     refine(&app, next, &["Mention the `deadline`."], "k1").await.expect_refusal(409, "idempotency_key_conflict");

@@ -167,6 +167,29 @@ async fn keys_are_scoped_to_caller_tenant_route_and_resource() {
     }
 }
 
+/// The workspace is as much a part of a request in the query as in the body.
+#[tokio::test]
+async fn a_key_belongs_to_the_workspace_of_the_query() {
+    let app = TestApp::start().await;
+    let stage = WorkspaceFixture::create(&app).await;
+    let flow = crate::fixture::ECHO_FLOW;
+    for (path, body) in [
+        ("/v1/assets", json!({ "slug": "keyed", "asset_kind": "skill", "owner_ref": "team:a" })),
+        ("/v1/workloads", json!({ "slug": "keyed", "owner_ref": "team:a", "invocation_mode": "api" })),
+        ("/v1/flows", json!({ "slug": "keyed-flow", "owner_ref": "team:a", "content_yaml": flow })),
+        ("/v1/connections", json!({ "name": "keyed", "connector_kind": "other" })),
+    ] {
+        let create = |workspace: &str| {
+            app.post(format!("{path}?workspace_id={workspace}"), body.clone()).idempotency_key("workspace")
+        };
+        let first = create(WORKSPACE).await;
+        assert_eq!(first.expect(201)["workspace_id"], WORKSPACE, "{path}");
+        create(&stage.workspace).await.expect_refusal(409, "idempotency_key_conflict");
+        app.post(path, body.clone()).idempotency_key("workspace").await.expect_refusal(409, "idempotency_key_conflict");
+        assert!(is_replayed(&create(WORKSPACE).await), "{path}");
+    }
+}
+
 #[tokio::test]
 async fn rejects_malformed_keys() {
     let app = TestApp::start().await;
@@ -310,6 +333,7 @@ async fn concurrent_duplicates_of_every_change_happen_once() {
                         "generate_asset_draft",
                         "generate_use_case",
                         "add_documents",
+                        "check_connection",
                         "reembed_documents",
                     ];
                     let is_reserving = reserving.contains(&route.operation_id());

@@ -10,6 +10,7 @@
 mod access;
 mod access_contracts;
 mod access_explanation;
+mod access_requests;
 mod access_tokens;
 mod agent;
 mod approvals;
@@ -115,6 +116,7 @@ mod traces;
 mod transparency_log;
 mod unread_bodies;
 mod usage;
+mod use_case_inputs;
 mod use_case_states;
 mod use_cases;
 mod value_budget;

@@ -68,6 +68,37 @@ async fn each_status_allows_exactly_its_operations() {
     }
 }
 
+/// `If-Match` names the revision of the resource that the path names.
+#[tokio::test]
+async fn every_transition_checks_the_revision() {
+    let app = TestApp::start().await;
+    let stage = WorkspaceFixture::create(&app).await;
+    for (operation, status) in [
+        ("publish_use_case", 200),
+        ("activate_use_case", 200),
+        ("archive_use_case", 200),
+        ("reopen_use_case", 200),
+        ("refine_use_case", 201),
+        ("grant_access_request", 200),
+        ("deny_access_request", 200),
+    ] {
+        let request = stage.successful_request(operation).await;
+        // A draft and a pending request have the first revision, a published use case the second.
+        let revision = if matches!(operation, "activate_use_case" | "reopen_use_case") { 2 } else { 1 };
+        for stale in [revision - 1, revision + 1] {
+            let refused = request.clone().header("If-Match", format!("\"{stale}\"")).await;
+            refused.expect_refusal(412, "precondition_failed");
+        }
+        let done = request.clone().header("If-Match", format!("\"{revision}\"")).await;
+        done.expect(status);
+        assert!(done.header("etag").is_some(), "{operation}: {done}");
+        if operation != "refine_use_case" {
+            let again = request.header("If-Match", format!("\"{revision}\"")).await;
+            again.expect_refusal(412, "precondition_failed");
+        }
+    }
+}
+
 #[tokio::test]
 async fn archiving_withdraws_requests() {
     let app = TestApp::start().await;
@@ -110,6 +141,18 @@ async fn list_filters_by_status_and_readiness() {
         assert_eq!(detail["fields"][0]["path"], name);
         assert!(!refused.text().contains("canary"), "{refused}");
     }
+}
+
+/// A list costs as much for large bundles as for small ones.
+#[tokio::test]
+async fn lists_do_not_read_the_bundles() {
+    let app = TestApp::start().await;
+    let stage = WorkspaceFixture::create(&app).await;
+    let use_case = in_status(&stage, "active").await;
+    let read = app.get(stage.use_case_path(&format!("/{use_case}"))).await.expect(200);
+    let owner = app.database().connect_as_owner().await.unwrap();
+    assert_eq!(owner.execute("UPDATE use_case SET bundle = '{}'", &[]).await.unwrap(), 1);
+    assert_eq!(app.get(stage.use_case_path("")).await.expect(200), json!([read]));
 }
 
 /// A policy whose routes have no account on this server cannot be reached.

@@ -1,6 +1,6 @@
 //! Use cases from draft to active, their connections and access requests.
 
-use crate::fixture::WorkspaceFixture;
+use crate::fixture::{WORKSPACE, WorkspaceFixture};
 use fairway_testkit::TestApp;
 use serde_json::{Value, json};
 
@@ -220,4 +220,33 @@ async fn readers_without_connection_read_get_a_redacted_bundle() {
     let read = app.get(path).as_actor("user:viewer").await.expect(200);
     let empty = json!({ "pieces": [], "flow_steps": [], "open_connection_gaps": [], "redacted": true });
     assert_eq!(read, empty);
+}
+
+/// The slug of the policy bundle of a newly published use case.
+async fn published_policy(stage: &WorkspaceFixture<'_>) -> String {
+    let use_case = stage.create_use_case(&[]).await;
+    act(stage, &use_case, "publish").await.expect(200);
+    let bundle = stage.app.get(stage.use_case_path(&format!("/{use_case}/bundle"))).await.expect(200);
+    bundle["pieces"][3]["ref"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn the_sole_policy_bundle_of_the_workspace_is_reused() {
+    let app = TestApp::start().await;
+    let stage = WorkspaceFixture::create(&app).await;
+    // Other workspaces of the namespace have more and newer bundles than a page of a list.
+    let owner = app.database().connect_as_owner().await.unwrap();
+    let others = format!(
+        "INSERT INTO asset (tenant_id, asset_id, slug, asset_kind, owner_ref, lifecycle_state, ownership_tier, workspace_id,
+            namespace_id, revision, created_at, created_by)
+         SELECT tenant_id, ('ffffffff-ffff-7fff-bfff-' || lpad(number::text, 12, '0'))::uuid, 'other-' || number, asset_kind,
+            owner_ref, lifecycle_state, ownership_tier, '{WORKSPACE}', namespace_id, 1, created_at, created_by
+         FROM asset, generate_series(1, 250) AS number WHERE slug = 'main-policy'"
+    );
+    assert_eq!(owner.execute(&others, &[]).await.unwrap(), 250);
+    assert_eq!(published_policy(&stage).await, "main-policy");
+    // With a second own bundle none is the workspace's, so publication makes one.
+    stage.fixtures.policy("second-policy").await;
+    let minted = published_policy(&stage).await;
+    assert!(minted.starts_with("ticket-triage-") && minted.ends_with("-policy"), "{minted}");
 }

@@ -75,6 +75,14 @@ pub trait AssetStore: Send + Sync {
         filter: &AssetFilter,
         page: PageRequest,
     ) -> Result<Page<Asset>, StoreError>;
+    /// Active assets of a kind that a workspace owns, newest first, at most `limit`. Built-in ones are left out.
+    async fn own_active(
+        &self,
+        scope: TenantScope,
+        owner: (NamespaceId, WorkspaceId),
+        kind: AssetKind,
+        limit: u32,
+    ) -> Result<Vec<Asset>, StoreError>;
     /// Creates an asset.
     async fn commit_new(
         &self,

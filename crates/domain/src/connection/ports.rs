@@ -1,7 +1,7 @@
 //! The store port of connections.
 
 use super::{
-    CheckedConnection, Connection, ConnectionCheck,
+    CheckedConnection, Connection, ConnectionCheck, ConnectionSnapshot,
     expiry::{DueNotice, ExpiryNotice},
 };
 use crate::{
@@ -17,13 +17,13 @@ use async_trait::async_trait;
 pub trait ConnectionStore: Send + Sync {
     /// Finds a connection.
     async fn find(&self, scope: TenantScope, id: ConnectionId) -> Result<Option<Connection>, StoreError>;
-    /// The connections of a workspace with these names.
+    /// The connections of a workspace with these names. The clock of the database says which of them are expired.
     async fn find_named(
         &self,
         scope: TenantScope,
         workspace: WorkspaceId,
         names: &[String],
-    ) -> Result<Vec<Connection>, StoreError>;
+    ) -> Result<Vec<ConnectionSnapshot>, StoreError>;
     /// A page of a workspace's connections, newest first.
     async fn list(
         &self,

@@ -36,3 +36,23 @@ fn refuses_endpoints_with_credentials() {
         assert_eq!(check_endpoint(bad), Err(ConnectionRefusal::Endpoint), "{bad}");
     }
 }
+
+#[test]
+fn endpoints_have_the_scheme_of_their_kind() {
+    use ConnectorKind::{Http, Other, Postgres, S3, Smtp};
+    for (scheme, kinds) in [
+        ("http", [true, false, true, false]),
+        ("https", [true, false, true, false]),
+        ("postgres", [false, true, false, false]),
+        ("postgresql", [false, true, false, false]),
+        ("smtp", [false, false, false, true]),
+        ("smtps", [false, false, false, true]),
+        ("ftp", [false; 4]),
+    ] {
+        let endpoint = format!("{scheme}://host.example");
+        for (kind, is_valid) in [Http, Postgres, S3, Smtp].into_iter().zip(kinds) {
+            assert_eq!(kind.check_endpoint(&endpoint).is_ok(), is_valid, "{kind:?} {scheme}");
+        }
+        assert!(Other.check_endpoint(&endpoint).is_ok());
+    }
+}

@@ -3,6 +3,8 @@
 //! Callers and models write plans, so a plan is checked in full wherever it enters. Problems name the member and never
 //! its value.
 
+mod inputs;
+
 use crate::{
     asset::{
         content::{self, CheckedContent, ContentRefusal},
@@ -11,13 +13,14 @@ use crate::{
     },
     connection,
     field_path::{from_pointer, push_index},
-    flow::Flow,
     prompt::argument_names,
     slug::Slug,
     text::{is_name, is_prose},
 };
+pub use inputs::PlanInput;
+use inputs::{argument_type, declared_inputs, read_inputs};
 use serde_json::{Map, Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// The maximum length of a name, in characters.
 pub const MAX_NAME_CHARS: usize = 200;
@@ -64,12 +67,12 @@ pub struct BundlePlan {
     model_policy_ref: Slug,
     connections: Vec<String>,
     steps: Vec<(String, String)>,
-    inputs: Vec<String>,
+    inputs: Vec<PlanInput>,
 }
 
 impl BundlePlan {
     /// Checks a plan: its members, the flow rules, the prompt grammar and the names. References to other assets and to
-    /// commands, markup and secrets are refused.
+    /// commands, markup and secrets are refused, and inputs that no form can ask for.
     ///
     /// # Errors
     /// With every problem, or when the plan is redacted.
@@ -90,8 +93,8 @@ impl BundlePlan {
         let model_policy_ref = problems.slug(members);
         let connections = problems.connections(members);
         let template = problems.template(members);
-        let inputs = template.as_deref().map(argument_names).and_then(Result::ok).unwrap_or_default();
-        let flow = problems.flow(members, &inputs);
+        let arguments = template.as_deref().map(argument_names).and_then(Result::ok).unwrap_or_default();
+        let flow = problems.flow(members, &arguments);
         if !problems.0.is_empty() {
             return Err(BundleRefusal::Invalid(problems.0));
         }
@@ -108,10 +111,15 @@ impl BundlePlan {
                 inputs,
             })
         };
-        plan().ok_or(BundleRefusal::Invalid(Vec::new()))
+        plan().ok_or_else(|| {
+            // Each missing part has pushed its problem. A refusal without one would name no cause.
+            problems.push("bundle", "invalid", "the bundle is invalid");
+            BundleRefusal::Invalid(problems.0)
+        })
     }
 
-    /// Reads a stored plan. It was checked when it was created, so stricter rules of a newer server do not refuse it.
+    /// Reads a stored plan. It was checked when it was created, so rules that are stricter now do not refuse it; `None` if
+    /// a member that each plan has is missing or malformed.
     #[must_use]
     pub fn from_stored(document: &Value) -> Option<Self> {
         let text = |name: &str| document.get(name).and_then(Value::as_str).map(str::to_owned);
@@ -119,11 +127,8 @@ impl BundlePlan {
         let template = document.pointer("/prompt_template/template")?.as_str()?.to_owned();
         let connections = document.get("connections")?.as_array()?.iter();
         let connections = connections.map(|name| name.as_str().map(str::to_owned)).collect::<Option<_>>()?;
-        let inputs = match flow.pointer("/trigger/inputs_schema").and_then(Value::as_object) {
-            Some(declared) => declared.keys().cloned().collect(),
-            None if flow.get("trigger").is_some() => Vec::new(),
-            None => inputs_of(&flow, &argument_names(&template).ok()?),
-        };
+        let arguments = argument_names(&template).unwrap_or_default();
+        let inputs = declared_inputs(&flow).unwrap_or_else(|| read_inputs(&flow, &arguments));
         Some(Self {
             name: text("name")?,
             summary: text("summary")?,
@@ -166,9 +171,9 @@ impl BundlePlan {
         &self.steps
     }
 
-    /// The names of the inputs of the flow.
+    /// The inputs of the flow.
     #[must_use]
-    pub fn inputs(&self) -> &[String] {
+    pub fn inputs(&self) -> &[PlanInput] {
         &self.inputs
     }
 
@@ -204,7 +209,7 @@ impl BundlePlan {
     /// The content of the prompt template's version.
     #[must_use]
     pub fn prompt_content(&self) -> Value {
-        prompt_content(&self.template)
+        prompt_content(&self.template, &self.flow, &self.inputs)
     }
 }
 
@@ -215,29 +220,22 @@ fn is_redacted(members: &Map<String, Value>) -> bool {
 }
 
 /// The flow as content of a version: a plan without trigger declares the inputs that the flow and the prompt read.
-fn flow_content(flow: &Value, inputs: &[String]) -> Value {
+fn flow_content(flow: &Value, inputs: &[PlanInput]) -> Value {
     let mut content = flow.clone();
     if let Value::Object(members) = &mut content
         && !members.contains_key("trigger")
     {
-        let schema: BTreeMap<&str, &str> = inputs.iter().map(|name| (name.as_str(), "string")).collect();
+        let schema: BTreeMap<&str, &str> =
+            inputs.iter().map(|input| (input.name.as_str(), input.input_type.as_str())).collect();
         members.insert("trigger".to_owned(), json!({ "type": "api_request", "inputs_schema": schema }));
     }
     content
 }
 
-fn prompt_content(template: &str) -> Value {
+fn prompt_content(template: &str, flow: &Value, inputs: &[PlanInput]) -> Value {
     let names = argument_names(template).unwrap_or_default();
-    let variables: Vec<Value> = names.iter().map(|name| json!({ "name": name, "type": "string" })).collect();
-    json!({ "system_prompt": template, "variables": variables })
-}
-
-/// The inputs that a flow and its prompt read, each once.
-fn inputs_of(flow: &Value, arguments: &[String]) -> Vec<String> {
-    let mut names = BTreeSet::new();
-    trigger_inputs(flow, &mut names);
-    names.extend(arguments.iter().cloned());
-    names.into_iter().filter(|name| !name.is_empty()).collect()
+    let variable = |name: &String| json!({ "name": name, "type": argument_type(flow, inputs, name) });
+    json!({ "system_prompt": template, "variables": names.iter().map(variable).collect::<Vec<_>>() })
 }
 
 /// The id and the type of each step.
@@ -245,23 +243,6 @@ fn steps_of(flow: &Value) -> Vec<(String, String)> {
     let text_of = |step: &Value, name: &str| step.get(name).and_then(Value::as_str).map(str::to_owned);
     let steps = flow.get("steps").and_then(Value::as_array).into_iter().flatten();
     steps.filter_map(|step| Some((text_of(step, "id")?, text_of(step, "type")?))).collect()
-}
-
-/// The inputs that the texts of a flow read: the names after `{{trigger.`.
-fn trigger_inputs(value: &Value, found: &mut BTreeSet<String>) {
-    match value {
-        Value::String(text) => {
-            for after in text.split("{{").skip(1) {
-                let Some(rest) = after.trim_start().strip_prefix("trigger.") else { continue };
-                let name: String =
-                    rest.chars().take_while(|letter| letter.is_ascii_alphanumeric() || *letter == '_').collect();
-                found.insert(name);
-            }
-        }
-        Value::Array(items) => items.iter().for_each(|item| trigger_inputs(item, found)),
-        Value::Object(members) => members.values().for_each(|member| trigger_inputs(member, found)),
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
-    }
 }
 
 /// Whether a text has markup: a tag, a comment or a declaration.
@@ -395,7 +376,7 @@ impl Problems {
             return None;
         };
         self.refuse_secret("bundle.prompt_template.template", template)?;
-        let content = prompt_content(text);
+        let content = prompt_content(text, &Value::Null, &[]);
         match content::check(AssetKind::PromptTemplate, &content) {
             Ok(CheckedContent::PromptTemplate(prompt)) if prompt.references().next().is_none() => Some(text.to_owned()),
             Ok(_) => {
@@ -421,7 +402,7 @@ impl Problems {
         &mut self,
         members: &Map<String, Value>,
         arguments: &[String],
-    ) -> Option<(Value, Vec<(String, String)>, Vec<String>)> {
+    ) -> Option<(Value, Vec<(String, String)>, Vec<PlanInput>)> {
         const PATH: &str = "bundle.flow";
         let flow = members.get("flow")?;
         if !flow.is_object() {
@@ -429,7 +410,7 @@ impl Problems {
             return None;
         }
         self.refuse_secret(PATH, flow)?;
-        let inputs = inputs_of(flow, arguments);
+        let inputs = declared_inputs(flow).unwrap_or_else(|| read_inputs(flow, arguments));
         let content = flow_content(flow, &inputs);
         if let Err(ContentRefusal::Invalid(found)) = content::check(AssetKind::OrchestrationFlow, &content) {
             for problem in found {
@@ -441,9 +422,28 @@ impl Problems {
             self.push(PATH, "reference_not_allowed", "the flow of a bundle refers to no other asset");
             return None;
         }
-        let checked = Flow::from_content(&content).ok()?;
-        let inputs = checked.trigger().inputs.keys().cloned().collect();
+        self.refuse_inputs(&inputs, flow.get("trigger").is_some())?;
         Some((flow.clone(), steps_of(flow), inputs))
+    }
+
+    /// Refuses inputs that a form cannot ask for: publication makes a workload with a form.
+    fn refuse_inputs(&mut self, inputs: &[PlanInput], are_declared: bool) -> Option<()> {
+        const PATH: &str = "bundle.flow";
+        let known = self.0.len();
+        for input in inputs {
+            let mut path = PATH.to_owned();
+            if are_declared {
+                path = format!("{PATH}.trigger.inputs_schema.{}", input.name);
+            }
+            if !input.has_field_name() {
+                let message = "an input has the name of a form field: a lower-case letter, then lower-case letters, digits and `_`";
+                self.push(&path, "invalid_field_name", message);
+            } else if input.field_type().is_none() {
+                let message = "an input of a bundle is a string, text, number, integer, boolean or date";
+                self.push(&path, "not_one_of", message);
+            }
+        }
+        (self.0.len() == known).then_some(())
     }
 }
 

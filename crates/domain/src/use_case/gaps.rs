@@ -1,22 +1,40 @@
 //! Gaps: for each reference of a plan, whether it exists, and who can close it if not.
 
 use super::bundle::BundlePlan;
-use crate::{
-    connection::{Connection, words},
-    time::Timestamp,
-};
+use crate::connection::ConnectionSnapshot;
 
-words! {
-    /// The kind of a gap.
-    GapKind {
-        /// The piece exists and is reused.
-        Reused = "reused",
-        /// Publication makes the piece, or the caller may create it.
-        MintFresh = "mint_fresh",
-        /// The caller cannot create the piece; publication asks the platform team.
-        NeedsAccess = "needs_access",
-        /// An administrator must resolve the reference, which the caller may not see.
-        NeedsAdmin = "needs_admin",
+/// The kind of a gap.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GapKind {
+    /// The piece exists and is reused.
+    Reused,
+    /// Publication makes the piece, or the caller may create it.
+    MintFresh,
+    /// The caller cannot create the piece; publication asks the platform team.
+    NeedsAccess,
+    /// An administrator must resolve the reference, which the caller may not see.
+    NeedsAdmin,
+}
+
+impl GapKind {
+    /// Every value.
+    pub const ALL: [Self; 4] = [Self::Reused, Self::MintFresh, Self::NeedsAccess, Self::NeedsAdmin];
+
+    /// The wire form.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Reused => "reused",
+            Self::MintFresh => "mint_fresh",
+            Self::NeedsAccess => "needs_access",
+            Self::NeedsAdmin => "needs_admin",
+        }
+    }
+
+    /// Parses the wire form.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|value| value.as_str() == text)
     }
 }
 
@@ -55,17 +73,12 @@ pub enum ConnectionAccess {
 
 /// The gaps of a plan's connections.
 #[must_use]
-pub fn connection_gaps(
-    plan: &BundlePlan,
-    connections: &[Connection],
-    access: ConnectionAccess,
-    at: Timestamp,
-) -> Vec<Gap> {
+pub fn connection_gaps(plan: &BundlePlan, connections: &[ConnectionSnapshot], access: ConnectionAccess) -> Vec<Gap> {
     let gap = |name: &String| {
         if access == ConnectionAccess::Hidden {
             return Gap { kind: GapKind::NeedsAdmin, reference: None };
         }
-        let is_usable = connections.iter().any(|one| one.name == *name && one.is_usable(at));
+        let is_usable = connections.iter().any(|one| one.connection.name == *name && one.is_usable());
         let kind = match (is_usable, access) {
             (true, _) => GapKind::Reused,
             (false, ConnectionAccess::Manage) => GapKind::MintFresh,

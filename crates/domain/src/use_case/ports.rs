@@ -1,6 +1,6 @@
 //! The store port of use cases.
 
-use super::{Publication, Refinement, UseCase, UseCaseStatus};
+use super::{Publication, Refinement, UseCase, UseCaseStatus, UseCaseSummary};
 use crate::{
     id::{UseCaseId, WorkloadId, WorkspaceId},
     idempotency::KeyedOutcome,
@@ -51,7 +51,7 @@ pub trait UseCaseStore: Send + Sync {
         scope: TenantScope,
         filter: UseCaseFilter,
         page: PageRequest,
-    ) -> Result<Page<UseCase>, StoreError>;
+    ) -> Result<Page<UseCaseSummary>, StoreError>;
     /// Finds the use case that a workload came from.
     async fn find_by_workload(&self, scope: TenantScope, workload: WorkloadId)
     -> Result<Option<UseCaseId>, StoreError>;
@@ -69,16 +69,16 @@ pub trait UseCaseStore: Send + Sync {
         change: Change<UseCase>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// Stores another status. Pending requests are withdrawn unless the use case still waits for access. Stale when it
-    /// changed since the decision.
+    /// Stores another status, and withdraws the pending requests of the use case. Stale when it changed since the
+    /// decision.
     async fn commit_transition(
         &self,
         scope: TenantScope,
         change: Change<UseCase>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// Stores a publication: the use case, its requests and the pieces that it makes. Stale when the use case or a reused
-    /// asset changed since the decision.
+    /// Stores a publication: the use case, its requests and the pieces that it makes. Stale when the use case changed since
+    /// the decision, or a reused asset is no longer active.
     async fn commit_publication(
         &self,
         scope: TenantScope,

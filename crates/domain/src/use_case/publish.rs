@@ -1,22 +1,19 @@
 //! Publication: the assets, the workload and the release draft of a use case.
 
-use super::{Pieces, UseCase, UseCaseRecord, UseCaseRefusal, UseCaseStatus};
+use super::{Pieces, UseCase, UseCaseRecord, UseCaseRefusal, UseCaseStatus, bundle::PlanInput};
 use crate::{
     access::OwnerRef,
     access_request::AccessRequest,
     asset::{Asset, NewAsset, NewVersion, VersionContent, VersionLabel, canonical::Canonical, kind::AssetKind},
     audit::{FactKind, Stamp},
-    connection::Connection,
+    connection::ConnectionSnapshot,
     fact_category::FactCategory,
     generator,
     id::{AccessRequestId, AssetId, AssetVersionId, BindingId, NamespaceId, ReleaseId, WorkloadId},
     release::{BindableVersion, NewRelease, Release, lane::TargetLane},
     slug::Slug,
     store::{Change, Revision},
-    workload::{
-        ASSISTANT_PREFIX, InvocationMode, NewWorkload, Workload,
-        interface::{InterfaceConfig, MAX_FIELDS},
-    },
+    workload::{ASSISTANT_PREFIX, InvocationMode, NewWorkload, Workload, interface::InterfaceConfig},
 };
 use serde_json::{Value, json};
 
@@ -66,7 +63,7 @@ pub struct NewPieces {
     /// The workspace's policy bundle, if it has exactly one that is active.
     pub policy_bundle: Option<BindableVersion>,
     /// The connections that the plan names.
-    pub connections: Vec<Connection>,
+    pub connections: Vec<ConnectionSnapshot>,
     /// Whether the caller may create connections.
     pub may_create_connections: bool,
 }
@@ -108,7 +105,7 @@ impl UseCase {
         stamp: &Stamp,
     ) -> Result<Change<Publication>, UseCaseRefusal> {
         self.require(&[UseCaseStatus::Draft])?;
-        let missing = self.unresolved(&new.connections, stamp.at);
+        let missing = self.unresolved(&new.connections);
         if !missing.is_empty() && new.may_create_connections {
             return Err(UseCaseRefusal::ConnectionsMissing(missing));
         }
@@ -143,8 +140,8 @@ impl UseCase {
     }
 
     fn make_pieces(&self, ids: &PublicationIds, new: &NewPieces, stamp: &Stamp) -> Result<MadePieces, UseCaseRefusal> {
-        // The plan was checked, so its contents are valid and have a canonical form.
-        let broken = UseCaseRefusal::ModelPolicyUnavailable;
+        // A new plan passes. An earlier server may have accepted one that a form cannot ask for.
+        let broken = UseCaseRefusal::PlanNotPublishable;
         let piece = |kind: AssetKind, part: &str, ids: (AssetId, AssetVersionId), content: &Value| {
             let content = VersionContent::from(Canonical::of(content).ok()?);
             let slug = self.slug(part)?;
@@ -184,13 +181,15 @@ impl UseCase {
         let mut release = Release::draft(draft, stamp).into_record().next;
         for (binding, version) in ids.bindings.iter().zip(&bound) {
             let change = release.bind(*binding, version.kind, version, stamp);
-            release = change.map_err(|_| UseCaseRefusal::ModelPolicyUnavailable)?.into_record().next;
+            let is_model = version.kind == AssetKind::ModelPolicy;
+            let refused = if is_model { UseCaseRefusal::ModelPolicyUnavailable } else { broken.clone() };
+            release = change.map_err(|_| refused)?.into_record().next;
         }
         release.0.revision = Revision::FIRST;
         Ok(MadePieces { assets, workload, release, reused_assets })
     }
 
-    /// The workload with a form for the inputs of the flow.
+    /// The workload with a form for the inputs of the flow; `None` if a form cannot ask for them.
     fn workload(&self, workload_id: WorkloadId, new: &NewPieces, stamp: &Stamp) -> Option<Workload> {
         let workload = NewWorkload {
             workload_id,
@@ -203,13 +202,11 @@ impl UseCase {
             namespace_id: new.namespace_id,
         };
         let mut workload = Workload::create(workload, stamp).ok()?.into_record().next;
-        let fields: Vec<Value> = self
-            .plan
-            .inputs()
-            .iter()
-            .take(MAX_FIELDS)
-            .map(|name| json!({ "name": name, "label": name, "type": "textarea", "required": true }))
-            .collect();
+        let field = |input: &PlanInput| {
+            let field_type = input.field_type()?.as_str();
+            Some(json!({ "name": input.name, "label": input.name, "type": field_type, "required": true }))
+        };
+        let fields = self.plan.inputs().iter().map(field).collect::<Option<Vec<Value>>>()?;
         let config = json!({ "presentation_mode": "form", "input_fields": fields, "access_mode": "authenticated" });
         workload.0.interface_config = Some(InterfaceConfig::parse(&config).ok()?);
         Some(workload)

@@ -6,9 +6,9 @@ use super::{
 };
 use crate::{
     access::OwnerRef,
-    access_request::{AccessRequest, AccessRequestStatus},
+    access_request::{AccessRequest, AccessRequestStatus, GrantedSettings},
     asset::{Lifecycle, VersionLabel, canonical::Checksum, kind::AssetKind},
-    connection::{ConnectionStatus, ConnectorKind, NewConnection, SecretBindings},
+    connection::{Connection, ConnectionStatus, ConnectorKind, NewConnection, SecretBindings},
     id::{ConnectionId, FactId, RequestId},
     release::BindableVersion,
     slug::Slug,
@@ -35,6 +35,7 @@ enum Step {
     Deny(usize),
     Create(usize),
     Disable(usize),
+    Expire(usize),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -48,6 +49,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         (0..2_usize).prop_map(Step::Deny),
         (0..2_usize).prop_map(Step::Create),
         (0..2_usize).prop_map(Step::Disable),
+        (0..2_usize).prop_map(Step::Expire),
     ];
     prop::collection::vec(step, 0..20)
 }
@@ -56,7 +58,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 struct History {
     current: UseCase,
     archived: Vec<UseCase>,
-    connections: Vec<Connection>,
+    connections: Vec<ConnectionSnapshot>,
     requests: Vec<AccessRequest>,
     ids: u128,
 }
@@ -89,7 +91,7 @@ impl History {
     }
 
     fn usable(&self, name: &str) -> bool {
-        self.connections.iter().any(|one| one.name == name && one.status == ConnectionStatus::Active)
+        self.connections.iter().any(|one| one.connection.name == name && one.is_usable())
     }
 
     fn all_usable(&self) -> bool {
@@ -172,12 +174,16 @@ impl History {
         };
         let (id, stamp): (ConnectionId, _) = (self.id(), self.stamp());
         let request = self.requests[position].clone();
-        let change = request.grant(id, connection(CONNECTIONS[which]), &self.connections, &self.current, &stamp);
+        let settings = GrantedSettings::default();
+        let change = request.grant(id, settings.clone(), &self.connections, &self.current, &stamp);
         let grant = change.unwrap().into_record().next;
-        assert!(grant.request.grant(id, connection("crm"), &[], &self.current, &stamp).is_err(), "granted twice");
-        self.connections.retain(|one| one.name != CONNECTIONS[which]);
-        self.connections.push(grant.connection);
+        assert!(grant.request.grant(id, settings, &[], &self.current, &stamp).is_err(), "granted twice");
+        self.connections.retain(|one| one.connection.name != CONNECTIONS[which]);
+        self.connections.push(snapshot(grant.connection));
         self.requests[position] = grant.request;
+        if grant.use_case.status == UseCaseStatus::Active {
+            self.withdraw();
+        }
         let is_ready = self.current.status == UseCaseStatus::PendingAccess && self.all_usable();
         let expected = if is_ready { UseCaseStatus::Active } else { self.current.status };
         assert_eq!(grant.use_case.status, expected);
@@ -246,15 +252,20 @@ impl History {
             Step::Grant(which) => self.grant(which),
             Step::Deny(which) => self.deny(which),
             Step::Create(which) => {
-                self.connections.retain(|one| one.name != CONNECTIONS[which]);
+                self.connections.retain(|one| one.connection.name != CONNECTIONS[which]);
                 let id = self.id();
                 let workspace = self.current.workspace_id;
                 let made = Connection::create(id, workspace, connection(CONNECTIONS[which]), &stamp).unwrap();
-                self.connections.push(made.into_record().next);
+                self.connections.push(snapshot(made.into_record().next));
             }
             Step::Disable(which) => {
-                for one in self.connections.iter_mut().filter(|one| one.name == CONNECTIONS[which]) {
-                    one.0.status = ConnectionStatus::Disabled;
+                for one in self.connections.iter_mut().filter(|one| one.connection.name == CONNECTIONS[which]) {
+                    one.connection.0.status = ConnectionStatus::Disabled;
+                }
+            }
+            Step::Expire(which) => {
+                for one in self.connections.iter_mut().filter(|one| one.connection.name == CONNECTIONS[which]) {
+                    one.is_expired = true;
                 }
             }
         }
@@ -266,11 +277,7 @@ impl History {
         assert!(self.archived.iter().all(|one| one.status == UseCaseStatus::Archived && one.superseded_by.is_some()));
         // Requests are pending only while the use case waits for access.
         let is_pending = self.requests.iter().any(|one| one.status == AccessRequestStatus::Pending);
-        assert!(
-            !is_pending
-                || self.current.status == UseCaseStatus::PendingAccess
-                || self.current.status == UseCaseStatus::Active
-        );
+        assert!(!is_pending || self.current.status == UseCaseStatus::PendingAccess);
         assert_eq!(self.current.workload_id.is_some(), self.current.pieces.is_some());
     }
 }
@@ -283,6 +290,10 @@ fn stamp(ids: &mut u128) -> Stamp {
         actor: ActorRef::parse("user:ada").unwrap(),
         request_id: RequestId::from(Uuid::from_u128(7)),
     }
+}
+
+fn snapshot(connection: Connection) -> ConnectionSnapshot {
+    ConnectionSnapshot { connection, is_expired: false }
 }
 
 fn connection(name: &str) -> NewConnection {

@@ -9,6 +9,7 @@ mod problem;
 mod schema;
 mod theme;
 
+pub(crate) use field::is_field_name;
 pub use field::{FieldType, InputField};
 pub use problem::{InterfaceProblem, MAX_PROBLEMS, ProblemKind};
 pub use theme::Theme;

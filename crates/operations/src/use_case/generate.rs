@@ -1,7 +1,12 @@
 //! Generation of bundle plans: the generator's answer is a stranger's content.
 
 use super::{UseCases, connection_access};
-use crate::{Failure, access::Operation, generator::GenerateRefusal};
+use crate::{
+    Failure,
+    access::Operation,
+    asset::home_of,
+    generator::{GenerateRefusal, GeneratedObject},
+};
 use fairway_domain::{
     access::{Caller, Permission, ResourcePosition},
     asset::{
@@ -26,7 +31,7 @@ use serde_json::Value;
 /// The maximum number of model policies and of connections that the generator learns of.
 const MAX_LISTED: u32 = 50;
 /// The maximum number of model policies whose approval is checked.
-const MAX_MODEL_POLICIES: usize = 10;
+const MAX_MODEL_POLICIES: u32 = 10;
 /// The maximum length of a question, in characters.
 const MAX_QUESTION: usize = 1_000;
 
@@ -101,18 +106,19 @@ impl UseCases {
     ) -> Result<GenerationResult, Failure> {
         let (scope, place) = self.authorize_new(caller, Operation::GenerateUseCase, workspace).await?;
         let input = GenerationInput { description, notes: &[], current: None };
-        self.generate(caller, scope, &place, input, key).await
+        let message = self.generation_message(caller, scope, &place, input).await?;
+        let answer = self.generators.generate_object(caller, workspace, &message, key).await?;
+        self.check_generated(caller, scope, &place, answer).await
     }
 
-    /// Runs the generator, and checks its answer with the caller's rights.
-    pub(super) async fn generate(
+    /// The message to the generator. It names nothing that the caller may not see.
+    pub(super) async fn generation_message(
         &self,
         caller: &Caller,
         scope: TenantScope,
         place: &ResourcePosition,
         input: GenerationInput<'_>,
-        key: Option<&RequestKey>,
-    ) -> Result<GenerationResult, Failure> {
+    ) -> Result<String, Failure> {
         let workspace = place.workspace.ok_or(Failure::Inconsistent("a position without a workspace"))?;
         let access = connection_access(caller, place);
         let policies = self.approved_model_policies(caller, scope, place).await?;
@@ -128,20 +134,29 @@ impl UseCases {
         // A caller that may not read the bundle must not learn of it from the generator.
         let sees_bundle = access != ConnectionAccess::Hidden && caller.rights.allow(Permission::AssetView, place);
         let current = input.current.filter(|_| sees_bundle).map(BundlePlan::to_document);
-        let message = bundle_message(input.description, &notes, current.as_ref(), &policies, &known);
-        let made = self.generators.generate_object(caller, workspace, &message, key).await?;
-        let (generation_id, replayed) = (made.generation_id, made.replayed);
+        Ok(bundle_message(input.description, &notes, current.as_ref(), &policies, &known))
+    }
+
+    /// Checks an answer of the generator with the caller's rights.
+    pub(super) async fn check_generated(
+        &self,
+        caller: &Caller,
+        scope: TenantScope,
+        place: &ResourcePosition,
+        answer: GeneratedObject,
+    ) -> Result<GenerationResult, Failure> {
+        let (generation_id, replayed) = (answer.generation_id, answer.replayed);
         let invalid = || Failure::from(GenerateRefusal::Invalid(generation_id));
-        if made.value.get("needs_clarification") == Some(&Value::Bool(true)) {
-            let outcome = clarification(&made.value).ok_or_else(invalid)?;
+        if answer.value.get("needs_clarification") == Some(&Value::Bool(true)) {
+            let outcome = clarification(&answer.value).ok_or_else(invalid)?;
             return Ok(GenerationResult { outcome, generation_id, replayed });
         }
-        let plan = match self.check_plan(caller, scope, place, made.value).await {
+        let plan = match self.check_plan(caller, scope, place, answer.value).await {
             Err(Failure::Bundle(_)) => return Err(invalid()),
             checked => checked?,
         };
         let gaps = self.plan_gaps(caller, scope, place, &plan).await?;
-        let warnings = warnings(&plan, &gaps, made.is_local);
+        let warnings = warnings(&plan, &gaps, answer.is_local);
         let outcome = Generation::Plan(Box::new(GeneratedPlan { plan, warnings, gaps }));
         Ok(GenerationResult { outcome, generation_id, replayed })
     }
@@ -154,19 +169,17 @@ impl UseCases {
         scope: TenantScope,
         place: &ResourcePosition,
     ) -> Result<Vec<String>, Failure> {
-        let namespace = place.namespace.ok_or(Failure::Inconsistent("a workspace without a namespace"))?;
+        let (workspace, namespace) = home_of(place)?;
         let visibility =
             AssetVisibility::FromWorkspace { namespace, workspace: place.workspace, principals: caller.principals() };
         let filter = AssetFilter { visibility, kind: Some(AssetKind::ModelPolicy), lifecycle: Some(Lifecycle::Active) };
+        let own =
+            self.asset_store.own_active(scope, (namespace, workspace), AssetKind::ModelPolicy, MAX_MODEL_POLICIES);
+        let own = own.await?;
         let visible = self.asset_store.list(scope, &filter, PageRequest::first(MAX_LISTED)).await?;
-        let (mut own, others): (Vec<_>, Vec<_>) = visible
-            .rows
-            .into_iter()
-            .filter(|asset| !asset.is_builtin())
-            .partition(|asset| Some(asset.workspace_id) == place.workspace);
-        own.extend(others);
+        let others = visible.rows.into_iter().filter(|asset| !asset.is_builtin() && asset.workspace_id != workspace);
         let mut slugs = Vec::new();
-        for asset in own.into_iter().take(MAX_MODEL_POLICIES) {
+        for asset in own.into_iter().chain(others).zip(0..MAX_MODEL_POLICIES).map(|(asset, _)| asset) {
             if !self.assets.sees_asset(caller, &asset, Some(place)).await? {
                 continue;
             }
@@ -190,7 +203,7 @@ impl UseCases {
         let workspace = place.workspace.ok_or(Failure::Inconsistent("a position without a workspace"))?;
         let access = connection_access(caller, place);
         let connections = self.connection_store.find_named(scope, workspace, plan.connections()).await?;
-        let policy_bundle = match self.sole_policy_bundle(caller, scope, place).await? {
+        let policy_bundle = match self.sole_policy_bundle(scope, place).await? {
             Some(asset) => {
                 if self.assets.sees_asset(caller, &asset, Some(place)).await? {
                     Gap { kind: GapKind::Reused, reference: Some(asset.slug.to_string()) }
@@ -203,7 +216,7 @@ impl UseCases {
         Ok(Gaps {
             model_policy: Gap { kind: GapKind::Reused, reference: Some(plan.model_policy_ref().to_string()) },
             policy_bundle,
-            connections: connection_gaps(plan, &connections, access, self.context.clock.now()),
+            connections: connection_gaps(plan, &connections, access),
             redacted: access == ConnectionAccess::Hidden,
         })
     }
@@ -230,7 +243,7 @@ fn warnings(plan: &BundlePlan, gaps: &Gaps, is_local: bool) -> Vec<PlanWarning> 
     }
     let slug = plan.model_policy_ref();
     warn("assumed_model_policy", format!("the bundle assumes the model policy `{slug}`"));
-    if plan.inputs() == ["input"] {
+    if matches!(plan.inputs(), [input] if input.name == "input") {
         warn("assumed_input", "the description names no input, so the bundle assumes one: `input`".to_owned());
     }
     if gaps.policy_bundle.kind == GapKind::MintFresh {

@@ -13,13 +13,12 @@ use fairway_domain::{
         Asset, Lifecycle,
         content::{self, CheckedContent, Route},
         kind::AssetKind,
-        ports::{AssetFilter, AssetVisibility},
     },
     id::{UseCaseId, WorkspaceId},
     idempotency::RequestKey,
     release::BindableVersion,
     slug::Slug,
-    store::{CommitError, PageRequest},
+    store::CommitError,
     tenant::TenantScope,
     use_case::{NewPieces, PublicationIds, UseCase, gaps::ConnectionAccess},
 };
@@ -85,7 +84,7 @@ impl UseCases {
         use_case: &UseCase,
     ) -> Result<NewPieces, Failure> {
         let (_, namespace_id) = home_of(place)?;
-        let policy_bundle = match self.sole_policy_bundle(caller, scope, place).await? {
+        let policy_bundle = match self.sole_policy_bundle(scope, place).await? {
             Some(asset) => self.newest_version(scope, &asset.slug).await?,
             None => None,
         };
@@ -156,18 +155,13 @@ impl UseCases {
     /// The one active policy bundle of the workspace; `None` if it has none or several.
     pub(super) async fn sole_policy_bundle(
         &self,
-        caller: &Caller,
         scope: TenantScope,
         place: &ResourcePosition,
     ) -> Result<Option<Asset>, Failure> {
         let (workspace, namespace) = home_of(place)?;
-        let visibility =
-            AssetVisibility::FromWorkspace { namespace, workspace: Some(workspace), principals: caller.principals() };
-        let filter =
-            AssetFilter { visibility, kind: Some(AssetKind::PolicyBundle), lifecycle: Some(Lifecycle::Active) };
-        // Built-in bundles and those of other workspaces are visible here too.
-        let visible = self.asset_store.list(scope, &filter, PageRequest::first(200)).await?;
-        let mut own = visible.rows.into_iter().filter(|asset| asset.workspace_id == workspace && !asset.is_builtin());
+        // Two are enough to know that there are several.
+        let own = self.asset_store.own_active(scope, (namespace, workspace), AssetKind::PolicyBundle, 2).await?;
+        let mut own = own.into_iter();
         let (first, second) = (own.next(), own.next());
         Ok(first.filter(|_| second.is_none()))
     }

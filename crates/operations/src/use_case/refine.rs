@@ -2,9 +2,9 @@
 
 use super::{
     UseCases,
-    generate::{Generation, GenerationInput, GenerationResult},
+    generate::{Generation, GenerationInput},
 };
-use crate::{Failure, access::Operation, idempotency::MAX_ATTEMPTS};
+use crate::{Failure, Precondition, access::Operation, generator::GeneratedObject, idempotency::MAX_ATTEMPTS};
 use fairway_domain::{
     access::Caller,
     id::{UseCaseId, WorkspaceId},
@@ -56,37 +56,32 @@ impl UseCases {
     /// Refines a draft: the successor is created and the predecessor archived in one commit with the key.
     ///
     /// # Errors
-    /// When it is not found, the caller may not author it, it is no draft, the key was used otherwise, the description
-    /// is not the original, the generator is not available, or its plan is invalid or has redacted references.
+    /// When it is not found, the caller may not author it, its revision is not expected, it is no draft, the key was used
+    /// otherwise, the description is not the original, the generator is not available, or its plan is invalid or has
+    /// redacted references.
     pub async fn refine_use_case(
         &self,
         caller: &Caller,
         workspace: WorkspaceId,
         id: UseCaseId,
         request: RefineRequest,
+        expected: &Precondition,
     ) -> Result<Refined, Failure> {
         let (scope, place, first) = self.authorize_use_case(caller, Operation::RefineUseCase, workspace, id).await?;
         if let Some(successor) = self.earlier_refinement(scope, workspace, id, &request.key).await? {
             return Ok(successor);
         }
+        expected.check(first.revision)?;
         first.check_refinable()?;
         if request.description != first.source_description {
             return Err(UseCaseRefusal::DescriptionChanged.into());
         }
-        let run_key = generation_key(caller, id, &request.key);
-        let until = Instant::now() + MAX_WAIT;
-        let generated: GenerationResult = loop {
-            let input = GenerationInput {
-                description: &request.description,
-                notes: &request.notes,
-                current: Some(&first.plan),
-            };
-            match self.generate(caller, scope, &place, input, Some(&run_key)).await {
-                // A concurrent request with the same key runs the generator.
-                Err(Failure::KeyInProgress) if Instant::now() < until => sleep(PAUSE).await,
-                generated => break generated?,
-            }
-        };
+        let input =
+            GenerationInput { description: &request.description, notes: &request.notes, current: Some(&first.plan) };
+        let message = self.generation_message(caller, scope, &place, input).await?;
+        let answer =
+            self.await_generated(caller, workspace, &message, &generation_key(caller, id, &request.key)).await?;
+        let generated = self.check_generated(caller, scope, &place, answer).await?;
         let plan = match generated.outcome {
             Generation::Question { question, proposed_answer } => {
                 return Ok(Refined::Question { question, proposed_answer });
@@ -100,6 +95,7 @@ impl UseCases {
         };
         let mut use_case = first;
         for _ in 0..MAX_ATTEMPTS {
+            expected.check(use_case.revision)?;
             let change = use_case.refine(self.context.new_id(), plan.clone(), &self.context.stamp(caller));
             let change = match change {
                 // A concurrent request with the same key may have refined it.
@@ -125,6 +121,23 @@ impl UseCases {
             }
         }
         Err(Failure::Contended)
+    }
+
+    /// The generator's answer. Requests with the same key wait for the run of the first one; only the run is looked at again.
+    async fn await_generated(
+        &self,
+        caller: &Caller,
+        workspace: WorkspaceId,
+        message: &str,
+        key: &RequestKey,
+    ) -> Result<GeneratedObject, Failure> {
+        let until = Instant::now() + MAX_WAIT;
+        loop {
+            match self.generators.generate_object(caller, workspace, message, Some(key)).await {
+                Err(Failure::KeyInProgress) if Instant::now() < until => sleep(PAUSE).await,
+                answered => return answered,
+            }
+        }
     }
 
     /// The successor that an earlier request with the key made.

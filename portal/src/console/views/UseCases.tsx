@@ -60,6 +60,8 @@ function Describe() {
   const [answer, setAnswer] = useState("");
   const [key, setKey] = useState(randomId);
   const [plan, setPlan] = useState<Plan | null>(null);
+  // The description that the plan was generated from; the field may have changed since.
+  const [planned, setPlanned] = useState("");
   const [isOpen, setOpen] = useState(false);
   const generate = useChange(key);
   const whole = answer.trim() ? `${description.trim()}\n${answer.trim()}` : description.trim();
@@ -67,13 +69,22 @@ function Describe() {
   const ask = (event?: FormEvent) => {
     event?.preventDefault();
     if (!whole) return;
-    generate.mutate({ method: "POST", path, body: { description: whole } }, { onSuccess: (found) => setPlan(found as Plan), onSettled: () => setKey(randomId()) });
+    generate.mutate(
+      { method: "POST", path, body: { description: whole } },
+      {
+        onSuccess: (found) => {
+          setPlan(found as Plan);
+          setPlanned(whole);
+        },
+        onSettled: () => setKey(randomId()),
+      },
+    );
   };
   return (
     <Section title={text("describe")}>
       <form onSubmit={ask} className="stack">
         <Field label={text("description")} hint={text("describe_hint")}>
-          {(id) => <textarea id={id} rows={3} maxLength={8_000} value={description} onChange={(event) => setDescription(event.target.value)} />}
+          {(id) => <textarea id={id} rows={3} maxLength={4_000} value={description} onChange={(event) => setDescription(event.target.value)} />}
         </Field>
         {plan?.question && (
           <div className="notice notice-wait" data-testid="question">
@@ -104,7 +115,7 @@ function Describe() {
         <Dialog
           title={text("keep_draft")}
           confirm={text("keep_draft")}
-          request={{ method: "POST", path: apiPath("/v1/use-cases", {}, { workspace_id }), body: { source_description: whole, bundle: plan.bundle } }}
+          request={{ method: "POST", path: apiPath("/v1/use-cases", {}, { workspace_id }), body: { source_description: planned, bundle: plan.bundle } }}
           onClose={() => setOpen(false)}
           onDone={(made) => void navigate({ to: "/use-cases/$id", params: { id: (made as Schemas["UseCase"]).use_case_id } })}
         >

@@ -4,7 +4,7 @@ use super::{Decision, asset::deletable_workspace, store};
 use crate::fixture::{Fixture, fresh, scope, slug, stamp};
 use fairway_domain::{
     access::OwnerRef,
-    access_request::{AccessRequest, AccessRequestStore},
+    access_request::{AccessRequest, AccessRequestStore, GrantedSettings},
     asset::kind::AssetKind,
     connection::{
         Connection, ConnectionPatch, ConnectionStatus, ConnectionStore, ConnectorKind, HealthState, NewConnection,
@@ -215,7 +215,7 @@ pub(super) async fn refinement(stage: &Fixture) -> Decision {
 pub(super) async fn grant(stage: &Fixture) -> Decision {
     let name = slug().to_string();
     let (use_case, request) = pending(stage, &name).await;
-    let change = request.grant(fresh(), new_connection(&name), &[], &use_case, &stamp()).unwrap();
+    let change = request.grant(fresh(), GrantedSettings::default(), &[], &use_case, &stamp()).unwrap();
     let store = store(stage);
     Decision::new(async move |key| store.commit_grant(scope(), change, key.as_ref()).await)
         .stale_after(bump("use_case", use_case.use_case_id.uuid()))

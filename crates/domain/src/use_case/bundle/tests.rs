@@ -1,6 +1,7 @@
 //! Tests of bundle plans.
 
 use super::*;
+use crate::workload::interface::MAX_FIELDS;
 
 /// A plan that is valid.
 pub(crate) fn plan() -> Value {
@@ -36,7 +37,7 @@ fn codes(document: &Value) -> Vec<(String, &'static str)> {
 fn keeps_the_plan_as_written() {
     let parsed = BundlePlan::parse(&plan()).unwrap();
     assert_eq!(parsed.to_document(), plan());
-    assert_eq!(parsed.inputs(), ["ticket"]);
+    assert_eq!(parsed.inputs(), [PlanInput::text("ticket")]);
     assert_eq!(parsed.steps()[0], ("answer".to_owned(), "llm_call".to_owned()));
     assert_eq!(parsed.flow_content()["trigger"]["inputs_schema"], json!({ "ticket": "string" }));
     assert_eq!(BundlePlan::parse(&parsed.to_redacted_document()), Err(BundleRefusal::Redacted));
@@ -64,4 +65,56 @@ fn refuses_hostile_members() {
     assert_eq!(codes(&more), [("bundle".to_owned(), "unknown_field")]);
     assert_eq!(codes(&json!({})).len(), 6);
     assert_eq!(codes(&json!("x")), [("bundle".to_owned(), "invalid")]);
+}
+
+#[test]
+fn refuses_inputs_that_no_form_asks_for() {
+    let with = |pointer: &str, value: Value| {
+        let mut document = plan();
+        *document.pointer_mut(pointer).unwrap() = value;
+        codes(&document)
+    };
+    let refused = |path: &str, code| vec![(format!("bundle.flow{path}"), code)];
+    let named = refused("", "invalid_field_name");
+    assert_eq!(with("/prompt_template/template", json!("Sort $arg:Ticket")), named);
+    assert_eq!(with("/flow/steps/0/inputs/ticket", json!("{{trigger._ticket}}")), named);
+    let declared = |inputs: Value| {
+        let mut document = plan();
+        document["flow"]["trigger"] = json!({ "type": "api_request", "inputs_schema": inputs });
+        document
+    };
+    let path = ".trigger.inputs_schema";
+    let found = codes(&declared(json!({ "ticket": "string", "Due": "date", "tags": "array" })));
+    assert_eq!(
+        found,
+        [refused(&format!("{path}.Due"), "invalid_field_name"), refused(&format!("{path}.tags"), "not_one_of"),]
+            .concat()
+    );
+    // The schema of flows allows as many inputs as a form has fields.
+    let mut many = json!({ "ticket": "text" });
+    for number in 1..=MAX_FIELDS {
+        many[format!("i{number}")] = json!("text");
+    }
+    assert_eq!(codes(&declared(many)), refused(path, "invalid_flow"));
+    // A stored plan of earlier rules stays readable.
+    let stored = BundlePlan::from_stored(&declared(json!({ "ticket": "object" }))).unwrap();
+    assert_eq!(stored.inputs().first().unwrap().field_type(), None);
+}
+
+#[test]
+fn arguments_of_the_prompt_have_the_types_of_their_values() {
+    let mut document = plan();
+    document["flow"]["trigger"] = json!({
+        "type": "api_request",
+        "inputs_schema": { "ticket": "text", "amount": "number", "urgent": "boolean", "due": "date" },
+    });
+    document["flow"]["steps"][0]["inputs"]["total"] = json!("{{ trigger.amount }}");
+    document["flow"]["steps"][0]["inputs"]["urgent"] = json!("urgent: {{trigger.urgent}}");
+    document["flow"]["steps"][0]["inputs"]["limit"] = json!(3);
+    document["prompt_template"]["template"] =
+        json!("$arg:ticket $arg:amount $arg:urgent $arg:due $arg:total $arg:limit");
+    let content = BundlePlan::parse(&document).unwrap().prompt_content();
+    let types: Vec<&str> =
+        content["variables"].as_array().unwrap().iter().map(|variable| variable["type"].as_str().unwrap()).collect();
+    assert_eq!(types, ["string", "number", "string", "string", "number", "number"]);
 }

@@ -260,8 +260,8 @@ fn parse_bounds(members: &Map<String, Value>, path: &str, findings: &mut Problem
     (min, max)
 }
 
-/// `[a-z][a-z0-9_]{0,62}`
-fn is_field_name(text: &str) -> bool {
+/// Whether a text is the name of a field: `[a-z][a-z0-9_]{0,62}`.
+pub(crate) fn is_field_name(text: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
     text.len() <= MAX_NAME_CHARS
         && text.starts_with(|first: char| first.is_ascii_lowercase())

@@ -1,0 +1,128 @@
+//! The kinds of connections, and their states.
+
+use super::{ConnectionRefusal, check_endpoint};
+
+/// The kind of system that a connection leads to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ConnectorKind {
+    /// A web service.
+    Http,
+    /// A PostgreSQL server.
+    Postgres,
+    /// An S3-compatible object store.
+    S3,
+    /// A mail server.
+    Smtp,
+    /// Any other system; its endpoint cannot be checked.
+    Other,
+}
+
+impl ConnectorKind {
+    /// Every value.
+    pub const ALL: [Self; 5] = [Self::Http, Self::Postgres, Self::S3, Self::Smtp, Self::Other];
+
+    /// The wire form.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Postgres => "postgres",
+            Self::S3 => "s3",
+            Self::Smtp => "smtp",
+            Self::Other => "other",
+        }
+    }
+
+    /// Parses the wire form.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|value| value.as_str() == text)
+    }
+}
+
+impl ConnectorKind {
+    /// The schemes of its endpoints; empty if any is valid.
+    const fn schemes(self) -> &'static [&'static str] {
+        match self {
+            Self::Http | Self::S3 => &["http", "https"],
+            Self::Postgres => &["postgres", "postgresql"],
+            Self::Smtp => &["smtp", "smtps"],
+            Self::Other => &[],
+        }
+    }
+
+    /// Checks an endpoint of the kind.
+    pub(super) fn check_endpoint(self, endpoint: &str) -> Result<(), ConnectionRefusal> {
+        check_endpoint(endpoint)?;
+        let scheme = endpoint.split_once("://").map_or("", |(scheme, _)| scheme);
+        if self.schemes().is_empty() || self.schemes().contains(&scheme) {
+            Ok(())
+        } else {
+            Err(ConnectionRefusal::EndpointScheme)
+        }
+    }
+}
+
+/// Whether a connection is in use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ConnectionStatus {
+    /// Use cases may use it.
+    Active,
+    /// Use cases may not use it.
+    Disabled,
+}
+
+impl ConnectionStatus {
+    /// Every value.
+    pub const ALL: [Self; 2] = [Self::Active, Self::Disabled];
+
+    /// The wire form.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Disabled => "disabled",
+        }
+    }
+
+    /// Parses the wire form.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|value| value.as_str() == text)
+    }
+}
+
+/// The result of the latest check of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HealthState {
+    /// The connection was not checked since its endpoint or its secrets changed.
+    Unchecked,
+    /// The endpoint answered.
+    Healthy,
+    /// The endpoint did not answer as expected.
+    Unhealthy,
+    /// The connection has no endpoint, or its kind cannot be checked.
+    NotCheckable,
+}
+
+impl HealthState {
+    /// Every value.
+    pub const ALL: [Self; 4] = [Self::Unchecked, Self::Healthy, Self::Unhealthy, Self::NotCheckable];
+
+    /// The wire form.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unchecked => "unchecked",
+            Self::Healthy => "healthy",
+            Self::Unhealthy => "unhealthy",
+            Self::NotCheckable => "not_checkable",
+        }
+    }
+
+    /// Parses the wire form.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|value| value.as_str() == text)
+    }
+}

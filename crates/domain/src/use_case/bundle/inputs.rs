@@ -1,0 +1,106 @@
+//! The inputs of a plan: those that its flow declares, or those that its texts read.
+
+use crate::workload::interface::{FieldType, is_field_name};
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+/// The type of an input that no trigger declares.
+pub(super) const DEFAULT_TYPE: &str = "string";
+
+/// An input of a plan.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PlanInput {
+    /// Its name in the flow and in the prompt.
+    pub name: String,
+    /// Its type in the flow.
+    pub input_type: String,
+}
+
+impl PlanInput {
+    pub(super) fn text(name: &str) -> Self {
+        Self { name: name.to_owned(), input_type: DEFAULT_TYPE.to_owned() }
+    }
+
+    /// Whether a form field may have the name.
+    pub(super) fn has_field_name(&self) -> bool {
+        is_field_name(&self.name)
+    }
+
+    /// The type of the form field that asks for the input; `None` if no field does.
+    #[must_use]
+    pub fn field_type(&self) -> Option<FieldType> {
+        match self.input_type.as_str() {
+            "string" | "text" => Some(FieldType::Textarea),
+            "number" | "integer" => Some(FieldType::Number),
+            "boolean" => Some(FieldType::Boolean),
+            "date" => Some(FieldType::Date),
+            _ => None,
+        }
+    }
+
+    /// The type of the prompt's variable that gets the value.
+    fn variable_type(&self) -> &'static str {
+        match self.input_type.as_str() {
+            "number" | "integer" => "number",
+            "boolean" => "boolean",
+            "array" => "array",
+            _ => "string",
+        }
+    }
+}
+
+/// The inputs that a flow and its prompt read, each once. All are texts.
+pub(super) fn read_inputs(flow: &Value, arguments: &[String]) -> Vec<PlanInput> {
+    let mut names = BTreeSet::new();
+    trigger_inputs(flow, &mut names);
+    names.extend(arguments.iter().cloned());
+    names.iter().filter(|name| !name.is_empty()).map(|name| PlanInput::text(name)).collect()
+}
+
+/// The inputs that the trigger of a flow declares; `None` if the flow has no trigger.
+pub(super) fn declared_inputs(flow: &Value) -> Option<Vec<PlanInput>> {
+    let declared = flow.get("trigger")?.get("inputs_schema").and_then(Value::as_object);
+    let input = |(name, kind): (&String, &Value)| PlanInput {
+        name: name.clone(),
+        input_type: kind.as_str().unwrap_or_default().to_owned(),
+    };
+    Some(declared.into_iter().flatten().map(input).collect())
+}
+
+/// The type of a prompt's argument: that of the value which a step gives it, else that of the input with its name.
+pub(super) fn argument_type(flow: &Value, inputs: &[PlanInput], name: &str) -> &'static str {
+    let mut steps = flow.get("steps").and_then(Value::as_array).into_iter().flatten();
+    let given = steps.find_map(|step| step.get("inputs")?.get(name));
+    let source = match given {
+        None => Some(name),
+        Some(Value::String(text)) => whole_reference(text),
+        Some(Value::Number(_)) => return "number",
+        Some(Value::Bool(_)) => return "boolean",
+        Some(Value::Array(_)) => return "array",
+        Some(Value::Null | Value::Object(_)) => None,
+    };
+    let input = source.and_then(|source| inputs.iter().find(|input| input.name == source));
+    input.map_or(DEFAULT_TYPE, PlanInput::variable_type)
+}
+
+/// The input that a text consists of.
+fn whole_reference(text: &str) -> Option<&str> {
+    text.strip_prefix("{{")?.strip_suffix("}}")?.trim().strip_prefix("trigger.")
+}
+
+/// The inputs that the texts of a flow read: the names after `{{trigger.`.
+fn trigger_inputs(value: &Value, found: &mut BTreeSet<String>) {
+    match value {
+        Value::String(text) => {
+            for after in text.split("{{").skip(1) {
+                let Some(rest) = after.trim_start().strip_prefix("trigger.") else { continue };
+                let name: String =
+                    rest.chars().take_while(|letter| letter.is_ascii_alphanumeric() || *letter == '_').collect();
+                found.insert(name);
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| trigger_inputs(item, found)),
+        Value::Object(members) => members.values().for_each(|member| trigger_inputs(member, found)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
