@@ -133,10 +133,11 @@ impl GuardedSender {
     }
 }
 
-/// A text of a configuration. A redacted one is absent: the administrator sent a credential with it.
+/// A text of a configuration. A redacted one is absent, also if only a part of it was redacted: what is left is not the
+/// address that the administrator sent.
 fn member<'c>(configuration: &'c Map<String, Value>, name: &str) -> Option<&'c str> {
     let text = configuration.get(name)?.as_str()?;
-    (!text.is_empty() && text != REDACTED).then_some(text)
+    (!text.is_empty() && !text.contains(REDACTED)).then_some(text)
 }
 
 /// The configuration and the secret reference of a receiver.

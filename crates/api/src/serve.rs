@@ -331,14 +331,7 @@ async fn serve_with_database(
         _ = interrupt.recv() => shut_down(process.shutdown_signal(), &handle, server).await?,
     }
     let sender = &process.services().notification_sender;
-    let ((), drained) =
-        tokio::join!(process.services().run_recovery.drain(RUN_DRAIN_TIMEOUT), sender.drain(DELIVERY_DRAIN_TIMEOUT));
-    if let Err(error) = drained {
-        tracing::warn!(
-            error = &error as &dyn std::error::Error,
-            "failed to return the deliveries in progress; they are sent again when their leases end"
-        );
-    }
+    tokio::join!(process.services().run_recovery.drain(RUN_DRAIN_TIMEOUT), sender.drain(DELIVERY_DRAIN_TIMEOUT));
     match process.services().run_recovery.release_leases().await {
         Ok(runs) => tracing::info!(runs, "server stopped; released the leases of active runs"),
         Err(error) => {

@@ -291,11 +291,15 @@ impl fmt::Display for Refusal {
             let names = if names.is_empty() { "no environment".to_owned() } else { names.join(", ") };
             write!(out, "\n  active in: {names}")?;
         }
-        for name in ["reason_code", "execution_id", "permission", "current_state", "offset"] {
+        for name in ["reason_code", "execution_id", "permission", "setting", "current_state", "offset"] {
             if let Some(value) = self.detail.get(name) {
                 let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
                 write!(out, "\n  {name}: {}", sanitize(&value))?;
             }
+        }
+        if let Some(connections) = self.detail.get("connections").and_then(Value::as_array) {
+            let names: Vec<String> = connections.iter().filter_map(Value::as_str).map(sanitize).collect();
+            write!(out, "\n  connections: {}", names.join(", "))?;
         }
         if let Some(states) = self.detail.get("valid_transitions") {
             write!(out, "\n  valid_transitions: {}", sanitize(&states.to_string()))?;

@@ -80,7 +80,7 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:\n  fairway notifications preferences\n  \
         fairway notifications preferences --category incidents --channel email --on")]
     Preferences(PreferenceArguments),
-    /// Explain on which channels a category reaches you, and what decides
+    /// Explain on which channels a category reaches you in the workspace, and what decides
     #[command(after_help = "Example:\n  fairway notifications explain incidents")]
     Explain {
         /// The category
@@ -170,7 +170,8 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
             output.list(&set, &PREFERENCE_COLUMNS)
         }
         Command::Explain { category } => {
-            let query = [("category", category.as_str())];
+            // Preferences of the workspace come before those for everywhere.
+            let query = [("category", category.as_str()), ("workspace_id", server.workspace_id()?)];
             let path = ["notifications", "preferences", "effective"];
             output.list(&items(server.get(&path, &query)?), &EFFECTIVE_COLUMNS)
         }

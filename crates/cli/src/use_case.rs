@@ -111,10 +111,11 @@ pub(crate) enum Command {
 pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
     let (output, server) = session.open()?;
     match command {
-        Command::Generate { description } => {
-            let (_, generated) = generate(output, &server, description)?;
-            if output.is_for_people() { show_plan(&generated) } else { output.value(&generated) }
+        // A program reads the question from the output.
+        Command::Generate { description } if !output.is_for_people() => {
+            output.value(&post(&server, &["use-cases", "generate"], &json!({ "description": description }))?)
         }
+        Command::Generate { description } => show_plan(&generate(output, &server, description)?.1),
         Command::Create { description, bundle } => {
             let (description, bundle) = match bundle {
                 Some(file) => (description.clone(), Source::open(file)?.json()?),

@@ -3,7 +3,7 @@
 use crate::{
     failure::Failure,
     output::{Column, Output},
-    server::{Method, Server, required_string},
+    server::{Method, Server, required_string, string_or_empty},
 };
 use clap::{Args, Subcommand, builder::PossibleValuesParser};
 use fairway_domain::notification::Channel;
@@ -123,7 +123,12 @@ pub(super) fn run(command: &Command, server: &Server, output: Output) -> Result<
             output.changed(&made, &format!("fairway notifications destinations test {id}{flag}"))
         }
         Command::Test { destination, scope } => {
-            output.one(&server.post(&scope.path(server, &[destination, "test"])?, &json!({}))?)
+            let tested = server.post(&scope.path(server, &[destination, "test"])?, &json!({}))?;
+            output.one(&tested)?;
+            match string_or_empty(&tested, "status") {
+                "sent" => Ok(()),
+                _ => Err(Failure::Failed("the receiver did not accept the test message".to_owned())),
+            }
         }
         Command::Set { destination, on, scope, .. } => {
             let path = scope.path(server, &[destination])?;

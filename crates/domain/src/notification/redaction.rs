@@ -32,6 +32,19 @@ const SENSITIVE_PARTS: [&str; 19] = [
 /// Whole key names, in the same form, whose values are secrets.
 const SENSITIVE_NAMES: [&str; 8] = ["auth", "key", "pwd", "pass", "pin", "sig", "sas", "headers"];
 
+/// Hosts of chat services whose webhook addresses are secrets as a whole, and the domains below which they lie.
+const CHAT_HOSTS: [&str; 7] = [
+    "hooks.slack.com",
+    "discord.com",
+    "discordapp.com",
+    "chat.googleapis.com",
+    "webhook.office.com",
+    "logic.azure.com",
+    "powerplatform.com",
+];
+/// The path of incoming webhooks of a Mattermost server, after which the secret begins.
+const MATTERMOST_HOOKS: &str = "/hooks/";
+
 /// Whether the value of a key is a secret, in any case and with any separators.
 #[must_use]
 pub fn is_sensitive_key(key: &str) -> bool {
@@ -59,8 +72,8 @@ fn redact_value(value: Value) -> Value {
     }
 }
 
-/// Replaces user information, and the values of sensitive parameters in query and fragment, of a text that has the form
-/// of an address.
+/// Replaces user information, the values of sensitive parameters in query and fragment, and what follows the host of a chat
+/// service, in a text that has the form of an address.
 fn redact_address(text: &str) -> String {
     let Some((scheme, rest)) = text.split_once("//") else { return text.to_owned() };
     let end = rest.find(['/', '?', '#', '\\']).unwrap_or(rest.len());
@@ -69,11 +82,22 @@ fn redact_address(text: &str) -> String {
         Some((_, host)) => format!("{REDACTED}@{host}"),
         None => authority.to_owned(),
     };
+    if is_chat(&authority, path) {
+        return format!("{scheme}//{authority}/{REDACTED}");
+    }
     let (path, parameters) = match path.find(['?', '#']) {
         Some(start) => path.split_at(start),
         None => (path, ""),
     };
     format!("{scheme}//{authority}{path}{}", redact_parameters(parameters))
+}
+
+/// Whether an address is that of a webhook of a chat service, which is a secret as a whole.
+fn is_chat(authority: &str, path: &str) -> bool {
+    let host = authority.rsplit('@').next().unwrap_or_default().split(':').next().unwrap_or_default();
+    let host = host.trim_end_matches('.').to_lowercase();
+    let is_below = |domain: &&str| host == **domain || host.ends_with(&format!(".{domain}"));
+    path.len() > 1 && (CHAT_HOSTS.iter().any(|domain| is_below(&domain)) || path.starts_with(MATTERMOST_HOOKS))
 }
 
 /// Redacts the parameters of a text that begins with `?` or `#`, or is empty.
@@ -139,6 +163,21 @@ mod tests {
                 assert_eq!(redacted["kept"], "x");
                 assert!(!redacted.to_string().contains(SECRET));
             }
+        }
+    }
+
+    #[test]
+    fn redacts_whole_addresses_of_chat_services() {
+        for (address, redacted) in [
+            ("https://hooks.slack.com/services/T0/B0/hunter2", "https://hooks.slack.com/[redacted]"),
+            ("https://Discord.com/api/webhooks/1/hunter2?wait=true", "https://Discord.com/[redacted]"),
+            ("https://acme.webhook.office.com:443/webhookb2/hunter2", "https://acme.webhook.office.com:443/[redacted]"),
+            ("https://chat.example.org/hooks/hunter2", "https://chat.example.org/[redacted]"),
+        ] {
+            assert_eq!(redact_address(address), redacted);
+        }
+        for kept in ["https://discord.com", "https://notdiscord.com/in", "https://hooks.example.org/in"] {
+            assert_eq!(redact_address(kept), kept);
         }
     }
 

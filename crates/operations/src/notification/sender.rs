@@ -118,10 +118,7 @@ impl NotificationSender {
 
     /// Claims nothing more, and waits for the attempts in progress. What has not ended after the grace is returned, so that
     /// another sender attempts it at once; a message that its receiver has accepted meanwhile is then sent twice.
-    ///
-    /// # Errors
-    /// When the store fails; the leases end.
-    pub async fn drain(&self, grace: Duration) -> Result<(), StoreError> {
+    pub async fn drain(&self, grace: Duration) {
         self.is_stopping.store(true, Ordering::Relaxed);
         let ended = async {
             while !self.attempts().is_empty() {
@@ -129,10 +126,15 @@ impl NotificationSender {
             }
         };
         if tokio::time::timeout(grace, ended).await.is_ok() {
-            return Ok(());
+            return;
         }
         let left: Vec<_> = self.attempts().iter().map(|(id, attempt)| (attempt.tenant, *id, attempt.claim)).collect();
-        self.outbox_store.release(&left).await
+        if let Err(error) = self.outbox_store.release(&left).await {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "failed to return the deliveries in progress; they are sent again when their leases end"
+            );
+        }
     }
 
     /// Sends a claimed delivery and stores the outcome.

@@ -246,9 +246,18 @@ fn warnings(plan: &BundlePlan, gaps: &Gaps, is_local: bool) -> Vec<PlanWarning> 
     if matches!(plan.inputs(), [input] if input.name == "input") {
         warn("assumed_input", "the description names no input, so the bundle assumes one: `input`".to_owned());
     }
-    if gaps.policy_bundle.kind == GapKind::MintFresh {
-        let message = "publication makes a policy bundle that allows runs in `dev` and denies them elsewhere";
-        warn("assumed_policy", message.to_owned());
+    match (gaps.policy_bundle.kind, &gaps.policy_bundle.reference) {
+        (GapKind::MintFresh, _) => {
+            let message = "publication makes a policy bundle that allows runs in `dev` and denies them elsewhere";
+            warn("assumed_policy", message.to_owned());
+        }
+        (GapKind::Reused, Some(slug)) => {
+            let message = format!(
+                "publication reuses the workspace's policy bundle `{slug}`; a rule that reads an input that the bundle lacks denies its runs"
+            );
+            warn("assumed_policy_bundle", message);
+        }
+        (GapKind::Reused | GapKind::NeedsAccess | GapKind::NeedsAdmin, _) => {}
     }
     warn("step_failure_ends_run", "a step that fails without `on_failure` ends the run without an output".to_owned());
     found
