@@ -10,6 +10,7 @@
 mod access;
 mod access_contracts;
 mod access_explanation;
+mod access_model;
 mod access_tokens;
 mod agent;
 mod approvals;
