@@ -59,6 +59,7 @@ mod hostile_generators;
 mod idempotency;
 mod injection;
 mod interface;
+mod isolation;
 mod knowledge;
 mod lanes;
 mod lanes_under_load;
