@@ -184,6 +184,11 @@ fn identifiers(document: &Value, route: &Route) -> Vec<Identifier> {
     found
 }
 
+fn is_required(route: &Route, name: &str) -> bool {
+    let parameters = route.operation["parameters"].as_array();
+    parameters.into_iter().flatten().any(|parameter| parameter["name"] == name && parameter["required"] == true)
+}
+
 /// A caller, the resources that it may use, and those that it cannot see.
 struct View<'a> {
     actor: &'static str,
@@ -300,29 +305,41 @@ impl View<'_> {
         assets.chain(others).chain([&theirs.grant]).chain(tenant).map(String::as_str).collect()
     }
 
-    /// Whether the answer to a read of one's own resources contains an identifier of the other side.
-    async fn check_read(&self, route: &Route, wrong: &mut Vec<String>) {
+    /// Reads one's own resources, with and without optional filters, and searches the answers for identifiers of the other
+    /// side. Returns the number of answers.
+    async fn check_read(&self, route: &Route, wrong: &mut Vec<String>) -> usize {
         if route.method != "get" {
-            return;
+            return 0;
         }
-        let answer = self.own.successful_request(route.operation_id()).await.as_actor(self.actor).await;
-        let text = answer.text();
-        if let Some(id) = self.hidden_identifiers().into_iter().find(|id| text.contains(id)) {
-            wrong.push(format!("{} by {} shows {id}: {answer}", route.operation_id(), self.actor));
+        let filtered = self.own.successful_request(route.operation_id()).await;
+        let mut parts = Parts::of(&filtered);
+        parts.query.retain(|name, _| is_required(route, name));
+        // The log of the tenant in which a platform operator worked records the tenants that the operator created.
+        let recorded = (route.operation_id() == "list_audit_events").then_some(self.foreign.tenant.as_str());
+        let hidden: Vec<&str> = self.hidden_identifiers().into_iter().filter(|id| Some(*id) != recorded).collect();
+        let mut answers = 0;
+        for request in [filtered.clone(), parts.request(&filtered)] {
+            let answer = request.as_actor(self.actor).await;
+            answers += usize::from(answer.status == 200);
+            let text = answer.text();
+            if let Some(id) = hidden.iter().find(|id| text.contains(**id)) {
+                wrong.push(format!("{} by {} shows {id}: {answer}", route.operation_id(), self.actor));
+            }
         }
+        answers
     }
 
     async fn check(&self) {
         let document = openapi_document();
         let mut wrong = Vec::new();
-        let mut cases = 0;
+        let (mut cases, mut answers) = (0, 0);
         for route in routes() {
             cases += self.check_route(&document, &route, &mut wrong).await;
-            self.check_read(&route, &mut wrong).await;
+            answers += self.check_read(&route, &mut wrong).await;
         }
         self.check_arguments_of_tools(&mut wrong).await;
-        assert!(wrong.is_empty(), "{} of {cases} cases differ\n{}", wrong.len(), wrong.join("\n"));
-        assert!(cases > 150, "only {cases} cases");
+        assert!(wrong.is_empty(), "{} differences in {cases} cases\n{}", wrong.len(), wrong.join("\n"));
+        assert!(cases > 150 && answers > 100, "only {cases} cases and {answers} reads");
     }
 }
 
