@@ -113,7 +113,7 @@ impl<'a> WorkspaceFixture<'a> {
         format!("fresh-{}-{}", self.workload.slug, self.counter.fetch_add(1, Ordering::Relaxed))
     }
 
-    fn policy(&self) -> &Version {
+    pub(crate) fn policy(&self) -> &Version {
         self.workload.versions.iter().find(|version| version.kind == "policy_bundle").unwrap()
     }
 

@@ -10,6 +10,7 @@
 mod access;
 mod access_contracts;
 mod access_explanation;
+mod access_model;
 mod access_requests;
 mod access_tokens;
 mod agent;
@@ -59,6 +60,7 @@ mod hostile_generators;
 mod idempotency;
 mod injection;
 mod interface;
+mod isolation;
 mod knowledge;
 mod lanes;
 mod lanes_under_load;

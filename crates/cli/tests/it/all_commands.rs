@@ -110,7 +110,7 @@ fn notifications(ada: &CommandRecorder<'_>) {
     let id = made["destination_id"].as_str().unwrap();
     assert!(ada.run_ok(&["notifications", "destinations", "list"]).contains("Hook"));
     let refused = ada.run_refused(&["notifications", "destinations", "test", id], 1);
-    assert!(refused.errors.contains("did not accept the test message"), "{}", refused.errors);
+    assert!(refused.err.contains("did not accept the test message"), "{}", refused.err);
     assert_eq!(ada.run_json(&["notifications", "destinations", "set", id, "--off"])["is_enabled"], false);
     assert_eq!(ada.run_json(&["notifications", "destinations", "delete", id])["deleted"], true);
     ada.run_ok(&["notifications", "deliveries"]);

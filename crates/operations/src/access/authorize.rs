@@ -255,3 +255,6 @@ impl ScopeResolver {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

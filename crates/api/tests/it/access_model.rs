@@ -1,0 +1,259 @@
+//! Answers over HTTP against the independent decision model (`tools/access/decide.py`).
+
+use crate::fixture::{TENANT, WorkspaceFixture};
+use decision_model::{DOCUMENT, DecisionModel};
+use fairway_domain::access::{GrantScope, Role};
+use fairway_operations::access::Operation;
+use fairway_testkit::{TestApp, app::Response};
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
+
+#[path = "../../../operations/src/access/authorize/tests/decision_model.rs"]
+mod decision_model;
+
+/// The number of callers with random roles.
+const CALLERS: usize = 20;
+/// The number of random (caller, scope, operation) triples that `GET /v1/session/can` explains.
+const EXPLAINED: usize = 20_000;
+/// Requests that are sent together.
+const CLIENTS: usize = 16;
+
+/// Operations whose requests are sent as every caller, with the kind of the scope in which they act: reads and changes
+/// of every rule.
+const REQUESTED: &[(&str, &str)] = &[
+    ("read_session", "tenant"),
+    ("list_roles", "tenant"),
+    ("list_tenants", "platform"),
+    ("read_tenant_settings", "tenant"),
+    ("read_default_profiles", "tenant"),
+    ("read_preferences", "tenant"),
+    ("list_inbox", "tenant"),
+    ("read_environment_settings", "workspace"),
+    ("list_role_bindings", "workspace"),
+    ("list_workspace_destinations", "workspace"),
+    ("list_assets", "workspace"),
+    ("list_workloads", "workspace"),
+    ("list_connections", "workspace"),
+    ("read_asset", "workspace"),
+    ("list_asset_grants", "workspace"),
+    ("read_connection", "workspace"),
+    ("read_workload", "workload"),
+    ("list_share_links", "workload"),
+    ("list_principal_bindings", "workload"),
+    ("list_workload_releases", "workload"),
+    ("read_release", "workload"),
+    ("list_approvals", "workload"),
+    ("read_execution", "workload"),
+    ("read_evidence_graph", "workload"),
+    ("create_workspace", "tenant"),
+    ("change_environment_settings", "workspace"),
+    ("create_asset", "workspace"),
+    ("create_workload", "workspace"),
+    ("create_connection", "workspace"),
+    ("change_connection", "workspace"),
+    ("create_asset_version", "workspace"),
+    ("change_workload", "workload"),
+    ("set_principal_binding", "workload"),
+    ("create_share_link", "workload"),
+    ("create_release", "workload"),
+    ("bind_version", "workload"),
+    ("execute_workload", "workload"),
+    ("execute_workload_on_lane", "workload"),
+];
+
+/// Numbers from a seed (SplitMix64).
+struct Random(u64);
+
+impl Random {
+    fn one_of<'a, T>(&mut self, list: &'a [T]) -> &'a T {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        &list[usize::try_from((mixed ^ (mixed >> 31)) % u64::try_from(list.len()).unwrap()).unwrap()]
+    }
+}
+
+fn seed() -> u64 {
+    std::env::var("FAIRWAY_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1)
+}
+
+/// A scope by kind and identifier, as `kind:id`.
+fn split(scope: &str) -> (&str, Option<&str>) {
+    scope.split_once(':').map_or((scope, None), |(kind, id)| (kind, Some(id)))
+}
+
+/// The scopes of two workspaces in different namespaces, and of a workspace beside the first.
+struct World<'a> {
+    here: WorkspaceFixture<'a>,
+    parents: BTreeMap<String, String>,
+    /// Actors and their grants as the model reads them.
+    callers: Vec<(String, Value)>,
+}
+
+impl<'a> World<'a> {
+    async fn create(app: &'a TestApp, random: &mut Random) -> Self {
+        let here = WorkspaceFixture::create(app).await;
+        let next = WorkspaceFixture::in_other_workspace(app).await;
+        let beside = app.fixtures().workspace("beside", "here").await;
+        let mut parents = BTreeMap::from([(format!("tenant:{TENANT}"), "platform".to_owned())]);
+        for workspace in [&here.workspace, &next.workspace, &beside] {
+            let read = app.get(format!("/v1/workspaces/{workspace}")).await.expect(200);
+            let namespace = format!("namespace:{}", read["namespace_id"].as_str().unwrap());
+            parents.insert(format!("workspace:{workspace}"), namespace.clone());
+            parents.insert(namespace, format!("tenant:{TENANT}"));
+        }
+        for stage in [&here, &next] {
+            let workload = format!("workload:{}", stage.workload.workload_id);
+            parents.insert(workload, format!("workspace:{}", stage.workspace));
+        }
+        let mut world = Self { here, parents, callers: Vec::new() };
+        for number in 0..CALLERS {
+            world.add_caller(&format!("user:caller-{number}"), number % 3 + 1, random).await;
+        }
+        world
+    }
+
+    fn scopes(&self) -> Vec<String> {
+        self.parents.keys().cloned().chain(["platform".to_owned()]).collect()
+    }
+
+    async fn add_caller(&mut self, actor: &str, roles: usize, random: &mut Random) {
+        let scopes = self.scopes();
+        let mut grants = BTreeSet::new();
+        for _ in 0..roles {
+            let scope = random.one_of(&scopes);
+            let (kind, id) = split(scope);
+            let reference = id.map(|id| id.parse().unwrap());
+            let bound = GrantScope::from_parts(kind, reference).unwrap();
+            let possible: Vec<Role> = Role::ALL.into_iter().filter(|role| role.may_be_bound_at(&bound)).collect();
+            let role = random.one_of(&possible).as_str();
+            if grants.insert((role, scope.clone())) {
+                self.here.fixtures.bind_role(actor, role, kind, id).await;
+            }
+        }
+        let grants: Vec<Value> = grants.into_iter().map(|(role, scope)| json!([role, scope])).collect();
+        self.callers.push((actor.to_owned(), json!(grants)));
+    }
+
+    fn model(&self) -> DecisionModel {
+        DecisionModel::start(Path::new(DOCUMENT), &self.parents)
+    }
+
+    /// The scope of this kind around the first workload.
+    fn scope_here(&self, kind: &str) -> String {
+        let mut scope = format!("workload:{}", self.here.workload.workload_id);
+        while split(&scope).0 != kind {
+            scope = self.parents[&scope].clone();
+        }
+        scope
+    }
+}
+
+fn question(grants: &Value, operation: &str, at: &str, request: bool) -> Value {
+    json!({
+        "tenant": format!("tenant:{TENANT}"), "grants": grants, "operation": operation, "at": at, "request": request,
+    })
+}
+
+#[tokio::test]
+async fn explanations_agree_with_the_independent_model() {
+    let app = TestApp::start().await;
+    let mut random = Random(seed());
+    let mut world = World::create(&app, &mut random).await;
+    let revoked = app.fixtures().bind_role("user:revoked", "viewer", "platform", None).await;
+    app.delete(format!("/v1/role-bindings/{revoked}")).await.expect(204);
+    world.callers.push(("user:revoked".to_owned(), json!([])));
+    let scopes = world.scopes();
+    let (mut questions, mut requests) = (Vec::new(), Vec::new());
+    for _ in 0..EXPLAINED {
+        let (actor, grants) = random.one_of(&world.callers);
+        let operation = random.one_of(Operation::ALL).id();
+        let at = random.one_of(&scopes);
+        let (kind, id) = split(at);
+        let reference = id.map_or_else(String::new, |id| format!("&scope_ref={id}"));
+        let path = format!("/v1/session/can?operation={operation}&actor={actor}&scope_kind={kind}{reference}");
+        questions.push(question(grants, operation, at, false));
+        requests.push(app.get(path));
+    }
+    let verdicts = world.model().answer(&questions);
+    let mut explanations = Vec::new();
+    for part in requests.chunks(CLIENTS) {
+        explanations.extend(join_all(part.iter().cloned().map(IntoFuture::into_future)).await);
+    }
+    let mut wrong = Vec::new();
+    let mut allowed = 0;
+    for ((question, verdict), explanation) in questions.iter().zip(&verdicts).zip(explanations) {
+        let explained = explanation.expect(200);
+        allowed += usize::from(verdict == "allowed");
+        // A missing membership has no permission; the refusal of a request names the one that makes workloads visible.
+        let is_named = match (verdict.strip_prefix("forbidden "), explained["permission"].as_str()) {
+            (Some(missing), Some(named)) => missing == named,
+            _ => true,
+        };
+        if explained["allowed"] != json!(verdict == "allowed") || !is_named {
+            wrong.push(format!("{question}\n  documented: {verdict}, explained: {explained}"));
+        }
+    }
+    assert!(allowed > EXPLAINED / 20, "only {allowed} of {EXPLAINED} are allowed");
+    assert!(wrong.is_empty(), "{} disagreements\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// The verdict that a response shows.
+fn shown_verdict(answer: &Response) -> String {
+    match answer.status {
+        200 | 201 | 204 => "allowed".to_owned(),
+        403 => format!("forbidden {}", answer.expect_refusal(403, "forbidden")["permission"].as_str().unwrap()),
+        404 => {
+            answer.expect_refusal(404, "not_found");
+            "not found".to_owned()
+        }
+        _ => answer.to_string(),
+    }
+}
+
+/// Whether a response shows the verdict. Of several missing permissions it names one.
+fn is_shown(verdict: &str, shown: &str) -> bool {
+    match (verdict.strip_prefix("forbidden "), shown.strip_prefix("forbidden ")) {
+        (Some(missing), Some(named)) => missing.split(' ').any(|permission| permission == named),
+        _ => verdict == shown,
+    }
+}
+
+#[tokio::test]
+async fn responses_agree_with_the_independent_model() {
+    let app = TestApp::start().await;
+    let world = World::create(&app, &mut Random(seed())).await;
+    let mut model = world.model();
+    let mut wrong = Vec::new();
+    let mut counts = BTreeMap::<String, usize>::new();
+    for &(operation, kind) in REQUESTED {
+        let at = world.scope_here(kind);
+        let questions: Vec<Value> =
+            world.callers.iter().map(|(_, grants)| question(grants, operation, &at, true)).collect();
+        let mut prepared = None;
+        for ((actor, grants), verdict) in world.callers.iter().zip(model.answer(&questions)) {
+            let request = match prepared.take() {
+                Some(request) => request,
+                None => world.here.successful_request(operation).await,
+            };
+            let answer = request.clone().as_actor(actor).await;
+            let shown = shown_verdict(&answer);
+            if shown != "allowed" || request.method() == "GET" {
+                prepared = Some(request);
+            }
+            if !is_shown(&verdict, &shown) {
+                wrong.push(format!("{operation} with {grants}\n  documented: {verdict}, got: {shown}"));
+            }
+            *counts.entry(shown.split(' ').next().unwrap().to_owned()).or_default() += 1;
+        }
+    }
+    assert!(wrong.is_empty(), "{} disagreements\n{}", wrong.len(), wrong.join("\n"));
+    for kind in ["allowed", "not", "forbidden"] {
+        assert!(counts.get(kind).is_some_and(|count| *count > 50), "{counts:?}");
+    }
+}

@@ -1,0 +1,359 @@
+//! Isolation: every identifier in every operation of the API document, with the value of another tenant and of another
+//! workspace. The response must be that of an unknown identifier.
+//!
+//! The walk derives its cases from the document. A new operation or identifier without a case fails it.
+
+use crate::{
+    fixture::WorkspaceFixture,
+    openapi_routes::{Route, openapi_document, routes},
+    tenancy::{UNKNOWN_ID, comparable_response},
+};
+use fairway_testkit::{
+    TestApp,
+    app::{Request, Response},
+};
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use uuid::Uuid;
+
+/// Administers the default tenant.
+const TENANT_ADMIN: &str = "user:boss";
+/// Administers one workspace of the default tenant.
+const WORKSPACE_ADMIN: &str = "user:neighbour";
+/// Names that identify no resource: kinds, tools and tiles are alike for all tenants, any word names an environment, a
+/// session or a principal, and contracts have names within their knowledge base.
+const NO_IDENTIFIERS: [&str; 8] =
+    ["kind", "tool", "environment", "session_id", "principal", "level", "index", "contract_id"];
+/// Identifiers that the document describes as plain text.
+const SLUGS: [&str; 2] = ["slug", "workload_slug"];
+/// Every member of a tenant sees its workspaces, so those are not hidden but forbidden.
+const KNOWN_TO_MEMBERS: [&str; 3] = ["workspace_id", "grantee_workspace_id", "audience"];
+/// Operations that every member may use with every workspace of its tenant.
+const OPEN_TO_MEMBERS: [&str; 3] = ["read_workspace", "read_effective_preferences", "create_asset_grant"];
+const UNKNOWN_SLUG: &str = "no-such-slug";
+
+/// Where a request has an identifier.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Part {
+    Path,
+    Query,
+    Body,
+}
+
+/// An identifier in a request of a route.
+#[derive(Clone, Debug)]
+struct Identifier {
+    part: Part,
+    name: String,
+}
+
+/// A path, a query and a body that can be changed apart.
+#[derive(Clone)]
+struct Parts {
+    segments: Vec<String>,
+    query: BTreeMap<String, String>,
+    body: Option<Map<String, Value>>,
+}
+
+impl Parts {
+    fn of(request: &Request) -> Self {
+        let (path, query) = request.path().split_once('?').unwrap_or((request.path(), ""));
+        let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+        Self {
+            segments: path.split('/').map(str::to_owned).collect(),
+            query: pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
+            body: serde_json::from_str(&request.body_text()).ok(),
+        }
+    }
+
+    fn value(&self, route: &Route, identifier: &Identifier) -> Option<String> {
+        match identifier.part {
+            Part::Path => Some(self.segments[position(route, &identifier.name)].clone()),
+            Part::Query => self.query.get(&identifier.name).cloned(),
+            Part::Body => Some(self.body.as_ref()?.get(&identifier.name)?.as_str()?.to_owned()),
+        }
+    }
+
+    /// The same request with another value of an identifier.
+    fn with(mut self, route: &Route, identifier: &Identifier, value: &str) -> Self {
+        let name = identifier.name.as_str();
+        if identifier.part == Part::Path {
+            self.segments[position(route, name)] = value.to_owned();
+        } else {
+            // A workspace can be in the query or in the body, and contradictions are refused first.
+            self.query.remove(name);
+            self.body.iter_mut().for_each(|body| drop(body.remove(name)));
+        }
+        match identifier.part {
+            Part::Path => {}
+            Part::Query => drop(self.query.insert(name.to_owned(), value.to_owned())),
+            Part::Body => {
+                let field =
+                    if name == "audience" { json!({ "roles": [], "workspaces": [value] }) } else { json!(value) };
+                drop(self.body.get_or_insert_default().insert(name.to_owned(), field));
+            }
+        }
+        self.complete(route, name, value);
+        self
+    }
+
+    /// Adjusts what a request must repeat or add beside an identifier.
+    fn complete(&mut self, route: &Route, name: &str, value: &str) {
+        match (route.operation_id(), name) {
+            ("review_release", "release_id") => {
+                self.body.iter_mut().for_each(|body| drop(body.insert("subject_ref".to_owned(), json!(value))));
+            }
+            ("review_release", "subject_ref") => self.segments[position(route, "release_id")] = value.to_owned(),
+            ("explain_access", "scope_ref") => drop(self.query.insert("scope_kind".to_owned(), "workload".to_owned())),
+            // A grant names a workspace or a principal.
+            ("create_asset_grant", "grantee_workspace_id") => {
+                self.body.iter_mut().for_each(|body| drop(body.remove("principal")));
+            }
+            ("create_role_binding", "scope_ref") => {
+                self.body.iter_mut().for_each(|body| drop(body.insert("scope_kind".to_owned(), json!("workload"))));
+            }
+            _ => {}
+        }
+    }
+
+    /// The request with these parts.
+    fn request(&self, like: &Request) -> Request {
+        let pairs: Vec<String> = self.query.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let query = if pairs.is_empty() { String::new() } else { format!("?{}", pairs.join("&")) };
+        let request = like.clone().to_path(self.segments.join("/") + &query);
+        match &self.body {
+            Some(body) => request.json(Value::Object(body.clone())),
+            None => request,
+        }
+    }
+}
+
+/// The segment of a path parameter.
+fn position(route: &Route, name: &str) -> usize {
+    route.path.split('/').position(|segment| segment == format!("{{{name}}}")).unwrap()
+}
+
+/// Whether a schema describes a UUID, or contains one.
+fn has_uuid(document: &Value, schema: &Value) -> bool {
+    if let Some(target) = schema["$ref"].as_str() {
+        return has_uuid(document, document.pointer(target.strip_prefix('#').unwrap()).unwrap());
+    }
+    let inside = |name: &str| schema[name].as_array().is_some_and(|all| all.iter().any(|one| has_uuid(document, one)));
+    let fields = schema["properties"].as_object();
+    schema["format"] == "uuid"
+        || ["allOf", "anyOf", "oneOf"].into_iter().any(inside)
+        || schema.get("items").is_some_and(|items| has_uuid(document, items))
+        || fields.is_some_and(|fields| fields.values().any(|field| has_uuid(document, field)))
+}
+
+fn is_identifier(document: &Value, name: &str, schema: &Value) -> bool {
+    let is_named = name.ends_with("_id") || SLUGS.contains(&name);
+    !NO_IDENTIFIERS.contains(&name) && (is_named || has_uuid(document, schema))
+}
+
+/// Every identifier that the document describes in the requests of a route.
+fn identifiers(document: &Value, route: &Route) -> Vec<Identifier> {
+    let mut found = Vec::new();
+    let mut add = |part, name: &str| found.push(Identifier { part, name: name.to_owned() });
+    for name in route.placeholders() {
+        assert!(
+            name.ends_with("_id") || SLUGS.contains(&name) || NO_IDENTIFIERS.contains(&name),
+            "what is {{{name}}}?"
+        );
+        if !NO_IDENTIFIERS.contains(&name) {
+            add(Part::Path, name);
+        }
+    }
+    let parameters = route.operation["parameters"].as_array();
+    for parameter in parameters.into_iter().flatten().filter(|parameter| parameter["in"] == "query") {
+        let name = parameter["name"].as_str().unwrap();
+        if is_identifier(document, name, &parameter["schema"]) {
+            add(Part::Query, name);
+        }
+    }
+    if route.takes_body() {
+        let schema = route.body_schema(document);
+        for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+            // A new workload or asset brings its own slug.
+            if name != "slug" && is_identifier(document, name, field) {
+                assert!(!route.takes_list(), "{}: no case for an identifier in a list", route.operation_id());
+                add(Part::Body, name);
+            }
+        }
+    }
+    found
+}
+
+fn is_required(route: &Route, name: &str) -> bool {
+    let parameters = route.operation["parameters"].as_array();
+    parameters.into_iter().flatten().any(|parameter| parameter["name"] == name && parameter["required"] == true)
+}
+
+/// A caller, the resources that it may use, and those that it cannot see.
+struct View<'a> {
+    actor: &'static str,
+    own: &'a WorkspaceFixture<'a>,
+    foreign: &'a WorkspaceFixture<'a>,
+}
+
+impl View<'_> {
+    fn shares_tenant(&self) -> bool {
+        self.own.tenant == self.foreign.tenant
+    }
+
+    /// The foreign value of an identifier: from a successful request of the other side, or its fixture.
+    async fn foreign_value(&self, route: &Route, identifier: &Identifier, request: &Parts) -> String {
+        let theirs = self.foreign;
+        match identifier.name.as_str() {
+            "slug" | "workload_slug" => theirs.workload.slug.clone(),
+            "scope_ref" => theirs.workload.workload_id.clone(),
+            name => match request.value(route, identifier) {
+                Some(value) => value,
+                None => match name {
+                    "workspace_id" | "grantee_workspace_id" | "audience" => theirs.workspace.clone(),
+                    "workload_id" => theirs.workload.workload_id.clone(),
+                    "release_id" => theirs.workload.release_id.clone(),
+                    "policy_bundle_id" => theirs.policy().asset_id.clone(),
+                    "destination_id" => {
+                        let read = theirs.successful_request("read_workspace_destination").await;
+                        read.path().rsplit('/').next().unwrap().to_owned()
+                    }
+                    other => panic!("{}: no foreign value of {other}", route.operation_id()),
+                },
+            },
+        }
+    }
+
+    /// Whether the answer to a foreign identifier is that to an unknown one, and shows nothing.
+    fn verdict(&self, operation: &str, foreign: &Response, unknown: &Response) -> bool {
+        // An announcement to an unknown workspace is invalid.
+        let is_refused = foreign.status == 404
+            || (foreign.status == 403 && self.shares_tenant())
+            || (foreign.status == 422 && operation == "make_announcement");
+        let is_empty = foreign.status == 200 && foreign.body == b"[]";
+        (is_refused || is_empty) && comparable_response(foreign) == comparable_response(unknown)
+    }
+
+    /// Sends the requests of a route with each foreign identifier, and returns the number of cases.
+    async fn check_route(&self, document: &Value, route: &Route, wrong: &mut Vec<String>) -> usize {
+        let operation = route.operation_id();
+        let mut identifiers = identifiers(document, route);
+        // A tenant of one's own is not foreign.
+        identifiers.retain(|identifier| !(self.shares_tenant() && identifier.name == "tenant_id"));
+        if identifiers.is_empty() {
+            return 0;
+        }
+        let own = self.own.successful_request(operation).await;
+        let theirs = self.foreign.successful_request(operation).await;
+        let (own_parts, their_parts) = (Parts::of(&own), Parts::of(&theirs));
+        for identifier in &identifiers {
+            let foreign = self.foreign_value(route, identifier, &their_parts).await;
+            assert_ne!(own_parts.value(route, identifier), Some(foreign.clone()), "{operation}: {identifier:?}");
+            let nothing = if Uuid::try_parse(&foreign).is_ok() { UNKNOWN_ID } else { UNKNOWN_SLUG };
+            let is_known = self.shares_tenant() && KNOWN_TO_MEMBERS.contains(&identifier.name.as_str());
+            // The identifier alone, and below everything else of the other side.
+            for (parts, like) in [(&own_parts, &own), (&their_parts, &theirs)] {
+                let send =
+                    |value: &str| parts.clone().with(route, identifier, value).request(like).as_actor(self.actor);
+                let shown = send(&foreign).await;
+                let is_right = if is_known {
+                    [403, 404].contains(&shown.status) || OPEN_TO_MEMBERS.contains(&operation)
+                } else {
+                    self.verdict(operation, &shown, &send(nothing).await)
+                };
+                if !is_right {
+                    wrong.push(format!("{operation} by {}, {identifier:?}: {shown}", self.actor));
+                }
+            }
+        }
+        identifiers.len()
+    }
+
+    /// Identifiers that the document does not describe: arguments of tools.
+    async fn check_arguments_of_tools(&self, wrong: &mut Vec<String>) {
+        let app = self.own.app;
+        let theirs = self.foreign;
+        let call = |tool: &str, arguments: Value| {
+            app.post(format!("/v1/runtime/tools/{tool}"), json!({ "arguments": arguments })).as_actor(self.actor)
+        };
+        let flow = |slug: &str| {
+            call("execute_flow", json!({ "workload_slug": slug, "environment": "dev", "inputs": { "ticket": "x" } }))
+        };
+        let search =
+            |slug: &str| call("query_knowledge_base", json!({ "knowledge_base_slug": slug, "query": "leave" }));
+        let inspect = |id: &str| call("inspect_evidence", json!({ "execution_id": id }));
+        let pairs = [
+            (flow(&theirs.workload.slug), flow(UNKNOWN_SLUG)),
+            (search(&theirs.knowledge.slug), search(UNKNOWN_SLUG)),
+            (inspect(&theirs.execution), inspect(UNKNOWN_ID)),
+        ];
+        for (foreign, unknown) in pairs {
+            let (foreign, unknown) = (foreign.await, unknown.await);
+            if !self.verdict("call_tool", &foreign, &unknown) {
+                wrong.push(format!("by {}: {foreign}", self.actor));
+            }
+        }
+    }
+
+    /// Identifiers of the other side. Within a tenant, everybody sees its workspaces.
+    fn hidden_identifiers(&self) -> BTreeSet<&str> {
+        let theirs = self.foreign;
+        let versions = theirs.workload.versions.iter().chain([&theirs.flow, &theirs.knowledge]);
+        let assets = versions.flat_map(|version| [&version.asset_id, &version.asset_version_id]);
+        let others = [&theirs.workload.workload_id, &theirs.workload.release_id, &theirs.execution, &theirs.binding];
+        let tenant = [&theirs.tenant, &theirs.workspace].into_iter().filter(|_| !self.shares_tenant());
+        assets.chain(others).chain([&theirs.grant]).chain(tenant).map(String::as_str).collect()
+    }
+
+    /// Reads one's own resources, with and without optional filters, and searches the answers for identifiers of the other
+    /// side. Returns the number of answers.
+    async fn check_read(&self, route: &Route, wrong: &mut Vec<String>) -> usize {
+        if route.method != "get" {
+            return 0;
+        }
+        let filtered = self.own.successful_request(route.operation_id()).await;
+        let mut parts = Parts::of(&filtered);
+        parts.query.retain(|name, _| is_required(route, name));
+        // The log of the tenant in which a platform operator worked records the tenants that the operator created.
+        let recorded = (route.operation_id() == "list_audit_events").then_some(self.foreign.tenant.as_str());
+        let hidden: Vec<&str> = self.hidden_identifiers().into_iter().filter(|id| Some(*id) != recorded).collect();
+        let mut answers = 0;
+        for request in [filtered.clone(), parts.request(&filtered)] {
+            let answer = request.as_actor(self.actor).await;
+            answers += usize::from(answer.status == 200);
+            let text = answer.text();
+            if let Some(id) = hidden.iter().find(|id| text.contains(**id)) {
+                wrong.push(format!("{} by {} shows {id}: {answer}", route.operation_id(), self.actor));
+            }
+        }
+        answers
+    }
+
+    async fn check(&self) {
+        let document = openapi_document();
+        let mut wrong = Vec::new();
+        let (mut cases, mut answers) = (0, 0);
+        for route in routes() {
+            cases += self.check_route(&document, &route, &mut wrong).await;
+            answers += self.check_read(&route, &mut wrong).await;
+        }
+        self.check_arguments_of_tools(&mut wrong).await;
+        assert!(wrong.is_empty(), "{} differences in {cases} cases\n{}", wrong.len(), wrong.join("\n"));
+        assert!(cases > 150 && answers > 100, "only {cases} cases and {answers} reads");
+    }
+}
+
+#[tokio::test]
+async fn identifiers_of_another_tenant_look_like_unknown_ones() {
+    let app = TestApp::start().await;
+    let (own, foreign) = (WorkspaceFixture::create(&app).await, WorkspaceFixture::in_other_tenant(&app).await);
+    View { actor: TENANT_ADMIN, own: &own, foreign: &foreign }.check().await;
+}
+
+#[tokio::test]
+async fn identifiers_of_another_workspace_look_like_unknown_ones() {
+    let app = TestApp::start().await;
+    let (own, foreign) = (WorkspaceFixture::create(&app).await, WorkspaceFixture::in_other_workspace(&app).await);
+    own.fixtures.bind_role(WORKSPACE_ADMIN, "workspace_admin", "workspace", Some(&own.workspace)).await;
+    View { actor: WORKSPACE_ADMIN, own: &own, foreign: &foreign }.check().await;
+}

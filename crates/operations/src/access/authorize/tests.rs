@@ -1,0 +1,252 @@
+//! Decisions against an independent model, which knows the documented tables and nothing of this code.
+
+use super::{Operation, authorize};
+use crate::Failure;
+use decision_model::{DOCUMENT, DecisionModel};
+use fairway_domain::{
+    access::{ActorRef, Caller, CallerLanes, Grant, GrantScope, ResourcePosition, Rights, Role},
+    id::TenantId,
+    store::Revision,
+};
+use serde_json::{Value, json};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+use uuid::Uuid;
+
+mod decision_model;
+#[path = "../../../../testkit/src/long_form.rs"]
+mod long_form;
+
+/// The number of questions in every run, and in the long form.
+const QUESTIONS: [usize; 2] = [20_000, 1_000_000];
+/// The questions that are sent together.
+const BATCH: usize = 20_000;
+
+fn is_long() -> bool {
+    long_form::is_long(std::env::args(), |name| std::env::var_os(name).is_some())
+}
+
+/// Numbers from a seed (SplitMix64).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        usize::try_from((mixed ^ (mixed >> 31)) % u64::try_from(limit).unwrap()).unwrap()
+    }
+
+    fn one_of<'a, T>(&mut self, list: &'a [T]) -> &'a T {
+        &list[self.below(list.len())]
+    }
+}
+
+/// A scope and its position.
+#[derive(Clone, Copy)]
+struct Place {
+    scope: GrantScope,
+    position: ResourcePosition,
+}
+
+fn name(scope: &GrantScope) -> String {
+    scope.reference().map_or_else(|| scope.kind().to_owned(), |id| format!("{}:{id}", scope.kind()))
+}
+
+/// Two tenants with two namespaces, four workspaces and eight workloads each.
+struct World {
+    places: Vec<Place>,
+    /// What contains each scope, by name.
+    parents: BTreeMap<String, String>,
+}
+
+impl World {
+    fn new() -> Self {
+        let platform = Place { scope: GrantScope::Platform, position: ResourcePosition::INSTALLATION };
+        let mut world = Self { places: vec![platform], parents: BTreeMap::new() };
+        for _ in 0..2 {
+            let tenant = TenantId::from(world.fresh_id());
+            world.add(GrantScope::Tenant(tenant), &platform.scope, ResourcePosition::tenant(tenant));
+            for _ in 0..2 {
+                world.add_namespace(tenant);
+            }
+        }
+        world
+    }
+
+    fn fresh_id(&self) -> Uuid {
+        Uuid::from_u128(u128::try_from(self.places.len()).unwrap())
+    }
+
+    fn add(&mut self, scope: GrantScope, parent: &GrantScope, position: ResourcePosition) {
+        self.parents.insert(name(&scope), name(parent));
+        self.places.push(Place { scope, position });
+    }
+
+    fn add_namespace(&mut self, tenant: TenantId) {
+        let namespace = self.fresh_id().into();
+        let position = ResourcePosition { namespace: Some(namespace), ..ResourcePosition::tenant(tenant) };
+        let scope = GrantScope::Namespace(namespace);
+        self.add(scope, &GrantScope::Tenant(tenant), position);
+        for _ in 0..2 {
+            let workspace = self.fresh_id().into();
+            let position = ResourcePosition::workspace(tenant, namespace, workspace);
+            self.add(GrantScope::Workspace(workspace), &scope, position);
+            for _ in 0..2 {
+                let workload = self.fresh_id().into();
+                let position = position.for_workload(workload);
+                self.add(GrantScope::Workload(workload), &GrantScope::Workspace(workspace), position);
+            }
+        }
+    }
+
+    fn tenants(&self) -> Vec<TenantId> {
+        let tenant = |place: &Place| match place.scope {
+            GrantScope::Tenant(id) => Some(id),
+            GrantScope::Platform | GrantScope::Namespace(_) | GrantScope::Workspace(_) | GrantScope::Workload(_) => {
+                None
+            }
+        };
+        self.places.iter().filter_map(tenant).collect()
+    }
+
+    /// A caller with up to three roles in its tenant and on the platform.
+    fn random_caller(&self, random: &mut Random) -> Caller {
+        let tenant = *random.one_of(&self.tenants());
+        let in_reach = |place: &&Place| place.position.tenant.is_none_or(|own| own == tenant);
+        let scopes: Vec<GrantScope> = self.places.iter().filter(in_reach).map(|place| place.scope).collect();
+        let count = random.below(4);
+        let grants = (0..count).map(|_| {
+            let scope = *random.one_of(&scopes);
+            let roles: Vec<Role> = Role::ALL.into_iter().filter(|role| role.may_be_bound_at(&scope)).collect();
+            Grant::of_role(*random.one_of(&roles), scope)
+        });
+        Caller {
+            tenant,
+            actor: ActorRef::parse("user:ada").unwrap(),
+            groups: Vec::new(),
+            rights: Arc::new(Rights::new(grants.collect())),
+            lanes: Arc::new(CallerLanes::default()),
+            access_revision: Revision::FIRST,
+            request_id: Uuid::nil().into(),
+        }
+    }
+}
+
+/// A question for the model, and the decision of this crate.
+struct Question {
+    operation: Operation,
+    line: Value,
+    decision: String,
+}
+
+impl Question {
+    fn random(world: &World, random: &mut Random) -> Self {
+        let caller = world.random_caller(random);
+        let operation = *random.one_of(Operation::ALL);
+        let place = random.one_of(&world.places);
+        let grants = caller.rights.grants().iter().map(|grant| json!([grant.role.as_str(), name(&grant.scope)]));
+        let line = json!({
+            "tenant": name(&GrantScope::Tenant(caller.tenant)), "grants": grants.collect::<Vec<_>>(),
+            "operation": operation.id(), "at": name(&place.scope),
+        });
+        let decision = match authorize(&caller, operation, &place.position) {
+            Ok(_) => "allowed".to_owned(),
+            Err(Failure::NotFound) => "not found".to_owned(),
+            Err(Failure::Forbidden(permission)) => format!("forbidden {}", permission.as_str()),
+            Err(other) => format!("{other:?}"),
+        };
+        Self { operation, line, decision }
+    }
+}
+
+/// Asks the model about random questions, and returns those with another verdict, beside that verdict.
+fn disagreements(document: &Path, count: usize, seed: u64) -> Vec<(Question, String)> {
+    let world = World::new();
+    let mut model = DecisionModel::start(document, &world.parents);
+    let mut random = Random(seed);
+    let mut found = Vec::new();
+    let (mut operations, mut decisions) = (BTreeSet::new(), BTreeMap::<String, usize>::new());
+    for start in (0..count).step_by(BATCH) {
+        let questions: Vec<Question> =
+            (start..count.min(start + BATCH)).map(|_| Question::random(&world, &mut random)).collect();
+        let lines: Vec<Value> = questions.iter().map(|question| question.line.clone()).collect();
+        for (question, verdict) in questions.into_iter().zip(model.answer(&lines)) {
+            operations.insert(question.operation.id());
+            let kind = question.decision.split(' ').next().unwrap().to_owned();
+            *decisions.entry(kind).or_default() += 1;
+            if question.decision != verdict {
+                found.push((question, verdict));
+            }
+        }
+    }
+    assert_eq!(operations.len(), Operation::ALL.len(), "some operations were not asked about");
+    for kind in ["allowed", "not", "forbidden"] {
+        assert!(decisions.get(kind).is_some_and(|times| *times > count / 20), "{decisions:?}");
+    }
+    found
+}
+
+fn seed() -> u64 {
+    std::env::var("FAIRWAY_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1)
+}
+
+#[test]
+fn decisions_agree_with_the_independent_model() {
+    let seed = seed();
+    let found = disagreements(Path::new(DOCUMENT), QUESTIONS[usize::from(is_long())], seed);
+    let texts = found.iter().take(20).map(|(question, verdict)| {
+        format!("{}\n  decided: {}, documented: {verdict}", question.line, question.decision)
+    });
+    let texts: Vec<String> = texts.collect();
+    assert!(found.is_empty(), "seed {seed}: {} disagreements\n{}", found.len(), texts.join("\n"));
+}
+
+/// A copy of the document with one text in place of another.
+struct ChangedDocument(PathBuf);
+
+impl ChangedDocument {
+    fn with(old: &str, new: &str) -> Self {
+        let text = std::fs::read_to_string(DOCUMENT).unwrap();
+        assert!(text.contains(old), "{old}");
+        let path = std::env::temp_dir().join(format!("fairway-permissions-{}.md", std::process::id()));
+        std::fs::write(&path, text.replacen(old, new, 1)).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for ChangedDocument {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Operators without `execution.kill` would lose exactly the operations whose rows name it.
+#[test]
+fn model_follows_the_document() {
+    let changed = ChangedDocument::with("`execution.run`, `execution.kill`", "`execution.run`");
+    let found = disagreements(&changed.0, QUESTIONS[0], seed());
+    assert!(
+        found.iter().all(|(question, verdict)| question.decision == "allowed" && verdict == "forbidden execution.kill")
+    );
+    let operations: BTreeSet<&str> = found.iter().map(|(question, _)| question.operation.id()).collect();
+    let expected = ["cancel_execution", "erase_session_memory_of_others", "settle_execution"];
+    assert_eq!(operations, BTreeSet::from(expected));
+}
+
+#[test]
+fn roles_are_bound_at_the_documented_scopes() {
+    let world = World::new();
+    let mut model = DecisionModel::start(Path::new(DOCUMENT), &world.parents);
+    for role in Role::ALL {
+        for place in &world.places {
+            let question = json!({ "role": role.as_str(), "scope_kind": place.scope.kind() });
+            let expected = if role.may_be_bound_at(&place.scope) { "bindable" } else { "too narrow" };
+            assert_eq!(model.answer(std::slice::from_ref(&question)), [expected], "{question}");
+        }
+    }
+}

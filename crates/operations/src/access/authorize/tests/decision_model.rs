@@ -1,0 +1,63 @@
+//! The independent decision model: `tools/access/decide.py` with the tables of `docs/permissions.md`.
+//!
+//! INVARIANT: this file depends on nothing but `serde_json`, because the API's tests include it too.
+
+use serde_json::{Value, json};
+use std::{
+    collections::BTreeMap,
+    io::{BufRead as _, BufReader, Write as _},
+    path::Path,
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+};
+
+/// The Python interpreter of `cargo xtask test`.
+const PYTHON_VARIABLE: &str = "FAIRWAY_TEST_RECEIVERS_PYTHON";
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+/// The document whose tables decide.
+pub(crate) const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/permissions.md");
+
+/// A running model. One process answers all questions.
+pub(crate) struct DecisionModel {
+    process: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl DecisionModel {
+    /// Starts the model with the tables of a document, for scopes and what contains each of them.
+    pub(crate) fn start(document: &Path, parents: &BTreeMap<String, String>) -> Self {
+        let python = std::env::var_os(PYTHON_VARIABLE).expect("run the tests by `cargo xtask test`");
+        let mut command = Command::new(python);
+        command.arg(format!("{ROOT}/tools/access/decide.py")).arg(document);
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (input, output) = (process.stdin.take().unwrap(), process.stdout.take().unwrap());
+        let mut model = Self { process, input, output: BufReader::new(output) };
+        assert_eq!(model.answer(&[json!({ "parents": parents })]), ["known"]);
+        model
+    }
+
+    /// The verdicts on questions, in their order.
+    pub(crate) fn answer(&mut self, questions: &[Value]) -> Vec<String> {
+        let lines: Vec<String> = questions.iter().map(Value::to_string).collect();
+        let text = lines.join("\n") + "\n\n";
+        let (input, output) = (&mut self.input, &mut self.output);
+        // The model writes while it reads, and pipes are short.
+        std::thread::scope(|scope| {
+            scope.spawn(move || input.write_all(text.as_bytes()).and_then(|()| input.flush()).unwrap());
+            let mut answers = Vec::new();
+            for question in questions {
+                let mut answer = String::new();
+                assert!(output.read_line(&mut answer).unwrap() > 0, "the model ended at {question}");
+                answers.push(answer.trim_end().to_owned());
+            }
+            answers
+        })
+    }
+}
+
+impl Drop for DecisionModel {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
