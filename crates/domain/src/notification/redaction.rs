@@ -96,8 +96,8 @@ fn redact_address(text: &str) -> String {
 fn is_chat(authority: &str, path: &str) -> bool {
     let host = authority.rsplit('@').next().unwrap_or_default().split(':').next().unwrap_or_default();
     let host = host.trim_end_matches('.').to_lowercase();
-    let is_below = |domain: &&str| host == **domain || host.ends_with(&format!(".{domain}"));
-    path.len() > 1 && (CHAT_HOSTS.iter().any(|domain| is_below(&domain)) || path.starts_with(MATTERMOST_HOOKS))
+    let is_of_service = CHAT_HOSTS.iter().any(|domain| host == *domain || host.ends_with(&format!(".{domain}")));
+    path.len() > 1 && (is_of_service || path.starts_with(MATTERMOST_HOOKS))
 }
 
 /// Redacts the parameters of a text that begins with `?` or `#`, or is empty.

@@ -26,7 +26,7 @@ pub(crate) struct DecisionModel {
 impl DecisionModel {
     /// Starts the model with the tables of a document, for scopes and what contains each of them.
     pub(crate) fn start(document: &Path, parents: &BTreeMap<String, String>) -> Self {
-        let python = std::env::var_os(PYTHON_VARIABLE).expect("run the tests by `cargo xtask test`");
+        let python = std::env::var_os(PYTHON_VARIABLE).unwrap();
         let mut command = Command::new(python);
         command.arg(format!("{ROOT}/tools/access/decide.py")).arg(document);
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
