@@ -95,7 +95,7 @@ impl GuardedSender {
                 let address = match (member(configuration, "url"), secret_ref) {
                     (Some(url), _) => url.to_owned(),
                     (None, Some(reference)) => self.secret(tenant_slug, reference).await?.expose().trim().to_owned(),
-                    (None, None) => return Err(SendFailure::without_response(DeliveryError::NoAddress)),
+                    (None, None) => return Err(without_address(configuration)),
                 };
                 let body = chat::body(member(configuration, "format"), &address, message);
                 self.post(&address, post::Request::json(&body)).await
@@ -123,8 +123,7 @@ impl GuardedSender {
         configuration: &Map<String, Value>,
         secret_ref: Option<&str>,
     ) -> Result<(String, Option<Secret>), SendFailure> {
-        let address =
-            member(configuration, "url").ok_or(SendFailure::without_response(DeliveryError::NoAddress))?.to_owned();
+        let address = member(configuration, "url").ok_or_else(|| without_address(configuration))?.to_owned();
         let key = match secret_ref {
             Some(reference) => Some(self.secret(tenant, reference).await?),
             None => None,
@@ -138,6 +137,12 @@ impl GuardedSender {
 fn member<'c>(configuration: &'c Map<String, Value>, name: &str) -> Option<&'c str> {
     let text = configuration.get(name)?.as_str()?;
     (!text.is_empty() && !text.contains(REDACTED)).then_some(text)
+}
+
+/// The failure for lack of an address. One that was redacted is refused, as the one with the credential would be.
+fn without_address(configuration: &Map<String, Value>) -> SendFailure {
+    let is_redacted = configuration.get("url").and_then(Value::as_str).is_some_and(|url| url.contains(REDACTED));
+    SendFailure::without_response(if is_redacted { DeliveryError::AddressRefused } else { DeliveryError::NoAddress })
 }
 
 /// The configuration and the secret reference of a receiver.

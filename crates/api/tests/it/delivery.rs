@@ -305,13 +305,18 @@ async fn test_of_a_destination_shows_the_status_and_never_the_text_of_the_receiv
         assert!(tested["duration_ms"].is_u64() && !answer.text().contains("whsec"), "{answer}");
     }
     assert!(verifies(&receiver.requests()[0], KEY), "a disabled destination can be tested");
+    // What is left of an address with a credential is another address.
+    let sent = receiver.request_count();
+    let redacted = webhook(&app, "redacted", &receiver.url("/in?token=abc&x=1"), None).await;
+    let tested = app.post(format!("{ORGANIZATION}/{redacted}/test"), json!({})).await.expect(200);
+    assert_eq!((&tested["error"], receiver.request_count()), (&json!("address_refused"), sent));
     let missing = webhook(&app, "keyless", &receiver.url("/in"), Some("file:nobody")).await;
     let tested = app.post(format!("{ORGANIZATION}/{missing}/test"), json!({})).await.expect(200);
     assert_eq!(tested["error"], "secret_unavailable");
     let owner = app.database().connect_as_owner().await.unwrap();
     let tests = "SELECT count(*) FROM fact WHERE kind = 'notification.destination_tested'
         AND position('whsec' IN convert_from(body, 'UTF8')) = 0";
-    assert_eq!(owner.query_one(tests, &[]).await.unwrap().get::<_, i64>(0), 6);
+    assert_eq!(owner.query_one(tests, &[]).await.unwrap().get::<_, i64>(0), 7);
     assert_eq!(deliveries(&app).await, [] as [Value; 0], "a test is no delivery");
 }
 
