@@ -5,7 +5,7 @@ use crate::{
     commands::{create_contents, create_workload},
     make_directory, path_text,
 };
-use fairway_testkit::TestApp;
+use fairway_testkit::{SmtpServer, TestApp};
 use serde_json::{Value, json};
 use std::{
     cell::RefCell,
@@ -67,7 +67,13 @@ impl CommandRecorder<'_> {
 #[tokio::test]
 async fn runs_every_command_against_a_server() {
     // Without a worker, queued runs stay queued and can be cancelled.
-    let app = TestApp::builder().without_worker().start().await;
+    let smtp = SmtpServer::start().unwrap();
+    let app = TestApp::builder()
+        .without_worker()
+        .setting("FAIRWAY_SMTP_URL", smtp.url())
+        .setting("FAIRWAY_MAIL_FROM", "fairway@example.com")
+        .start()
+        .await;
     create_workload(&app).await;
     let on = serde_json::json!({ "advanced_notifications_enabled": true });
     app.patch("/v1/tenants/00000000-0000-7000-8000-000000000001/settings", on).await.expect(200);
@@ -111,6 +117,10 @@ fn notifications(ada: &CommandRecorder<'_>) {
     assert!(ada.run_ok(&["notifications", "destinations", "list"]).contains("Hook"));
     let refused = ada.run_refused(&["notifications", "destinations", "test", id], 1);
     assert!(refused.err.contains("did not accept the test message"), "{}", refused.err);
+    let address = ["--address", "team@example.org"];
+    let team = ada.run_json(&["notifications", "destinations", "create", "email", "Team", address[0], address[1]]);
+    let team = team["destination_id"].as_str().unwrap();
+    assert_eq!(ada.run_json(&["notifications", "destinations", "test", team])["status"], "sent");
     assert_eq!(ada.run_json(&["notifications", "destinations", "set", id, "--off"])["is_enabled"], false);
     assert_eq!(ada.run_json(&["notifications", "destinations", "delete", id])["deleted"], true);
     ada.run_ok(&["notifications", "deliveries"]);
