@@ -85,7 +85,7 @@ pub(crate) async fn measure(
         suspend_many(server.address, furniture, PROJECTED_FACTS).await?;
         server.stop().await?;
         // The projector meets the same facts again, as after a pause of its own.
-        database.batch_execute("TRUNCATE notification, notification_delivery, suppressed_decision").await?;
+        database.batch_execute("TRUNCATE notification, notification_delivery").await?;
         database.execute("UPDATE notification_position SET position = $1 WHERE position > $1", &[&start]).await?;
         server = restart().await?;
         projection_rate(database, start).await?
@@ -204,7 +204,6 @@ async fn delivery_delays(
         let without = delivery_delay(server, furniture, database, receiver, receiver::ACCEPTS).await?;
         rounds.push((without, delivery_delay(server, furniture, database, receiver, receiver::HANGS).await?));
     }
-    connection.json(put("/v1/notifications/preferences", &json!([]))).await?;
     Ok(rounds)
 }
 
@@ -228,8 +227,9 @@ async fn delivery_delay(
         let made = connection.json(post(FOLDER, &hook)).await?;
         destinations.push(made.get("destination_id").and_then(Value::as_str).context("no destination")?.to_owned());
     }
-    let mut at_receiver = Connection::open(receiver).await?;
-    at_receiver.json(get(receiver::DELAYS)).await?;
+    // A connection of its own for each read, because the receiver closes idle ones.
+    let read_delays = async || Connection::open(receiver).await?.json(get(receiver::DELAYS)).await;
+    read_delays().await?;
     suspend_many(server, furniture, SENT_FACTS).await?;
     await_projection(database).await?;
     let held = destinations.last().context("no destination")?;
@@ -240,12 +240,13 @@ async fn delivery_delay(
         ensure!(since.elapsed() < TIMEOUT, "the sender is behind");
         sleep(POLL_INTERVAL).await;
     }
-    let delays = at_receiver.json(get(receiver::DELAYS)).await?;
+    let delays = read_delays().await?;
     let mut all = histogram()?;
     for delay in delays.as_array().into_iter().flatten().filter_map(Value::as_u64) {
         all.saturating_record(delay.max(1));
     }
     ensure!(!all.is_empty(), "no webhook arrived");
+    let mut connection = Connection::open(server).await?;
     for id in destinations {
         let answer = connection.send(delete(&format!("{FOLDER}/{id}"))).await?;
         ensure!(answer.is_success(), "deleting a destination: {answer}");
