@@ -79,6 +79,17 @@ pub(crate) async fn await_deliveries(app: &Client, is_met: impl Fn(&[Value]) -> 
     }
 }
 
+/// Waits until digests hold this many notifications.
+pub(crate) async fn await_digest_lines(app: &TestApp, count: i64) {
+    let owner = app.database().connect_as_owner().await.unwrap();
+    let lines = "SELECT count(*) FROM notification_digest_line";
+    let until = Instant::now() + Duration::from_secs(60);
+    while owner.query_one(lines, &[]).await.unwrap().get::<_, i64>(0) < count {
+        assert!(Instant::now() < until, "{count} lines of digests are not written");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 pub(crate) async fn await_status(app: &Client, status: &str) -> Value {
     let has_status = |found: &[Value]| !found.is_empty() && found.iter().all(|one| one["status"] == status);
     await_deliveries(app, has_status).await.swap_remove(0)
@@ -477,12 +488,7 @@ async fn digest_waits_for_the_end_of_its_window() {
     suspend(&stage).await;
     suspend(&stage).await;
     let owner = app.database().connect_as_owner().await.unwrap();
-    let lines = "SELECT count(*) FROM notification_digest_line";
-    let until = Instant::now() + Duration::from_secs(60);
-    while owner.query_one(lines, &[]).await.unwrap().get::<_, i64>(0) < 2 {
-        assert!(Instant::now() < until);
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    await_digest_lines(&app, 2).await;
     let waiting = deliveries(&app).await;
     assert_eq!(waiting.len(), 1, "one digest for both facts: {waiting:#?}");
     assert_eq!((&waiting[0]["status"], &waiting[0]["recipient"]), (&json!("pending"), &json!("user:local")));

@@ -1,12 +1,14 @@
 //! E-mail by a real SMTP server: content, deferral, rejection, and the mailbox of a person.
 
 use crate::{
-    delivery::{DELIVERIES, ORGANIZATION, TWO_DAYS, await_deliveries, await_status, destination, suspend, want},
+    delivery::{
+        DELIVERIES, ORGANIZATION, TWO_DAYS, await_deliveries, await_digest_lines, await_status, destination, suspend,
+        want,
+    },
     fixture::{TENANT, WorkspaceFixture},
 };
 use fairway_testkit::{SmtpServer, TestApp};
 use serde_json::{Value, json};
-use std::time::{Duration, Instant};
 
 /// A server that sends e-mails as `fairway@example.com`, and its mail server.
 async fn server() -> (TestApp, SmtpServer) {
@@ -116,13 +118,7 @@ async fn digest_reaches_the_verified_mailbox_of_its_person() {
     want(&app, "email").await;
     suspend(&stage).await;
     suspend(&stage).await;
-    let owner = app.database().connect_as_owner().await.unwrap();
-    let lines = "SELECT count(*) FROM notification_digest_line";
-    let until = Instant::now() + Duration::from_secs(60);
-    while owner.query_one(lines, &[]).await.unwrap().get::<_, i64>(0) < 2 {
-        assert!(Instant::now() < until);
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    await_digest_lines(&app, 2).await;
     app.database().move_clock(TWO_DAYS).await.unwrap();
     let mail = smtp.wait_for_mails(1).await.swap_remove(0);
     assert_eq!(
@@ -151,12 +147,7 @@ async fn burst_reaches_its_person_as_three_mails_and_one_for_the_rest() {
         suspend(&stage).await;
     }
     assert_eq!(smtp.wait_for_mails(3).await.len(), 3);
-    let lines = "SELECT count(*) FROM notification_digest_line";
-    let until = Instant::now() + Duration::from_secs(60);
-    while owner.query_one(lines, &[]).await.unwrap().get::<_, i64>(0) < 4 {
-        assert!(Instant::now() < until);
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    await_digest_lines(&app, 4).await;
     let found = await_deliveries(&app, |found| found.iter().filter(|one| one["status"] == "sent").count() == 3).await;
     assert_eq!(found.len(), 4, "the rest waits for the end of the window: {found:#?}");
     app.database().move_clock(TWO_DAYS).await.unwrap();
