@@ -302,6 +302,11 @@ impl AssetStore for Database {
         slug: &Slug,
         label: Option<&VersionLabel>,
     ) -> Result<Option<(Asset, Option<AssetVersion>)>, StoreError> {
+        if label.is_none()
+            && let Some((found, version)) = versions::find(self, scope, VersionSelector::NewestOf(slug)).await?
+        {
+            return Ok(Some((found, Some(version))));
+        }
         let (tenant, slug) = (scope.tenant().uuid(), slug.to_string());
         let find = || {
             schema::asset::table
@@ -311,11 +316,9 @@ impl AssetStore for Database {
         let Some(found) = self.first("asset with a slug", find).await?.map(StoredAsset::into_value).transpose()? else {
             return Ok(None);
         };
-        let selector = match label {
-            Some(label) => VersionSelector::Labelled(found.asset_id, label),
-            None => VersionSelector::Newest(found.asset_id),
-        };
-        let version = versions::find(self, scope, selector).await?;
+        // Without a label, the asset has no version, or its first one was committed after the read above.
+        let Some(label) = label else { return Ok(Some((found, None))) };
+        let version = versions::find(self, scope, VersionSelector::Labelled(found.asset_id, label)).await?;
         Ok(Some((found, version.map(|(_, version)| version))))
     }
 }

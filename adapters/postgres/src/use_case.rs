@@ -18,7 +18,7 @@ use fairway_domain::{
     use_case::{
         Pieces, Publication, Refinement, UseCase, UseCaseRecord, UseCaseStatus, UseCaseSummary,
         bundle::{BundlePlan, MAX_NAME_CHARS, MAX_SUMMARY_CHARS},
-        ports::{KeyedRefinement, RefinementKey, UseCaseFilter, UseCaseStore},
+        ports::{KeyedRefinement, RefinementKey, UseCaseFilter, UseCaseStore, WorkloadOrigin},
     },
 };
 use serde_json::{Value, json};
@@ -186,11 +186,15 @@ impl UseCaseStore for Database {
         &self,
         scope: TenantScope,
         workload: WorkloadId,
-    ) -> Result<Option<UseCaseId>, StoreError> {
+    ) -> Result<Option<WorkloadOrigin>, StoreError> {
         static FIND_BY_WORKLOAD: Query =
-            Query::new("SELECT use_case_id FROM input JOIN use_case USING (tenant_id, workload_id)");
+            Query::new("SELECT use_case_id, status FROM input JOIN use_case USING (tenant_id, workload_id)");
         let input = Input::new(scope).with("workload_id", workload.uuid());
-        self.fetch_one(&FIND_BY_WORKLOAD, input).await?.map(|row| row.id("use_case_id")).transpose()
+        let Some(row) = self.fetch_one(&FIND_BY_WORKLOAD, input).await? else { return Ok(None) };
+        Ok(Some(WorkloadOrigin {
+            use_case_id: row.id("use_case_id")?,
+            status: row.parsed("status", UseCaseStatus::parse)?,
+        }))
     }
 
     async fn find_refinement(

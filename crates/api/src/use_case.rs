@@ -23,6 +23,7 @@ use actix_web::{HttpResponse, get, http::StatusCode, post, web};
 use fairway_domain::{
     generator::MAX_DESCRIPTION,
     id::{ReleaseId, UseCaseId, WorkloadId, WorkspaceId},
+    secret::has_credential,
     text::{is_blank, is_prose},
     use_case::{UseCase, UseCaseStatus, UseCaseSummary, gaps::Gap},
 };
@@ -210,7 +211,13 @@ fn parse_status(text: &str) -> Result<UseCaseStatus, FieldProblem> {
 pub(crate) fn description_rule(text: &str) -> RuleResult {
     let is_valid = is_prose(text, MAX_DESCRIPTION) && !is_blank(text);
     let rule = "a description has 1 to 4000 characters, and no invisible ones except line breaks and tabs";
-    value_rules::accept_unless((!is_valid).then(|| FieldProblem::new("description", "invalid_text", rule)))
+    let invalid = (!is_valid).then(|| FieldProblem::new("description", "invalid_text", rule));
+    value_rules::accept_unless(invalid.or_else(|| credential_problem("description", text)))
+}
+
+/// The problem of a text with a credential: the generator's run would keep it, and a provider would get it.
+pub(crate) fn credential_problem(field: &str, text: &str) -> Option<FieldProblem> {
+    has_credential(text).then(|| FieldProblem::new(field, "contains_secret", "the text contains a credential"))
 }
 
 fn respond(done: &MaybeReplayed<UseCase>) -> Result<HttpResponse, ApiError> {

@@ -30,8 +30,16 @@ pub(crate) struct Statement {
     pub(crate) calls: u64,
     /// Total execution time in PostgreSQL, in milliseconds.
     pub(crate) milliseconds: f64,
-    /// Bytes of write-ahead log that the statement wrote.
+    /// Bytes of write-ahead log that the statement wrote. A read writes some when it removes dead rows from a page.
     pub(crate) log_bytes: u64,
+    /// Whether its text changes rows.
+    pub(crate) changes_rows: bool,
+}
+
+impl Statement {
+    fn is_commit(&self) -> bool {
+        self.changes_rows && self.log_bytes > 0
+    }
 }
 
 /// The statements of one counted run.
@@ -76,7 +84,8 @@ impl Accounting {
     pub(crate) async fn stop(&self, admin: &Client, requests: u64) -> Result<StatementCounts> {
         set_tracking(admin, "none").await?;
         let sql = format!(
-            "SELECT left(regexp_replace(query, '\\s+', ' ', 'g'), {MAX_TEXT_CHARS}), calls, total_exec_time, wal_bytes::bigint
+            "SELECT left(regexp_replace(query, '\\s+', ' ', 'g'), {MAX_TEXT_CHARS}), calls, total_exec_time, wal_bytes::bigint,
+                query ~* '\\m(insert\\s+into|delete\\s+from|fairway_commit|update\\s+\\w+\\s+(as\\s+\\w+\\s+)?set)\\M'
              FROM pg_stat_statements AS counted
              JOIN pg_database ON pg_database.oid = counted.dbid
              WHERE datname = $1
@@ -91,6 +100,7 @@ impl Accounting {
                     calls: row.try_get::<_, i64>(1)?.unsigned_abs(),
                     milliseconds: row.try_get(2)?,
                     log_bytes: row.try_get::<_, i64>(3)?.unsigned_abs(),
+                    changes_rows: row.try_get(4)?,
                 })
             })
             .collect::<Result<Vec<_>, tokio_postgres::Error>>()?;
@@ -120,10 +130,10 @@ impl StatementCounts {
         self.per_request(self.frequent().map(|statement| statement.calls).sum())
     }
 
-    /// Writing statements on a request's critical path.
+    /// Statements on a request's critical path that change rows, each its own transaction. A locking read is none.
     pub(crate) fn commits_per_request(&self) -> f64 {
         self.per_request(
-            self.frequent().filter(|statement| statement.log_bytes > 0).map(|statement| statement.calls).sum(),
+            self.frequent().filter(|statement| statement.is_commit()).map(|statement| statement.calls).sum(),
         )
     }
 
@@ -144,9 +154,16 @@ mod tests {
 
     #[test]
     fn separates_frequent_from_batched_statements() {
-        let statement = |calls, log_bytes| Statement { text: String::new(), calls, milliseconds: 1.0, log_bytes };
-        let account =
-            StatementCounts { requests: 100, statements: vec![statement(100, 5), statement(99, 0), statement(20, 9)] };
+        let statement = |calls, log_bytes, changes_rows| Statement {
+            text: String::new(),
+            calls,
+            milliseconds: 1.0,
+            log_bytes,
+            changes_rows,
+        };
+        // The second is a read that removed dead rows from a page.
+        let statements = vec![statement(100, 5, true), statement(99, 3, false), statement(20, 9, true)];
+        let account = StatementCounts { requests: 100, statements };
         assert!((account.statements_per_request() - 2.19).abs() < 1e-9);
         assert!((account.round_trips_per_request() - 1.99).abs() < 1e-9);
         assert!((account.commits_per_request() - 1.0).abs() < 1e-9);

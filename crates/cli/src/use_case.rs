@@ -275,7 +275,14 @@ fn show_plan(generated: &Value) -> Result<(), Failure> {
     gap("model policy", gaps.get("model_policy").unwrap_or(&Value::Null))?;
     gap("policy bundle", gaps.get("policy_bundle").unwrap_or(&Value::Null))?;
     for connection in gaps.get("connections").and_then(Value::as_array).into_iter().flatten() {
-        gap("connection", connection)?;
+        // Publication makes no connection: it refuses a caller that may create the missing one.
+        match (string_or_empty(connection, "kind"), connection.get("ref").and_then(Value::as_str)) {
+            ("mint_fresh", Some(name)) => {
+                let name = sanitize(name);
+                print(&format!("  ? connection {name} (create it before publication: fairway connections create)"))?;
+            }
+            _ => gap("connection", connection)?,
+        }
     }
     for warning in generated.get("warnings").and_then(Value::as_array).into_iter().flatten() {
         eprint(&format!("warning: {}", sanitize(string_or_empty(warning, "message"))));

@@ -10,7 +10,7 @@ use crate::{
     audit::{Fact, FactKind, Stamp, Subject},
     fact_category::FactCategory,
     id::{ConnectionCheckId, ConnectionId, WorkspaceId},
-    secret::SecretRef,
+    secret::{SecretRef, has_credential},
     store::{Change, Revision, aggregate},
     text::is_name,
     time::Timestamp,
@@ -61,7 +61,7 @@ impl SecretBindings {
             return Err(ConnectionRefusal::TooManyBindings);
         }
         for (name, reference) in &bindings {
-            if !is_binding_name(name) {
+            if !is_binding_name(name) || has_credential(name) {
                 return Err(ConnectionRefusal::BindingName);
             }
             SecretRef::parse(reference).map_err(|_| ConnectionRefusal::SecretRef)?;
@@ -220,7 +220,7 @@ pub enum ConnectionRefusal {
     #[error("a connection has at most 20 secret bindings")]
     TooManyBindings,
     /// The name of a secret binding is not an identifier.
-    #[error("the name of a secret binding has 1 to 63 letters, digits, dashes and underscores")]
+    #[error("the name of a secret binding has 1 to 63 letters, digits, dashes and underscores, and is no credential")]
     BindingName,
     /// The value of a secret binding is not a reference.
     #[error("a secret binding holds a reference such as `env:NAME`, `file:name` or `vault:path#key`, never a secret")]

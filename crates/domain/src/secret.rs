@@ -209,6 +209,23 @@ pub trait SecretReader: Send + Sync {
     async fn read_server_secret(&self, reference: &ServerSecretRef) -> Result<Secret, SecretError>;
 }
 
+/// Whether a text contains a word of the form of a well-known credential.
+#[must_use]
+pub fn has_credential(text: &str) -> bool {
+    const PREFIXES: [&str; 11] =
+        ["sk-", "sk_live_", "rk_live_", "ghp_", "gho_", "github_pat_", "glpat-", "xoxb-", "xoxp-", "AKIA", "AIza"];
+    const MARKS: [&str; 3] = ["-----BEGIN ", "password=", "Bearer ey"];
+    let is_key = |word: &str| {
+        PREFIXES.iter().any(|prefix| {
+            word.strip_prefix(prefix).is_some_and(|rest| {
+                rest.len() >= 12 && rest.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+            })
+        })
+    };
+    let breaks = |letter: char| !(letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-'));
+    MARKS.iter().any(|mark| text.contains(mark)) || text.split(breaks).any(is_key)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

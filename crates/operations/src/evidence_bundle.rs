@@ -19,7 +19,7 @@ use fairway_domain::{
         },
     },
     execution::ExecutionOutcome,
-    id::{AssetVersionId, ExecutionId, ReleaseId, UseCaseId, WorkloadId},
+    id::{AssetVersionId, ExecutionId, ReleaseId, WorkloadId},
     release::{Release, StateName, ports::ReleaseStore},
     tenant::TenantScope,
     transparency_log::{LoggedFact, TreeStore},
@@ -167,7 +167,7 @@ impl EvidenceBundles {
 
     /// The use case that a workload came from.
     async fn origin(&self, scope: TenantScope, workload: WorkloadId) -> Result<Option<Uuid>, Failure> {
-        Ok(self.use_case_store.find_by_workload(scope, workload).await?.map(UseCaseId::uuid))
+        Ok(self.use_case_store.find_by_workload(scope, workload).await?.map(|origin| origin.use_case_id.uuid()))
     }
 
     /// The facts with their proofs. A run whose end has no index yet is not in any checkpoint.

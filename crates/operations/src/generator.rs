@@ -100,12 +100,22 @@ pub enum GenerateRefusal {
         /// The reason code of the denial.
         reason_code: String,
     },
-    /// The generated content is not a valid prompt template.
+    /// The generated content is not a valid prompt template or bundle.
     #[error("the generated content is invalid")]
-    Invalid(ExecutionId),
+    Invalid {
+        /// The run.
+        execution_id: ExecutionId,
+        /// The invalid members of a bundle, with stable codes. Neither values nor names of the generator are in them.
+        problems: Vec<(&'static str, &'static str)>,
+    },
 }
 
 impl GenerateRefusal {
+    /// The refusal of content whose problems are not listed.
+    pub(crate) const fn invalid(execution_id: ExecutionId) -> Self {
+        Self::Invalid { execution_id, problems: Vec::new() }
+    }
+
     /// The stable code of the refusal.
     #[must_use]
     pub const fn code(&self) -> &'static str {
@@ -113,7 +123,7 @@ impl GenerateRefusal {
             Self::InlineUnavailable => "inline_dispatch_unavailable",
             Self::Unavailable(_) => "generator_unavailable",
             Self::Denied { .. } => "policy_denied",
-            Self::Invalid(_) => "generated_content_invalid",
+            Self::Invalid { .. } => "generated_content_invalid",
         }
     }
 }
@@ -177,8 +187,8 @@ impl Generators {
         let scope = authorize::authorize(caller, Operation::GenerateDraft, &place)?;
         let (run, replayed) = self.completed_run(caller, workspace, description.as_str(), key).await?;
         let generation_id = run.execution_id;
-        let (content, offline) = generated_content(&run).ok_or(GenerateRefusal::Invalid(generation_id))?;
-        let content = validate_draft(scope, content).await?.ok_or(GenerateRefusal::Invalid(generation_id))?;
+        let (content, offline) = generated_content(&run).ok_or(GenerateRefusal::invalid(generation_id))?;
+        let content = validate_draft(scope, content).await?.ok_or(GenerateRefusal::invalid(generation_id))?;
         let mut warnings = content::warnings(AssetKind::PromptTemplate, &content);
         if offline {
             warnings.push(ContentWarning {
@@ -204,7 +214,7 @@ impl Generators {
     ) -> Result<GeneratedObject, Failure> {
         let (run, replayed) = self.completed_run(caller, workspace, message, key).await?;
         let generation_id = run.execution_id;
-        let (value, is_local) = generated_content(&run).ok_or(GenerateRefusal::Invalid(generation_id))?;
+        let (value, is_local) = generated_content(&run).ok_or(GenerateRefusal::invalid(generation_id))?;
         Ok(GeneratedObject { value, is_local, generation_id, replayed })
     }
 
@@ -229,7 +239,7 @@ impl Generators {
                 );
             }
             // Output beyond the size limit of a run cannot be the content of a version.
-            Status::Failed if is_too_large(&run) => return Err(GenerateRefusal::Invalid(generation_id).into()),
+            Status::Failed if is_too_large(&run) => return Err(GenerateRefusal::invalid(generation_id).into()),
             Status::Queued
             | Status::Running
             | Status::AwaitingReview

@@ -52,7 +52,8 @@ use fairway_domain::{
     slug::Slug,
     store::{CommitError, Page, PageRequest},
     tenant::TenantScope,
-    workload::WorkloadRefusal,
+    use_case::{UseCaseStatus, ports::UseCaseStore},
+    workload::{Status, WorkloadRefusal},
 };
 use moka::sync::Cache;
 use std::sync::Arc;
@@ -98,6 +99,7 @@ pub struct Releases {
     release_store: Arc<dyn ReleaseStore>,
     deployment_store: Arc<dyn DeploymentStore>,
     recommendation_store: Arc<dyn RecommendationStore>,
+    use_case_store: Arc<dyn UseCaseStore>,
     scope_resolver: Arc<ScopeResolver>,
     keyed_requests: Arc<KeyedRequests>,
     artifacts: Arc<Artifacts>,
@@ -131,6 +133,7 @@ impl Releases {
             release_store: Arc::clone(&stores.releases),
             deployment_store: Arc::clone(&stores.deployments),
             recommendation_store: Arc::clone(&stores.recommendations),
+            use_case_store: Arc::clone(&stores.use_cases),
             scope_resolver: Arc::clone(&common.scope_resolver),
             keyed_requests: Arc::clone(&common.keyed_requests),
             artifacts: Arc::clone(&common.artifacts),
@@ -447,5 +450,19 @@ impl Releases {
         let around = self.scope_resolver.position_of_workload(caller, placed.release.workspace_id, workload).await?;
         let scope = authorize::authorize(caller, operation, &around)?;
         Ok((scope, around, placed))
+    }
+}
+
+impl Releases {
+    /// Whether the workload of a release is retired.
+    pub(crate) async fn is_workload_retired(&self, scope: TenantScope, release: &Release) -> Result<bool, Failure> {
+        Ok(self.workloads.workload_of(scope, release.workload_id).await?.status == Status::Retired)
+    }
+
+    /// Whether the workload came from a use case that is not active. A use case that is active can only be archived, so an
+    /// activation whose commit follows this read is at most one that preceded the archiving.
+    async fn is_use_case_inactive(&self, scope: TenantScope, release: &Release) -> Result<bool, Failure> {
+        let origin = self.use_case_store.find_by_workload(scope, release.workload_id).await?;
+        Ok(origin.is_some_and(|origin| origin.status != UseCaseStatus::Active))
     }
 }

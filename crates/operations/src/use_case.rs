@@ -22,7 +22,7 @@ use crate::{
 use fairway_domain::{
     access::{Caller, Permission, ResourcePosition},
     asset::{
-        Asset,
+        Asset, AssetVersion,
         kind::AssetKind,
         ports::{AssetStore, VersionStore},
     },
@@ -260,7 +260,7 @@ impl UseCases {
             None => self
                 .visible_model_policy(caller, scope, place, use_case.plan.model_policy_ref())
                 .await?
-                .map(|asset| asset.asset_id),
+                .map(|(asset, _)| asset.asset_id),
         };
         let rows = [
             (PieceKind::Flow, AssetKind::OrchestrationFlow, made.map(|pieces| pieces.flow)),
@@ -386,7 +386,7 @@ impl UseCases {
         let parsed = run_blocking(scope, WorkDeadline::Request, move || BundlePlan::parse(&bundle)).await?;
         let plan = parsed?;
         let policy = self.visible_model_policy(caller, scope, place, plan.model_policy_ref()).await?;
-        let policy = policy.ok_or_else(unknown_model_policy)?;
+        let (policy, _) = policy.ok_or_else(unknown_model_policy)?;
         // The slug of the built-in policy is public.
         if !policy.is_builtin() && !self.assets.sees_asset(caller, &policy, Some(place)).await? {
             return Err(unknown_model_policy());
@@ -394,20 +394,19 @@ impl UseCases {
         Ok(plan)
     }
 
-    /// The model policy with this slug, if releases of the workspace may bind it.
+    /// The model policy with this slug and its newest version, if releases of the workspace may bind it.
     async fn visible_model_policy(
         &self,
         caller: &Caller,
         scope: TenantScope,
         place: &ResourcePosition,
         slug: &Slug,
-    ) -> Result<Option<Asset>, Failure> {
-        let Some(id) = self.asset_store.find_id(scope, slug).await? else { return Ok(None) };
-        let Some(asset) = self.asset_store.find(scope, id).await? else { return Ok(None) };
-        if asset.kind != AssetKind::ModelPolicy || !self.assets.is_visible_in(caller, &asset, place).await? {
+    ) -> Result<Option<(Asset, Option<AssetVersion>)>, Failure> {
+        let found = self.asset_store.find_by_slug(scope, slug, None).await?;
+        let Some((asset, version)) = found.filter(|(asset, _)| asset.kind == AssetKind::ModelPolicy) else {
             return Ok(None);
-        }
-        Ok(Some(asset))
+        };
+        Ok(self.assets.is_visible_in(caller, &asset, place).await?.then_some((asset, version)))
     }
 
     async fn named_connections(
@@ -416,6 +415,9 @@ impl UseCases {
         use_case: &UseCase,
     ) -> Result<Vec<ConnectionSnapshot>, Failure> {
         let names = use_case.plan.connections();
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
         Ok(self.connection_store.find_named(scope, use_case.workspace_id, names).await?)
     }
 
@@ -427,7 +429,7 @@ impl UseCases {
         workspace: WorkspaceId,
     ) -> Result<(TenantScope, ResourcePosition), Failure> {
         let place = self.scope_resolver.position_for_new(caller, operation, Some(workspace)).await?;
-        self.scope_resolver.position_for_new(caller, Operation::CreateAsset, Some(workspace)).await?;
+        authorize::authorize(caller, Operation::CreateAsset, &place)?;
         Ok((authorize::authorize(caller, operation, &place)?, place))
     }
 

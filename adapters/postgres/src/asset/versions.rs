@@ -24,6 +24,7 @@ use fairway_domain::{
     id::{AssetId, AssetVersionId},
     idempotency::KeyedOutcome,
     note::Note,
+    slug::Slug,
     store::{Change, ChangeRecord, CommitError, StoreError},
     tenant::TenantScope,
     time::Timestamp,
@@ -92,7 +93,7 @@ pub(super) fn version(row: &Row) -> Result<AssetVersion, StoreError> {
 pub(super) enum VersionSelector<'v> {
     Id(AssetVersionId),
     Labelled(AssetId, &'v VersionLabel),
-    Newest(AssetId),
+    NewestOf(&'v Slug),
 }
 
 /// A version with its asset, and its content if that is small, else the length of the content in bytes.
@@ -130,9 +131,9 @@ pub(super) async fn find(
             VersionSelector::Labelled(asset, label) => versions
                 .filter(asset_version::asset_id.eq(asset.uuid()))
                 .filter(asset_version::version_label.eq(label.as_str().to_owned())),
-            VersionSelector::Newest(asset) => {
-                versions.filter(asset_version::asset_id.eq(asset.uuid())).order(asset_version::ordinal.desc()).limit(1)
-            }
+            VersionSelector::NewestOf(slug) => versions
+                .filter(asset::tenant_id.eq(tenant).and(asset::slug.eq(slug.to_string())))
+                .filter(asset_version::ordinal.eq(asset::last_ordinal)),
         }
     };
     let found: Option<FoundVersion> = database.first("version", find).await?;

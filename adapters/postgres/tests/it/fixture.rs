@@ -339,6 +339,7 @@ pub(crate) const fn passing_checks() -> ActivationReport {
         has_no_route: false,
         route_accounts: Vec::new(),
         is_workload_retired: false,
+        is_use_case_inactive: false,
     }
 }
 

@@ -5,7 +5,7 @@
 //! 1. A description of less than four words, with its notes, gets a question and a proposed answer.
 //! 2. The name is the first six words of the description, the summary its first sentence, both without angle brackets.
 //! 3. The template and the inputs follow the rules of [`draft`](super::draft). A name in backticks beside the word
-//!    `connection` is a connection and no input. Inputs have the names of form fields: in lower case, without leading `_`.
+//!    `connection` is a connection and no input, and so are the names that commas, `and` or `or` join with it. Inputs have the names of form fields: in lower case, without leading `_`.
 //! 4. The flow is one model call with the inputs, and the return of its answer.
 //! 5. The model policy is the listed one that shares most words with the description; the first of several.
 //! 6. The connections are the listed ones that the description mentions, and the names in backticks beside the word
@@ -118,20 +118,36 @@ fn mentions(text: &str, name: &str) -> bool {
     })
 }
 
-/// The names in backticks before or after the word `connection`.
+/// The names in backticks before or after the word `connection` or `connections`. Joined names belong together.
 fn named_connections(text: &str) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
+    let mut joined: Vec<&str> = Vec::new();
     let mut parts = text.split('`');
-    let mut before = parts.next().unwrap_or_default();
+    let mut is_marked = ends_with_connection(parts.next().unwrap_or_default());
     while let (Some(name), Some(after)) = (parts.next(), parts.next()) {
-        let is_marked = after.trim_start().to_lowercase().starts_with(CONNECTION)
-            || before.trim_end().to_lowercase().ends_with(CONNECTION);
-        if is_marked && !name.trim().is_empty() && !names.iter().any(|known| known == name.trim()) {
-            names.push(name.trim().to_owned());
+        joined.push(name.trim());
+        is_marked |= after.trim_start().to_lowercase().starts_with(CONNECTION);
+        if !is_joint(after) {
+            for name in joined.drain(..).filter(|name| is_marked && !name.is_empty()) {
+                if !names.iter().any(|known| known == name) {
+                    names.push(name.to_owned());
+                }
+            }
+            is_marked = ends_with_connection(after);
         }
-        before = after;
     }
     names
+}
+
+fn ends_with_connection(text: &str) -> bool {
+    let text = text.trim_end_matches(|letter: char| letter.is_whitespace() || letter == ':').to_lowercase();
+    text.strip_suffix('s').unwrap_or(&text).ends_with(CONNECTION)
+}
+
+/// Whether a text between two names joins them to a list.
+fn is_joint(text: &str) -> bool {
+    let words = text.trim().strip_prefix(',').unwrap_or_else(|| text.trim()).trim();
+    matches!(words, "" | "and" | "or" | "&") && !text.is_empty()
 }
 
 /// The name of the form field for a value.
@@ -286,6 +302,18 @@ mod tests {
         assert_eq!(plan["model_policy_ref"], "mail-model");
         assert_eq!(plan["flow"]["steps"][0]["inputs"]["text"], "{{trigger.text}}");
         assert!(plan["flow"]["steps"][0]["inputs"].get("mailbox").is_none());
+    }
+
+    #[test]
+    fn joined_names_are_connections_together() {
+        for (sentence, names) in [
+            ("Use the `crm-a`, `crm-b` and `crm-c` connections to answer.", vec!["crm-a", "crm-b", "crm-c"]),
+            ("Answer from the connections `billing` and `mailbox` for each `text`.", vec!["billing", "mailbox"]),
+            ("Compare the `old` and `new` text of a contract.", vec![]),
+            ("Compare `old` with the `archive` connection.", vec!["archive"]),
+        ] {
+            assert_eq!(named_connections(sentence), names, "{sentence}");
+        }
     }
 
     #[test]

@@ -489,8 +489,12 @@ fn map_generate_refusal(refusal: GenerateRefusal) -> ApiError {
         GenerateRefusal::Denied { execution_id, reason_code } => ApiError::new(StatusCode::FORBIDDEN, code, message)
             .with_detail("execution_id", execution_id.to_string())
             .with_detail("reason_code", reason_code),
-        GenerateRefusal::Invalid(id) => {
-            ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, message).with_detail("execution_id", id.to_string())
+        GenerateRefusal::Invalid { execution_id, problems } => {
+            let problem = |(path, code): (&str, &str)| json!({ "path": path, "code": code });
+            let problems: Vec<Value> = problems.into_iter().map(problem).collect();
+            let refused = ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, message)
+                .with_detail("execution_id", execution_id.to_string());
+            if problems.is_empty() { refused } else { refused.with_detail("problems", problems) }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Routes that generate bundle plans: from a description, and as the refinement of a draft.
 
-use super::{GapView, UseCaseView, UseCaseWorkspace, description_rule};
+use super::{GapView, UseCaseView, UseCaseWorkspace, credential_problem, description_rule};
 use crate::{
     caller::IdentifiedCaller,
     compose::Api,
@@ -78,7 +78,9 @@ pub(crate) struct RefineUseCase {
 fn note_rule(text: &str) -> RuleResult {
     let rule = "a note has 1 to 2000 characters, and no invisible ones except line breaks and tabs";
     let blank = is_blank(text).then(|| FieldProblem::new("note", "invalid_text", rule));
-    value_rules::accept_unless(blank.or_else(|| parse_note("note", Some(text)).err()))
+    value_rules::accept_unless(
+        blank.or_else(|| parse_note("note", Some(text)).err()).or_else(|| credential_problem("note", text)),
+    )
 }
 
 fn key_rule(text: &str) -> RuleResult {

@@ -65,6 +65,8 @@ fn hostile_answers(bundle: &Value, foreign_policy: &str) -> Vec<(&'static str, S
     ]
 }
 
+const MEMBERS: [&str; 6] = ["name", "summary", "flow", "prompt_template", "model_policy_ref", "connections"];
+
 async fn kept(app: &TestApp) -> i64 {
     let sql =
         "SELECT (SELECT count(*) FROM use_case) + (SELECT count(*) FROM asset) + (SELECT count(*) FROM connection)
@@ -95,7 +97,13 @@ async fn refuses_hostile_plans_without_echo_and_keeps_nothing() {
             let refused = request.await;
             let detail = refused.expect_refusal(422, "generated_content_invalid");
             assert!(detail["execution_id"].is_string(), "{attack}: {refused}");
-            assert_eq!(detail.as_object().unwrap().len(), 3, "{attack}: {refused}");
+            let problems = detail["problems"].as_array();
+            assert_eq!(detail.as_object().unwrap().len(), 3 + usize::from(problems.is_some()), "{attack}: {refused}");
+            for problem in problems.into_iter().flatten() {
+                let path = problem["path"].as_str().unwrap();
+                assert!(path == "bundle" || MEMBERS.iter().any(|name| path == format!("bundle.{name}")), "{refused}");
+                assert!(problem["code"].is_string(), "{attack}: {refused}");
+            }
             assert!(!refused.text().contains("canary"), "{attack}: {refused}");
         }
         assert_eq!(kept(&app).await, before, "{attack}");

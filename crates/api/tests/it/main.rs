@@ -119,6 +119,7 @@ mod transparency_log;
 mod unread_bodies;
 mod usage;
 mod use_case_inputs;
+mod use_case_releases;
 mod use_case_states;
 mod use_cases;
 mod value_budget;

@@ -99,6 +99,7 @@ async fn gates_agree_with_the_transition() {
             "active * memory pass memory",
             "active * controls pass controls",
             "active * references pass references",
+            "active * use_case pass use_case",
         ]
     );
     let refused = transition_to(&app, &release, "active").await.expect_refusal(422, "activation_blocked");

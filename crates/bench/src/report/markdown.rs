@@ -286,7 +286,8 @@ pub(super) mod tests {
         };
         let scenario = Scenario::Execute { keys: KeyMode::Off, workloads: WorkloadSpread::One };
         let first = FirstResponseTimes { health: Duration::from_millis(120), read: Duration::from_millis(150) };
-        let statement = Statement { text: "SELECT 1".to_owned(), calls: 400, milliseconds: 8.0, log_bytes: 10 };
+        let statement =
+            Statement { text: "SELECT 1".to_owned(), calls: 400, milliseconds: 8.0, log_bytes: 10, changes_rows: true };
         Findings {
             machine: Machine::current(15),
             seconds: 5.0,

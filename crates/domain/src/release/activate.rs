@@ -92,6 +92,8 @@ pub struct ActivationReport {
     pub has_no_route: bool,
     /// Whether the workload is retired; its releases then take no lanes.
     pub is_workload_retired: bool,
+    /// Whether the workload came from a use case that is not active.
+    pub is_use_case_inactive: bool,
 }
 
 impl ActivationReport {
@@ -110,6 +112,7 @@ impl ActivationReport {
             unenforced_controls: Vec::new(),
             has_no_route: false,
             is_workload_retired: false,
+            is_use_case_inactive: false,
         }
     }
 }
@@ -228,6 +231,13 @@ impl Release {
                 .take(MAX_LISTED_CONTROLS)
                 .map(UnenforcedControl::unsupported_requirement),
         );
+        if report.is_use_case_inactive {
+            missing.push(unmet(
+                "use_case",
+                "use_case_not_active",
+                "the use case of the workload is not active: it waits for access to its connections, or it is archived",
+            ));
+        }
         // Other environments permit trial use; version warnings and gates report these controls there.
         if self.is_for_production() {
             missing.extend(

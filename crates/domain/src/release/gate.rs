@@ -63,7 +63,7 @@ pub struct GateContext<'a> {
 }
 
 /// The gates of an activation besides approvals and lane, with their messages when they pass.
-pub(super) const ACTIVATION_GATES: [(&str, &str); 8] = [
+pub(super) const ACTIVATION_GATES: [(&str, &str); 9] = [
     ("policy_bundle", "a policy bundle is bound"),
     ("flow", "the bound flow is executable, or none is bound"),
     ("model_policy", "steps that call a provider have an approved route"),
@@ -72,6 +72,7 @@ pub(super) const ACTIVATION_GATES: [(&str, &str); 8] = [
     ("memory", "this server supports the bound memory"),
     ("controls", "every fail-closed control is enforced"),
     ("references", "all roles that the flow references are bound"),
+    ("use_case", "the workload came from no use case, or from an active one"),
 ];
 
 impl Release {

@@ -96,6 +96,7 @@ fn met_requirements() -> ActivationReport {
         has_no_route: false,
         route_accounts: Vec::new(),
         is_workload_retired: false,
+        is_use_case_inactive: false,
     }
 }
 
@@ -430,6 +431,7 @@ fn reports_all_unmet_requirements_at_once() {
         has_no_route: false,
         route_accounts: Vec::new(),
         is_workload_retired: false,
+        is_use_case_inactive: true,
     };
     let codes: Vec<_> = release.unmet_requirements(&report).into_iter().map(|requirement| requirement.code).collect();
     insta::assert_debug_snapshot!(codes, @r#"
@@ -441,6 +443,7 @@ fn reports_all_unmet_requirements_at_once() {
         "obligation_unavailable",
         "memory_unavailable",
         "control_not_enforced",
+        "use_case_not_active",
     ]
     "#);
     let broken = ActivationReport {
@@ -455,6 +458,7 @@ fn reports_all_unmet_requirements_at_once() {
         has_no_route: false,
         route_accounts: Vec::new(),
         is_workload_retired: false,
+        is_use_case_inactive: false,
     };
     let codes: Vec<_> = draft(1).unmet_requirements(&broken).into_iter().map(|requirement| requirement.code).collect();
     assert_eq!(codes, ["policy_bundle_missing", "flow_invalid", "model_policy_not_approved"]);

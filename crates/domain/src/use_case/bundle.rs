@@ -14,6 +14,7 @@ use crate::{
     connection,
     field_path::{from_pointer, push_index},
     prompt::argument_names,
+    secret::has_credential,
     slug::Slug,
     text::{is_name, is_prose},
 };
@@ -34,6 +35,15 @@ pub const MAX_PLAN_BYTES: usize = 256 << 10;
 pub const REDACTED: &str = "[redacted]";
 
 const MEMBERS: [&str; 6] = ["name", "summary", "flow", "prompt_template", "model_policy_ref", "connections"];
+/// The paths of the members in problems.
+const MEMBER_PATHS: [&str; 6] = [
+    "bundle.name",
+    "bundle.summary",
+    "bundle.flow",
+    "bundle.prompt_template",
+    "bundle.model_policy_ref",
+    "bundle.connections",
+];
 
 /// A problem of a plan.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -44,6 +54,17 @@ pub struct BundleProblem {
     pub code: &'static str,
     /// The description for people.
     pub message: String,
+}
+
+impl BundleProblem {
+    /// The path of the plan's member that has the problem. Unlike the full path, it has no name of the plan's author.
+    #[must_use]
+    pub fn member_path(&self) -> &'static str {
+        let is_below = |path: &&&str| {
+            self.path.strip_prefix(**path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        };
+        MEMBER_PATHS.iter().find(is_below).copied().unwrap_or("bundle")
+    }
 }
 
 /// The reason why a plan is refused.
@@ -252,23 +273,6 @@ fn has_markup(text: &str) -> bool {
     text.split('<').skip(1).any(opens)
 }
 
-/// Whether a text has the form of a well-known credential.
-#[must_use]
-pub fn has_secret(text: &str) -> bool {
-    const PREFIXES: [&str; 11] =
-        ["sk-", "sk_live_", "rk_live_", "ghp_", "gho_", "github_pat_", "glpat-", "xoxb-", "xoxp-", "AKIA", "AIza"];
-    const MARKS: [&str; 3] = ["-----BEGIN ", "password=", "Bearer ey"];
-    let is_key = |word: &str| {
-        PREFIXES.iter().any(|prefix| {
-            word.strip_prefix(prefix).is_some_and(|rest| {
-                rest.len() >= 12 && rest.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
-            })
-        })
-    };
-    let breaks = |letter: char| !(letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-'));
-    MARKS.iter().any(|mark| text.contains(mark)) || text.split(breaks).any(is_key)
-}
-
 fn any_text(value: &Value, test: &impl Fn(&str) -> bool) -> bool {
     match value {
         Value::String(text) => test(text),
@@ -324,7 +328,7 @@ impl Problems {
     }
 
     fn refuse_secret(&mut self, path: &str, value: &Value) -> Option<()> {
-        if any_text(value, &has_secret) {
+        if any_text(value, &has_credential) {
             self.push(path, "contains_secret", "a bundle contains no credentials");
             return None;
         }
@@ -414,7 +418,7 @@ impl Problems {
         let content = flow_content(flow, &inputs);
         if let Err(ContentRefusal::Invalid(found)) = content::check(AssetKind::OrchestrationFlow, &content) {
             for problem in found {
-                self.push(&from_pointer(PATH, &problem.pointer), "invalid_flow", "the flow is invalid here");
+                self.push(&from_pointer(PATH, &problem.pointer), "invalid_flow", &problem.message);
             }
             return None;
         }

@@ -40,6 +40,15 @@ pub struct KeyedRefinement {
     pub body_digest: [u8; 32],
 }
 
+/// The use case that a workload came from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WorkloadOrigin {
+    /// The use case.
+    pub use_case_id: UseCaseId,
+    /// Its status.
+    pub status: UseCaseStatus,
+}
+
 /// Stores use cases.
 #[async_trait]
 pub trait UseCaseStore: Send + Sync {
@@ -53,8 +62,11 @@ pub trait UseCaseStore: Send + Sync {
         page: PageRequest,
     ) -> Result<Page<UseCaseSummary>, StoreError>;
     /// Finds the use case that a workload came from.
-    async fn find_by_workload(&self, scope: TenantScope, workload: WorkloadId)
-    -> Result<Option<UseCaseId>, StoreError>;
+    async fn find_by_workload(
+        &self,
+        scope: TenantScope,
+        workload: WorkloadId,
+    ) -> Result<Option<WorkloadOrigin>, StoreError>;
     /// Finds the refinement with a key.
     async fn find_refinement(
         &self,

@@ -25,10 +25,7 @@ use fairway_domain::{
     },
     slug::Slug,
     tenant::TenantScope,
-    workload::{
-        Status,
-        interface::{InputField, InterfaceConfig},
-    },
+    workload::interface::{InputField, InterfaceConfig},
 };
 use serde_json::Value;
 use std::{collections::BTreeSet, sync::Arc};
@@ -94,6 +91,7 @@ impl Releases {
                 CheckScope::All(searches) => self.lacks_route(scope, release, searches).await?,
             },
             is_workload_retired: self.is_workload_retired(scope, release).await?,
+            is_use_case_inactive: self.is_use_case_inactive(scope, release).await?,
         };
         for binding in &release.bindings {
             self.check_binding(scope, release, binding, &mut report).await?;
@@ -205,11 +203,6 @@ impl Releases {
             FlowStatus::Absent | FlowStatus::Invalid => &[],
         };
         Ok(undeclared_inputs(required_inputs, &interface, trigger))
-    }
-
-    /// Whether the workload of a release is retired.
-    pub(crate) async fn is_workload_retired(&self, scope: TenantScope, release: &Release) -> Result<bool, Failure> {
-        Ok(self.workloads.workload_of(scope, release.workload_id).await?.status == Status::Retired)
     }
 
     /// Controls that claim to fail closed and are not enforced, in the bound versions and in the targets of resolved

@@ -11,18 +11,23 @@ use fairway_domain::{
     access::{Caller, Permission, ResourcePosition},
     asset::{
         Lifecycle,
+        content::{self, CheckedContent},
         kind::AssetKind,
         ports::{AssetFilter, AssetVisibility},
     },
+    flow::{Flow, ToolChoice},
     generator::{MODEL_SLUG, bundle_message},
     id::{ExecutionId, WorkspaceId},
     idempotency::RequestKey,
     note::Note,
+    release::policy_input::{UndeclaredInput, undeclared_inputs},
+    secret::has_credential,
+    slug::Slug,
     store::PageRequest,
     tenant::TenantScope,
     text::is_prose,
     use_case::{
-        bundle::{BundlePlan, has_secret},
+        bundle::{BundlePlan, BundleRefusal},
         gaps::{ConnectionAccess, Gap, GapKind, Gaps, connection_gaps},
     },
 };
@@ -146,17 +151,17 @@ impl UseCases {
         answer: GeneratedObject,
     ) -> Result<GenerationResult, Failure> {
         let (generation_id, replayed) = (answer.generation_id, answer.replayed);
-        let invalid = || Failure::from(GenerateRefusal::Invalid(generation_id));
         if answer.value.get("needs_clarification") == Some(&Value::Bool(true)) {
-            let outcome = clarification(&answer.value).ok_or_else(invalid)?;
+            let outcome = clarification(&answer.value).ok_or_else(|| GenerateRefusal::invalid(generation_id))?;
             return Ok(GenerationResult { outcome, generation_id, replayed });
         }
         let plan = match self.check_plan(caller, scope, place, answer.value).await {
-            Err(Failure::Bundle(_)) => return Err(invalid()),
+            Err(Failure::Bundle(refusal)) => return Err(invalid_plan(generation_id, &refusal).into()),
             checked => checked?,
         };
         let gaps = self.plan_gaps(caller, scope, place, &plan).await?;
-        let warnings = warnings(&plan, &gaps, answer.is_local);
+        let mut warnings = warnings(&plan, &gaps, answer.is_local);
+        warnings.extend(self.policy_input_warnings(scope, &plan, &gaps).await?);
         let outcome = Generation::Plan(Box::new(GeneratedPlan { plan, warnings, gaps }));
         Ok(GenerationResult { outcome, generation_id, replayed })
     }
@@ -193,6 +198,35 @@ impl UseCases {
         Ok(slugs)
     }
 
+    /// Warnings about rules of the reused policy bundle that read inputs which the plan lacks. Their runs are denied.
+    async fn policy_input_warnings(
+        &self,
+        scope: TenantScope,
+        plan: &BundlePlan,
+        gaps: &Gaps,
+    ) -> Result<Vec<PlanWarning>, Failure> {
+        let Gap { kind: GapKind::Reused, reference: Some(slug) } = &gaps.policy_bundle else { return Ok(Vec::new()) };
+        let Ok(slug) = Slug::parse(slug) else { return Ok(Vec::new()) };
+        let found = self.asset_store.find_by_slug(scope, &slug, None).await?;
+        let Some((_, Some(version))) = found else { return Ok(Vec::new()) };
+        let content = version.content().map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
+        let Ok(CheckedContent::PolicyBundle(policy)) = content::read(AssetKind::PolicyBundle, &content) else {
+            return Err(Failure::Inconsistent("a stored policy bundle that does not compile"));
+        };
+        let required = policy.required_inputs().map(|(rule, inputs)| (rule.to_owned(), inputs.into_iter().collect()));
+        let required: Vec<(String, Vec<String>)> = required.collect();
+        let declared: Vec<&str> = plan.inputs().iter().map(|input| input.name.as_str()).collect();
+        let undeclared = undeclared_inputs(&required, &declared, &[]).into_iter();
+        let warning = |UndeclaredInput { rule, input }| PlanWarning {
+            code: "policy_input_undeclared",
+            message: format!(
+                "the rule `{rule}` of the policy bundle `{slug}` reads the input `{input}`, which the bundle lacks: its \
+                 runs are denied until the description or the policy changes"
+            ),
+        };
+        Ok(undeclared.map(warning).collect())
+    }
+
     async fn plan_gaps(
         &self,
         caller: &Caller,
@@ -222,15 +256,38 @@ impl UseCases {
     }
 }
 
+/// The refusal of a generated plan, with the members that have problems.
+fn invalid_plan(execution_id: ExecutionId, refusal: &BundleRefusal) -> GenerateRefusal {
+    let mut problems = Vec::new();
+    if let BundleRefusal::Invalid(found) = refusal {
+        for problem in found.iter().map(|problem| (problem.member_path(), problem.code)) {
+            if !problems.contains(&problem) {
+                problems.push(problem);
+            }
+        }
+    }
+    GenerateRefusal::Invalid { execution_id, problems }
+}
+
 /// The generator's question, if it is plain text without secrets.
 fn clarification(answer: &Value) -> Option<Generation> {
     let text = |name: &str| {
         let text = answer.get(name).and_then(Value::as_str)?;
-        let is_plain = is_prose(text, MAX_QUESTION) && !text.contains('<') && !has_secret(text);
+        let is_plain = is_prose(text, MAX_QUESTION) && !text.contains('<') && !has_credential(text);
         is_plain.then(|| text.to_owned())
     };
     let question = text("question").filter(|question| !question.trim().is_empty())?;
     Some(Generation::Question { question, proposed_answer: text("proposed_answer") })
+}
+
+/// Whether an agent of the flow may call tools.
+fn uses_tools(plan: &BundlePlan) -> bool {
+    let flow = Flow::from_content(&plan.flow_content());
+    let names_tools = |choice: &ToolChoice| match choice {
+        ToolChoice::All => true,
+        ToolChoice::Named(names) => !names.is_empty(),
+    };
+    flow.is_ok_and(|flow| flow.agent_tool_choices().any(names_tools))
 }
 
 /// What was assumed, and what happens when a step fails.
@@ -252,12 +309,14 @@ fn warnings(plan: &BundlePlan, gaps: &Gaps, is_local: bool) -> Vec<PlanWarning> 
             warn("assumed_policy", message.to_owned());
         }
         (GapKind::Reused, Some(slug)) => {
-            let message = format!(
-                "publication reuses the workspace's policy bundle `{slug}`; a rule that reads an input that the bundle lacks denies its runs"
-            );
+            let message = format!("publication reuses the workspace's policy bundle `{slug}`");
             warn("assumed_policy_bundle", message);
         }
         (GapKind::Reused | GapKind::NeedsAccess | GapKind::NeedsAdmin, _) => {}
+    }
+    if uses_tools(plan) {
+        let message = "agents of the flow call tools: bind their definitions to the release draft before its review";
+        warn("tools_not_bound", message.to_owned());
     }
     warn("step_failure_ends_run", "a step that fails without `on_failure` ends the run without an output".to_owned());
     found

@@ -22,6 +22,7 @@ use fairway_domain::{
     tenant::TenantScope,
     use_case::{NewPieces, PublicationIds, UseCase, gaps::ConnectionAccess},
 };
+use futures_util::{future::try_join_all, try_join};
 
 impl UseCases {
     /// Publishes a draft: makes or reuses its assets, makes a workload with a form and a release draft bound to all of
@@ -52,9 +53,11 @@ impl UseCases {
                         let ids = self.publication_ids(&use_case);
                         let change = use_case.publish(ids, &new, &self.context.stamp(caller))?;
                         let next = change.next.use_case.clone();
-                        for (_, version) in change.next.made.iter().flat_map(|made| &made.assets) {
-                            self.artifacts.put_artifact(caller, scope, use_case.workspace_id, version).await?;
-                        }
+                        let made = change.next.made.iter().flat_map(|made| &made.assets);
+                        try_join_all(made.map(|(_, version)| {
+                            self.artifacts.put_artifact(caller, scope, use_case.workspace_id, version)
+                        }))
+                        .await?;
                         let outcome = keyed_outcome(key, 200, id.uuid());
                         match self.use_case_store.commit_publication(scope, change, outcome.as_ref()).await {
                             Err(CommitError::Stale) => match expected.stale_failure() {
@@ -84,16 +87,23 @@ impl UseCases {
         use_case: &UseCase,
     ) -> Result<NewPieces, Failure> {
         let (_, namespace_id) = home_of(place)?;
-        let policy_bundle = match self.sole_policy_bundle(scope, place).await? {
-            Some(asset) => self.newest_version(scope, &asset.slug).await?,
-            None => None,
+        let policy_bundle = async {
+            match self.sole_policy_bundle(scope, place).await? {
+                Some(asset) => self.newest_version(scope, &asset.slug).await,
+                None => Ok(None),
+            }
         };
+        let (policy_bundle, model_policy, connections) = try_join!(
+            policy_bundle,
+            self.approved_model_policy(caller, scope, place, use_case.plan.model_policy_ref()),
+            self.named_connections(scope, use_case),
+        )?;
         Ok(NewPieces {
             namespace_id,
             owner_ref: owner_of(caller)?,
-            model_policy: self.approved_model_policy(caller, scope, place, use_case.plan.model_policy_ref()).await?,
+            model_policy,
             policy_bundle,
-            connections: self.named_connections(scope, use_case).await?,
+            connections,
             may_create_connections: connection_access(caller, place) == ConnectionAccess::Manage,
         })
     }
@@ -120,10 +130,7 @@ impl UseCases {
         place: &ResourcePosition,
         slug: &Slug,
     ) -> Result<BindableVersion, Failure> {
-        if self.visible_model_policy(caller, scope, place, slug).await?.is_none() {
-            return Err(model_policy_unavailable());
-        }
-        let found = self.asset_store.find_by_slug(scope, slug, None).await?;
+        let found = self.visible_model_policy(caller, scope, place, slug).await?;
         let Some((asset, Some(version))) = found else { return Err(model_policy_unavailable()) };
         let content = version.content().map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
         let Ok(CheckedContent::ModelPolicy(policy)) = content::read(AssetKind::ModelPolicy, &content) else {

@@ -53,6 +53,15 @@ fn refuses_hostile_members() {
     };
     let at = |path: &str, code| vec![(format!("bundle.{path}"), code)];
     assert_eq!(with("/name", json!("<script>alert(1)</script>")), at("name", "invalid_text"));
+    // A hostile name is in the full path, and not in the path of the member.
+    let refused = BundlePlan::parse(&{
+        let mut document = plan();
+        document["flow"]["steps"][0]["canary"] = json!(1);
+        document
+    });
+    let Err(BundleRefusal::Invalid(problems)) = refused else { panic!("{refused:?}") };
+    assert!(problems.iter().all(|problem| problem.member_path() == "bundle.flow"), "{problems:?}");
+    assert!(problems.iter().all(|problem| problem.message != "the flow is invalid here"), "{problems:?}");
     assert_eq!(with("/summary", json!("key sk-abcdefghijklmnop")), at("summary", "contains_secret"));
     assert_eq!(with("/model_policy_ref", json!("../other")), at("model_policy_ref", "invalid_slug"));
     assert_eq!(with("/connections", json!(["crm", "crm"])), at("connections[1]", "duplicate_item"));

@@ -70,6 +70,7 @@ pub(crate) fn decide(
         has_no_route: false,
         route_accounts: Vec::new(),
         is_workload_retired: false,
+        is_use_case_inactive: false,
     };
     let decision = match operation {
         Operation::Bind(release) => {

@@ -1,0 +1,132 @@
+//! What the release of a use case depends on: the access of the use case, and the policy bundle that publication reuses.
+
+use crate::fixture::WorkspaceFixture;
+use fairway_testkit::{TestApp, app::Response};
+use serde_json::{Value, json};
+
+/// Brings the release of a use case to `approved`; returns its identifier.
+async fn approve(stage: &WorkspaceFixture<'_>, use_case: &str) -> String {
+    let read = stage.app.get(stage.use_case_path(&format!("/{use_case}"))).await.expect(200);
+    let release = read["release_id"].as_str().unwrap().to_owned();
+    stage.fixtures.transition(&release, "review_ready").await;
+    let verdict = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": release });
+    stage.app.post(format!("/v1/releases/{release}/approvals"), verdict).await.expect(201);
+    stage.fixtures.transition(&release, "approved").await;
+    release
+}
+
+async fn activate(stage: &WorkspaceFixture<'_>, release: &str) -> Response {
+    stage.app.post(format!("/v1/releases/{release}/transition"), json!({ "to_state": "active" })).await
+}
+
+/// The gate of the use case.
+async fn gate(stage: &WorkspaceFixture<'_>, release: &str) -> Value {
+    let gates = stage.app.get(format!("/v1/releases/{release}/gates")).await.expect(200);
+    gates.as_array().unwrap().iter().find(|gate| gate["gate"] == "use_case").unwrap().clone()
+}
+
+#[tokio::test]
+async fn only_releases_of_active_use_cases_take_lanes() {
+    let app = TestApp::start().await;
+    let stage = WorkspaceFixture::create(&app).await;
+    for ending in ["pending", "denied", "reopened", "archived", "granted"] {
+        let use_case = stage.create_pending_use_case(&stage.unique_name()).await;
+        let release = approve(&stage, &use_case).await;
+        let decide = async |decision: &str, body: Value| {
+            let request = stage.request_of(&use_case).await["access_request_id"].as_str().unwrap().to_owned();
+            app.post(format!("/v1/access-requests/{request}/{decision}"), body).await.expect(200)
+        };
+        let change = async |verb: &str| {
+            app.post(stage.use_case_path(&format!("/{use_case}/{verb}")), json!({})).await.expect(200)
+        };
+        match ending {
+            "denied" => drop(decide("deny", json!({ "reason": "Not yet." })).await),
+            "granted" => drop(decide("grant", json!({})).await),
+            "reopened" => drop(change("reopen").await),
+            "archived" => drop(change("archive").await),
+            _ => {}
+        }
+        let (gate, done) = (gate(&stage, &release).await, activate(&stage, &release).await);
+        if ending == "granted" {
+            assert_eq!((&gate["verdict"], &done.expect(200)["state"]), (&json!("pass"), &json!("active")));
+        } else {
+            assert_eq!(
+                (&gate["verdict"], &gate["code"]),
+                (&json!("blocked"), &json!("use_case_not_active")),
+                "{ending}"
+            );
+            let detail = done.expect_refusal(422, "activation_blocked");
+            assert!(detail.to_string().contains("use_case_not_active"), "{ending}: {detail}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn releases_of_use_cases_that_become_active_later_take_lanes() {
+    let app = TestApp::start().await;
+    let stage = WorkspaceFixture::create(&app).await;
+    let name = stage.unique_name();
+    let use_case = stage.create_pending_use_case(&name).await;
+    let release = approve(&stage, &use_case).await;
+    activate(&stage, &release).await.expect_refusal(422, "activation_blocked");
+    stage.create_connection(&name).await;
+    app.post(stage.use_case_path(&format!("/{use_case}/activate")), json!({})).await.expect(200);
+    activate(&stage, &release).await.expect(200);
+    // What is live stays live.
+    app.post(stage.use_case_path(&format!("/{use_case}/archive")), json!({})).await.expect(200);
+    assert_eq!(app.get(format!("/v1/releases/{release}")).await.expect(200)["state"], "active");
+}
+
+#[tokio::test]
+async fn generation_warns_about_policy_inputs_that_the_plan_lacks() {
+    let app = TestApp::start().await;
+    let stage = WorkspaceFixture::create(&app).await;
+    let warnings = async |description: &str| {
+        let generate = app.post(stage.use_case_path("/generate"), json!({ "description": description }));
+        let warnings = generate.await.expect(200)["warnings"].clone();
+        warnings.as_array().unwrap().clone()
+    };
+    let undeclared = |warnings: &[Value]| {
+        let found = warnings.iter().find(|warning| warning["code"] == "policy_input_undeclared");
+        found.map(|warning| warning["message"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(undeclared(&warnings("Answer each `letter` of a customer.").await), None);
+    let rules =
+        json!([{ "id": "small", "condition": "inputs.amount < 10", "outcome": "allow", "reason_code": "small" }]);
+    let policy = stage.workload.versions.iter().find(|version| version.kind == "policy_bundle").unwrap();
+    let body = json!({ "content": { "rules": rules } });
+    app.post(format!("/v1/assets/{}/versions", policy.asset_id), body).await.expect(201);
+    let message = undeclared(&warnings("Answer each `letter` of a customer.").await).unwrap();
+    assert!(message.contains("`small`") && message.contains("`amount`"), "{message}");
+    assert_eq!(undeclared(&warnings("Answer each `letter` with its `amount`.").await), None);
+}
+
+#[tokio::test]
+async fn credentials_in_texts_are_refused_without_echo() {
+    let app = TestApp::start().await;
+    let stage = WorkspaceFixture::create(&app).await;
+    let canary = "sk-canary0123456789abc";
+    let description = "Sort tickets by their urgency.";
+    let draft = stage.create_use_case(&[]).await;
+    let told = format!("Sort the tickets of {canary} by urgency.");
+    let refine = |description: &str, note: &str| json!({ "description": description, "refinement_context": [{ "note": note }], "idempotency_key": "k" });
+    let connection = json!({
+        "name": "crm", "connector_kind": "other", "workspace_id": stage.workspace, "secret_bindings": { canary: "env:A" },
+    });
+    let requests = [
+        (
+            stage.use_case_path(""),
+            json!({ "source_description": told, "bundle": stage.bundle(&[]) }),
+            "contains_secret",
+        ),
+        (stage.use_case_path("/generate"), json!({ "description": told }), "contains_secret"),
+        (stage.use_case_path(&format!("/{draft}/refine")), refine(description, &told), "contains_secret"),
+        ("/v1/connections".to_owned(), connection, "invalid_binding_name"),
+    ];
+    for (path, body, code) in requests {
+        let refused = app.post(&path, body).await;
+        let detail = refused.expect_refusal(422, "validation_error");
+        assert_eq!(detail["fields"][0]["code"], code, "{path}: {refused}");
+        assert!(!refused.text().contains(canary), "{path}: {refused}");
+    }
+}
