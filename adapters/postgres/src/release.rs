@@ -58,6 +58,12 @@ use transition::PendingTransition;
 pub(crate) use transition::TransitionCommitter;
 use uuid::Uuid;
 
+/// The release's workload is not built in. A subquery for each row, which no plan turns into a join with all workloads.
+const NOT_BUILTIN: &str = "(
+    SELECT management_source FROM workload
+    WHERE workload.tenant_id = release.tenant_id AND workload.workload_id = release.workload_id
+) IS DISTINCT FROM 'platform_builtin'";
+
 #[async_trait]
 impl ReleaseStore for Database {
     async fn find(&self, scope: TenantScope, id: ReleaseId) -> Result<Option<ReleaseWithDeployment>, StoreError> {
@@ -96,6 +102,9 @@ impl ReleaseStore for Database {
         }
         if let Some(state) = filter.state {
             conditions.push(format!("state = {}", values.bind(state.as_str())));
+        }
+        if filter.excludes_builtin {
+            conditions.push(NOT_BUILTIN.to_owned());
         }
         let (with, branches) = match &filter.visible_scopes {
             None => (String::new(), vec![UnionArm { from: FROM.to_owned(), conditions, lateral: None }]),

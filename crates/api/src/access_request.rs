@@ -12,6 +12,7 @@ use crate::{
     note::parse_note,
     openapi::{IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
     response::ResourceResponse,
+    use_case::credential_problem,
     value_rules::{self, RuleResult, limit},
 };
 use actix_web::{HttpResponse, get, http::StatusCode, post, web};
@@ -106,7 +107,7 @@ pub(crate) struct AccessDenial {
 }
 
 fn reason_rule(text: &str) -> RuleResult {
-    value_rules::accept(parse_note("reason", Some(text)))
+    value_rules::accept_unless(parse_note("reason", Some(text)).err().or_else(|| credential_problem("reason", text)))
 }
 
 fn parse_status(text: &str) -> Result<AccessRequestStatus, FieldProblem> {

@@ -262,8 +262,13 @@ impl Refusal {
 }
 
 /// Lists in the details of a refusal, with the field that locates each item. Each item becomes one line.
-const DETAIL_LISTS: [(&str, &str); 4] =
-    [("fields", "path"), ("errors", "line"), ("missing", ""), ("blocking_releases", "release_id")];
+const DETAIL_LISTS: [(&str, &str); 5] = [
+    ("fields", "path"),
+    ("errors", "line"),
+    ("missing", ""),
+    ("problems", "path"),
+    ("blocking_releases", "release_id"),
+];
 
 impl fmt::Display for Refusal {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -118,7 +118,13 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
         Command::Generate { description } => show_plan(&generate(output, &server, description)?.1),
         Command::Create { description, bundle } => {
             let (description, bundle) = match bundle {
-                Some(file) => (description.clone(), Source::open(file)?.json()?),
+                Some(file) => {
+                    let bundle = Source::open(file)?.json()?;
+                    if bundle.get("needs_clarification") == Some(&Value::Bool(true)) {
+                        return Err(clarification(&bundle));
+                    }
+                    (description.clone(), bundle)
+                }
                 None => generate(output, &server, description)?,
             };
             let bundle = bundle.get("bundle").cloned().unwrap_or(bundle);
@@ -279,7 +285,9 @@ fn show_plan(generated: &Value) -> Result<(), Failure> {
         match (string_or_empty(connection, "kind"), connection.get("ref").and_then(Value::as_str)) {
             ("mint_fresh", Some(name)) => {
                 let name = sanitize(name);
-                print(&format!("  ? connection {name} (create it before publication: fairway connections create)"))?;
+                print(&format!(
+                    "  ? connection {name} (missing, expired or disabled: create or change it with `fairway connections` first)"
+                ))?;
             }
             _ => gap("connection", connection)?,
         }

@@ -14,6 +14,7 @@ use crate::{
     store::{Change, Revision, aggregate},
     text::is_name,
     time::Timestamp,
+    use_case::bundle::{REDACTED, has_markup},
 };
 pub use ports::ConnectionStore;
 use serde_json::json;
@@ -255,9 +256,10 @@ impl ConnectionRefusal {
 /// Checks a name.
 ///
 /// # Errors
-/// When it is not one line of visible characters.
+/// When it is not one line of visible characters, has markup, or stands for a redacted name.
 pub fn check_name(name: &str) -> Result<(), ConnectionRefusal> {
-    if is_name(name, MAX_NAME_CHARS) { Ok(()) } else { Err(ConnectionRefusal::Name) }
+    let is_valid = is_name(name, MAX_NAME_CHARS) && !has_markup(name) && name != REDACTED;
+    if is_valid { Ok(()) } else { Err(ConnectionRefusal::Name) }
 }
 
 /// Checks that an endpoint is an address of visible ASCII characters with a scheme and a host, and holds no credentials.

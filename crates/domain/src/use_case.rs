@@ -184,7 +184,7 @@ pub enum UseCaseRefusal {
         from: UseCaseStatus,
     },
     /// Connections are missing that the caller may create.
-    #[error("connections are missing, and you may create them")]
+    #[error("connections are missing, expired or disabled, and you may create or change them")]
     ConnectionsMissing(Vec<String>),
     /// Connections are not resolved.
     #[error("not all connections are resolved")]

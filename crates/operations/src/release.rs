@@ -53,10 +53,13 @@ use fairway_domain::{
     store::{CommitError, Page, PageRequest},
     tenant::TenantScope,
     use_case::{UseCaseStatus, ports::UseCaseStore},
-    workload::{Status, WorkloadRefusal},
+    workload::{ManagementSource, Status, WorkloadRefusal},
 };
 use moka::sync::Cache;
 use std::sync::Arc;
+
+/// The number of workloads whose origin is cached.
+const MAX_CACHED_WORKLOADS: u64 = 10_000;
 
 /// The parameters of a new release.
 #[derive(Clone, Debug)]
@@ -92,6 +95,7 @@ pub struct Releases {
     settings: Arc<Settings>,
     provider: Arc<dyn Provider>,
     summaries: Cache<(TenantId, AssetVersionId), Arc<ContentSummary>>,
+    builtin_workloads: Cache<WorkloadId, bool>,
     asset_store: Arc<dyn AssetStore>,
     version_store: Arc<dyn VersionStore>,
     audit_store: Arc<dyn AuditStore>,
@@ -126,6 +130,7 @@ impl Releases {
             settings: Arc::clone(&shared.settings),
             provider: Arc::clone(&shared.provider),
             summaries: shared.summaries.clone(),
+            builtin_workloads: Cache::new(MAX_CACHED_WORKLOADS),
             asset_store: Arc::clone(&stores.assets),
             version_store: Arc::clone(&stores.versions),
             audit_store: Arc::clone(&stores.audit),
@@ -223,7 +228,8 @@ impl Releases {
         let (scope, visible_scopes) =
             self.scope_resolver.authorize_list_of(caller, Operation::ListReleases, query.workspace_id).await?;
         let ReleaseQuery { workspace_id: workspace, workload_id: workload, environment, state } = query;
-        let filter = ReleaseFilter { workspace, workload, environment, state, visible_scopes };
+        let excludes_builtin = !caller.rights.allow(Permission::ReleaseView, &ResourcePosition::INSTALLATION);
+        let filter = ReleaseFilter { workspace, workload, environment, state, visible_scopes, excludes_builtin };
         Ok(self.release_store.list(scope, &filter, page).await?)
     }
 
@@ -439,17 +445,38 @@ impl Releases {
         if caller.rights.visible_scopes(Permission::ReleaseView).is_some() {
             let home = self.release_store.location(everything, id).await?;
             let (workspace, workload) = home.ok_or(Failure::NotFound)?;
-            authorize::authorize(
-                caller,
-                operation,
-                &self.scope_resolver.position_of_workload(caller, workspace, workload).await?,
-            )?;
+            self.authorize_near(caller, operation, workspace, workload).await?;
         }
         let placed = self.release_store.find(everything, id).await?.ok_or(Failure::NotFound)?;
-        let workload = placed.release.workload_id;
-        let around = self.scope_resolver.position_of_workload(caller, placed.release.workspace_id, workload).await?;
-        let scope = authorize::authorize(caller, operation, &around)?;
+        let (workspace, workload) = (placed.release.workspace_id, placed.release.workload_id);
+        let (scope, around) = self.authorize_near(caller, operation, workspace, workload).await?;
         Ok((scope, around, placed))
+    }
+
+    /// Authorizes an operation on a release of a workload; returns the resource position of the workload. Only platform
+    /// operators see releases of built-in workloads.
+    async fn authorize_near(
+        &self,
+        caller: &Caller,
+        operation: Operation,
+        workspace: WorkspaceId,
+        workload: WorkloadId,
+    ) -> Result<(TenantScope, ResourcePosition), Failure> {
+        let around = self.scope_resolver.position_of_workload(caller, workspace, workload).await?;
+        let is_builtin = self.is_builtin(TenantScope::for_caller(caller), workload).await?;
+        let place = if is_builtin { &ResourcePosition::INSTALLATION } else { &around };
+        Ok((authorize::authorize(caller, operation, place)?, around))
+    }
+
+    /// Whether a workload is built in. It never changes, so it is cached.
+    async fn is_builtin(&self, scope: TenantScope, workload: WorkloadId) -> Result<bool, Failure> {
+        if let Some(is_builtin) = self.builtin_workloads.get(&workload) {
+            return Ok(is_builtin);
+        }
+        let found = self.workloads.workload_of(scope, workload).await?;
+        let is_builtin = found.management_source == Some(ManagementSource::PlatformBuiltin);
+        self.builtin_workloads.insert(workload, is_builtin);
+        Ok(is_builtin)
     }
 }
 

@@ -4,10 +4,12 @@ mod changes;
 mod generate;
 mod publish;
 mod refine;
+mod warnings;
 
 pub use changes::PlanComparison;
-pub use generate::{GeneratedPlan, Generation, GenerationResult, PlanWarning};
+pub use generate::{GeneratedPlan, Generation, GenerationResult};
 pub use refine::{RefineRequest, Refined};
+pub use warnings::PlanWarning;
 
 use crate::{
     Failure, MaybeReplayed, Precondition, Stores,

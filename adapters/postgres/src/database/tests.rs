@@ -58,7 +58,14 @@ async fn limits_prepared_statements_of_lists() {
                 for state in none_and_some(StateName::Draft) {
                     for visible_scopes in none_and_some(visible_scopes.clone()) {
                         let environment = environment.clone();
-                        let filter = ReleaseFilter { workspace, workload, environment, state, visible_scopes };
+                        let filter = ReleaseFilter {
+                            workspace,
+                            workload,
+                            environment,
+                            state,
+                            visible_scopes,
+                            excludes_builtin: true,
+                        };
                         for page in pages() {
                             ReleaseStore::list(&store, scope(), &filter, page).await.unwrap();
                             peak = peak.max(prepared(&store.list_pool).await);

@@ -5,11 +5,12 @@
 //! 1. A description of less than four words, with its notes, gets a question and a proposed answer.
 //! 2. The name is the first six words of the description, the summary its first sentence, both without angle brackets.
 //! 3. The template and the inputs follow the rules of [`draft`](super::draft). A name in backticks beside the word
-//!    `connection` is a connection and no input, and so are the names that commas, `and` or `or` join with it. Inputs have the names of form fields: in lower case, without leading `_`.
+//!    `connection` is a connection and no input, and so are the names that commas, `and` or `or` join with it. Inputs have the names of form fields: in lower case, without leading `_`, and `prompt_text`
+//!    for `prompt`.
 //! 4. The flow is one model call with the inputs, and the return of its answer.
 //! 5. The model policy is the listed one that shares most words with the description; the first of several.
 //! 6. The connections are the listed ones that the description mentions, and the names in backticks beside the word
-//!    `connection`.
+//!    `connection` that differ from them by more than upper and lower case.
 //! 7. If the current plan has steps with the same ids, each step of the same type that reads the same inputs stays as it is.
 
 use super::{draft, first_sentence, vocabulary};
@@ -27,6 +28,8 @@ const MAX_NAME: usize = 100;
 const MAX_FIELD_NAME: usize = 63;
 /// The word that marks a connection.
 const CONNECTION: &str = "connection";
+/// The input of the model call that is the prompt template. No input of the flow takes its place.
+const PROMPT: &str = "prompt";
 
 /// Whether a message asks for a bundle plan.
 pub(super) fn is_requested(question: &str) -> bool {
@@ -58,7 +61,7 @@ pub(super) fn bundle_plan(question: &str) -> String {
     let mut connections: Vec<String> =
         listed(head, CONNECTIONS_LABEL).filter(|name| mentions(&whole, name)).map(str::to_owned).collect();
     for name in named {
-        if !connections.contains(&name) {
+        if !connections.iter().any(|known| known.to_lowercase() == name.to_lowercase()) {
             connections.push(name);
         }
     }
@@ -155,6 +158,8 @@ fn field_name(name: &str) -> String {
     let lower = name.trim_start_matches('_').to_ascii_lowercase();
     if lower.is_empty() {
         "input".to_owned()
+    } else if lower == PROMPT {
+        format!("{PROMPT}_text")
     } else if lower.starts_with(|first: char| first.is_ascii_digit()) {
         format!("input_{lower}").chars().take(MAX_FIELD_NAME).collect()
     } else {
@@ -163,7 +168,7 @@ fn field_name(name: &str) -> String {
 }
 
 fn flow(inputs: &[&str]) -> Value {
-    let mut step_inputs = Map::from_iter([("prompt".to_owned(), json!("{{release.prompt_template}}"))]);
+    let mut step_inputs = Map::from_iter([(PROMPT.to_owned(), json!("{{release.prompt_template}}"))]);
     for name in inputs {
         step_inputs.insert((*name).to_owned(), json!(format!("{{{{trigger.{name}}}}}")));
     }
@@ -291,6 +296,11 @@ mod tests {
         let parsed = BundlePlan::parse(&plan).unwrap_or_else(|refusal| panic!("{refusal:?}"));
         let names: Vec<&str> = parsed.inputs().iter().map(|input| input.name.as_str()).collect();
         assert_eq!(names, ["input_1", "language", "letter", "tone"]);
+        // No input takes the place of the prompt template.
+        let translation = planned("Translate the `prompt` into polite English.", &[]);
+        let inputs = &translation["flow"]["steps"][0]["inputs"];
+        assert_eq!(inputs["prompt"], "{{release.prompt_template}}");
+        assert_eq!(inputs["prompt_text"], "{{trigger.prompt_text}}");
         let template = plan["prompt_template"]["template"].as_str().unwrap();
         assert!(template.starts_with("Answer the `letter` in {{ language }} with $arg:tone, `input_1`"), "{template}");
     }
@@ -299,6 +309,7 @@ mod tests {
     fn proposes_listed_names_and_marked_connections() {
         let plan = planned("Draft a reply to mail from the CRM, and use the `mailbox` connection for `text`.", &[]);
         assert_eq!(plan["connections"], json!(["crm", "mailbox"]));
+        assert_eq!(planned("Answer with data of the `CRM` connection.", &[])["connections"], json!(["crm"]));
         assert_eq!(plan["model_policy_ref"], "mail-model");
         assert_eq!(plan["flow"]["steps"][0]["inputs"]["text"], "{{trigger.text}}");
         assert!(plan["flow"]["steps"][0]["inputs"].get("mailbox").is_none());

@@ -117,6 +117,24 @@ async fn generation_requires_asset_create_in_the_target_workspace() {
     execute.as_actor("user:runner").await.expect_refusal(404, "not_found");
     let listed = app.get("/v1/workloads").await;
     assert!(!listed.text().contains("fairway-generator"), "{listed}");
+    // Nor are its releases visible or changed by anybody but platform operators.
+    let owner = app.database().connect_as_owner().await.unwrap();
+    let sql = "SELECT release_id::text FROM release JOIN workload USING (tenant_id, workload_id)
+        WHERE slug = 'fairway-generator' AND tenant_id = $1::text::uuid";
+    let release: String = owner.query_one(sql, &[&crate::fixture::TENANT]).await.unwrap().get(0);
+    given.bind_role("user:admin", "tenant_admin", "tenant", Some(crate::fixture::TENANT)).await;
+    let (read, releases) = (format!("/v1/releases/{release}"), "/v1/releases?environment=production");
+    for caller in ["user:admin", "user:author", "user:runner"] {
+        app.get(&read).as_actor(caller).await.expect_refusal(404, "not_found");
+        let retire = app.post(format!("{read}/transition"), json!({ "to_state": "retired" }));
+        retire.as_actor(caller).await.expect_refusal(404, "not_found");
+    }
+    let seen = app.get(releases).as_actor("user:admin").await;
+    assert!(!seen.text().contains(&release), "{seen}");
+    given.bind_role("user:platform", "platform_admin", "platform", None).await;
+    let seen = app.get(releases).as_actor("user:platform").await;
+    assert!(seen.text().contains(&release), "{seen}");
+    assert_eq!(app.get(&read).as_actor("user:platform").await.expect(200)["state"], "active");
     app.post("/v1/asset-drafts/generate", json!({ "description": DESCRIPTION }))
         .await
         .expect_refusal(422, "validation_error");

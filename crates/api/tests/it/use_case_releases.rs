@@ -4,15 +4,18 @@ use crate::fixture::WorkspaceFixture;
 use fairway_testkit::{TestApp, app::Response};
 use serde_json::{Value, json};
 
-/// Brings the release of a use case to `approved`; returns its identifier.
-async fn approve(stage: &WorkspaceFixture<'_>, use_case: &str) -> String {
+/// Submits the release of a use case; returns its identifier.
+async fn submit(stage: &WorkspaceFixture<'_>, use_case: &str) -> String {
     let read = stage.app.get(stage.use_case_path(&format!("/{use_case}"))).await.expect(200);
     let release = read["release_id"].as_str().unwrap().to_owned();
     stage.fixtures.transition(&release, "review_ready").await;
+    release
+}
+
+async fn approve(stage: &WorkspaceFixture<'_>, release: &str) {
     let verdict = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": release });
     stage.app.post(format!("/v1/releases/{release}/approvals"), verdict).await.expect(201);
-    stage.fixtures.transition(&release, "approved").await;
-    release
+    stage.fixtures.transition(release, "approved").await;
 }
 
 async fn activate(stage: &WorkspaceFixture<'_>, release: &str) -> Response {
@@ -31,7 +34,10 @@ async fn only_releases_of_active_use_cases_take_lanes() {
     let stage = WorkspaceFixture::create(&app).await;
     for ending in ["pending", "denied", "reopened", "archived", "granted"] {
         let use_case = stage.create_pending_use_case(&stage.unique_name()).await;
-        let release = approve(&stage, &use_case).await;
+        let release = submit(&stage, &use_case).await;
+        let warning = gate(&stage, &release).await;
+        assert_eq!((&warning["to_state"], &warning["verdict"]), (&json!("approved"), &json!("warn")), "{ending}");
+        approve(&stage, &release).await;
         let decide = async |decision: &str, body: Value| {
             let request = stage.request_of(&use_case).await["access_request_id"].as_str().unwrap().to_owned();
             app.post(format!("/v1/access-requests/{request}/{decision}"), body).await.expect(200)
@@ -67,7 +73,8 @@ async fn releases_of_use_cases_that_become_active_later_take_lanes() {
     let stage = WorkspaceFixture::create(&app).await;
     let name = stage.unique_name();
     let use_case = stage.create_pending_use_case(&name).await;
-    let release = approve(&stage, &use_case).await;
+    let release = submit(&stage, &use_case).await;
+    approve(&stage, &release).await;
     activate(&stage, &release).await.expect_refusal(422, "activation_blocked");
     stage.create_connection(&name).await;
     app.post(stage.use_case_path(&format!("/{use_case}/activate")), json!({})).await.expect(200);
@@ -113,6 +120,9 @@ async fn credentials_in_texts_are_refused_without_echo() {
     let connection = json!({
         "name": "crm", "connector_kind": "other", "workspace_id": stage.workspace, "secret_bindings": { canary: "env:A" },
     });
+    let pending = stage.create_pending_use_case("mail").await;
+    let request = stage.request_of(&pending).await["access_request_id"].as_str().unwrap().to_owned();
+    let deny = format!("/v1/access-requests/{request}/deny");
     let requests = [
         (
             stage.use_case_path(""),
@@ -122,6 +132,7 @@ async fn credentials_in_texts_are_refused_without_echo() {
         (stage.use_case_path("/generate"), json!({ "description": told }), "contains_secret"),
         (stage.use_case_path(&format!("/{draft}/refine")), refine(description, &told), "contains_secret"),
         ("/v1/connections".to_owned(), connection, "invalid_binding_name"),
+        (deny, json!({ "reason": told }), "contains_secret"),
     ];
     for (path, body, code) in requests {
         let refused = app.post(&path, body).await;

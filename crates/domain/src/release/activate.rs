@@ -117,6 +117,15 @@ impl ActivationReport {
     }
 }
 
+impl ActivationReport {
+    /// The requirement that the use case of the workload is active, if it is unmet.
+    pub(super) fn unmet_use_case(&self) -> Option<UnmetRequirement> {
+        let message = "the use case of the workload is not active: it waits for access to its connections, was reopened, or \
+            is archived";
+        self.is_use_case_inactive.then(|| unmet("use_case", "use_case_not_active", message))
+    }
+}
+
 /// A fail-closed control that this server does not enforce.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnenforcedControl {
@@ -231,13 +240,7 @@ impl Release {
                 .take(MAX_LISTED_CONTROLS)
                 .map(UnenforcedControl::unsupported_requirement),
         );
-        if report.is_use_case_inactive {
-            missing.push(unmet(
-                "use_case",
-                "use_case_not_active",
-                "the use case of the workload is not active: it waits for access to its connections, or it is archived",
-            ));
-        }
+        missing.extend(report.unmet_use_case());
         // Other environments permit trial use; version warnings and gates report these controls there.
         if self.is_for_production() {
             missing.extend(

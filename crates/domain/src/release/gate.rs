@@ -83,7 +83,10 @@ impl Release {
         for to in self.valid_transitions(around.deployment) {
             match to {
                 StateName::ReviewReady => gates.extend(reference_gates(to, around.unresolved_references)),
-                StateName::Approved => gates.push(self.approvals_gate(to, around.approval_rule)),
+                StateName::Approved => {
+                    gates.push(self.approvals_gate(to, around.approval_rule));
+                    gates.extend(use_case_warning(to, around.activation_report));
+                }
                 StateName::Active => {
                     gates.push(self.approvals_gate(to, around.approval_rule));
                     gates.extend(Lane::ALL.map(|lane| self.lane_gate(lane, around.deployment)));
@@ -171,6 +174,18 @@ fn workload_gate(report: &ActivationReport) -> Gate {
         return blocked(StateName::Active, "workload", refusal.code(), refusal.to_string());
     }
     passed(StateName::Active, "workload", "the workload accepts releases")
+}
+
+/// The warning to reviewers that the release cannot be activated yet.
+fn use_case_warning(to: StateName, report: &ActivationReport) -> Option<Gate> {
+    report.unmet_use_case().map(|UnmetRequirement { gate, code, message }| Gate {
+        to,
+        lane: None,
+        name: gate,
+        verdict: GateVerdict::Warn,
+        code,
+        message,
+    })
 }
 
 fn reference_gates(to: StateName, unresolved: &[UnresolvedReference]) -> Vec<Gate> {

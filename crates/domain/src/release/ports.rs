@@ -58,6 +58,8 @@ pub struct ReleaseFilter {
     pub state: Option<StateName>,
     /// Releases within the caller's visible scopes; `None` covers the whole tenant.
     pub visible_scopes: Option<VisibleScopes>,
+    /// Whether releases of built-in workloads are left out.
+    pub excludes_builtin: bool,
 }
 
 /// The revisions that a cached deployment view must match.

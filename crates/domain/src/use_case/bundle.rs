@@ -267,7 +267,7 @@ fn steps_of(flow: &Value) -> Vec<(String, String)> {
 }
 
 /// Whether a text has markup: a tag, a comment or a declaration.
-fn has_markup(text: &str) -> bool {
+pub(crate) fn has_markup(text: &str) -> bool {
     let opens =
         |rest: &str| rest.starts_with(|next: char| next.is_ascii_alphabetic() || matches!(next, '/' | '!' | '?'));
     text.split('<').skip(1).any(opens)
@@ -357,7 +357,7 @@ impl Problems {
         for (position, item) in items.iter().enumerate() {
             let mut path = PATH.to_owned();
             push_index(&mut path, position);
-            let name = item.as_str().filter(|name| connection::check_name(name).is_ok() && !has_markup(name));
+            let name = item.as_str().filter(|name| connection::check_name(name).is_ok());
             match name {
                 None => self.push(&path, "invalid_name", "must be the name of a connection"),
                 Some(name) if names.iter().any(|known| known == name) => {

@@ -1,6 +1,9 @@
 //! Generation of bundle plans: the generator's answer is a stranger's content.
 
-use super::{UseCases, connection_access};
+use super::{
+    UseCases, connection_access,
+    warnings::{PlanWarning, plan_warnings},
+};
 use crate::{
     Failure,
     access::Operation,
@@ -11,18 +14,14 @@ use fairway_domain::{
     access::{Caller, Permission, ResourcePosition},
     asset::{
         Lifecycle,
-        content::{self, CheckedContent},
         kind::AssetKind,
         ports::{AssetFilter, AssetVisibility},
     },
-    flow::{Flow, ToolChoice},
     generator::{MODEL_SLUG, bundle_message},
     id::{ExecutionId, WorkspaceId},
     idempotency::RequestKey,
     note::Note,
-    release::policy_input::{UndeclaredInput, undeclared_inputs},
     secret::has_credential,
-    slug::Slug,
     store::PageRequest,
     tenant::TenantScope,
     text::is_prose,
@@ -39,15 +38,6 @@ const MAX_LISTED: u32 = 50;
 const MAX_MODEL_POLICIES: u32 = 10;
 /// The maximum length of a question, in characters.
 const MAX_QUESTION: usize = 1_000;
-
-/// A remark about a generated plan.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct PlanWarning {
-    /// The stable code.
-    pub code: &'static str,
-    /// The message for people.
-    pub message: String,
-}
 
 /// A generated plan. Nothing is created from it.
 #[derive(Clone, Debug)]
@@ -113,7 +103,7 @@ impl UseCases {
         let input = GenerationInput { description, notes: &[], current: None };
         let message = self.generation_message(caller, scope, &place, input).await?;
         let answer = self.generators.generate_object(caller, workspace, &message, key).await?;
-        self.check_generated(caller, scope, &place, answer).await
+        self.check_generated(caller, scope, &place, answer, input).await
     }
 
     /// The message to the generator. It names nothing that the caller may not see.
@@ -132,7 +122,9 @@ impl UseCases {
             ConnectionAccess::Hidden => Vec::new(),
             ConnectionAccess::Read | ConnectionAccess::Manage => {
                 let page = self.connection_store.list(scope, workspace, PageRequest::first(MAX_LISTED)).await?;
-                page.rows.into_iter().map(|connection| connection.into_record().name).collect()
+                let names = page.rows.into_iter().map(|connection| connection.into_record().name);
+                // The catalogue separates names by commas.
+                names.filter(|name| !name.contains(',')).collect()
             }
         };
         let notes: Vec<String> = input.notes.iter().map(|note| note.as_str().to_owned()).collect();
@@ -149,6 +141,7 @@ impl UseCases {
         scope: TenantScope,
         place: &ResourcePosition,
         answer: GeneratedObject,
+        input: GenerationInput<'_>,
     ) -> Result<GenerationResult, Failure> {
         let (generation_id, replayed) = (answer.generation_id, answer.replayed);
         if answer.value.get("needs_clarification") == Some(&Value::Bool(true)) {
@@ -160,7 +153,7 @@ impl UseCases {
             checked => checked?,
         };
         let gaps = self.plan_gaps(caller, scope, place, &plan).await?;
-        let mut warnings = warnings(&plan, &gaps, answer.is_local);
+        let mut warnings = plan_warnings(&plan, &gaps, answer.is_local.then_some(input));
         warnings.extend(self.policy_input_warnings(scope, &plan, &gaps).await?);
         let outcome = Generation::Plan(Box::new(GeneratedPlan { plan, warnings, gaps }));
         Ok(GenerationResult { outcome, generation_id, replayed })
@@ -196,35 +189,6 @@ impl UseCases {
         }
         slugs.push(MODEL_SLUG.to_owned());
         Ok(slugs)
-    }
-
-    /// Warnings about rules of the reused policy bundle that read inputs which the plan lacks. Their runs are denied.
-    async fn policy_input_warnings(
-        &self,
-        scope: TenantScope,
-        plan: &BundlePlan,
-        gaps: &Gaps,
-    ) -> Result<Vec<PlanWarning>, Failure> {
-        let Gap { kind: GapKind::Reused, reference: Some(slug) } = &gaps.policy_bundle else { return Ok(Vec::new()) };
-        let Ok(slug) = Slug::parse(slug) else { return Ok(Vec::new()) };
-        let found = self.asset_store.find_by_slug(scope, &slug, None).await?;
-        let Some((_, Some(version))) = found else { return Ok(Vec::new()) };
-        let content = version.content().map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
-        let Ok(CheckedContent::PolicyBundle(policy)) = content::read(AssetKind::PolicyBundle, &content) else {
-            return Err(Failure::Inconsistent("a stored policy bundle that does not compile"));
-        };
-        let required = policy.required_inputs().map(|(rule, inputs)| (rule.to_owned(), inputs.into_iter().collect()));
-        let required: Vec<(String, Vec<String>)> = required.collect();
-        let declared: Vec<&str> = plan.inputs().iter().map(|input| input.name.as_str()).collect();
-        let undeclared = undeclared_inputs(&required, &declared, &[]).into_iter();
-        let warning = |UndeclaredInput { rule, input }| PlanWarning {
-            code: "policy_input_undeclared",
-            message: format!(
-                "the rule `{rule}` of the policy bundle `{slug}` reads the input `{input}`, which the bundle lacks: its \
-                 runs are denied until the description or the policy changes"
-            ),
-        };
-        Ok(undeclared.map(warning).collect())
     }
 
     async fn plan_gaps(
@@ -278,46 +242,4 @@ fn clarification(answer: &Value) -> Option<Generation> {
     };
     let question = text("question").filter(|question| !question.trim().is_empty())?;
     Some(Generation::Question { question, proposed_answer: text("proposed_answer") })
-}
-
-/// Whether an agent of the flow may call tools.
-fn uses_tools(plan: &BundlePlan) -> bool {
-    let flow = Flow::from_content(&plan.flow_content());
-    let names_tools = |choice: &ToolChoice| match choice {
-        ToolChoice::All => true,
-        ToolChoice::Named(names) => !names.is_empty(),
-    };
-    flow.is_ok_and(|flow| flow.agent_tool_choices().any(names_tools))
-}
-
-/// What was assumed, and what happens when a step fails.
-fn warnings(plan: &BundlePlan, gaps: &Gaps, is_local: bool) -> Vec<PlanWarning> {
-    let mut found = Vec::new();
-    let mut warn = |code, message: String| found.push(PlanWarning { code, message });
-    if is_local {
-        let message = "no model was called: the built-in provider generated the bundle from its rules";
-        warn("local_provider", message.to_owned());
-    }
-    let slug = plan.model_policy_ref();
-    warn("assumed_model_policy", format!("the bundle assumes the model policy `{slug}`"));
-    if matches!(plan.inputs(), [input] if input.name == "input") {
-        warn("assumed_input", "the description names no input, so the bundle assumes one: `input`".to_owned());
-    }
-    match (gaps.policy_bundle.kind, &gaps.policy_bundle.reference) {
-        (GapKind::MintFresh, _) => {
-            let message = "publication makes a policy bundle that allows runs in `dev` and denies them elsewhere";
-            warn("assumed_policy", message.to_owned());
-        }
-        (GapKind::Reused, Some(slug)) => {
-            let message = format!("publication reuses the workspace's policy bundle `{slug}`");
-            warn("assumed_policy_bundle", message);
-        }
-        (GapKind::Reused | GapKind::NeedsAccess | GapKind::NeedsAdmin, _) => {}
-    }
-    if uses_tools(plan) {
-        let message = "agents of the flow call tools: bind their definitions to the release draft before its review";
-        warn("tools_not_bound", message.to_owned());
-    }
-    warn("step_failure_ends_run", "a step that fails without `on_failure` ends the run without an output".to_owned());
-    found
 }

@@ -81,7 +81,7 @@ impl UseCases {
         let message = self.generation_message(caller, scope, &place, input).await?;
         let answer =
             self.await_generated(caller, workspace, &message, &generation_key(caller, id, &request.key)).await?;
-        let generated = self.check_generated(caller, scope, &place, answer).await?;
+        let generated = self.check_generated(caller, scope, &place, answer, input).await?;
         let plan = match generated.outcome {
             Generation::Question { question, proposed_answer } => {
                 return Ok(Refined::Question { question, proposed_answer });
