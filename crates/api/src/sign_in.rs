@@ -130,7 +130,7 @@ async fn sign_in(request: HttpRequest, api: web::Data<Api>) -> Result<HttpRespon
             response.add_cookie(&cookie).map_err(|_| ApiError::internal())?;
             Ok(response)
         }
-        Err(error) => Ok(error_page(authentication, &error)),
+        Err(error) => Ok(error_page(authentication, &error, "")),
     }
 }
 
@@ -163,7 +163,7 @@ async fn finish_sign_in(request: HttpRequest, api: web::Data<Api>) -> Result<Htt
     if !pending.is_answered_by(callback.state.as_deref(), callback.iss.as_deref()) {
         return Ok(stale_page());
     }
-    let refused = |error: &SignInError| without_attempt(error_page(authentication, error));
+    let refused = |error: &SignInError| without_attempt(error_page(authentication, error, ""));
     let code = match (callback.code, callback.error) {
         (Some(code), None) => code,
         _ => return refused(&SignInError::Refused),
@@ -174,8 +174,12 @@ async fn finish_sign_in(request: HttpRequest, api: web::Data<Api>) -> Result<Htt
     let person = match redeemed.await {
         Ok(person) => person,
         Err(error) => {
-            tracing::warn!(issuer = pending.issuer, code = error.code(), "a sign-in failed");
-            return refused(&error);
+            let clock_seconds = error.clock_seconds();
+            tracing::warn!(issuer = pending.issuer, code = error.code(), clock_seconds, "a sign-in failed");
+            return match pending.is_test {
+                true => without_attempt(test_sign_in::refuse(&request, &api, authentication, &error).await?),
+                false => refused(&error),
+            };
         }
     };
     if pending.is_test {
@@ -258,8 +262,9 @@ fn stale_page() -> HttpResponse {
     html_page::page(StatusCode::BAD_REQUEST, "Sign-in failed", &text)
 }
 
-/// The page for a failed sign-in. It shows what an administrator has to compare with the provider's settings.
-fn error_page(authentication: &Authentication, error: &SignInError) -> HttpResponse {
+/// The page for a failed sign-in. It shows what an administrator has to compare with the provider's settings, and
+/// `details`, a paragraph.
+fn error_page(authentication: &Authentication, error: &SignInError, details: &str) -> HttpResponse {
     let status = match error {
         SignInError::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         SignInError::UnknownIssuer => StatusCode::NOT_FOUND,
@@ -267,7 +272,7 @@ fn error_page(authentication: &Authentication, error: &SignInError) -> HttpRespo
         SignInError::Malformed | SignInError::Client | SignInError::ClientSecret => StatusCode::BAD_GATEWAY,
     };
     let text = format!(
-        "<p>{}</p>\n<p>Error code: <code>{}</code></p>\n\
+        "<p>{}</p>\n<p>Error code: <code>{}</code></p>\n{details}\
          <p>Administrators: the redirect address of this server is <code>{}</code>.</p>\n\
          <p><a href=\"{SIGN_IN_PATH}\">Try again</a></p>",
         escape(&error.to_string()),
