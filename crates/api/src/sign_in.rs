@@ -47,6 +47,8 @@ pub(crate) const SIGN_IN_PATTERNS: [&str; 5] =
 const SIGN_IN_PATH: &str = "/sign-in";
 /// Path that identity providers send browsers back to.
 const CALLBACK_PATH: &str = "/sign-in/callback";
+/// Maximum length of a return target, in bytes.
+const MAX_RETURN_BYTES: usize = 2_048;
 
 /// How clients sign in on this server.
 #[derive(Serialize, ToSchema)]
@@ -245,12 +247,16 @@ fn callback_url(authentication: &Authentication) -> String {
     format!("{}{CALLBACK_PATH}", authentication.base_url())
 }
 
-/// Whether a return target is a path of this server. Browsers read `//host` and `/\host` as other hosts.
+/// Whether a return target is a path of this server, and short enough for the cookie that holds it: browsers drop
+/// cookies of more than 4 KiB, and with them the sign-in. Browsers read `//host` and `/\host` as other hosts.
 fn is_own_path(path: &str) -> bool {
     const BASE: &str = "http://fairway.invalid";
     let resolved = Url::parse(BASE).and_then(|base| base.join(path));
     let has_own_origin = resolved.is_ok_and(|url| url.origin().ascii_serialization() == BASE);
-    path.starts_with('/') && has_own_origin && path.bytes().all(|byte| byte.is_ascii_graphic())
+    path.len() <= MAX_RETURN_BYTES
+        && path.starts_with('/')
+        && has_own_origin
+        && path.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 /// The page for a callback that belongs to no sign-in of this browser.
@@ -291,6 +297,8 @@ mod tests {
         for good in ["/", "/workload-runtime/x?environment=dev", "/console#a"] {
             assert!(is_own_path(good), "{good}");
         }
+        assert!(is_own_path(&format!("/{}", "a".repeat(MAX_RETURN_BYTES - 1))));
+        assert!(!is_own_path(&format!("/{}", "a".repeat(MAX_RETURN_BYTES))));
         for bad in [
             "",
             "x",

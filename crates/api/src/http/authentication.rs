@@ -48,7 +48,7 @@ const SCHEME: &str = "bearer ";
 tokio::task_local! {
     /// The challenge that a 401 of the current request carries. Unset in local mode, which can verify no identity.
     static CHALLENGE: HeaderValue;
-    /// The same challenge, set if the current request of the API has no credential of any kind.
+    /// The same challenge, set if the current request has no credential of any kind.
     static MISSING_CREDENTIAL: HeaderValue;
 }
 
@@ -57,8 +57,8 @@ pub(crate) fn challenge() -> Option<HeaderValue> {
     CHALLENGE.try_with(Clone::clone).ok()
 }
 
-/// The challenge for a request of the API without any credential; `None` in local mode. It replaces 404 for resources
-/// that the request may not see: with a credential, or before the end of its session, the request may see them.
+/// The challenge for a request without any credential; `None` in local mode. It replaces 404 for resources that the
+/// request may not see: with a credential, or before the end of its session, the request may see them.
 pub(crate) fn missing_credential() -> Option<HeaderValue> {
     MISSING_CREDENTIAL.try_with(Clone::clone).ok()
 }
@@ -326,9 +326,7 @@ pub(crate) async fn authenticate<B: MessageBody + 'static>(
     let challenge = authentication.challenge.clone();
     match CHALLENGE.scope(challenge.clone(), authentication.identify(&api, request.request())).await {
         Ok(identity) => {
-            let is_api = request.path().starts_with(API_PREFIX);
             let is_missing = matches!(identity, RequestIdentity::Anonymous { .. })
-                && is_api
                 && !has_share_token(request.request())
                 && !request.headers().contains_key(&RESULT_TOKEN);
             request.extensions_mut().insert(identity);

@@ -372,6 +372,14 @@ async fn refuses_callbacks_of_other_sign_ins() {
     scene.issuer.set_person(json!({"preferred_username": "ada"}), json!({}));
     let response = scene.callback(&elsewhere.0, &elsewhere.1).await;
     assert_eq!((response.status, response.header("location")), (303, Some("/")));
+    // Browsers drop cookies of more than 4 KiB.
+    for (length, is_kept) in [(2_048, true), (2_049, false)] {
+        let path = format!("/{}", "a".repeat(length - 1));
+        let (callback, attempt) = scene.begin(&format!("?return_to={path}")).await;
+        assert!(ATTEMPT.len() + attempt.len() < 4_000, "{}", attempt.len());
+        let target = if is_kept { path.as_str() } else { "/" };
+        assert_eq!(scene.callback(&callback, &attempt).await.header("location"), Some(target));
+    }
 }
 
 #[tokio::test]
