@@ -57,7 +57,9 @@ fn bytes(identity: &VerifiedIdentity) -> usize {
     let groups = match &identity.groups {
         GroupsClaim::Absent => 0,
         GroupsClaim::Listed(groups) => groups.iter().map(|group| group.len().saturating_add(40)).sum(),
-        GroupsClaim::Overage { endpoint } => endpoint.as_deref().map_or(0, str::len),
+        GroupsClaim::Overage { source } => source.as_ref().map_or(0, |source| {
+            source.endpoint.len().saturating_add(source.access_token.as_deref().map_or(0, str::len))
+        }),
     };
     // The other texts are shorter than a token and mostly short.
     let texts = [Some(&identity.subject), identity.name.as_ref(), identity.email.as_ref()];

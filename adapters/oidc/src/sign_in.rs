@@ -1,6 +1,7 @@
 //! Sign-in of people: the authorization code flow with PKCE (OpenID Connect Core 3.1, RFC 7636), userinfo, and logout.
 
 mod discovery;
+mod overage;
 
 use crate::{
     config::{IssuerConfig, IssuerConfigError},
@@ -12,7 +13,7 @@ use async_trait::async_trait;
 use discovery::{Addresses, DiscoveredAddresses};
 use fairway_domain::{
     access::{
-        identity::{InvalidToken, TokenRefusal, TokenUse, UnverifiedToken},
+        identity::{GroupsClaim, InvalidToken, TokenRefusal, TokenUse, UnverifiedToken},
         sign_in::{
             ProviderLogout, ProviderTokens, SignInAttempt, SignInError, SignInIssuer, SignInProvider, SignedInPerson,
         },
@@ -177,12 +178,12 @@ impl OidcSignIn {
             // stored sealed; it proves issuer and subject, and nothing that may have changed since.
             rules.check_earlier_id_token(&token, &client.config.client_id)?.into_verified()
         };
+        let issued_at = token.issued_at();
         let mut claims = token.into_claims();
         match userinfo(client, addresses, response, &identity.subject).await? {
             Some(userinfo) => {
-                // Groups that only the first ID token listed cannot be read again.
-                let groups_claim = &rules.groups_claim;
-                if !is_new && claims.contains_key(groups_claim) && !userinfo.contains_key(groups_claim) {
+                // Groups that only the first ID token listed or announced cannot be read again.
+                if !is_new && rules.names_groups(&claims) && !rules.names_groups(&userinfo) {
                     return Err(SignInError::Refused);
                 }
                 identity = rules.with_userinfo(identity, &userinfo)?;
@@ -194,6 +195,13 @@ impl OidcSignIn {
             None if !is_new => return Err(SignInError::Refused),
             None => {}
         }
+        if let GroupsClaim::Overage { source: Some(source) } = identity.groups.clone()
+            && let Some(listed) = overage::read_claims(&client.addresses, &source).await?
+        {
+            identity = rules.with_overage(identity, &listed)?;
+        }
+        // A test sign-in shows the claims, and sources may have tokens.
+        claims.remove("_claim_sources");
         let text = |name: &str| claims.get(name).and_then(Value::as_str).map(str::to_owned);
         let refresh_token = response.refresh_token().map(|token| token.secret().clone());
         Ok(SignedInPerson {
@@ -203,6 +211,7 @@ impl OidcSignIn {
                 refresh_token: refresh_token.or_else(|| earlier.and_then(|tokens| tokens.refresh_token.clone())),
                 id_token,
             },
+            issued_at,
             claims,
             identity,
         })
@@ -226,9 +235,7 @@ async fn userinfo(
     subject: &str,
 ) -> Result<Option<Map<String, Value>>, SignInError> {
     let Some(url) = &addresses.userinfo else { return Ok(None) };
-    let bearer = format!("Bearer {}", response.access_token().secret());
-    let mut authorization = HeaderValue::from_str(&bearer).map_err(|_| SignInError::Malformed)?;
-    authorization.set_sensitive(true);
+    let authorization = bearer(response.access_token().secret())?;
     let accept = (header::ACCEPT, HeaderValue::from_static("application/json"));
     let headers = HeaderMap::from_iter([(header::AUTHORIZATION, authorization), accept]);
     let request = EgressRequest { method: Method::GET, path: String::new(), headers, body: Default::default() };
@@ -244,6 +251,13 @@ async fn userinfo(
         return Err(SignInError::Token(InvalidToken::Subject));
     }
     Ok(Some(claims))
+}
+
+/// The header with an access token (RFC 6750, 2.1).
+fn bearer(token: &str) -> Result<HeaderValue, SignInError> {
+    let mut value = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| SignInError::Malformed)?;
+    value.set_sensitive(true);
+    Ok(value)
 }
 
 /// Sends the requests of the OAuth library through the egress guard.

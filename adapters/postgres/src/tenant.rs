@@ -75,34 +75,48 @@ impl TenantStore for Database {
 
     async fn commit_new(
         &self,
-        scope: TenantScope,
+        creator: TenantScope,
+        created: TenantScope,
         change: Change<Tenant>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
-        // The fact belongs to the log of the creator's tenant.
+        // The fact begins the log of the new tenant. The key is one of the creator's tenant, so `fairway_commit`, which
+        // knows one tenant, gets none.
         static CREATE_TENANT: Guarded = Guarded::new(
-            "log AS (INSERT INTO fact_log (tenant_id, size) SELECT new_tenant_id, 0 FROM input),
+            "log AS (INSERT INTO fact_log (tenant_id, size) SELECT tenant_id, 0 FROM input),
              made AS (
                 INSERT INTO tenant (tenant_id, slug, name, notifications_enabled, advanced_notifications_enabled,
                     public_hosts, revision, created_at, created_by)
-                SELECT new_tenant_id, slug, name, notifications_enabled, advanced_notifications_enabled, '{}', revision,
+                SELECT tenant_id, slug, name, notifications_enabled, advanced_notifications_enabled, '{}', revision,
                     created_at, created_by
                 FROM input
                 RETURNING 1
              )",
-            "(SELECT count(*) = 1 FROM made)",
+            "(SELECT count(*) = 1 FROM made) AND (creator_key IS NULL OR fairway_claim_key(creator_tenant_id,
+                creator_caller, creator_route, creator_key, creator_digest, creator_status, creator_resource))",
         );
         let ChangeRecord { next, decided_on: _, fact } = change.into_record();
-        let input = Input::new(scope)
-            .with("new_tenant_id", next.tenant_id.uuid())
+        let input = Input::new(created)
             .with("slug", next.slug.as_str())
             .with("name", next.name.as_str())
             .with("notifications_enabled", next.settings.notifications_enabled)
             .with("advanced_notifications_enabled", next.settings.advanced_notifications_enabled)
             .with("revision", next.revision.get())
             .with("created_at", next.created_at.to_datetime())
-            .with("created_by", next.created_by.to_string());
-        self.commit_guarded(&CREATE_TENANT, scope, &fact, key, input).await.map(|_| ())
+            .with("created_by", next.created_by.to_string())
+            .with("creator_tenant_id", creator.tenant().uuid())
+            .with("creator_caller", key.map(|keyed| keyed.key.caller.to_string()))
+            .with("creator_route", key.map(|keyed| keyed.key.route.clone()))
+            .with("creator_key", key.map(|keyed| keyed.key.key.clone()))
+            .with("creator_digest", key.map(|keyed| keyed.key.body_digest.to_vec()))
+            .with("creator_status", key.and_then(|keyed| i16::try_from(keyed.outcome.status).ok()))
+            .with("creator_resource", key.map(|keyed| keyed.outcome.resource));
+        let committed = self.commit_guarded(&CREATE_TENANT, created, &fact, None, input).await;
+        committed.map(|_| ()).map_err(|error| match error {
+            // A new row has no revision that could be stale; the key alone can fail the guard.
+            CommitError::Stale => CommitError::DuplicateKey,
+            other @ (CommitError::DuplicateKey | CommitError::Conflict(_) | CommitError::Store(_)) => other,
+        })
     }
 
     async fn find_by_host(&self, host: &str) -> Result<Option<TenantId>, StoreError> {

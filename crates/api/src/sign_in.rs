@@ -47,6 +47,8 @@ pub(crate) const SIGN_IN_PATTERNS: [&str; 5] =
 const SIGN_IN_PATH: &str = "/sign-in";
 /// Path that identity providers send browsers back to.
 const CALLBACK_PATH: &str = "/sign-in/callback";
+/// Maximum length of a return target, in bytes.
+const MAX_RETURN_BYTES: usize = 2_048;
 
 /// How clients sign in on this server.
 #[derive(Serialize, ToSchema)]
@@ -130,7 +132,7 @@ async fn sign_in(request: HttpRequest, api: web::Data<Api>) -> Result<HttpRespon
             response.add_cookie(&cookie).map_err(|_| ApiError::internal())?;
             Ok(response)
         }
-        Err(error) => Ok(error_page(authentication, &error)),
+        Err(error) => Ok(error_page(authentication, &error, "")),
     }
 }
 
@@ -163,7 +165,7 @@ async fn finish_sign_in(request: HttpRequest, api: web::Data<Api>) -> Result<Htt
     if !pending.is_answered_by(callback.state.as_deref(), callback.iss.as_deref()) {
         return Ok(stale_page());
     }
-    let refused = |error: &SignInError| without_attempt(error_page(authentication, error));
+    let refused = |error: &SignInError| without_attempt(error_page(authentication, error, ""));
     let code = match (callback.code, callback.error) {
         (Some(code), None) => code,
         _ => return refused(&SignInError::Refused),
@@ -174,8 +176,12 @@ async fn finish_sign_in(request: HttpRequest, api: web::Data<Api>) -> Result<Htt
     let person = match redeemed.await {
         Ok(person) => person,
         Err(error) => {
-            tracing::warn!(issuer = pending.issuer, code = error.code(), "a sign-in failed");
-            return refused(&error);
+            let clock_seconds = error.clock_seconds();
+            tracing::warn!(issuer = pending.issuer, code = error.code(), clock_seconds, "a sign-in failed");
+            return match pending.is_test {
+                true => without_attempt(test_sign_in::refuse(&request, &api, authentication, &error).await?),
+                false => refused(&error),
+            };
         }
     };
     if pending.is_test {
@@ -241,12 +247,16 @@ fn callback_url(authentication: &Authentication) -> String {
     format!("{}{CALLBACK_PATH}", authentication.base_url())
 }
 
-/// Whether a return target is a path of this server. Browsers read `//host` and `/\host` as other hosts.
+/// Whether a return target is a path of this server, and short enough for the cookie that holds it: browsers drop
+/// cookies of more than 4 KiB, and with them the sign-in. Browsers read `//host` and `/\host` as other hosts.
 fn is_own_path(path: &str) -> bool {
     const BASE: &str = "http://fairway.invalid";
     let resolved = Url::parse(BASE).and_then(|base| base.join(path));
     let has_own_origin = resolved.is_ok_and(|url| url.origin().ascii_serialization() == BASE);
-    path.starts_with('/') && has_own_origin && path.bytes().all(|byte| byte.is_ascii_graphic())
+    path.len() <= MAX_RETURN_BYTES
+        && path.starts_with('/')
+        && has_own_origin
+        && path.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 /// The page for a callback that belongs to no sign-in of this browser.
@@ -258,8 +268,9 @@ fn stale_page() -> HttpResponse {
     html_page::page(StatusCode::BAD_REQUEST, "Sign-in failed", &text)
 }
 
-/// The page for a failed sign-in. It shows what an administrator has to compare with the provider's settings.
-fn error_page(authentication: &Authentication, error: &SignInError) -> HttpResponse {
+/// The page for a failed sign-in. It shows what an administrator has to compare with the provider's settings, and
+/// `details`, a paragraph.
+fn error_page(authentication: &Authentication, error: &SignInError, details: &str) -> HttpResponse {
     let status = match error {
         SignInError::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         SignInError::UnknownIssuer => StatusCode::NOT_FOUND,
@@ -267,7 +278,7 @@ fn error_page(authentication: &Authentication, error: &SignInError) -> HttpRespo
         SignInError::Malformed | SignInError::Client | SignInError::ClientSecret => StatusCode::BAD_GATEWAY,
     };
     let text = format!(
-        "<p>{}</p>\n<p>Error code: <code>{}</code></p>\n\
+        "<p>{}</p>\n<p>Error code: <code>{}</code></p>\n{details}\
          <p>Administrators: the redirect address of this server is <code>{}</code>.</p>\n\
          <p><a href=\"{SIGN_IN_PATH}\">Try again</a></p>",
         escape(&error.to_string()),
@@ -286,6 +297,8 @@ mod tests {
         for good in ["/", "/workload-runtime/x?environment=dev", "/console#a"] {
             assert!(is_own_path(good), "{good}");
         }
+        assert!(is_own_path(&format!("/{}", "a".repeat(MAX_RETURN_BYTES - 1))));
+        assert!(!is_own_path(&format!("/{}", "a".repeat(MAX_RETURN_BYTES))));
         for bad in [
             "",
             "x",

@@ -23,6 +23,7 @@ use crate::openai_provider::GATEWAY_KEY;
 use crate::queued::WORKERS;
 use crate::receiver;
 use crate::stub_provider;
+use crate::verified_tokens::{self, Issuer};
 
 /// The database of the measured server.
 pub(crate) const DATABASE: &str = "fairway";
@@ -229,6 +230,23 @@ pub(crate) async fn start_provider_and_server(
         .await
         .context("starting the server with an account")?;
     Ok((provider, server))
+}
+
+/// Starts a server that verifies the access tokens of an issuer.
+pub(crate) async fn start_verifying_server(
+    home: &RunDirectory,
+    postgres: &Postgres,
+    program: &Path,
+    issuer: &Issuer,
+) -> Result<ChildProcess> {
+    let address = free_address()?;
+    let mut command = server_command(home, postgres, DATABASE, program, address);
+    command.arg("serve").env("FAIRWAY_AUTH_MODE", "oidc").env("FAIRWAY_OIDC_ISSUER", issuer.url());
+    command.env("FAIRWAY_OIDC_AUDIENCE", verified_tokens::AUDIENCE);
+    command.env("FAIRWAY_BOOTSTRAP_ADMINS", verified_tokens::ADMINISTRATORS);
+    let mut server = ChildProcess::start(command, address, home.join("verifying.log"))?;
+    server.wait_until_ready("/healthz", Instant::now()).await.context("starting the server that verifies tokens")?;
+    Ok(server)
 }
 
 /// Starts this program as a receiver of webhooks.

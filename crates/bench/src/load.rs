@@ -10,7 +10,7 @@ use hdrhistogram::Histogram;
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::sleep;
 
-use crate::connection::{BenchRequest, BenchResponse, Connection};
+use crate::connection::{BenchRequest, BenchResponse, Connection, with_header};
 use crate::cost_meter::{CostMeter, Reading};
 
 /// Maximum recorded latency in microseconds.
@@ -30,6 +30,12 @@ type ResponseReceiver = Box<dyn FnMut(&BenchResponse)>;
 impl ClientScript {
     pub(crate) fn new(next: impl FnMut() -> BenchRequest + 'static, expects: &'static str) -> ClientScript {
         ClientScript { next: Box::new(next), expects, on_response: None }
+    }
+
+    /// Adds a header to every request.
+    pub(crate) fn with_header(self, name: &'static str, value: &str) -> ClientScript {
+        let (mut next, value) = (self.next, value.to_owned());
+        ClientScript { next: Box::new(move || with_header(next(), name, &value)), ..self }
     }
 
     pub(crate) fn on_response(self, receive: impl FnMut(&BenchResponse) + 'static) -> ClientScript {

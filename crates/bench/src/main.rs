@@ -33,6 +33,7 @@ mod stub_provider;
 mod thresholds;
 mod timing_oracle;
 mod upgrade;
+mod verified_tokens;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -103,6 +104,11 @@ impl Plan {
     /// The measuring time of a scenario, between 0.1 s and one hour.
     pub(crate) fn time(&self) -> Duration {
         Duration::from_secs_f64(self.seconds.clamp(0.1, 3_600.0))
+    }
+
+    /// Whether a scenario or another benchmark with this name is selected.
+    pub(crate) fn selects(&self, name: &str) -> bool {
+        self.only.as_ref().is_none_or(|part| name.contains(part.as_str()))
     }
 }
 

@@ -30,6 +30,7 @@ use crate::report::{Machine, Report};
 use crate::scenario::{BaselineOperation, KeyMode, Scenario, WorkloadSpread};
 use crate::thresholds::CLIENTS;
 use crate::timing_oracle::{self, TimingComparison};
+use crate::verified_tokens;
 
 /// Warm-up before a measurement, for connections, prepared statements and caches.
 const WARM_UP: Duration = Duration::from_millis(600);
@@ -47,7 +48,7 @@ const INTERLEAVED_DURATION: Duration = Duration::from_millis(1_200);
 const IDLE_DURATION: Duration = Duration::from_secs(3);
 
 /// The benchmarks outside the table of scenarios.
-const PARTS: [&str; 8] = [
+const PARTS: [&str; 9] = [
     timing_oracle::NAME,
     overload::NAME,
     queued::NAME,
@@ -56,6 +57,7 @@ const PARTS: [&str; 8] = [
     openai_provider::FIRST_PART_NAME,
     notifications::NAME,
     large_corpus::NAME,
+    verified_tokens::NAME,
 ];
 
 /// One measurement under load.
@@ -104,6 +106,8 @@ pub(crate) struct Findings {
     pub(crate) provider: Option<ProviderBenchmark>,
     /// Notifications, if selected.
     pub(crate) notifications: Option<NotificationFigures>,
+    /// Reads with access tokens beside reads in local mode, if selected.
+    pub(crate) verified_tokens: Option<InterleavedScenario>,
     /// Document retrieval from a million chunks, if selected.
     pub(crate) retrieval: Option<RetrievalLatency>,
     /// Resident memory of the server after all load, in bytes.
@@ -116,8 +120,8 @@ pub(crate) struct Findings {
 /// When a process does not start, a response is unexpected, or a counter cannot be read.
 pub(crate) async fn run_benchmark(plan: &Plan, home: &RunDirectory, postgres: &Postgres) -> Result<Report> {
     let machine = Machine::current(postgres.major());
-    let rows: Vec<Scenario> = Scenario::ALL.into_iter().filter(|row| is_selected(*row, plan)).collect();
-    if rows.is_empty() && !PARTS.iter().any(|name| is_part_selected(name, plan)) {
+    let rows: Vec<Scenario> = Scenario::ALL.into_iter().filter(|row| plan.selects(row.name())).collect();
+    if rows.is_empty() && !PARTS.iter().any(|name| plan.selects(name)) {
         bail!("no scenario has such a name");
     }
     let meter = CostMeter::open(&postgres.url(), postgres.process_id()).await?;
@@ -169,6 +173,7 @@ pub(crate) async fn run_benchmark(plan: &Plan, home: &RunDirectory, postgres: &P
                 code_mode: None,
                 provider: None,
                 notifications: None,
+                verified_tokens: None,
                 retrieval: None,
                 memory_after: 0,
             },
@@ -241,15 +246,15 @@ impl Bench<'_> {
                     Some(permission_revocation::measure(self.server.address, &self.fixtures).await?);
             }
         }
-        if is_part_selected(timing_oracle::NAME, self.plan) {
+        if self.plan.selects(timing_oracle::NAME) {
             report_progress("reads of hidden resources");
             findings.timing_oracle = timing_oracle::measure(self.server.address, &self.fixtures).await?;
         }
-        if is_part_selected(code_mode::NAME, self.plan) {
+        if self.plan.selects(code_mode::NAME) {
             report_progress("scripts");
             findings.code_mode = Some(code_mode::measure(&self.server, &self.fixtures).await?);
         }
-        if is_part_selected(overload::NAME, self.plan) {
+        if self.plan.selects(overload::NAME) {
             report_progress("five times the capacity");
             findings.overload = overload::measure(self.server.address, self.server.id(), &self.fixtures).await?;
         }
@@ -258,23 +263,24 @@ impl Bench<'_> {
         if !ended.success() {
             bail!("the server exited with {ended}");
         }
-        if is_part_selected(queued::NAME, self.plan) {
+        if self.plan.selects(queued::NAME) {
             report_progress("queued runs");
             findings.queued = Some(self.measure_queued().await?);
         }
-        if [openai_provider::NAME, openai_provider::FIRST_PART_NAME]
-            .iter()
-            .any(|name| is_part_selected(name, self.plan))
-        {
+        if [openai_provider::NAME, openai_provider::FIRST_PART_NAME].iter().any(|name| self.plan.selects(name)) {
             report_progress("runs with an HTTP model provider");
             findings.provider = Some(self.measure_provider().await?);
         }
-        if is_part_selected(notifications::NAME, self.plan) {
+        if self.plan.selects(notifications::NAME) {
             report_progress("notifications");
             findings.notifications = Some(self.measure_notifications().await?);
         }
+        if self.plan.selects(verified_tokens::NAME) {
+            report_progress("reads with verified tokens");
+            findings.verified_tokens = Some(self.measure_verified_tokens().await?);
+        }
         // Skipped by default, because storing the chunks takes minutes.
-        if is_part_selected(large_corpus::NAME, self.plan) && (self.plan.only.is_some() || self.plan.fill.is_some()) {
+        if self.plan.selects(large_corpus::NAME) && (self.plan.only.is_some() || self.plan.fill.is_some()) {
             findings.retrieval = Some(self.measure_retrieval().await?);
         }
         self.baseline.stop().await?;
@@ -311,10 +317,10 @@ impl Bench<'_> {
         let (mut provider, mut server) = start_provider_and_server(self.home, self.postgres, &self.plan.server).await?;
         let workload = self.fixtures.workload_with_account(server.address, "bench-asking").await?;
         let mut asking = ProviderBenchmark { rounds: Vec::new(), first_part: None };
-        if is_part_selected(openai_provider::FIRST_PART_NAME, self.plan) {
+        if self.plan.selects(openai_provider::FIRST_PART_NAME) {
             asking.first_part = Some(openai_provider::measure_first_parts(&server, &workload).await?);
         }
-        if is_part_selected(openai_provider::NAME, self.plan) {
+        if self.plan.selects(openai_provider::NAME) {
             asking.rounds = self.measure_provider_rounds(&server, &workload).await?;
         }
         server.stop().await?;
@@ -365,6 +371,13 @@ impl Bench<'_> {
         let seen = notifications::measure(&self.fixtures, fairway, receiver.address, server, start).await?;
         receiver.stop().await?;
         Ok(seen)
+    }
+
+    async fn measure_verified_tokens(&self) -> Result<InterleavedScenario> {
+        let measure = async |server: &ChildProcess, scripts: Vec<ClientScript>| {
+            self.measure_load(server, scripts, INTERLEAVED_DURATION).await
+        };
+        verified_tokens::measure(self.home, self.postgres, &self.plan.server, &self.fixtures, measure).await
     }
 
     async fn measure_retrieval(&self) -> Result<RetrievalLatency> {
@@ -475,15 +488,6 @@ async fn idle_cost(meter: &CostMeter, server: &ChildProcess) -> Result<Cost> {
     sleep(IDLE_DURATION).await;
     let after = meter.read(server.id()).await?;
     meter.cost(before, after).await
-}
-
-fn is_selected(row: Scenario, plan: &Plan) -> bool {
-    plan.only.as_ref().is_none_or(|part| row.name().contains(part))
-}
-
-/// Whether a benchmark outside the table of scenarios is selected.
-fn is_part_selected(name: &str, plan: &Plan) -> bool {
-    plan.only.as_ref().is_none_or(|part| name.contains(part.as_str()))
 }
 
 /// Prints progress on standard error; standard output contains only the report.

@@ -12,6 +12,7 @@ use crate::queued;
 use crate::run::{Findings, Measurement, ScenarioMeasurement};
 use crate::scenario::{BaselineOperation, KeyMode, PageDepth, Scenario, WorkloadSpread};
 use crate::timing_oracle;
+use crate::verified_tokens;
 
 /// The number of clients for which the targets hold.
 pub(crate) const CLIENTS: usize = 32;
@@ -107,6 +108,7 @@ pub(crate) fn judge(findings: &Findings) -> Vec<TargetResult> {
     judged.push(code_mode::judge(findings.code_mode.as_ref()));
     judged.extend(openai_provider::judge(findings.provider.as_ref()));
     judged.extend(notifications::judge(findings.notifications.as_ref()));
+    judged.push(verified_tokens::judge(findings.verified_tokens.as_ref()));
     judged.extend(large_corpus::judge(findings.retrieval.as_ref()));
     let median = findings.cold_start.read().median;
     judged.push(TargetResult {

@@ -410,10 +410,12 @@ pub trait TenantStore: Send + Sync {
     async fn find_by_host(&self, host: &str) -> Result<Option<TenantId>, StoreError>;
     /// All tenants, newest first.
     async fn list(&self, page: PageRequest) -> Result<Page<Tenant>, StoreError>;
-    /// Creates a tenant. The fact and the key belong to the creator's tenant.
+    /// Creates a tenant. The fact is the first of the log of the tenant `created`; the key belongs to the tenant that
+    /// the creator works in.
     async fn commit_new(
         &self,
-        scope: TenantScope,
+        creator: TenantScope,
+        created: TenantScope,
         change: Change<Tenant>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;

@@ -19,5 +19,5 @@ pub use pinned_identities::PinnedIdentities;
 pub use principal_binding::{PrincipalBindings, RequestedBinding};
 pub use role_bindings::{RoleBindingDraft, RoleBindings};
 pub use sessions::{ActiveSession, SessionFailure, Sessions};
-pub use sign_in_tests::{SignInReport, SignInTests, TestedPrincipal};
+pub use sign_in_tests::{ClockDifference, SignInReport, SignInTests, TestedPrincipal};
 pub use table::{Operation, Requirement};

@@ -11,7 +11,8 @@ use crate::{
     services::{CommonOperations, SharedState},
 };
 use fairway_domain::{
-    access::{Caller, ResourcePosition},
+    access::{Caller, NameScope, ResourcePosition, identity::IdentityStore},
+    audit::Stamp,
     id::{TenantId, WorkspaceId},
     idempotency::RequestKey,
     store::{CommitError, Page, PageRequest},
@@ -36,6 +37,7 @@ pub struct Tenants {
     context: ClockAndIds,
     settings: Arc<Settings>,
     tenant_store: Arc<dyn TenantStore>,
+    identity_store: Arc<dyn IdentityStore>,
     workspace_store: Arc<dyn WorkspaceStore>,
     keyed_requests: Arc<KeyedRequests>,
 }
@@ -46,6 +48,7 @@ impl Tenants {
             context: shared.context.clone(),
             settings: Arc::clone(&shared.settings),
             tenant_store: Arc::clone(&stores.tenants),
+            identity_store: Arc::clone(&stores.identities),
             workspace_store: Arc::clone(&stores.workspaces),
             keyed_requests: Arc::clone(&common.keyed_requests),
         }
@@ -62,7 +65,8 @@ impl Tenants {
         Ok(self.tenant_store.list(page).await?)
     }
 
-    /// Creates a tenant.
+    /// Creates a tenant. The fact begins the new tenant's log: auditors of the tenant that the operator works in must not
+    /// learn of other tenants.
     ///
     /// # Errors
     /// When the caller does not manage the platform, or slug or name are invalid.
@@ -80,10 +84,11 @@ impl Tenants {
                 key,
                 async || {
                     let id: TenantId = self.context.new_id();
-                    let change = Tenant::create(id, slug, name, &self.context.stamp(caller))?;
+                    let created = authorize_tenant(caller, Operation::CreateTenant, id)?;
+                    let change = Tenant::create(id, slug, name, &self.stamp_in(id, caller).await?)?;
                     let tenant = change.next.clone();
                     let outcome = keyed_outcome(key, 201, id.uuid());
-                    self.tenant_store.commit_new(scope, change, outcome.as_ref()).await?;
+                    self.tenant_store.commit_new(scope, created, change, outcome.as_ref()).await?;
                     Ok(tenant)
                 },
                 async |id| {
@@ -132,7 +137,8 @@ impl Tenants {
             if settings == tenant.settings {
                 return Ok(tenant);
             }
-            let change = tenant.configure(settings, &self.settings.operator_hosts, &self.context.stamp(caller))?;
+            let stamp = self.stamp_in(id, caller).await?;
+            let change = tenant.configure(settings, &self.settings.operator_hosts, &stamp)?;
             let next = change.next.clone();
             match self.tenant_store.commit_settings(scope, change).await {
                 Err(CommitError::Stale) => match expected.stale_failure() {
@@ -145,6 +151,29 @@ impl Tenants {
             return Ok(next);
         }
         Err(Failure::Contended)
+    }
+
+    /// The stamp of a fact in the log of a tenant, which a platform operator need not work in. Names are unique within a
+    /// tenant only, so the operator appears there under the name that it would visit the tenant with.
+    async fn stamp_in(&self, tenant: TenantId, caller: &Caller) -> Result<Stamp, Failure> {
+        let stamp = self.context.stamp(caller);
+        let is_known_there = match self.settings.identity.name_scope() {
+            NameScope::Installation => true,
+            NameScope::Tenant => caller.tenant == tenant,
+        };
+        if is_known_there {
+            return Ok(stamp);
+        }
+        let actor = match caller.actor.visitor_home() {
+            // A visitor that changes its own tenant has its plain name there.
+            Some((own, home)) if self.identity_store.find_tenant(&home).await? == Some(tenant) => own,
+            Some(_) => caller.actor.clone(),
+            None => {
+                let home = self.identity_store.find_tenant_slug(caller.tenant).await?.ok_or(Failure::NotFound)?;
+                caller.actor.visiting_from(&home).ok_or(Failure::NotFound)?
+            }
+        };
+        Ok(Stamp { actor, ..stamp })
     }
 
     /// The tenant's workspaces, newest first.

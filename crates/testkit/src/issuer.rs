@@ -31,6 +31,8 @@ pub const PORTAL: &str = "portal";
 pub const COMMAND_LINE: &str = "fairway-cli";
 /// The client and the secret of a pipeline.
 pub const PIPELINE: [&str; 2] = ["ci", "secret-of-ci"];
+/// The token for the link of an overage.
+const GROUPS_TOKEN: &str = "token-of-the-groups-link";
 /// The identifier of its key.
 const KEY_ID: &str = "test-key";
 /// Lifetime of its tokens, in seconds.
@@ -65,6 +67,8 @@ struct Person {
     omits_id_tokens: bool,
     names_issuer: bool,
     renewals: usize,
+    /// Status and body at the link of an overage.
+    linked_groups: (&'static str, Value),
 }
 
 #[derive(Debug, Default)]
@@ -103,6 +107,7 @@ impl TestIssuer {
             omits_id_tokens: false,
             names_issuer: false,
             renewals: 0,
+            linked_groups: ("404 Not Found", Value::Null),
         });
         let state = Arc::new(IssuerState { address, key, person, device: Mutex::default(), codes: Mutex::default() });
         let served = Arc::clone(&state);
@@ -122,6 +127,14 @@ impl TestIssuer {
     #[must_use]
     pub fn url(&self) -> String {
         self.state.url()
+    }
+
+    /// Claims of an ID token that announces its groups by a link, at which they are this response.
+    #[must_use]
+    pub fn link_groups(&self, status: &'static str, response: Value) -> Value {
+        self.state.person().linked_groups = (status, response);
+        let source = json!({"endpoint": format!("{}/groups", self.url()), "access_token": GROUPS_TOKEN});
+        json!({"_claim_names": {"groups": "link"}, "_claim_sources": {"link": source}})
     }
 
     /// Seconds since 1970.
@@ -426,6 +439,10 @@ async fn reply(mut stream: TcpStream, state: &IssuerState) -> std::io::Result<()
                 "verification_uri_complete": format!("{url}/activate?user_code=WDJB-MJHT"),
             });
             ("200 OK", started)
+        }
+        // The link has a token of its own.
+        Some("/groups") if head.to_ascii_lowercase().contains(&format!("authorization: bearer {GROUPS_TOKEN}")) => {
+            state.person().linked_groups.clone()
         }
         Some("/userinfo") => ("200 OK", with(json!({"sub": "1"}), state.person().userinfo.clone())),
         _ => ("404 Not Found", Value::Null),

@@ -85,6 +85,16 @@ impl Addresses {
         Ok(Arc::new(addresses?))
     }
 
+    /// The issuer, for logs.
+    pub(super) fn issuer(&self) -> &str {
+        self.source.issuer()
+    }
+
+    /// An address that a token names, if it is as protected as the issuer's.
+    pub(super) fn protected(&self, text: &str) -> Option<Url> {
+        Url::parse(text).ok().filter(|url| is_protected(url, self.source.url()))
+    }
+
     /// Sends a request to one of the addresses; returns status and body.
     pub(super) async fn send(&self, url: &Url, request: EgressRequest) -> Result<(u16, Vec<u8>), SignInError> {
         let limits = Limits { timeout: TIMEOUT, max_body: MAX_DOCUMENT_BYTES };

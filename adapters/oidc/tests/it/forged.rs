@@ -421,10 +421,11 @@ async fn refuses_wrong_times_and_subjects() {
         }
     }
     // The clock advances by 31 seconds before these are verified.
-    claim("exp", json!(START + 31 - 60), InvalidToken::Expired);
-    claim("exp", json!(0), InvalidToken::Expired);
-    claim("nbf", json!(START + 31 + 61), InvalidToken::NotYetValid);
-    claim("nbf", json!(253_402_300_799_u64), InvalidToken::NotYetValid);
+    claim("exp", json!(START + 31 - 60), InvalidToken::Expired { seconds_ago: 60 });
+    claim("exp", json!(0), InvalidToken::Expired { seconds_ago: u64::try_from(START + 31).unwrap() });
+    claim("nbf", json!(START + 31 + 61), InvalidToken::NotYetValid { seconds_ahead: 61 });
+    let last = 253_402_300_799_u64;
+    claim("nbf", json!(last), InvalidToken::NotYetValid { seconds_ahead: last - u64::try_from(START + 31).unwrap() });
     claim("sub", json!(null), InvalidToken::Subject);
     claim("sub", json!(""), InvalidToken::Subject);
     claim("sub", json!("s".repeat(256)), InvalidToken::Subject);
@@ -451,7 +452,7 @@ async fn implausible_tokens_with_unknown_keys_cause_no_fetch() {
     let stage = Stage::new().await;
     let unknown = TestKey::ec("unknown");
     let all = [
-        ("expired", "exp", json!(START - 60), InvalidToken::Expired),
+        ("expired", "exp", json!(START - 60), InvalidToken::Expired { seconds_ago: 91 }),
         ("foreign audience", "aud", json!("other"), InvalidToken::Audience),
         ("foreign issuer", "iss", json!("https://attacker.example"), InvalidToken::Issuer),
         ("ID token", "nonce", json!("AQAB"), InvalidToken::OtherPurpose),

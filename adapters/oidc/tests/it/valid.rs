@@ -96,7 +96,7 @@ async fn repeated_tokens_share_a_verification_until_they_expire() {
     assert!(!Arc::ptr_eq(&first, &again), "an expired token within the leeway is verified each time");
     assert!(!Arc::ptr_eq(&again, &scene.verify(&token).await.unwrap()));
     scene.clock.advance(60);
-    assert_eq!(scene.refusal(&token).await, Some(InvalidToken::Expired));
+    assert_eq!(scene.refusal(&token).await, Some(InvalidToken::Expired { seconds_ago: 60 }));
     let token = key.token(&scene.claims());
     let first = scene.verify(&token).await.unwrap();
     scene.clock.advance(59);

@@ -9,7 +9,7 @@ mod release;
 mod resolve_unknown;
 mod review;
 mod share_link;
-mod sign_in;
+pub(crate) mod sign_in;
 mod tenant_and_access;
 mod use_case;
 

@@ -58,6 +58,8 @@ mod run_lists;
 #[cfg(test)]
 mod run_queue;
 #[cfg(test)]
+mod sessions;
+#[cfg(test)]
 mod use_case_lists;
 #[cfg(test)]
 mod vector_extension;

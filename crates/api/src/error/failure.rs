@@ -10,7 +10,7 @@ use crate::{
     builtin_tool::ARGUMENTS,
     flow::FlowErrorView,
     http::{
-        authentication::challenge,
+        authentication::{challenge, missing_credential},
         client_address::{RATE_LIMIT, RATE_LIMIT_REMAINING, RATE_LIMIT_RESET},
         deserialize_error::truncate_path,
     },
@@ -41,7 +41,8 @@ use serde_json::{Value, json};
 impl From<Failure> for ApiError {
     fn from(failure: Failure) -> Self {
         match failure {
-            Failure::NotFound => Self::not_found(),
+            // Whether the resource exists or not, so that the response reveals nothing.
+            Failure::NotFound => missing_credential().map_or_else(Self::not_found, Self::unauthenticated),
             Failure::Forbidden(permission) => Self::forbidden(permission.as_str()),
             // A local server cannot verify an identity, so it responds 403 without a challenge for credentials.
             Failure::Anonymous(permission) => {

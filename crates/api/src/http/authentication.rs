@@ -6,6 +6,7 @@
 //! one is never ignored.
 
 use crate::{
+    caller::{RESULT_TOKEN, has_share_token},
     compose::Api,
     error::ApiError,
     http::{outermost_middleware::request_id, path},
@@ -47,11 +48,19 @@ const SCHEME: &str = "bearer ";
 tokio::task_local! {
     /// The challenge that a 401 of the current request carries. Unset in local mode, which can verify no identity.
     static CHALLENGE: HeaderValue;
+    /// The same challenge, set if the current request has no credential of any kind.
+    static MISSING_CREDENTIAL: HeaderValue;
 }
 
 /// The challenge for a caller without identity; `None` in local mode.
 pub(crate) fn challenge() -> Option<HeaderValue> {
     CHALLENGE.try_with(Clone::clone).ok()
+}
+
+/// The challenge for a request without any credential; `None` in local mode. It replaces 404 for resources that the
+/// request may not see: with a credential, or before the end of its session, the request may see them.
+pub(crate) fn missing_credential() -> Option<HeaderValue> {
+    MISSING_CREDENTIAL.try_with(Clone::clone).ok()
 }
 
 /// The sender of a request, as identity providers prove it. Absent in local mode.
@@ -173,7 +182,11 @@ impl Authentication {
         let identity = match self.provider.verify(token).await {
             Ok(identity) => identity,
             Err(TokenRefusal::Invalid(reason)) => {
-                tracing::info!(reason = reason.code(), "refused an access token");
+                tracing::info!(
+                    reason = reason.code(),
+                    clock_seconds = reason.clock_seconds(),
+                    "refused an access token"
+                );
                 return Err(self.invalid_token());
             }
             Err(refusal @ TokenRefusal::Unavailable { retry_after }) => {
@@ -313,8 +326,13 @@ pub(crate) async fn authenticate<B: MessageBody + 'static>(
     let challenge = authentication.challenge.clone();
     match CHALLENGE.scope(challenge.clone(), authentication.identify(&api, request.request())).await {
         Ok(identity) => {
+            let is_missing = matches!(identity, RequestIdentity::Anonymous { .. })
+                && !has_share_token(request.request())
+                && !request.headers().contains_key(&RESULT_TOKEN);
             request.extensions_mut().insert(identity);
-            Ok(CHALLENGE.scope(challenge, next.call(request)).await?.map_into_left_body())
+            let served = CHALLENGE.scope(challenge.clone(), next.call(request));
+            let served = if is_missing { MISSING_CREDENTIAL.scope(challenge, served).await } else { served.await };
+            Ok(served?.map_into_left_body())
         }
         Err(refusal) => {
             let (request, _) = request.into_parts();

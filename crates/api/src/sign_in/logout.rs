@@ -137,7 +137,7 @@ async fn end_by_provider(api: web::Data<Api>, form: web::Form<LogoutForm>) -> Re
         // The provider repeats a logout that was not processed.
         Err(error @ SignInError::Unavailable) => Err(ApiError::unavailable().log_cause(&error)),
         Err(error) => {
-            tracing::warn!(code = error.code(), "refused a logout token");
+            tracing::warn!(code = error.code(), clock_seconds = error.clock_seconds(), "refused a logout token");
             Ok(HttpResponse::build(StatusCode::BAD_REQUEST).json(json!({ "error": "invalid_request" })))
         }
     }

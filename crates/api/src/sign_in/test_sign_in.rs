@@ -6,7 +6,7 @@ use crate::{
     compose::Api,
     error::ApiError,
     http::{
-        authentication::session_of,
+        authentication::{Authentication, session_of},
         html_page::{self, escape},
         outermost_middleware::request_id,
         query,
@@ -15,10 +15,10 @@ use crate::{
 use actix_web::{HttpRequest, HttpResponse, guard, http::StatusCode, web};
 use fairway_domain::access::{
     Caller, Permission,
-    identity::{MappingRule, MappingVerdict},
-    sign_in::{SignInProvider, SignedInPerson},
+    identity::{InvalidToken, MappingRule, MappingVerdict},
+    sign_in::{SignInError, SignInProvider, SignedInPerson},
 };
-use fairway_operations::access::{SignInReport, TestedPrincipal};
+use fairway_operations::access::{ClockDifference, SignInReport, TestedPrincipal};
 use serde::Deserialize;
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -26,6 +26,9 @@ use url::Url;
 
 /// Path of the page.
 pub(super) const TEST_PATH: &str = "/sign-in/test";
+
+/// What a difference of clocks means.
+const CLOCK_HINT: &str = "Differences of up to 60 s are tolerated.";
 
 /// The page that starts a test sign-in.
 pub(crate) fn test_resource() -> actix_web::Resource {
@@ -59,7 +62,7 @@ async fn start(request: HttpRequest, api: web::Data<Api>) -> Result<HttpResponse
             response.add_cookie(&cookie).map_err(|_| ApiError::internal())?;
             Ok(response)
         }
-        Err(error) => Ok(error_page(authentication, &error)),
+        Err(error) => Ok(error_page(authentication, &error, "")),
     }
 }
 
@@ -119,9 +122,51 @@ pub(super) async fn finish(
         Ok(caller) => caller,
         Err(page) => return Ok(page),
     };
-    let report = api.services.sign_in_tests.report(&caller, &person.identity).await?;
+    let report = api.services.sign_in_tests.report(&caller, person).await?;
     tracing::info!(issuer = person.identity.issuer, administrator = %caller.actor, "tested a sign-in");
     Ok(html_page::page(StatusCode::OK, "Test sign-in", &report_text(person, &report)))
+}
+
+/// The page for a test whose token is refused. It says how far the clocks differ, which a person who signs in does not
+/// learn, and shows no claims: nothing in such a token is proved.
+pub(super) async fn refuse(
+    request: &HttpRequest,
+    api: &Api,
+    authentication: &Authentication,
+    error: &SignInError,
+) -> Result<HttpResponse, ApiError> {
+    if let Err(page) = administrator(request, api).await? {
+        return Ok(page);
+    }
+    let details = match error {
+        SignInError::Token(InvalidToken::Expired { seconds_ago }) => {
+            format!("<p>By this server's clock the token expired {seconds_ago} s ago. {CLOCK_HINT}</p>\n")
+        }
+        SignInError::Token(InvalidToken::NotYetValid { seconds_ahead }) => {
+            format!("<p>By this server's clock the token is valid in {seconds_ahead} s only. {CLOCK_HINT}</p>\n")
+        }
+        SignInError::Token(_)
+        | SignInError::UnknownIssuer
+        | SignInError::Unavailable
+        | SignInError::Refused
+        | SignInError::Malformed
+        | SignInError::Client
+        | SignInError::ClientSecret => String::new(),
+    };
+    Ok(error_page(authentication, error, &details))
+}
+
+/// The comparison of the clocks, as a paragraph.
+fn clock_text(clock: Option<ClockDifference>) -> String {
+    match clock {
+        None => "<p>Clocks: the ID token has no time of issue.</p>\n".to_owned(),
+        Some(ClockDifference::Ahead(seconds)) => {
+            format!("<p>Clocks: the provider's clock is {seconds} s ahead of this server's. {CLOCK_HINT}</p>\n")
+        }
+        Some(ClockDifference::Behind(seconds)) => {
+            format!("<p>Clocks: the provider's clock is {seconds} s behind this server's. {CLOCK_HINT}</p>\n")
+        }
+    }
 }
 
 fn report_text(person: &SignedInPerson, report: &SignInReport) -> String {
@@ -134,6 +179,7 @@ fn report_text(person: &SignedInPerson, report: &SignInReport) -> String {
         write_rule(&mut text, *rule, verdict);
     }
     text.push_str("</table>\n");
+    text.push_str(&clock_text(report.clock));
     if let Some(principal) = &report.principal {
         write_roles(&mut text, principal);
     }

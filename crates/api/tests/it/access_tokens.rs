@@ -179,6 +179,56 @@ async fn names_belong_to_one_tenant() {
     }
 }
 
+/// Auditors of one tenant read nothing of the others, and no operator in the log of a tenant has the name of somebody
+/// else there.
+#[tokio::test]
+async fn facts_about_a_tenant_are_in_its_own_log_under_the_names_of_visitors() {
+    let issuer = issuer().await;
+    let change = |builder: Builder| builder.setting("FAIRWAY_OIDC_TENANT_CLAIM", "org");
+    let (local, app) = start_with(&issuer, change).await;
+    let root = issuer.token(json!({"sub": "root", "preferred_username": "root", "org": "default"}));
+    let create = || app.post("/v1/tenants", json!({"slug": "acme", "name": "Acme"})).token(&root).idempotency_key("k");
+    let made = create().await.expect(201);
+    let (acme, again) = (made["tenant_id"].as_str().unwrap(), create().await);
+    assert_eq!(again.header("idempotency-replayed"), Some("true"));
+    assert_eq!(
+        (&again.expect(201)["tenant_id"], &made["created_by"]),
+        (&made["tenant_id"], &json!("user:root@default"))
+    );
+    let settings = |tenant: &str| format!("/v1/tenants/{tenant}/settings");
+    let off = json!({"notifications_enabled": false});
+    app.patch(settings(acme), off.clone()).token(&root).await.expect(200);
+    // A visitor that changes its own tenant has its plain name there.
+    app.patch(settings(DEFAULT_TENANT), off).token(&root).in_tenant(acme).await.expect(200);
+    let owner = local.database().connect_as_owner().await.unwrap();
+    let sql = "SELECT tenant_id::text, kind, convert_from(body, 'UTF8')::json ->> 'actor' FROM fact
+        WHERE kind LIKE 'tenant.%' ORDER BY fact_id";
+    let rows = owner.query(sql, &[]).await.unwrap();
+    let rows: Vec<[String; 3]> = rows.iter().map(|row| [0, 1, 2].map(|column| row.get(column))).collect();
+    let expected = [
+        [acme, "tenant.created", "user:root@default"],
+        [acme, "tenant.configured", "user:root@default"],
+        [DEFAULT_TENANT, "tenant.configured", "user:root"],
+    ];
+    assert_eq!(rows, expected.map(|row| row.map(str::to_owned)));
+    // The creation begins the new tenant's log. The sequencer runs in the background.
+    let log =
+        async |tenant: &str| app.get("/v1/audit/events?limit=200").token(&root).in_tenant(tenant).await.expect(200);
+    let mut events = log(acme).await;
+    for _ in 0..400 {
+        if events.as_array().unwrap().len() == 2 {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(25)).await;
+        events = log(acme).await;
+    }
+    let kinds: Vec<&Value> = events.as_array().unwrap().iter().map(|event| &event["kind"]).collect();
+    assert_eq!(kinds, ["tenant.configured", "tenant.created"]);
+    assert_eq!(facts(&app, &root, "tenant.configured").await.len(), 1);
+    let own = log(DEFAULT_TENANT).await;
+    assert!(own.as_array().unwrap().iter().all(|event| event["kind"] != "tenant.created"), "{own}");
+}
+
 #[tokio::test]
 async fn incomplete_groups_are_an_error() {
     let (issuer, _local, app) = start().await;

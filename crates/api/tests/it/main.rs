@@ -27,6 +27,7 @@ mod body_values;
 mod captured_telemetry;
 mod concurrency;
 mod connections;
+mod credentials;
 mod db_faults;
 mod delegation;
 mod delivery;

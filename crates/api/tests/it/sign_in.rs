@@ -320,6 +320,10 @@ async fn a_new_sign_in_ends_the_earlier_session_of_the_browser() {
     let cookies = format!("{ATTEMPT}={attempt}; {SESSION}={}", browser.session);
     assert_eq!(scene.app.get(callback).header("Cookie", cookies).await.status, 303);
     browser.session().await.expect_refusal(401, "unauthenticated");
+    // Also where an anonymous caller would see nothing: the page must learn that its session has ended.
+    for path in [format!("/v1/workspaces/{WORKSPACE}/environments/dev/settings"), format!("/v1/releases/{WORKSPACE}")] {
+        browser.send(scene.app.get(path)).await.expect_refusal(401, "unauthenticated");
+    }
 }
 
 #[tokio::test]
@@ -368,6 +372,14 @@ async fn refuses_callbacks_of_other_sign_ins() {
     scene.issuer.set_person(json!({"preferred_username": "ada"}), json!({}));
     let response = scene.callback(&elsewhere.0, &elsewhere.1).await;
     assert_eq!((response.status, response.header("location")), (303, Some("/")));
+    // Browsers drop cookies of more than 4 KiB.
+    for (length, is_kept) in [(2_048, true), (2_049, false)] {
+        let path = format!("/{}", "a".repeat(length - 1));
+        let (callback, attempt) = scene.begin(&format!("?return_to={path}")).await;
+        assert!(ATTEMPT.len() + attempt.len() < 4_000, "{}", attempt.len());
+        let target = if is_kept { path.as_str() } else { "/" };
+        assert_eq!(scene.callback(&callback, &attempt).await.header("location"), Some(target));
+    }
 }
 
 #[tokio::test]
@@ -478,6 +490,79 @@ async fn test_sign_in_shows_claims_rules_and_roles_to_administrators_only() {
     let text = test_sign_in(&scene, &browser).await.text();
     assert!(text.contains("A sign-in would be refused.") && text.contains("actor_name_taken"), "{text}");
     assert!(!text.contains("<h2>Roles</h2>"), "{text}");
+}
+
+/// A token that announces groups without listing them never means that there are none.
+#[tokio::test]
+async fn groups_come_from_the_link_that_a_token_announces() {
+    let scene = Scene::start().await;
+    let person = |status: &'static str, response: Value| {
+        let mut claims = json!({"preferred_username": "ada"});
+        let link = scene.issuer.link_groups(status, response);
+        claims.as_object_mut().unwrap().extend(link.as_object().unwrap().clone());
+        scene.issuer.set_person(claims, json!({}));
+    };
+    person("200 OK", json!({"sub": "1", "groups": ["ops", "dev"]}));
+    let browser = scene.sign_in().await;
+    assert_eq!(browser.session().await.expect(200)["groups"].as_array().unwrap().len(), 2);
+    person("200 OK", json!({"groups": ["dev"]}));
+    age(&scene, "groups_read_at", "10 minutes").await;
+    assert_eq!(browser.session().await.expect(200)["groups"], json!(["group:dev"]));
+    for (status, response, refusal) in [
+        ("404 Not Found", json!({"groups": ["dev"]}), (403, "groups_incomplete")),
+        ("200 OK", json!({}), (403, "groups_incomplete")),
+        ("200 OK", json!(["dev"]), (403, "groups_incomplete")),
+        ("200 OK", json!({"groups": ["dev"], "sub": "2"}), (403, "token_subject")),
+        ("500 Internal Server Error", json!({}), (503, "sign_in_provider_unavailable")),
+    ] {
+        person(status, response);
+        let (callback, attempt) = scene.begin("").await;
+        let page = scene.callback(&callback, &attempt).await;
+        assert!(page.status == refusal.0 && page.text().contains(refusal.1), "{status}: {}", page.text());
+    }
+    // A renewal without an ID token has no link, so the groups cannot be read again.
+    scene.issuer.omit_id_tokens();
+    age(&scene, "groups_read_at", "10 minutes").await;
+    browser.session().await.expect_refusal(401, "unauthenticated");
+}
+
+/// The number between two texts.
+#[track_caller]
+fn seconds(text: &str, before: &str, after: &str) -> u64 {
+    let number = text.split_once(before).and_then(|(_, rest)| rest.split_once(after)).map(|(number, _)| number);
+    number.unwrap_or_else(|| panic!("{before}: {text}")).parse().unwrap()
+}
+
+/// Clocks that differ are a usual cause of refused tokens, and no business of a person who signs in.
+#[tokio::test]
+async fn test_sign_in_tells_administrators_how_far_clocks_differ() {
+    let scene = Scene::start().await;
+    let browser = scene.sign_in().await;
+    scene.local.fixtures().bind_role("user:ada", "platform_admin", "platform", None).await;
+    let report = async |claims: Value| {
+        scene.issuer.set_person(claims, json!({"sub": "2"}));
+        test_sign_in(&scene, &browser).await
+    };
+    let now = TestIssuer::now();
+    // Fewer seconds if the clock passed a second, or the machine was busy.
+    let text = report(json!({"sub": "2", "iat": now + 9_000})).await.text();
+    let ahead = seconds(&text, "the provider's clock is ", " s ahead of this server's");
+    assert!((8_000..=9_000).contains(&ahead) && text.contains("A sign-in would succeed."), "{text}");
+    let text = report(json!({"sub": "2", "iat": now - 9_000})).await.text();
+    assert!(seconds(&text, "the provider's clock is ", " s behind this server's") >= 9_000, "{text}");
+    let expired = json!({"sub": "2", "exp": now - 9_000});
+    let page = report(expired.clone()).await;
+    assert_eq!(page.status, 403);
+    assert!(seconds(&page.text(), "the token expired ", " s ago") >= 9_000, "{}", page.text());
+    assert!(page.text().contains("token_expired") && !page.text().contains("Claims"), "{}", page.text());
+    let text = report(json!({"sub": "2", "nbf": now + 9_000})).await.text();
+    assert!((8_000..=9_000).contains(&seconds(&text, "the token is valid in ", " s only")), "{text}");
+    // A person who signs in gets the code alone.
+    scene.issuer.set_person(expired, json!({"sub": "2"}));
+    let (callback, attempt) = scene.begin("").await;
+    let page = scene.callback(&callback, &attempt).await;
+    assert!(page.status == 403 && page.text().contains("token_expired"), "{}", page.text());
+    assert!(!page.text().contains("clock") && !page.text().contains("s ago"), "{}", page.text());
 }
 
 #[tokio::test]

@@ -49,6 +49,7 @@ pub(super) fn to_json(findings: &Findings, judged: &[TargetResult]) -> Value {
         })),
         "asking": findings.provider.as_ref().map(ProviderBenchmark::to_json),
         "notifications": findings.notifications.as_ref().map(NotificationFigures::to_json),
+        "verified_tokens": findings.verified_tokens.as_ref().map(interleaved),
         "million": findings.retrieval.as_ref().map(RetrievalLatency::to_json),
         "existence": findings.timing_oracle.iter().map(|one| json!({
             "read": one.name(), "foreign_ms": millis(one.hidden_id), "random_ms": millis(one.unused_id),

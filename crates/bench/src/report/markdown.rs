@@ -14,6 +14,7 @@ use crate::queued::QueuedRuns;
 use crate::run::{Findings, Measurement, ScenarioMeasurement};
 use crate::scenario::BaselineOperation;
 use crate::thresholds::{TargetResult, mean, mebibytes};
+use crate::verified_tokens;
 
 /// Writes all tables. Writing to a `String` cannot fail, so the results are ignored.
 pub(super) fn write(findings: &Findings, judged: &[TargetResult]) -> String {
@@ -191,6 +192,7 @@ fn process(out: &mut String, findings: &Findings) {
     }
     let rows = findings.queued.iter().flat_map(QueuedRuns::table_rows);
     let rows = rows.chain(findings.code_mode.iter().flat_map(ScriptLatency::table_rows));
+    let rows = rows.chain(findings.verified_tokens.iter().flat_map(verified_tokens::table_rows));
     for (what, value) in rows.chain(findings.provider.iter().flat_map(ProviderBenchmark::table_rows)) {
         let _ = writeln!(out, "| {what} | {value} |");
     }
@@ -315,6 +317,7 @@ pub(super) mod tests {
             code_mode: None,
             provider: None,
             notifications: None,
+            verified_tokens: None,
             retrieval: None,
             memory_after: 40 << 20,
         }

@@ -82,9 +82,18 @@ pub enum GroupsClaim {
     /// The subject has more groups than a token holds. They must be read from the issuer; an empty list would be
     /// wrong.
     Overage {
-        /// Where the issuer offers them (`_claim_sources`, OpenID Connect Core 5.6.2), if the token names an address.
-        endpoint: Option<String>,
+        /// Where the issuer offers them, if the token names an address.
+        source: Option<ClaimSource>,
     },
+}
+
+/// Where an issuer offers claims that a token leaves out (`_claim_sources`, OpenID Connect Core 5.6.2).
+#[derive(Clone, PartialEq, Eq)]
+pub struct ClaimSource {
+    /// The address.
+    pub endpoint: String,
+    /// The token for requests to it.
+    pub access_token: Option<String>,
 }
 
 /// The tenant claim of a token.
@@ -171,10 +180,16 @@ pub enum InvalidToken {
     Time,
     /// The token has expired.
     #[error("the token has expired")]
-    Expired,
+    Expired {
+        /// How long ago, by this server's clock, in whole seconds.
+        seconds_ago: u64,
+    },
     /// The token is not valid yet.
     #[error("the token is not valid yet")]
-    NotYetValid,
+    NotYetValid {
+        /// How far in the future its validity begins, by this server's clock, in whole seconds.
+        seconds_ahead: u64,
+    },
     /// The issuer has no key with the token's key identifier.
     #[error("the issuer has no such key")]
     UnknownKey,
@@ -204,11 +219,36 @@ impl InvalidToken {
             Self::Subject => "token_subject",
             Self::ClaimType => "token_claim_type",
             Self::Time => "token_time",
-            Self::Expired => "token_expired",
-            Self::NotYetValid => "token_not_yet_valid",
+            Self::Expired { .. } => "token_expired",
+            Self::NotYetValid { .. } => "token_not_yet_valid",
             Self::UnknownKey => "token_unknown_key",
             Self::KeyAlgorithm => "token_key_algorithm",
             Self::Signature => "token_signature",
+        }
+    }
+
+    /// The seconds between this server's clock and the validity of a token that was refused by its times, for logs and
+    /// administrators: clocks that differ are the usual cause.
+    #[must_use]
+    pub const fn clock_seconds(self) -> Option<u64> {
+        match self {
+            Self::Expired { seconds_ago: seconds } | Self::NotYetValid { seconds_ahead: seconds } => Some(seconds),
+            Self::TooLong
+            | Self::Malformed
+            | Self::ForbiddenHeader
+            | Self::Algorithm
+            | Self::Type
+            | Self::KeyId
+            | Self::Issuer
+            | Self::Audience
+            | Self::PortalOnly
+            | Self::OtherPurpose
+            | Self::Subject
+            | Self::ClaimType
+            | Self::Time
+            | Self::UnknownKey
+            | Self::KeyAlgorithm
+            | Self::Signature => None,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Sign-in of people in browsers: the port to the identity providers (OpenID Connect Core 1.0, authorization code flow).
 
 use super::identity::{InvalidToken, VerifiedIdentity};
-use crate::access::session::LogoutTarget;
+use crate::{access::session::LogoutTarget, time::Timestamp};
 use async_trait::async_trait;
 use serde_json::{Map, Value};
 use std::fmt;
@@ -58,6 +58,8 @@ pub struct SignedInPerson {
     pub issuer_session: Option<String>,
     /// Tokens of the provider.
     pub tokens: ProviderTokens,
+    /// When the provider issued the ID token, by its own clock.
+    pub issued_at: Option<Timestamp>,
     /// All claims of the ID token and of userinfo, for a test sign-in by an administrator.
     pub claims: Map<String, Value>,
 }
@@ -109,6 +111,20 @@ impl SignInError {
             Self::Client => "sign_in_client_refused",
             Self::ClientSecret => "sign_in_client_secret",
             Self::Token(reason) => reason.code(),
+        }
+    }
+
+    /// As [`InvalidToken::clock_seconds`].
+    #[must_use]
+    pub const fn clock_seconds(&self) -> Option<u64> {
+        match self {
+            Self::Token(reason) => reason.clock_seconds(),
+            Self::UnknownIssuer
+            | Self::Unavailable
+            | Self::Refused
+            | Self::Malformed
+            | Self::Client
+            | Self::ClientSecret => None,
         }
     }
 }

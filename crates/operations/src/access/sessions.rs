@@ -153,7 +153,10 @@ impl Sessions {
         };
         let person = match renewed {
             Ok(person) if person.identity.subject == snapshot.subject => person,
-            Ok(_) | Err(SignInError::Refused | SignInError::Token(_) | SignInError::UnknownIssuer) => {
+            Ok(_) => return refused().await,
+            Err(error @ (SignInError::Refused | SignInError::Token(_) | SignInError::UnknownIssuer)) => {
+                let (issuer, clock_seconds) = (&snapshot.issuer, error.clock_seconds());
+                tracing::info!(issuer, code = error.code(), clock_seconds, "provider renews no session; ending it");
                 return refused().await;
             }
             Err(

@@ -11,9 +11,11 @@ use fairway_domain::{
             IdentityStore, MappingRule, MappingVerdict, NameHolder, PinnedIdentity, VerifiedIdentity, actor_name,
             group_actors, mapping_verdicts, pin_verdict,
         },
+        sign_in::SignedInPerson,
     },
     id::TenantId,
     tenant::TenantScope,
+    time::Timestamp,
 };
 use std::sync::Arc;
 
@@ -24,6 +26,27 @@ pub struct SignInReport {
     pub verdicts: Vec<(MappingRule, MappingVerdict)>,
     /// The principal that the sign-in would give; `None` if a rule refuses it.
     pub principal: Option<TestedPrincipal>,
+    /// The clock of the provider, compared with this server's; `None` if the ID token has no time of issue.
+    pub clock: Option<ClockDifference>,
+}
+
+/// The difference between two clocks, in whole seconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ClockDifference {
+    /// The provider's clock is this far ahead, possibly zero.
+    Ahead(u64),
+    /// The provider's clock is this far behind.
+    Behind(u64),
+}
+
+impl ClockDifference {
+    /// The difference by a token that the provider issued just now.
+    fn of_new_token(issued_at: Timestamp, now: Timestamp) -> Self {
+        match issued_at.duration_until(now).as_secs() {
+            0 => Self::Ahead(now.duration_until(issued_at).as_secs()),
+            seconds => Self::Behind(seconds),
+        }
+    }
 }
 
 /// The principal that a sign-in would give.
@@ -76,12 +99,23 @@ impl SignInTests {
         }
     }
 
-    /// Reports the effect that a sign-in of this identity would have.
+    /// Reports the effect that a sign-in of this person would have.
     ///
     /// # Errors
     /// As [`Self::authorize`], and when the store fails. A rule that refuses the identity is part of the report.
-    pub async fn report(&self, caller: &Caller, identity: &VerifiedIdentity) -> Result<SignInReport, Failure> {
+    pub async fn report(&self, caller: &Caller, person: &SignedInPerson) -> Result<SignInReport, Failure> {
         self.authorize(caller)?;
+        let now = self.context.clock.now();
+        let clock = person.issued_at.map(|issued_at| ClockDifference::of_new_token(issued_at, now));
+        let (verdicts, principal) = self.map(&person.identity).await?;
+        Ok(SignInReport { verdicts, principal, clock })
+    }
+
+    /// The verdict of each rule, and the principal if no rule refuses the identity.
+    async fn map(
+        &self,
+        identity: &VerifiedIdentity,
+    ) -> Result<(Vec<(MappingRule, MappingVerdict)>, Option<TestedPrincipal>), Failure> {
         let mut verdicts = mapping_verdicts(identity);
         let tenant = match self.pinned_identities.tenant_of(identity).await {
             Ok(tenant) => tenant,
@@ -89,7 +123,7 @@ impl SignInTests {
                 // The claim may name a tenant that does not exist, which only the store knows.
                 verdicts.retain(|(rule, _)| *rule != MappingRule::Tenant);
                 verdicts.push((MappingRule::Tenant, MappingVerdict::Refused(refusal)));
-                return Ok(SignInReport { verdicts, principal: None });
+                return Ok((verdicts, None));
             }
             Err(failure) => return Err(failure),
         };
@@ -100,11 +134,24 @@ impl SignInTests {
         let actor = match holder {
             NameHolder::Nobody => actor_name(identity),
             NameHolder::Subject(actor) => actor,
-            NameHolder::Another => return Ok(SignInReport { verdicts, principal: None }),
+            NameHolder::Another => return Ok((verdicts, None)),
         };
-        let Ok(groups) = groups else { return Ok(SignInReport { verdicts, principal: None }) };
+        let Ok(groups) = groups else { return Ok((verdicts, None)) };
         let principals: Vec<ActorRef> = std::iter::once(&actor).chain(&groups).cloned().collect();
         let grants = self.identities.grants_at_home(tenant, &principals).await?;
-        Ok(SignInReport { verdicts, principal: Some(TestedPrincipal { actor, groups, tenant, grants }) })
+        Ok((verdicts, Some(TestedPrincipal { actor, groups, tenant, grants })))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_of_clocks_have_a_direction() {
+        let at = |seconds: u8| Timestamp::parse(&format!("2026-11-28T10:00:{seconds:02}Z")).unwrap();
+        assert_eq!(ClockDifference::of_new_token(at(10), at(10)), ClockDifference::Ahead(0));
+        assert_eq!(ClockDifference::of_new_token(at(17), at(10)), ClockDifference::Ahead(7));
+        assert_eq!(ClockDifference::of_new_token(at(10), at(52)), ClockDifference::Behind(42));
     }
 }

@@ -51,6 +51,12 @@ pub struct Response {
 }
 
 impl Request {
+    /// The same request to another server.
+    pub fn sent_to(mut self, server: &Client) -> Self {
+        self.client = server.clone();
+        self
+    }
+
     /// The HTTP method of the request.
     #[must_use]
     pub fn method(&self) -> &str {

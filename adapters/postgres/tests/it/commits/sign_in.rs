@@ -47,12 +47,12 @@ pub(super) fn pin(stage: &Fixture) -> Decision {
         .conflict_after(Conflict::ActorNameTaken, same_name)
 }
 
-fn hash() -> TokenHash {
+pub(crate) fn hash() -> TokenHash {
     let secret = [Uuid::now_v7().into_bytes(), Uuid::now_v7().into_bytes()].concat();
     SessionToken::from_secret(scope().tenant(), secret.try_into().unwrap()).hash()
 }
 
-async fn session_of_pinned_identity(stage: &Fixture) -> NewSession {
+pub(crate) async fn session_of_pinned_identity(stage: &Fixture) -> NewSession {
     let pin = identity();
     stage.store.commit_pin(scope(), &pin, pin.pinned_fact(&stamp())).await.unwrap();
     NewSession {
@@ -66,7 +66,8 @@ async fn session_of_pinned_identity(stage: &Fixture) -> NewSession {
     }
 }
 
-const LIFETIME: SessionLifetime = SessionLifetime { idle: Duration::from_secs(60), total: Duration::from_secs(60) };
+pub(crate) const LIFETIME: SessionLifetime =
+    SessionLifetime { idle: Duration::from_secs(60), total: Duration::from_secs(60) };
 
 pub(super) async fn session(stage: &Fixture) -> Decision {
     let session = session_of_pinned_identity(stage).await;

@@ -10,7 +10,9 @@ use fairway_domain::{
     audit::FactKind,
     release::lane::Lane,
     store::{Change, Conflict},
-    tenant::{DEFAULT_TENANT, Tenant, TenantSettings, TenantStore, Workspace, WorkspaceIds, WorkspaceStore},
+    tenant::{
+        DEFAULT_TENANT, Tenant, TenantScope, TenantSettings, TenantStore, Workspace, WorkspaceIds, WorkspaceStore,
+    },
     workload::Workload,
 };
 use uuid::Uuid;
@@ -18,8 +20,8 @@ use uuid::Uuid;
 pub(super) fn new_tenant(stage: &Fixture) -> Decision {
     let change = Tenant::create(fresh(), slug().as_str(), "Acme", &stamp()).unwrap();
     let taken = other_tenant(change.next.slug.as_str());
-    let store = store(stage);
-    Decision::new(async move |key| TenantStore::commit_new(&*store, scope(), change, key.as_ref()).await)
+    let (store, created) = (store(stage), TenantScope::for_background_task(change.next.tenant_id));
+    Decision::new(async move |key| TenantStore::commit_new(&*store, scope(), created, change, key.as_ref()).await)
         .conflict_after(Conflict::DuplicateSlug, taken)
 }
 

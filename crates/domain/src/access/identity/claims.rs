@@ -1,8 +1,8 @@
 //! The rules for the claims of a token.
 
-use super::{GroupsClaim, IdentityKind, InvalidToken, TenantClaim, UnverifiedToken, VerifiedIdentity};
+use super::{ClaimSource, GroupsClaim, IdentityKind, InvalidToken, TenantClaim, UnverifiedToken, VerifiedIdentity};
 use crate::{slug::Slug, time::Timestamp};
-use serde_json::{Map, Number, Value};
+use serde_json::{Number, Value};
 use std::time::Duration;
 use time::OffsetDateTime;
 
@@ -51,6 +51,14 @@ impl ClaimedIdentity {
     #[must_use]
     pub fn into_verified(self) -> VerifiedIdentity {
         self.0
+    }
+}
+
+impl UnverifiedToken<'_> {
+    /// The time of issue by the issuer's clock; `None` if it is absent or no time.
+    #[must_use]
+    pub fn issued_at(&self) -> Option<Timestamp> {
+        time_of(self, "iat").ok().flatten()
     }
 }
 
@@ -117,12 +125,22 @@ pub(super) fn check_times(token: &UnverifiedToken<'_>, now: Timestamp) -> Result
     // The time of issue decides nothing, but a wrong type shows a forged or broken token.
     time_of(token, "iat")?;
     if now >= expires_at.plus(LEEWAY) {
-        return Err(InvalidToken::Expired);
+        return Err(expired(expires_at, now));
     }
-    if not_before.is_some_and(|start| start > now.plus(LEEWAY)) {
-        return Err(InvalidToken::NotYetValid);
+    if let Some(start) = not_before.filter(|start| *start > now.plus(LEEWAY)) {
+        return Err(not_yet_valid(start, now));
     }
     Ok(expires_at)
+}
+
+/// The refusal of a token that ended.
+pub(super) fn expired(end: Timestamp, now: Timestamp) -> InvalidToken {
+    InvalidToken::Expired { seconds_ago: end.duration_until(now).as_secs() }
+}
+
+/// The refusal of a token that begins in the future.
+pub(super) fn not_yet_valid(start: Timestamp, now: Timestamp) -> InvalidToken {
+    InvalidToken::NotYetValid { seconds_ahead: now.duration_until(start).as_secs() }
 }
 
 pub(super) fn time_of(token: &UnverifiedToken<'_>, name: &str) -> Result<Option<Timestamp>, InvalidToken> {
@@ -194,10 +212,11 @@ fn overage(token: &UnverifiedToken<'_>, name: &str) -> Option<GroupsClaim> {
     let member = |claim: &str, key: &str| token.claim(claim).and_then(|value| value.get(key));
     if let Some(source) = member("_claim_names", name) {
         let source = source.as_str().and_then(|source| member("_claim_sources", source));
-        let endpoint = source.and_then(Value::as_object).and_then(|source: &Map<_, _>| source.get("endpoint"));
-        return Some(GroupsClaim::Overage { endpoint: endpoint.and_then(Value::as_str).map(str::to_owned) });
+        let member = |name: &str| source?.get(name)?.as_str().map(str::to_owned);
+        let source = member("endpoint").map(|endpoint| ClaimSource { endpoint, access_token: member("access_token") });
+        return Some(GroupsClaim::Overage { source });
     }
-    (token.claim("hasgroups") == Some(&Value::Bool(true))).then_some(GroupsClaim::Overage { endpoint: None })
+    (token.claim("hasgroups") == Some(&Value::Bool(true))).then_some(GroupsClaim::Overage { source: None })
 }
 
 pub(super) fn verified_email(token: &UnverifiedToken<'_>) -> Option<String> {

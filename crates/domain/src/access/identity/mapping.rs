@@ -161,7 +161,7 @@ mod tests {
     fn unusable_claims_are_ignored_or_refused() {
         let odd = VerifiedIdentity {
             name: Some("a b".into()),
-            groups: GroupsClaim::Overage { endpoint: None },
+            groups: GroupsClaim::Overage { source: None },
             tenant: TenantClaim::Missing { claim: "org".into() },
             email: None,
             ..identity()

@@ -283,7 +283,7 @@ mod tests {
         let groups = group_actors(&listed(&["/Ops", "ops", "team-a", "no spaces", "", "a/b", "ops@acme"])).unwrap();
         assert_eq!(groups.iter().map(ToString::to_string).collect::<Vec<_>>(), ["group:ops", "group:team-a"]);
         assert_eq!(group_actors(&GroupsClaim::Absent), Ok(Vec::new()));
-        assert_eq!(group_actors(&GroupsClaim::Overage { endpoint: None }), Err(IdentityRefusal::GroupsIncomplete));
+        assert_eq!(group_actors(&GroupsClaim::Overage { source: None }), Err(IdentityRefusal::GroupsIncomplete));
         let many: Vec<String> = (0..=MAX_GROUPS).map(|number| format!("g{number}")).collect();
         assert_eq!(group_actors(&GroupsClaim::Listed(many)), Err(IdentityRefusal::TooManyGroups));
     }

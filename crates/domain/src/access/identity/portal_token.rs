@@ -4,7 +4,7 @@
 use super::{
     ClaimRules, ClaimedIdentity, GroupsClaim, IdentityKind, InvalidToken, TenantClaim, UnverifiedToken,
     VerifiedIdentity,
-    claims::{LEEWAY, check_times, groups, is_identifier, text, time_of, verified_email},
+    claims::{LEEWAY, check_times, expired, groups, is_identifier, not_yet_valid, text, time_of, verified_email},
 };
 use crate::{access::session::LogoutTarget, time::Timestamp};
 use serde_json::{Map, Value};
@@ -97,6 +97,7 @@ impl ClaimRules {
                 (GroupsClaim::Absent, listed) => listed,
                 // Userinfo lists the groups that a token announces without listing them.
                 (GroupsClaim::Overage { .. }, listed @ GroupsClaim::Listed(_)) => listed,
+                (GroupsClaim::Overage { source: None }, linked @ GroupsClaim::Overage { .. }) => linked,
                 (own @ (GroupsClaim::Listed(_) | GroupsClaim::Overage { .. }), _) => own,
             },
             tenant: match identity.tenant {
@@ -106,6 +107,33 @@ impl ClaimRules {
             email: identity.email.or_else(|| verified_email(&token)),
             ..identity
         })
+    }
+
+    /// The identity with the groups at the link of an overage. A response without a list leaves them unknown, which is
+    /// an error later.
+    ///
+    /// # Errors
+    /// When the response belongs to another subject, or a claim has a wrong type.
+    pub fn with_overage(
+        &self,
+        identity: VerifiedIdentity,
+        response: &Map<String, Value>,
+    ) -> Result<VerifiedIdentity, InvalidToken> {
+        let token = UnverifiedToken::of_claims(response.clone());
+        if text(&token, "sub")?.is_some_and(|subject| subject != identity.subject) {
+            return Err(InvalidToken::Subject);
+        }
+        match groups(&token, &self.groups_claim)? {
+            listed @ GroupsClaim::Listed(_) => Ok(VerifiedIdentity { groups: listed, ..identity }),
+            GroupsClaim::Absent | GroupsClaim::Overage { .. } => Ok(identity),
+        }
+    }
+
+    /// Whether claims list or announce groups, in a usable form or not.
+    #[must_use]
+    pub fn names_groups(&self, claims: &Map<String, Value>) -> bool {
+        let token = UnverifiedToken::of_claims(claims.clone());
+        !matches!(groups(&token, &self.groups_claim), Ok(GroupsClaim::Absent))
     }
 
     /// Checks a logout token at a time, and says which sessions it ends.
@@ -121,10 +149,13 @@ impl ClaimRules {
         self.check_portal_client(token, client_id)?;
         let issued_at = time_of(token, "iat")?.ok_or(InvalidToken::Time)?;
         if issued_at > now.plus(LEEWAY) {
-            return Err(InvalidToken::NotYetValid);
+            return Err(not_yet_valid(issued_at, now));
         }
-        if issued_at.plus(MAX_LOGOUT_AGE) < now || time_of(token, "exp")?.is_some_and(|exp| exp.plus(LEEWAY) <= now) {
-            return Err(InvalidToken::Expired);
+        if issued_at.plus(MAX_LOGOUT_AGE) < now {
+            return Err(expired(issued_at.plus(MAX_LOGOUT_AGE), now));
+        }
+        if let Some(end) = time_of(token, "exp")?.filter(|end| end.plus(LEEWAY) <= now) {
+            return Err(expired(end, now));
         }
         let event = token.claim("events").and_then(|events| events.get(LOGOUT_EVENT));
         if !event.is_some_and(Value::is_object) || token.claim("nonce").is_some() {

@@ -121,14 +121,14 @@ fn refuses_tokens_of_other_purposes() {
 fn tolerates_a_minute_between_clocks() {
     for (members, reason) in [
         (json!({"exp": NOW - 59}), None),
-        (json!({"exp": NOW - 60}), Some(InvalidToken::Expired)),
+        (json!({"exp": NOW - 60}), Some(InvalidToken::Expired { seconds_ago: 60 })),
         (json!({"exp": NOW as f64 - 59.5}), None),
-        (json!({"exp": NOW as f64 - 60.5}), Some(InvalidToken::Expired)),
+        (json!({"exp": NOW as f64 - 60.5}), Some(InvalidToken::Expired { seconds_ago: 60 })),
         (json!({"nbf": NOW + 60}), None),
-        (json!({"nbf": NOW + 61}), Some(InvalidToken::NotYetValid)),
-        (json!({"nbf": NOW as f64 + 60.5}), Some(InvalidToken::NotYetValid)),
+        (json!({"nbf": NOW + 61}), Some(InvalidToken::NotYetValid { seconds_ahead: 61 })),
+        (json!({"nbf": NOW as f64 + 60.5}), Some(InvalidToken::NotYetValid { seconds_ahead: 60 })),
         (json!({"nbf": 0}), None),
-        (json!({"exp": 0}), Some(InvalidToken::Expired)),
+        (json!({"exp": 0}), Some(InvalidToken::Expired { seconds_ago: u64::try_from(NOW).unwrap() })),
     ] {
         assert_eq!(refusal(members.clone()), reason, "{members}");
     }
@@ -195,19 +195,25 @@ fn only_a_client_that_is_its_own_subject_is_a_service() {
 fn reads_groups_and_never_takes_an_overage_for_an_empty_list() {
     let listed = |groups: &[&str]| GroupsClaim::Listed(groups.iter().map(|group| (*group).into()).collect());
     let endpoint = "https://issuer.example/groups";
+    let linked = |token: Option<&str>| GroupsClaim::Overage {
+        source: Some(ClaimSource { endpoint: endpoint.into(), access_token: token.map(str::to_owned) }),
+    };
     for (members, groups) in [
         (json!({}), GroupsClaim::Absent),
         (json!({"groups": []}), listed(&[])),
         (json!({"groups": ["a", "b"]}), listed(&["a", "b"])),
         (json!({"groups": "a"}), listed(&["a"])),
-        (json!({"hasgroups": true}), GroupsClaim::Overage { endpoint: None }),
+        (json!({"hasgroups": true}), GroupsClaim::Overage { source: None }),
         (json!({"hasgroups": false}), GroupsClaim::Absent),
+        (json!({"_claim_names": {"groups": "src"}, "_claim_sources": {"src": {"endpoint": endpoint}}}), linked(None)),
         (
-            json!({"_claim_names": {"groups": "src"}, "_claim_sources": {"src": {"endpoint": endpoint}}}),
-            GroupsClaim::Overage { endpoint: Some(endpoint.into()) },
+            json!({
+                "_claim_names": {"groups": "src"}, "_claim_sources": {"src": {"endpoint": endpoint, "access_token": "t"}},
+            }),
+            linked(Some("t")),
         ),
-        (json!({"_claim_names": {"groups": "src"}, "groups": ["a"]}), GroupsClaim::Overage { endpoint: None }),
-        (json!({"_claim_names": {"groups": 7}}), GroupsClaim::Overage { endpoint: None }),
+        (json!({"_claim_names": {"groups": "src"}, "groups": ["a"]}), GroupsClaim::Overage { source: None }),
+        (json!({"_claim_names": {"groups": 7}}), GroupsClaim::Overage { source: None }),
         (json!({"_claim_names": {"roles": "src"}}), GroupsClaim::Absent),
     ] {
         assert!(identity(members.clone()).groups == groups, "{members}");

@@ -68,7 +68,7 @@ fn accepts_only_id_tokens_of_this_client_and_sign_in() {
         (json!({"nonce": null}), InvalidToken::OtherPurpose),
         (json!({"nonce": "m"}), InvalidToken::OtherPurpose),
         (json!({"events": {}}), InvalidToken::OtherPurpose),
-        (json!({"exp": NOW - 61}), InvalidToken::Expired),
+        (json!({"exp": NOW - 61}), InvalidToken::Expired { seconds_ago: 61 }),
         (json!({"exp": null}), InvalidToken::Time),
         (json!({"exp": "9999999999"}), InvalidToken::Time),
         (json!({"sub": null}), InvalidToken::Subject),
@@ -103,9 +103,32 @@ fn userinfo_adds_what_the_token_leaves_out() {
     let resolved = of(json!({"hasgroups": true}), json!({"groups": ["a", "b"]}));
     assert!(resolved.groups == listed(&["a", "b"]));
     let unresolved = of(json!({"hasgroups": true}), json!({}));
-    assert!(unresolved.groups == GroupsClaim::Overage { endpoint: None });
+    assert!(unresolved.groups == GroupsClaim::Overage { source: None });
     let truncated = of(json!({"hasgroups": true, "groups": ["a"]}), json!({}));
-    assert!(truncated.groups == GroupsClaim::Overage { endpoint: None }, "a list with an announcement is incomplete");
+    assert!(truncated.groups == GroupsClaim::Overage { source: None }, "a list with an announcement is incomplete");
+}
+
+#[test]
+fn links_of_an_overage_give_groups_of_the_same_subject() {
+    let linked = json!({
+        "_claim_names": {"groups": "s"}, "_claim_sources": {"s": {"endpoint": "https://idp.example/groups"}},
+    });
+    let rules = rules();
+    let identity =
+        |claims: Value| rules.check_id_token(&id_token(claims), CLIENT, None, at(NOW)).unwrap().into_verified();
+    let read = |response: Value| rules.with_overage(identity(linked.clone()), response.as_object().unwrap());
+    let groups = |response: Value| read(response).unwrap().groups;
+    assert!(groups(json!({"groups": ["a", "b"]})) == GroupsClaim::Listed(vec!["a".into(), "b".into()]));
+    for unknown in [json!({}), json!({"groups": null}), json!({"hasgroups": true}), json!({"value": ["a"]})] {
+        assert!(matches!(groups(unknown.clone()), GroupsClaim::Overage { .. }), "{unknown}");
+    }
+    assert_eq!(read(json!({"groups": ["a"], "sub": "other"})).err(), Some(InvalidToken::Subject));
+    assert_eq!(read(json!({"groups": {"a": true}})).err(), Some(InvalidToken::ClaimType));
+    // Userinfo may have the link.
+    let userinfo = rules.with_userinfo(identity(json!({"hasgroups": true})), linked.as_object().unwrap()).unwrap();
+    assert!(matches!(userinfo.groups, GroupsClaim::Overage { source: Some(_) }));
+    assert!(rules.names_groups(linked.as_object().unwrap()));
+    assert!(!rules.names_groups(json!({"groups": null}).as_object().unwrap()));
 }
 
 #[test]
@@ -137,9 +160,9 @@ fn logout_tokens_name_a_session_or_a_subject() {
         (json!({"nonce": "n"}), InvalidToken::OtherPurpose),
         (json!({"jti": null}), InvalidToken::OtherPurpose),
         (json!({"iat": null}), InvalidToken::Time),
-        (json!({"iat": NOW - 301}), InvalidToken::Expired),
-        (json!({"iat": NOW + 61}), InvalidToken::NotYetValid),
-        (json!({"exp": NOW - 60}), InvalidToken::Expired),
+        (json!({"iat": NOW - 301}), InvalidToken::Expired { seconds_ago: 1 }),
+        (json!({"iat": NOW + 61}), InvalidToken::NotYetValid { seconds_ahead: 61 }),
+        (json!({"exp": NOW - 60}), InvalidToken::Expired { seconds_ago: 60 }),
     ] {
         assert_eq!(check(change.clone()), Err(reason), "{change}");
     }

@@ -1,0 +1,41 @@
+//! Groups that a token announces without listing them: distributed claims (OpenID Connect Core 5.6.2).
+
+use super::{bearer, discovery::Addresses};
+use fairway_domain::{
+    access::{identity::ClaimSource, sign_in::SignInError},
+    json,
+};
+use fairway_egress::{
+    EgressRequest, Method,
+    header::{self, HeaderMap, HeaderValue},
+};
+use serde_json::{Map, Value};
+
+/// The claims at a source; `None` if it does not give them, so that the groups stay unknown.
+///
+/// The request has the source's own token and no other: the token of the sign-in is for the provider alone.
+pub(super) async fn read_claims(
+    addresses: &Addresses,
+    source: &ClaimSource,
+) -> Result<Option<Map<String, Value>>, SignInError> {
+    let issuer = addresses.issuer();
+    let Some(url) = addresses.protected(&source.endpoint) else {
+        tracing::warn!(issuer, "link to the groups of a person is not protected; refusing the sign-in");
+        return Ok(None);
+    };
+    let mut headers = HeaderMap::from_iter([(header::ACCEPT, HeaderValue::from_static("application/json"))]);
+    if let Some(token) = &source.access_token {
+        headers.insert(header::AUTHORIZATION, bearer(token)?);
+    }
+    let request = EgressRequest { method: Method::GET, path: String::new(), headers, body: Default::default() };
+    let (status, body) = addresses.send(&url, request).await?;
+    let claims = json::read(&body).ok().filter(|_| status == 200);
+    match (status, claims) {
+        (_, Some(Value::Object(claims))) => Ok(Some(claims)),
+        (500.., _) => Err(SignInError::Unavailable),
+        (status, _) => {
+            tracing::warn!(issuer, status, "link to the groups of a person lists none; refusing the sign-in");
+            Ok(None)
+        }
+    }
+}
