@@ -36,6 +36,7 @@ mod test;
 mod tools;
 mod up;
 mod upgrade;
+mod verifiers;
 mod workspace_packages;
 
 use std::process::ExitCode;
@@ -60,8 +61,8 @@ enum Verb {
     Test(test::Arguments),
     /// Run the seeded tests at full length: histories compared with their model, and lanes under load
     Model(model::Arguments),
-    /// Run everything that a change must pass: `check`, the README's test command, `check-api`, `browser` and
-    /// `sign-in`
+    /// Run everything that a change must pass: `check`, the README's test command, `check-api`, `browser`, `sign-in`
+    /// and `verifiers`
     Ci,
     /// Check formatting, lints, architecture and dependencies
     Check,
@@ -76,6 +77,10 @@ enum Verb {
         /// Only these states
         states: Vec<String>,
     },
+    /// Change evidence bundles, and compare `fairway verify`, docs/verify.html and a Python program on each
+    Verifiers,
+    /// Write docs/verify.html from tools/verify
+    VerifyPage,
     /// Write docs/openapi.json
     Openapi,
     /// Write the document tables that are copied from snapshots
@@ -106,6 +111,8 @@ fn main() -> ExitCode {
         Verb::Portal => portal::run(&place),
         Verb::Browser => browser::run(&place),
         Verb::SignIn { states } => sign_in::run(&place, &states),
+        Verb::Verifiers => verifiers::run(&place),
+        Verb::VerifyPage => verifiers::write_page(&place),
         Verb::Openapi => openapi::run(&place),
         Verb::Docs => docs::run(&place),
         Verb::Schema => schema::run(&place),

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::paths::{Paths, find_on_path};
 
 /// Folders with a `package-lock.json`: the portal, and tools of the checks and tests.
-const FOLDERS: [&str; 5] = ["portal", "tools/api", "tools/mcp", "tools/oidc", "tools/receivers"];
+const FOLDERS: [&str; 6] = ["portal", "tools/api", "tools/mcp", "tools/oidc", "tools/receivers", "tools/verify"];
 /// Timeout of the registry in milliseconds, because the checks also run offline.
 const FETCH_TIMEOUT: &str = "--fetch-timeout=10000";
 

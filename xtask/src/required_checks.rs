@@ -9,6 +9,7 @@ use crate::paths::Paths;
 use crate::step::{Steps, run_checked};
 use crate::{
     advisories, arch_lints, browser, check_api, docs, npm_audit, portal, schema, security, sign_in, spelling, tools,
+    verifiers,
 };
 
 /// The test command in the README.
@@ -47,6 +48,9 @@ pub(crate) fn ci(place: &Paths) -> Result<ExitCode> {
     }
     if let Err(error) = sign_in::check(place, &[], &mut steps) {
         steps.run("sign-in tests", || Err(error));
+    }
+    if let Err(error) = verifiers::check(place, &mut steps) {
+        steps.run("tests of the verifiers", || Err(error));
     }
     Ok(steps.finish())
 }

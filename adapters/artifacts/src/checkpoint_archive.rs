@@ -10,6 +10,7 @@ use futures_util::TryStreamExt as _;
 use object_store::{Error as StoreFailure, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, path::Path};
 use std::{error::Error, io, sync::Arc, time::Duration};
 use tokio::time::timeout;
+use uuid::Uuid;
 
 /// The prefix of all checkpoints.
 const PREFIX: &str = "checkpoints";
@@ -36,6 +37,14 @@ impl CheckpointObjects {
             return Err(unavailable(io::Error::other("an archived checkpoint is too long")));
         }
         Ok(found.bytes().await.map_err(unavailable)?.to_vec())
+    }
+
+    async fn list_tenants(&self) -> Result<Vec<TenantId>, ArchiveError> {
+        let listed = self.store.list_with_delimiter(Some(&Path::from(PREFIX))).await.map_err(unavailable)?;
+        let names = listed.common_prefixes.iter().filter_map(|prefix| prefix.filename()?.parse::<Uuid>().ok());
+        let mut tenants: Vec<TenantId> = names.map(TenantId::from).collect();
+        tenants.sort_unstable();
+        Ok(tenants)
     }
 
     async fn find_newest(&self, tenant: TenantId, size: u64) -> Result<Option<Vec<u8>>, ArchiveError> {
@@ -84,6 +93,10 @@ impl CheckpointArchive for CheckpointObjects {
 
     async fn newest_from(&self, tenant: TenantId, size: u64) -> Result<Option<Vec<u8>>, ArchiveError> {
         with_timeout(PAGE_TIMEOUT, self.find_newest(tenant, size)).await
+    }
+
+    async fn tenants(&self) -> Result<Vec<TenantId>, ArchiveError> {
+        with_timeout(PAGE_TIMEOUT, self.list_tenants()).await
     }
 }
 

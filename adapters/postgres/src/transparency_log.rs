@@ -4,7 +4,7 @@ use crate::{
     database::Database,
     guarded::{Input, Query},
     row::{RowExt, decode},
-    schema::{fact, fact_order},
+    schema::{fact, fact_log, fact_order},
     store_error,
 };
 use async_trait::async_trait;
@@ -13,7 +13,7 @@ use fairway_domain::{
     id::{FactId, TenantId},
     store::StoreError,
     tenant::TenantScope,
-    transparency_log::{LoggedFact, PendingLog, TreeAdvance, TreeEdge, TreeHash, TreeState, TreeStore},
+    transparency_log::{LoggedFact, PendingLog, StoredEntry, TreeAdvance, TreeEdge, TreeHash, TreeState, TreeStore},
 };
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -105,6 +105,44 @@ impl TreeStore for Database {
             decode("leaf_hash", hash.and_then(TreeHash::from_slice))
         });
         leaves.collect()
+    }
+
+    async fn entries(&self, scope: TenantScope, from: u64, limit: u32) -> Result<Vec<StoredEntry>, StoreError> {
+        // As in `leaves`, with the bytes.
+        static ENTRIES: Query = Query::new(
+            "SELECT fact_order.index, about.body, about.leaf_hash
+            FROM input JOIN fact_order ON fact_order.tenant_id = input.tenant_id
+                AND fact_order.index >= input.first AND fact_order.index < input.first + input.max_entries
+            LEFT JOIN LATERAL (
+                SELECT fact.body, fact.leaf_hash FROM fact
+                WHERE fact.tenant_id = fact_order.tenant_id AND fact.fact_id = fact_order.fact_id OFFSET 0
+            ) AS about ON true
+            ORDER BY fact_order.index",
+        );
+        let input = Input::new(scope).with("first", to_bigint(from)?).with("max_entries", i64::from(limit));
+        let rows = self.fetch(&ENTRIES, input).await?;
+        let entry = |row: &Row| {
+            let hash: Option<&[u8]> = row.column("leaf_hash")?;
+            Ok(StoredEntry {
+                index: decode("index", u64::try_from(row.column::<i64>("index")?).ok())?,
+                body: row.column("body")?,
+                leaf_hash: hash.and_then(TreeHash::from_slice),
+            })
+        };
+        rows.iter().map(entry).collect()
+    }
+
+    async fn logged_tenants(&self, after: Option<TenantId>, limit: u32) -> Result<Vec<TenantId>, StoreError> {
+        let after = after.map_or_else(Uuid::nil, TenantId::uuid);
+        let list = || {
+            fact_log::table
+                .filter(fact_log::tenant_id.gt(after))
+                .order(fact_log::tenant_id)
+                .limit(i64::from(limit))
+                .select(fact_log::tenant_id)
+        };
+        let found: Vec<Uuid> = self.load("tenants with a log", list).await?;
+        Ok(found.into_iter().map(Into::into).collect())
     }
 
     async fn advance_tree(&self, scope: TenantScope, advance: TreeAdvance) -> Result<bool, StoreError> {

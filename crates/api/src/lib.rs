@@ -20,6 +20,7 @@ mod flow;
 pub mod http;
 mod knowledge;
 mod local_mode;
+pub mod log_audit;
 mod mcp;
 mod memory;
 pub mod metrics;

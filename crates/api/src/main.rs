@@ -5,7 +5,11 @@
 use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
 use fairway_api::{
-    compose::RunWorkers, config::Settings, openapi, provider_check, seed, serve, serve::OpenDatabase,
+    compose::RunWorkers,
+    config::Settings,
+    log_audit::{self, AuditScope},
+    openapi, provider_check, seed, serve,
+    serve::OpenDatabase,
     telemetry::Telemetry,
 };
 use std::{
@@ -58,6 +62,9 @@ enum Command {
     Seed,
     /// Compare the row, checksum and artifact of every version; print each difference, and fail if there is one.
     VerifyArtifacts,
+    /// Inspect the audit logs.
+    #[command(subcommand)]
+    Audit(AuditCommand),
     /// Print the OpenAPI document.
     Openapi,
     /// Run one script from standard input in the sandbox. The server starts this command itself.
@@ -86,6 +93,26 @@ enum ProvidersCommand {
         #[arg(long, requires = "account")]
         model: Option<String>,
     },
+}
+
+#[derive(Subcommand)]
+enum AuditCommand {
+    /// Compare every entry of the logs with the newest checkpoint outside the database; print the first bad index of each
+    /// log, and fail if there is one.
+    Verify(AuditArguments),
+}
+
+#[derive(Args)]
+struct AuditArguments {
+    /// The tenant; by default all tenants.
+    #[arg(long, value_name = "ID")]
+    tenant: Option<uuid::Uuid>,
+    /// A checkpoint that somebody kept, instead of the newest one in the archive.
+    #[arg(long, value_name = "FILE")]
+    checkpoint: Option<PathBuf>,
+    /// A public key of the log besides the present ones, such as a retired one; repeatable.
+    #[arg(long, value_name = "KEY")]
+    key: Vec<String>,
 }
 
 #[derive(Subcommand)]
@@ -163,6 +190,7 @@ fn run(line: &CommandLine) -> anyhow::Result<ExitCode> {
         Command::Providers(ProvidersCommand::Test { account, model }) => {
             return test_providers(&load_settings(line)?, account.as_deref(), model.as_deref());
         }
+        Command::Audit(AuditCommand::Verify(arguments)) => return verify_logs(&load_settings(line)?, arguments),
         Command::VerifyArtifacts => return verify_artifacts(&load_settings(line)?),
         Command::Migrate => {
             let settings = load_settings(line)?;
@@ -192,6 +220,21 @@ fn verify_artifacts(settings: &Settings) -> anyhow::Result<ExitCode> {
     }
     println!("{} versions compared, {} with something wrong", verified.versions, verified.discrepancies.len());
     Ok(if verified.discrepancies.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Prints one sentence for each log, and a summary line.
+fn verify_logs(settings: &Settings, arguments: &AuditArguments) -> anyhow::Result<ExitCode> {
+    let scope = AuditScope::read(arguments.tenant, arguments.checkpoint.as_deref(), &arguments.key)?;
+    let telemetry = Telemetry::start(&settings.log, settings.export_traces)?;
+    let audited = runtime()?.block_on(log_audit::audit_logs(settings, &scope));
+    telemetry.shutdown();
+    let audited = audited?;
+    for log in &audited {
+        println!("{}", log_audit::describe(log));
+    }
+    let wrong = audited.iter().filter(|log| log.finding.is_some()).count();
+    println!("{} logs compared, {wrong} with something wrong", audited.len());
+    Ok(if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Prints one sentence for each account.

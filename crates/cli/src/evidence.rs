@@ -67,7 +67,7 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
     let (output, server) = session.open()?;
     match command {
         // The file is canonical JSON, which a plain serialization of the parsed response reproduces.
-        Command::Bundle { id } => print(&server.get(&["executions", id, "evidence-bundle"], &[])?.to_string()),
+        Command::Bundle { id } => print(&server.get_when_covered(&["executions", id, "evidence-bundle"])?.to_string()),
         Command::Documents { id } => documents::show(&server, output, id),
         Command::Lineage { id } => output
             .one(&server.get(&["executions", id, "context-lineage"], &[("workspace_id", server.workspace_id()?)])?),

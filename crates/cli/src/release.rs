@@ -253,7 +253,7 @@ fn run_command(command: &Command, session: &Session) -> Result<(), Failure> {
         Command::Gates(release) => show_gates(server, output, &release.find(server)?),
         Command::Summary(release) => {
             let id = release.find(server)?;
-            print(&server.get(&["releases", &id, "evidence-bundle"], &[])?.to_string())
+            print(&server.get_when_covered(&["releases", &id, "evidence-bundle"])?.to_string())
         }
         Command::Watch(arguments) => watch::watch(server, output, arguments),
         Command::Lanes { workload, env } => {

@@ -13,7 +13,8 @@ use serde_json::Value;
 use std::{
     net::IpAddr,
     sync::{Arc, OnceLock},
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 use ureq::{
     Agent, Body,
@@ -26,6 +27,9 @@ use url::{Host, Url};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of one request, except streams.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum wait for a checkpoint, and the interval between requests.
+const CHECKPOINT_TIMEOUT: Duration = Duration::from_secs(60);
+const CHECKPOINT_POLL: Duration = Duration::from_millis(500);
 /// Page size of lists, the server's maximum.
 const PAGE_SIZE: usize = 200;
 /// Maximum size of a response, and of all pages of a list: 200 versions of 4 MiB each, and overhead.
@@ -135,6 +139,20 @@ impl Server {
     pub(crate) fn get(&self, path: &[&str], query: Query<'_>) -> Result<Value, Failure> {
         let url = self.url(path, query)?;
         self.read(self.send(&self.request(&Method::GET, &url, &[])?)?)
+    }
+
+    /// Reads a resource that a checkpoint of the log must cover. Waits for the next checkpoints, which are due every two
+    /// seconds.
+    pub(crate) fn get_when_covered(&self, path: &[&str]) -> Result<Value, Failure> {
+        let deadline = Instant::now() + CHECKPOINT_TIMEOUT;
+        loop {
+            match self.get(path, &[]) {
+                Err(early) if early.is_refusal("not_yet_in_checkpoint") && Instant::now() < deadline => {
+                    thread::sleep(CHECKPOINT_POLL);
+                }
+                read => return read,
+            }
+        }
     }
 
     /// Reads a resource with its entity tag, for [`Self::update_if_match`]. Default values have no tag.

@@ -32,7 +32,7 @@ use crate::{
     rollout::Rollouts,
     share_link::ShareLinks,
     tenant::Tenants,
-    transparency_log::{TransparencyLogs, TreeBuilder},
+    transparency_log::{LogAuditor, TransparencyLogs, TreeBuilder},
     use_case::UseCases,
     wakeups::run_exchange,
     workload::Workloads,
@@ -340,6 +340,8 @@ pub struct Services {
     pub tenants: Arc<Tenants>,
     /// Transparency logs: checkpoints, proofs and tiles.
     pub transparency_logs: Arc<TransparencyLogs>,
+    /// Audits of whole logs by operators.
+    pub log_auditor: Arc<LogAuditor>,
     /// Workloads.
     pub workloads: Arc<Workloads>,
     shared: SharedState,
@@ -400,6 +402,7 @@ impl Services {
             executions,
             reviews,
             audit_log: Arc::new(AuditLog::new(&stores, &common)),
+            log_auditor: Arc::new(LogAuditor::new(&stores, &shared)),
             demo: Arc::new(DemoSeeder::new(&stores, &workloads, &assets, &flows, &releases, &knowledge_bases)),
             memories: Arc::new(Memories::new(&stores, &shared, &common)),
             notifications: Arc::new(Notifications::new(&stores, &shared, &common, &workloads)),

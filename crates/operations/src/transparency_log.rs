@@ -1,8 +1,10 @@
 //! Transparency logs: checkpoints, proofs and tiles of the Merkle tree over a tenant's audit log.
 
+mod log_auditor;
 mod tiles;
 mod tree_builder;
 
+pub use log_auditor::{AuditError, AuditEvidence, AuditFinding, AuditedLog, LogAuditor};
 pub(crate) use tiles::{TileCache, new_tile_cache};
 pub use tree_builder::{BuildError, TreeBuilder, run_tree_builder};
 

@@ -23,6 +23,19 @@ async fn keeps_the_first_checkpoint_of_a_size_and_finds_the_newest() {
 }
 
 #[tokio::test]
+async fn lists_the_tenants_with_checkpoints() {
+    let directory = tempfile::tempdir().unwrap();
+    let archive = CheckpointObjects::open(&Location::Directory(directory.path().to_owned())).unwrap();
+    assert_eq!(archive.tenants().await.unwrap(), []);
+    for number in [3, 1, 2] {
+        archive.keep(tenant(number), 1, "one").await.unwrap();
+    }
+    std::fs::create_dir_all(directory.path().join("checkpoints/notes")).unwrap();
+    std::fs::write(directory.path().join("checkpoints/notes/a.txt"), "x").unwrap();
+    assert_eq!(archive.tenants().await.unwrap(), [tenant(1), tenant(2), tenant(3)]);
+}
+
+#[tokio::test]
 async fn ignores_foreign_objects_and_refuses_long_ones() {
     let directory = tempfile::tempdir().unwrap();
     let archive = CheckpointObjects::open(&Location::Directory(directory.path().to_owned())).unwrap();

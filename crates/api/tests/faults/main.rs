@@ -9,6 +9,7 @@
 
 mod api_client;
 mod artifact_consistency;
+mod audit_verify;
 mod backup_restore;
 mod crash_atomicity;
 mod database_outage;

@@ -76,9 +76,14 @@ impl ServerSetup {
 
     /// Runs a subcommand of the server binary to completion, with these settings.
     pub(crate) fn run_command(&self, name: &str) -> Output {
+        self.run_with(&[name])
+    }
+
+    /// Like [`Self::run_command`], with arguments.
+    pub(crate) fn run_with(&self, arguments: &[&str]) -> Output {
         let mut command = parent_death::command(env!("CARGO_BIN_EXE_fairway-server"), DeathSignal::Terminate);
         self.configure(&mut command);
-        command.arg(name).stdin(Stdio::null()).output().unwrap()
+        command.args(arguments).stdin(Stdio::null()).output().unwrap()
     }
 
     fn configure(&self, command: &mut Command) {

@@ -12,7 +12,7 @@ use std::{
 const MAX_LINES: usize = 150;
 
 /// The chapters in reading order, each with texts that its output contains. Chapters with one shell are listed together.
-const CHAPTERS: [(&[&str], &[&str]); 10] = [
+const CHAPTERS: [(&[&str], &[&str]); 11] = [
     (
         &["first-answer.md"],
         &["user:ada", "2 tests, 0 failed", "refused with 1", "praise", "too_long", "# policy_decision"],
@@ -21,6 +21,20 @@ const CHAPTERS: [(&[&str], &[&str]); 10] = [
     (
         &["evidence.md"],
         &["write to [email]", "by rule keep-what-is-said, tell-the-owner", "# evidence_artifacts", "execution.ended"],
+    ),
+    (
+        &["verify.md"],
+        &[
+            "pass  approval in the log",
+            "This bundle shows:",
+            "refused with 1",
+            "one byte differs",
+            "FAIL  signature of the envelope",
+            "FAIL  approval in the log",
+            "approved by user:grade at",
+            "approved by user:grace at",
+            "deploy",
+        ],
     ),
     (&["rollout.md"], &["restricted", "failed with 1", "prompt_argument_missing", "release.rolled_back", "completed"]),
     (&["share-links.md"], &["refused with 1", "/workload-runtime/letterbox?token=fws_", "For Tina", "Hello!"]),

@@ -60,6 +60,16 @@ impl UnverifiedBytes {
         .ok_or(IntegrityDefect::Different)
     }
 
+    /// Returns the tile that these bytes claim to be, without a verification. It may only be compared with another: an
+    /// audit of a log learns where the log differs.
+    #[must_use]
+    pub fn claimed_tile(self, tile: TileCoordinate) -> Option<FullTile> {
+        match self.0 {
+            Content::Whole(bytes) => FullTile::from_bytes(tile, &bytes),
+            Content::TooLong => None,
+        }
+    }
+
     /// Whether these bytes equal the expected bytes.
     #[must_use]
     pub fn is_equal_to(&self, expected: &[u8]) -> bool {

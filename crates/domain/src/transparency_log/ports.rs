@@ -56,6 +56,17 @@ pub struct LoggedFact {
     pub workload: Option<WorkloadId>,
 }
 
+/// An entry of a log as the database holds it, for an audit.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StoredEntry {
+    /// The index in the log.
+    pub index: u64,
+    /// The stored bytes; `None` if they are missing.
+    pub body: Option<Vec<u8>>,
+    /// The recorded hash; `None` if it is missing or has another length.
+    pub leaf_hash: Option<TreeHash>,
+}
+
 /// Stores the trees of all logs.
 #[async_trait]
 pub trait TreeStore: Send + Sync {
@@ -70,6 +81,10 @@ pub trait TreeStore: Send + Sync {
     async fn find_log(&self, scope: TenantScope) -> Result<Option<PendingLog>, StoreError>;
     /// The leaf hashes of sequenced facts from an index, in order and without a gap.
     async fn leaves(&self, scope: TenantScope, from: u64, limit: u32) -> Result<Vec<TreeHash>, StoreError>;
+    /// The entries from an index, in order, with their bytes. An index without an entry is left out.
+    async fn entries(&self, scope: TenantScope, from: u64, limit: u32) -> Result<Vec<StoredEntry>, StoreError>;
+    /// The tenants with a log, after `after`.
+    async fn logged_tenants(&self, after: Option<TenantId>, limit: u32) -> Result<Vec<TenantId>, StoreError>;
     /// Replaces the tree if it still has the size that the advance was computed from; whether it did.
     async fn advance_tree(&self, scope: TenantScope, advance: TreeAdvance) -> Result<bool, StoreError>;
     /// The newest sequenced facts of these kinds about these subjects, by index.
@@ -100,6 +115,8 @@ pub trait CheckpointArchive: Send + Sync {
     async fn keep(&self, tenant: TenantId, size: u64, note: &str) -> Result<Vec<u8>, ArchiveError>;
     /// The newest checkpoint with at least that size.
     async fn newest_from(&self, tenant: TenantId, size: u64) -> Result<Option<Vec<u8>>, ArchiveError>;
+    /// The tenants with archived checkpoints, in order. The database cannot hide them.
+    async fn tenants(&self) -> Result<Vec<TenantId>, ArchiveError>;
 }
 
 /// The signer has no key or is unavailable.

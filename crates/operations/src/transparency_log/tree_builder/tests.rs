@@ -12,7 +12,8 @@ use fairway_domain::{
     tenant::TenantScope,
     transparency_log::{
         ArchiveError, Checkpoint, CheckpointArchive, CheckpointSigner, LogOrigin, LoggedFact, NoteSigningKey,
-        PendingLog, SignedNote, SigningError, TreeAdvance, TreeEdge, TreeHash, TreeState, TreeStore, VerifierKey,
+        PendingLog, SignedNote, SigningError, StoredEntry, TreeAdvance, TreeEdge, TreeHash, TreeState, TreeStore,
+        VerifierKey,
     },
 };
 use std::{
@@ -182,6 +183,14 @@ impl TreeStore for World {
         Ok(self.state().facts.iter().skip(from).take(usize::try_from(limit).unwrap()).copied().collect())
     }
 
+    async fn entries(&self, _: TenantScope, _: u64, _: u32) -> Result<Vec<StoredEntry>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn logged_tenants(&self, _: Option<TenantId>, _: u32) -> Result<Vec<TenantId>, StoreError> {
+        Ok(vec![tenant()])
+    }
+
     async fn advance_tree(&self, _: TenantScope, advance: TreeAdvance) -> Result<bool, StoreError> {
         tokio::task::yield_now().await;
         let committed = self.state().write(|state| {
@@ -256,6 +265,10 @@ impl CheckpointArchive for World {
     async fn newest_from(&self, _: TenantId, size: u64) -> Result<Option<Vec<u8>>, ArchiveError> {
         tokio::task::yield_now().await;
         Ok(self.state().archive.range(size..).next_back().map(|(_, note)| note.clone()))
+    }
+
+    async fn tenants(&self) -> Result<Vec<TenantId>, ArchiveError> {
+        Ok(vec![tenant()])
     }
 }
 

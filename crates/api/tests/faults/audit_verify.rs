@@ -1,0 +1,151 @@
+//! `fairway-server audit verify` on logs that somebody with access to the database changed.
+
+use crate::server_process::{Server, ServerSetup, wait_until};
+use fairway_testkit::TestDatabase;
+use serde_json::Value;
+use std::{fs, path::PathBuf, time::Duration};
+
+const TENANT: &str = "00000000-0000-7000-8000-000000000001";
+const KEY: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
+const OTHER_KEY: &str = "AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI=";
+
+/// Facts that the audited log has at least: more than two tiles.
+const FACTS: u64 = 600;
+/// Time limit for a checkpoint over them.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Switches the triggers off that keep history, and makes a copy of it.
+const KEEP: &str = "ALTER TABLE fact DISABLE TRIGGER append_only;
+    ALTER TABLE fact_order DISABLE TRIGGER append_only;
+    CREATE TABLE kept_fact AS TABLE fact;
+    CREATE TABLE kept_order AS TABLE fact_order;
+    CREATE TABLE kept_log AS TABLE fact_log";
+const RESTORE: &str = "DELETE FROM fact_order;
+    INSERT INTO fact_order SELECT * FROM kept_order;
+    UPDATE fact SET body = kept_fact.body, leaf_hash = kept_fact.leaf_hash FROM kept_fact
+        WHERE fact.tenant_id = kept_fact.tenant_id AND fact.fact_id = kept_fact.fact_id;
+    UPDATE fact_log SET size = kept_log.size FROM kept_log WHERE fact_log.tenant_id = kept_log.tenant_id";
+
+/// The facts at an index, as the source of an update.
+fn facts_at(indexes: &str) -> String {
+    format!("(SELECT fact_id FROM fact_order WHERE tenant_id = '{TENANT}' AND index IN ({indexes}))")
+}
+
+/// A stopped server whose log has many facts, all below the newest archived checkpoint.
+struct AuditedServer {
+    database: TestDatabase,
+    setup: ServerSetup,
+    /// The public key of the log.
+    key: String,
+    /// The newest archived checkpoint.
+    newest: PathBuf,
+}
+
+impl AuditedServer {
+    async fn prepare() -> Self {
+        let database = TestDatabase::create().await.unwrap();
+        let setup = ServerSetup::new(&database.url())
+            .setting("FAIRWAY_CHECKPOINT_KEY_REF", "env:LOG_KEY")
+            .setting("LOG_KEY", KEY)
+            .setting("RETIRED_KEY", OTHER_KEY);
+        let mut server: Server = setup.start().await;
+        let keys = server.client.get("/v1/audit/keys").await.unwrap().body;
+        let key = keys.pointer("/0/verifier_key").and_then(Value::as_str).unwrap().to_owned();
+        let owner = database.connect_as_owner().await.unwrap();
+        let add = format!(
+            "WITH made AS (
+                INSERT INTO fact (tenant_id, fact_id, kind, body, leaf_hash)
+                SELECT '{TENANT}', fact_id, 'made', body, sha256('\\x00'::bytea || body)
+                FROM (SELECT gen_random_uuid() AS fact_id, convert_to('fact ' || number, 'UTF8') AS body
+                    FROM generate_series(1, {FACTS}) AS number) AS numbered
+                RETURNING tenant_id, fact_id)
+             INSERT INTO fact_pending SELECT tenant_id, fact_id FROM made"
+        );
+        owner.batch_execute(&add).await.unwrap();
+        // The row follows the archive, so both cover the log then.
+        let is_covered = format!(
+            "SELECT EXISTS (
+                SELECT FROM fact_log JOIN log_tree USING (tenant_id)
+                WHERE tenant_id = '{TENANT}' AND fact_log.size > {FACTS} AND fact_log.size = log_tree.size
+                    AND split_part(checkpoint, E'\n', 2) = fact_log.size::text
+                    AND NOT EXISTS (SELECT FROM fact_pending)) AS is_covered"
+        );
+        let covered = async || owner.query_one(&is_covered, &[]).await.unwrap().get::<_, bool>("is_covered");
+        wait_until("a checkpoint covers the facts", PATIENCE, covered).await;
+        server.kill();
+        let folder = setup.work_dir.path().join("data/facts/checkpoints").join(TENANT);
+        let newest = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).max().unwrap();
+        owner.batch_execute(KEEP).await.unwrap();
+        Self { database, setup, key, newest }
+    }
+
+    /// Exit code and first line of an audit.
+    fn audit(&self, arguments: &[&str]) -> (Option<i32>, String) {
+        let output = self.setup.run_with(&[&["audit", "verify"], arguments].concat());
+        let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        (output.status.code(), format!("{}{stderr}", stdout.lines().next().unwrap_or_default()))
+    }
+}
+
+#[tokio::test]
+async fn names_the_first_bad_index_of_a_changed_log() {
+    let audited = AuditedServer::prepare().await;
+    let owner = audited.database.connect_as_owner().await.unwrap();
+    let (code, line) = audited.audit(&[]);
+    assert!(code == Some(0) && line.ends_with("nothing is wrong"), "{line}");
+    let edited = |indexes: &str| format!("UPDATE fact SET body = body || ' ' WHERE fact_id IN {}", facts_at(indexes));
+    let rehashed = |indexes: &str| {
+        format!(
+            "UPDATE fact SET body = body || ' ', leaf_hash = sha256('\\x00'::bytea || body || ' ') WHERE fact_id IN {}",
+            facts_at(indexes)
+        )
+    };
+    let swapped = format!(
+        "UPDATE fact SET body = other.body, leaf_hash = other.leaf_hash FROM fact AS other
+         WHERE fact.fact_id IN {0} AND other.fact_id IN {0} AND fact.fact_id <> other.fact_id",
+        facts_at("100, 101")
+    );
+    let cut = format!(
+        "DELETE FROM fact_order WHERE index >= 400; UPDATE fact_log SET size = 400 WHERE tenant_id = '{TENANT}'"
+    );
+    let changes = [
+        ("an edited entry", edited("300, 500"), "300: the bytes of the entry do not have its recorded hash"),
+        ("an edited entry with its hash", rehashed("20, 500"), "20: the checkpoint covers another entry"),
+        ("the last entries, edited with their hashes", rehashed("590"), "590: the checkpoint covers another entry"),
+        ("swapped entries", swapped, "100: the checkpoint covers another entry"),
+        ("a deleted entry", "DELETE FROM fact_order WHERE index = 42".to_owned(), "42: the entry is missing"),
+        ("a cut log", cut, "400: the log ends here"),
+    ];
+    for (name, change, expected) in changes {
+        owner.batch_execute(&change).await.unwrap();
+        let (code, line) = audited.audit(&["--tenant", TENANT]);
+        assert!(code == Some(1) && line.contains(&format!("first bad index {expected}")), "{name}: {line}");
+        owner.batch_execute(RESTORE).await.unwrap();
+    }
+    // A tenant whose rows are all gone is still in the archive.
+    owner.batch_execute("DELETE FROM fact_order; DELETE FROM log_tree; DELETE FROM fact_log").await.unwrap();
+    let (code, line) = audited.audit(&[]);
+    assert!(code == Some(1) && line.contains("first bad index 0: the log ends here"), "{line}");
+}
+
+#[tokio::test]
+async fn audit_takes_a_kept_checkpoint_and_retired_keys() {
+    let audited = AuditedServer::prepare().await;
+    let newest = audited.newest.to_str().unwrap();
+    let (code, line) = audited.audit(&["--checkpoint", newest]);
+    assert!(code == Some(0) && line.contains(&format!("tenant {TENANT}: ")), "{line}");
+    let forged = audited.setup.work_dir.path().join("forged");
+    fs::write(&forged, fs::read_to_string(newest).unwrap().replacen(TENANT, "00000000-0000-7000-8000-000000000002", 1))
+        .unwrap();
+    let (code, line) = audited.audit(&["--checkpoint", forged.to_str().unwrap(), "--tenant", TENANT]);
+    assert!(code == Some(1) && line.contains("the checkpoint is of another tenant"), "{line}");
+    fs::write(&forged, "no checkpoint").unwrap();
+    let (code, line) = audited.audit(&["--checkpoint", forged.to_str().unwrap()]);
+    assert!(code == Some(1) && line.contains("the file holds no checkpoint"), "{line}");
+    let rotated =
+        AuditedServer { setup: audited.setup.setting("FAIRWAY_CHECKPOINT_KEY_REF", "env:RETIRED_KEY"), ..audited };
+    let (code, line) = rotated.audit(&[]);
+    assert!(code == Some(1) && line.contains("no present key of the log signed it"), "{line}");
+    let (code, line) = rotated.audit(&["--key", &rotated.key]);
+    assert!(code == Some(0) && line.ends_with("nothing is wrong"), "{line}");
+}

@@ -1,0 +1,75 @@
+// The report of a verification. Names of checks and sentences are those of `fairway verify`.
+
+const PROVEN = {
+  execution: [
+    "the holder of the given key stated this evidence",
+    "the run's end, with the digests of its input and output, is in the audit log at the given index",
+    "the release of the run had the bindings that the approvals in the log name",
+    "the bytes of the included versions are those that the approved digest names",
+    "the facts are part of the log that the checkpoint signs",
+  ],
+  release: [
+    "the holder of the given key stated this result",
+    "the result follows from the facts about the release in the audit log, up to the checkpoint",
+    "the bytes of the included versions are those that the approved digest names",
+    "the facts are part of the log that the checkpoint signs",
+  ],
+};
+const ONE_HISTORY = "the log of the bundle and the log of the second checkpoint have one history";
+const WITNESSED = "the given witnesses saw this checkpoint, and no other history of the log";
+const NOT_PROVEN = {
+  execution: [
+    "that the log has one history for everybody: compare the checkpoint with one from another source",
+    "the text of inputs and outputs: their digests are salted, and the salts are not included",
+    "policy decisions, obligations, retrievals and artifacts beyond the signature: the log does not name them",
+    "that the policy decides the same again: this page evaluates no policy, and the inputs of the decision are not included",
+    "that the people behind the named actors acted themselves",
+  ],
+  release: [
+    "that the log has one history for everybody: compare the checkpoint with one from another source",
+    "that no fact about the release was left out, or followed the checkpoint: fetch a new summary before a deployment",
+    "that the release holds a lane now: another release may have replaced it",
+    "that the people behind the named actors acted themselves",
+  ],
+};
+
+export class Report {
+  kind = "execution";
+  checks = [];
+  hasOneHistory = false;
+  isWitnessed = false;
+
+  /** Adds a check of a condition, and returns whether it holds. */
+  require(name, part, expected, actual, holds) {
+    this.checks.push({ name, part, expected, actual, verdict: holds ? "passed" : "failed" });
+    return holds;
+  }
+
+  /** Adds a check that passes if both sides are equal. */
+  compare(name, part, expected, actual) {
+    return this.require(name, part, expected, actual, expected === actual);
+  }
+
+  /** Adds a check that the given files and keys give no means for. */
+  skip(name, part, expected, actual = "not included") {
+    this.checks.push({ name, part, expected, actual, verdict: "not_included" });
+  }
+
+  get failed() {
+    return this.checks.filter((check) => check.verdict === "failed");
+  }
+
+  get hasPassed() {
+    return this.checks.length > 0 && this.failed.length === 0;
+  }
+
+  /** What the bundle shows; nothing if a check failed. */
+  get proven() {
+    if (!this.hasPassed) return [];
+    return [...PROVEN[this.kind], ...(this.hasOneHistory ? [ONE_HISTORY] : []), ...(this.isWitnessed ? [WITNESSED] : [])];
+  }
+
+  get notProven() {
+    return NOT_PROVEN[this.kind];
+  }
+}

@@ -1,0 +1,45 @@
+// The approved text of a release, and the versions that it names.
+import { checksumOf } from "./bytes.mjs";
+
+/** The lines of a text, as `fairway verify` counts them: a final line feed ends the last one. */
+export function linesOf(text) {
+  const lines = text.split("\n");
+  if (lines.at(-1) === "") lines.pop();
+  return lines.map((line) => (line.endsWith("\r") ? line.slice(0, -1) : line));
+}
+
+/** Checks the head of the approved text against what the log says. */
+export function checkHead(report, digestText, workload, environment) {
+  const [form, ofWorkload, ofEnvironment] = linesOf(digestText);
+  report.compare("form of the approved text", "", "fairway.release.v1", form ?? "");
+  report.compare("workload of the release", "", workload, ofWorkload ?? "");
+  report.compare("environment of the release", "", environment, ofEnvironment ?? "");
+}
+
+/** Checks the versions against the approved text, in both directions. */
+export function checkVersions(report, release) {
+  // A line of two words names the policy bundle that the release requires; bindings and references have more words.
+  const lines = linesOf(release.digest_text).slice(4).filter((line) => line.split(" ").length > 2);
+  const references = lines.filter((line) => line.startsWith("reference "));
+  report.compare("number of bindings", "", String(lines.length - references.length), String(release.bindings.length));
+  for (const version of release.bindings) {
+    const line = `${version.role} ${version.asset_version_id} ${version.checksum}`;
+    report.compare("binding in the approved text", version.role, line, lines.includes(line) ? line : "none");
+    checkContent(report, version);
+  }
+  const endOf = (version) => ` ${version.asset_version_id} ${version.checksum}`;
+  for (const version of release.references) {
+    const end = endOf(version);
+    const isNamed = references.some((line) => line.endsWith(end));
+    report.compare("reference in the approved text", version.role, end, isNamed ? end : "none");
+    checkContent(report, version);
+  }
+  const unnamed = references.filter((line) => !release.references.some((version) => line.endsWith(endOf(version))));
+  report.compare("references without a version", "", "0", String(unnamed.length));
+}
+
+function checkContent(report, version) {
+  const part = `${version.role} ${version.asset_version_id}`;
+  if (version.content === null) report.skip("content of the version", part, version.checksum);
+  else report.compare("content of the version", part, version.checksum, checksumOf(version.content));
+}

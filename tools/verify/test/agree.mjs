@@ -1,0 +1,95 @@
+// Changes evidence bundles in many ways. Each change must be found, and all verifiers must agree on each: `fairway verify`,
+// the page, and the Python program over the libraries of in-toto and DSSE.
+//
+// Environment: VERIFY_MODULES (folder of the npm packages), VERIFY_COMMAND (`fairway`), VERIFY_PYTHON (an interpreter with the
+// PyPI packages), VERIFY_BUNDLES (a folder with `execution.json` and `release.json`), VERIFY_KEY (the private key in base64).
+import { execFile, spawnSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { loadLibrary } from "./library.mjs";
+import { mutationsOf } from "./mutations.mjs";
+import { checkSecondCheckpoints } from "./second_checkpoint.mjs";
+
+const { VERIFY_MODULES, VERIFY_COMMAND, VERIFY_PYTHON, VERIFY_BUNDLES, VERIFY_KEY } = process.env;
+const KINDS = ["execution", "release"];
+/** The least number of changes of a bundle. */
+const LEAST = 100;
+const PARALLEL = 2;
+
+const failures = [];
+const expect = (holds, sentence) => holds || failures.push(sentence);
+
+/** What `fairway verify` says about a file. */
+function askCommand({ path, keys }) {
+  const given = keys.flatMap((key) => ["--key", key]);
+  return new Promise((resolve) => {
+    execFile(VERIFY_COMMAND, ["verify", path, ...given, "--output", "json"], { maxBuffer: 1 << 26 }, (error, stdout) => {
+      const code = error ? error.code : 0;
+      resolve({ code, report: code <= 1 ? JSON.parse(stdout) : null });
+    });
+  });
+}
+
+async function askAll(cases) {
+  const answers = [];
+  const rest = [...cases.entries()];
+  const work = async () => {
+    for (let next = rest.shift(); next; next = rest.shift()) answers[next[0]] = await askCommand(next[1]);
+  };
+  await Promise.all(Array.from({ length: PARALLEL }, work));
+  return answers;
+}
+
+/** What the Python program says about all files: a list of names of failed checks for each. */
+function askPython(cases) {
+  const program = fileURLToPath(new URL("verify.py", import.meta.url));
+  const input = JSON.stringify(cases.map(({ path, keys }) => ({ path, keys })));
+  const asked = spawnSync(VERIFY_PYTHON, [program], { input, encoding: "utf8", maxBuffer: 1 << 28 });
+  if (asked.status !== 0) throw new Error(`verify.py failed: ${asked.stderr}`);
+  return JSON.parse(asked.stdout);
+}
+
+const failedOf = (checks) => checks.filter(({ verdict }) => verdict === "failed").map(({ name }) => name);
+
+async function compare(lib, kind, folder) {
+  // The command line ends its output with a line feed.
+  const file = Buffer.from(readFileSync(join(VERIFY_BUNDLES, `${kind}.json`), "utf8").trimEnd());
+  const { log, statement, cases } = mutationsOf(lib, file, Buffer.from(VERIFY_KEY, "base64"));
+  cases.forEach((one, index) => {
+    one.path = join(folder, `${kind}-${index}.json`);
+    writeFileSync(one.path, one.file);
+  });
+  const [commands, pythons] = [await askAll(cases), askPython(cases)];
+  let found = 0;
+  cases.forEach(({ name, expected, path, keys }, index) => {
+    const page = lib.verifyBundle(new Uint8Array(readFileSync(path)), { keys: lib.readLogKeys(keys.join("\n")) });
+    const { code, report } = commands[index];
+    const say = `${kind}: ${name}`;
+    expect(code === 0 || code === 1, `${say}: fairway exits with ${code}`);
+    expect(expected === "either" || (code === 0) === (expected === "holds"), `${say}: fairway exits with ${code}, expected: ${expected}`);
+    expect(page.hasPassed === (code === 0), `${say}: the page says ${page.hasPassed}, fairway exits with ${code}`);
+    const python = pythons[index];
+    expect((python.length === 0) === (code === 0), `${say}: Python names ${JSON.stringify(python)}, fairway exits with ${code}`);
+    const [byCommand, byPage] = [failedOf(report?.checks ?? []), failedOf(page.checks)];
+    expect(byCommand.join() === byPage.join(), `${say}: fairway names ${byCommand.join()}, the page ${byPage.join()}`);
+    expect(page.hasPassed === page.proven.length > 0, `${say}: a failed bundle shows something`);
+    if (code === 1) found += 1;
+  });
+  expect(found >= LEAST, `${kind}: only ${found} changes were found`);
+  console.log(`${kind}: ${cases.length} files, ${found} refused, by three verifiers`);
+  checkSecondCheckpoints(lib, { file, statement, log, kind, expect });
+}
+
+const lib = await loadLibrary(VERIFY_MODULES);
+const folder = mkdtempSync(join(tmpdir(), "verify-agree-"));
+try {
+  for (const kind of KINDS) await compare(lib, kind, folder);
+} finally {
+  rmSync(folder, { recursive: true });
+}
+if (failures.length > 0) {
+  console.log(`${failures.length} failures:\n  ${failures.slice(0, 40).join("\n  ")}`);
+  process.exitCode = 1;
+}

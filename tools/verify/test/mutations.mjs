@@ -1,0 +1,192 @@
+// Changes of a bundle. Each has a name, a file, the given keys, and what a verifier must say:
+// `refused`, `holds`, or `either` where the log does not name what was changed, so that only all verifiers must agree.
+import { Log } from "./log.mjs";
+
+const POSITIONS = 12;
+const clone = (value) => structuredClone(value);
+const text = (bytes) => Buffer.from(bytes).toString("utf8");
+
+/** What the log does not name, and the reports say so: a server with a changed database could sign other values. */
+const UNPROVEN = [
+  /^predicate\.evidence\.(policy_decision|obligations|retrieval_events|evidence_artifacts|references|release|workload)\b/,
+  /^predicate\.evidence\.execution\.(delegated_by|finished_at|lane|started_at|status|submitted_by)$/,
+  /^predicate\.evidence\.approvals(\.\d+(\.(note|note_withheld))?)?$/,
+  /^predicate\.evidence\.bindings\.\d+\.asset_slug$/,
+  // A missing code and null are equal.
+  /^predicate\.evidence\.execution\.error_code$/,
+  // A fact less, or a version without its bytes, can be another true statement.
+  /^predicate\.facts(\.\d+)?$/,
+  /^predicate\.https:\/\/fairway\.invalid\/evidence\/release\/v1\.facts(\.\d+)?$/,
+  /\.release\.(bindings|references)\.\d+\.(content)$/,
+  // The middle of the address says where an operator keeps settings.
+  /^predicate\.policy\.uri$/,
+];
+
+const isUnproven = (path) => UNPROVEN.some((pattern) => pattern.test(path));
+
+/** Changes of the bytes of a file, which nobody signs. */
+function fileMutations(file) {
+  const made = [];
+  const add = (name, bytes) => Buffer.compare(bytes, file) !== 0 && made.push({ name: `file: ${name}`, file: bytes });
+  for (let step = 0; step < POSITIONS; step += 1) {
+    const at = Math.floor(((file.length - 2) * step) / (POSITIONS - 1));
+    const edited = Buffer.from(file);
+    edited[at] ^= 1;
+    const next = [...file.subarray(at + 1)].findIndex((byte) => byte !== file[at]) + at + 1;
+    const swapped = Buffer.from(file);
+    [swapped[at], swapped[next]] = [file[next], file[at]];
+    add(`edit of byte ${at}`, edited);
+    add(`deletion of byte ${at}`, Buffer.concat([file.subarray(0, at), file.subarray(at + 1)]));
+    add(`insertion at ${at}`, Buffer.concat([file.subarray(0, at), Buffer.from("A"), file.subarray(at)]));
+    add(`swap of bytes ${at} and ${next}`, swapped);
+    add(`cut at ${at}`, file.subarray(0, at));
+  }
+  const whole = text(file);
+  const spellings = {
+    "a byte order mark": `\ufeff${whole}`, "a space in front": ` ${whole}`, "a second line feed": `${whole}\n\n`,
+    "a carriage return": `${whole}\r\n`, "the file twice": whole + whole, "an unknown member": whole.replace('"payload":', '"a":1,"payload":'),
+    "a member twice": whole.replace("{", '{"payload":"",'), "a space between members": whole.replace(",", ", "),
+    "no signature": whole.replace(/"signatures":\[.*\]/, '"signatures":[]'), "an escaped letter": whole.replace("payloadType", "payload\\u0054ype"),
+    "spare bits of base64": whole.replace(/"sig":"(.*?)[AQgw]==/, (_, start) => `"sig":"${start}R==`),
+  };
+  for (const [name, spelling] of Object.entries(spellings)) add(name, Buffer.from(spelling));
+  return made;
+}
+
+/** All places of a value, with the path and what contains them. */
+function* placesOf(value, path = []) {
+  if (typeof value !== "object" || value === null) return;
+  for (const name of Object.keys(value)) {
+    yield { holder: path, name, path: [...path, name].join("."), value: value[name] };
+    yield* placesOf(value[name], [...path, name]);
+  }
+}
+
+const at = (value, path) => path.reduce((found, name) => found[name], value);
+
+function changed(value) {
+  if (typeof value === "string") return value === "" ? "x" : value.slice(0, -1) + (value.endsWith("a") ? "b" : "a");
+  if (typeof value === "number") return value + 1;
+  return typeof value === "boolean" ? !value : "x";
+}
+
+/** Changes of every member of a statement, signed by the key of the log as a server with a changed database would sign. */
+function memberMutations(statement) {
+  const made = [];
+  for (const place of placesOf(statement)) {
+    const add = (name, change) => {
+      const other = clone(statement);
+      change(at(other, place.holder), other);
+      made.push({ name: `signed: ${name} of ${place.path}`, statement: other, expected: isUnproven(place.path) ? "either" : "refused" });
+    };
+    const isLeaf = typeof place.value !== "object" || place.value === null;
+    if (isLeaf) add("edit", (holder) => (holder[place.name] = changed(place.value)));
+    if (!Array.isArray(at(statement, place.holder))) add("deletion", (holder) => delete holder[place.name]);
+    else {
+      add("deletion", (holder) => holder.splice(Number(place.name), 1));
+      add("repetition", (holder) => holder.push(clone(place.value)));
+      if (Number(place.name) > 0) {
+        add("swap", (holder) => ([holder[place.name - 1], holder[place.name]] = [holder[place.name], holder[place.name - 1]]));
+      }
+    }
+    if (!isLeaf && !Array.isArray(place.value)) add("insertion", (holder) => (holder[place.name].zz = 1));
+  }
+  // Order, repetition and further members mean nothing where the reports list what the log says anyway.
+  const isList = ({ name }) =>
+    /^signed: (repetition|swap) of .*\.(bindings|references|approvals)\.\d+$/.test(name) || /^signed: insertion of predicate\.evidence\b/.test(name);
+  return made.map((one) => (isList(one) ? { ...one, expected: "either" } : one));
+}
+
+/** Forged checkpoints, other origins, and proofs of other logs, all signed. */
+function logMutations(lib, statement, log) {
+  const chainOf = (whole) => whole.predicate[lib.CHAIN] ?? whole.predicate;
+  const { facts, checkpoint, tenant_id: tenant } = chainOf(statement);
+  const note = checkpoint.slice(0, checkpoint.indexOf("\n\n") + 1);
+  const { size, root } = lib.readCheckpoint(note);
+  const other = { tenant: tenant.replace(/1$/, "2"), key: new Log(lib, Buffer.alloc(32, 9), log.name) };
+  const foreign = new Log(lib, log.seed, log.name.replace(tenant, other.tenant));
+  const bodies = facts.map(({ body }) => body);
+  const moved = bodies.map((body) => body.replaceAll(tenant, other.tenant));
+  const places = bodies.map((_, index) => index);
+  const made = [];
+  const add = (name, change, expected = "refused") => {
+    const changedStatement = clone(statement);
+    change(chainOf(changedStatement), changedStatement);
+    made.push({ name: `log: ${name}`, statement: changedStatement, expected });
+  };
+  const notes = {
+    "forged root": log.checkpoint(size, lib.sha256(root)), "smaller size": log.checkpoint(facts.at(-1).index, root),
+    "size without signature": checkpoint.replace(`\n${size}\n`, `\n${size + 1n}\n`), "checkpoint by another key": other.key.checkpoint(size, root),
+    "other origin": foreign.checkpoint(size, root), "origin with a space": checkpoint.replace(log.name, `${log.name} `), "no checkpoint": "",
+    "no signature line": note, "size with a zero in front": log.note(note.replace(`\n${size}\n`, `\n0${size}\n`)), "signature without its end": checkpoint.slice(0, -9),
+    "empty extension line": log.note(`${note}\n`), "control character": log.note(`${note}\u0007\n`), "short root": log.checkpoint(size, root.slice(1)),
+    "a second, false signature": `${checkpoint}${other.key.signature(note).replace(/ \S+\n$/, ` ${Buffer.concat([log.id, Buffer.alloc(64)]).toString("base64")}\n`)}`,
+  };
+  // Some proofs fit two sizes. Only a second checkpoint shows that the log signed both.
+  add("larger size", (chain) => (chain.checkpoint = log.checkpoint(size + 1n, root)), "either");
+  for (const [name, forged] of Object.entries(notes)) add(name, (chain) => (chain.checkpoint = forged));
+  const holds = { "a signature by another key too": `${checkpoint}${other.key.signature(note)}`, "an extension line": log.note(`${note}extension\n`) };
+  for (const [name, kept] of Object.entries(holds)) add(name, (chain) => (chain.checkpoint = kept), "holds");
+  add("facts and proofs of another tenant", (chain) => Object.assign(chain, foreign.prove(moved, places), { leaves: undefined }) && delete chain.leaves);
+  add("another tenant as a whole", (chain) => {
+    Object.assign(chain, foreign.prove(moved, places), { tenant_id: other.tenant });
+    delete chain.leaves;
+  });
+  add("proofs of another tenant", (chain) => foreign.prove(moved, places).facts.forEach(({ proof }, index) => (chain.facts[index].proof = proof)));
+  add("a forked log by another key", (chain) => Object.assign(chain, other.key.prove(bodies, places)) && delete chain.leaves);
+  add("a log that was cut", (chain) => (chain.checkpoint = log.prove(bodies.slice(0, -1), places.slice(0, -1)).checkpoint));
+  add("proofs of each other", (chain) => ([chain.facts[0].proof, chain.facts[1].proof] = [facts[1].proof, facts[0].proof]));
+  for (const [index, { proof }] of facts.entries()) {
+    add(`proof ${index} without its first hash`, (chain) => chain.facts[index].proof.shift());
+    add(`proof ${index} with one hash more`, (chain) => chain.facts[index].proof.push(proof[0]));
+    add(`proof ${index} in capitals`, (chain) => (chain.facts[index].proof[0] = proof[0].replace(/[a-f]/, (digit) => digit.toUpperCase())));
+    add(`proof ${index} in another order`, (chain) => chain.facts[index].proof.reverse());
+    add(`fact ${index} edited`, (chain) => (chain.facts[index].body = bodies[index].replace("user:", "user:x")));
+  }
+  return made;
+}
+
+/** Envelopes and payloads of other forms, which are signed. */
+function envelopeMutations(lib, statement, log) {
+  const payload = lib.canonical(statement);
+  const other = new Log(lib, Buffer.alloc(32, 9), log.name);
+  const deep = clone(statement);
+  (deep.predicate.evidence ?? deep.predicate).deep = JSON.parse("[".repeat(200) + "]".repeat(200));
+  const made = {
+    "another payload type": log.seal(payload, { type: "application/json" }), "a space in the payload": log.seal(` ${payload}`),
+    "a line feed behind the payload": log.seal(`${payload}\n`), "a payload that is no JSON": log.seal("fairway"), "a payload of null": log.seal("null"),
+    "a payload that is no text": log.seal(Uint8Array.of(0x22, 0xff, 0x22)), "a member twice": log.seal(payload.replace("{", '{"_type":"",')),
+    "half of a character": log.seal(payload.replace('"_type":"', '"_type":"\\ud800')), "a number beyond all numbers": log.seal(payload.replace(/"index":\d+/, '"index":1e999')),
+    "a fraction as index": log.seal(payload.replace(/"index":(\d+)/, '"index":$1.5')), "an index as text": log.seal(payload.replace(/"index":(\d+)/, '"index":"$1"')),
+    "deep nesting": log.seal(deep), "a signature by another key": other.seal(payload),
+  };
+  const listed = Object.entries(made).map(([name, file]) => ({ name: `envelope: ${name}`, file, expected: "refused" }));
+  const both = { name: "envelope: signatures by two keys", file: log.seal(payload, { others: [other] }), expected: "holds" };
+  return [...listed, both];
+}
+
+function keyMutations(lib, file, log, tenant) {
+  const other = new Log(lib, Buffer.alloc(32, 9), log.name);
+  const foreign = new Log(lib, log.seed, log.name.replace(tenant, tenant.replace(/1$/, "2")));
+  const made = [["no key", [], "refused"], ["another key", [other.key], "refused"], ["the key of another tenant", [foreign.key], "refused"]];
+  made.push(["a further key", [other.key, log.key], "holds"]);
+  return made.map(([name, keys, expected]) => ({ name: `key: ${name}`, file, keys, expected }));
+}
+
+/** All changes of a bundle whose log has this private key. */
+export function mutationsOf(lib, file, seed) {
+  const statement = JSON.parse(Buffer.from(JSON.parse(text(file)).payload, "base64"));
+  const { checkpoint, tenant_id: tenant } = statement.predicate[lib.CHAIN] ?? statement.predicate;
+  const log = new Log(lib, seed, checkpoint.split("\n")[0]);
+  if (Buffer.compare(log.seal(statement), file) !== 0) throw new Error("the bundle was not signed by the key of the tests");
+  const sealed = [...memberMutations(statement), ...logMutations(lib, statement, log)];
+  const made = [
+    { name: "unchanged", file, expected: "holds" },
+    { name: "file: a final line feed", file: Buffer.concat([file, Buffer.from("\n")]), expected: "holds" },
+    ...fileMutations(file),
+    ...sealed.map(({ statement: other, ...rest }) => ({ ...rest, file: log.seal(other) })),
+    ...envelopeMutations(lib, statement, log),
+    ...keyMutations(lib, file, log, tenant),
+  ];
+  return { log, statement, cases: made.map((one) => ({ expected: "refused", keys: [log.key], ...one })) };
+}

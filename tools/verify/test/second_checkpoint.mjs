@@ -1,0 +1,87 @@
+// What only the page checks: a second checkpoint, consistency proofs, and cosignatures of witnesses.
+import { Log } from "./log.mjs";
+
+const failedOf = ({ failed }) => failed.map(({ name }) => name).join();
+
+/** A witness that cosigns notes (C2SP `tlog-cosignature`). */
+function witnessOf(lib, seed, name) {
+  const encoded = lib.concat(Uint8Array.of(4), lib.getPublicKey(seed));
+  const id = lib.sha256(lib.concat(lib.utf8(`${name}\n`), encoded)).slice(0, 4);
+  const cosign = (text, moment, claimed = moment) => {
+    const time = Buffer.alloc(8);
+    time.writeBigUInt64BE(BigInt(claimed));
+    const signature = lib.sign(lib.utf8(`cosignature/v1\ntime ${moment}\n${text}`), seed);
+    return `\u2014 ${name} ${Buffer.from(lib.concat(id, time, signature)).toString("base64")}\n`;
+  };
+  return { key: `${name}+${lib.hex(id)}+${Buffer.from(encoded).toString("base64")}`, cosign };
+}
+
+/** Compares the checkpoint of a bundle with others of the same log, of forks, and of other logs. */
+export function checkSecondCheckpoints(lib, { statement, log, kind, expect }) {
+  const chain = statement.predicate[lib.CHAIN] ?? statement.predicate;
+  const bodies = Array.from({ length: 300 }, (_, index) => `{"fact":${index}}`);
+  // The facts of the bundle at the end of another log of 300 facts, and what follows there.
+  const whole = [...bodies, ...chain.facts.map(({ body }) => body)];
+  const places = chain.facts.map((_, index) => bodies.length + index);
+  const { facts, checkpoint, leaves } = log.prove(whole, places);
+  const own = structuredClone(statement);
+  Object.assign(own.predicate[lib.CHAIN] ?? own.predicate, { facts, checkpoint });
+  const verify = (given) => lib.verifyBundle(log.seal(own), { keys: lib.readLogKeys(log.key), ...given });
+  const say = (name) => `${kind}: second checkpoint: ${name}`;
+  const isRefused = (name, given, check) => {
+    const named = failedOf(verify(given));
+    expect(named.includes(check), `${say(name)}: ${named || "nothing"} failed instead of ${check}`);
+  };
+  const holds = (name, given, hasOneHistory) => {
+    const report = verify(given);
+    expect(report.hasPassed && report.hasOneHistory === hasOneHistory, `${say(name)}: ${failedOf(report)}`);
+  };
+  const longer = [...leaves, ...bodies.slice(0, 77).map((body) => lib.leafHash(lib.utf8(`${body} later`)))];
+  const checkpointAt = (size, from = longer) => log.checkpoint(size, log.root(from.slice(0, size)));
+  const proof = (earlier, later) => JSON.stringify({ proof: log.consistency(earlier, longer.slice(0, later)).map(lib.hex) });
+  holds("none", {}, false);
+  holds("the same", { otherCheckpoint: checkpoint }, true);
+  for (const size of [1, 2, 255, 256, 257, leaves.length - 1]) {
+    holds(`of ${size} facts`, { otherCheckpoint: checkpointAt(size), consistencyProof: proof(size, leaves.length) }, true);
+  }
+  const later = { otherCheckpoint: checkpointAt(longer.length), consistencyProof: proof(leaves.length, longer.length) };
+  holds("a later one", later, true);
+  holds("a later one without a proof", { ...later, consistencyProof: "" }, false);
+  const fork = log.prove([...whole.slice(0, -1), `${whole.at(-1)} `], places);
+  isRefused("a fork of equal size", { otherCheckpoint: fork.checkpoint }, "root of the second checkpoint");
+  const forked = [...fork.leaves, ...longer.slice(leaves.length)];
+  const name = "consistency with the second checkpoint";
+  isRefused("a longer fork", { ...later, otherCheckpoint: checkpointAt(longer.length, forked) }, name);
+  isRefused("a shorter proof", { ...later, consistencyProof: JSON.stringify({ proof: JSON.parse(later.consistencyProof).proof.slice(1) }) }, name);
+  isRefused("a longer proof", { ...later, consistencyProof: JSON.stringify({ proof: [...JSON.parse(later.consistencyProof).proof, "0".repeat(64)] }) }, name);
+  for (const consistencyProof of ["{}", "[]", "x", '{"proof":[1]}', '{"proof":["00"]}']) isRefused(consistencyProof, { ...later, consistencyProof }, name);
+  const stranger = new Log(lib, Buffer.alloc(32, 9), log.name);
+  isRefused("by another key", { otherCheckpoint: stranger.checkpoint(leaves.length, log.root(leaves)) }, "signature of the second checkpoint");
+  isRefused("no note", { otherCheckpoint: "x" }, "signature of the second checkpoint");
+  const elsewhere = new Log(lib, log.seed, `${log.name}2`);
+  const otherOrigin = { keys: lib.readLogKeys(`${log.key}\n${elsewhere.key}`), otherCheckpoint: elsewhere.checkpoint(leaves.length, log.root(leaves)) };
+  isRefused("of another origin", otherOrigin, "origin of the second checkpoint");
+  checkWitnesses(lib, { own, log, checkpoint, say, expect });
+}
+
+function checkWitnesses(lib, { own, log, checkpoint, say, expect }) {
+  const text = checkpoint.slice(0, checkpoint.indexOf("\n\n") + 1);
+  const [ann, ben] = [witnessOf(lib, Buffer.alloc(32, 3), "witness.example/ann"), witnessOf(lib, Buffer.alloc(32, 4), "witness.example/ben")];
+  const verify = (lines, witnesses) => {
+    const cosigned = structuredClone(own);
+    Object.assign(cosigned.predicate[lib.CHAIN] ?? cosigned.predicate, { checkpoint: checkpoint + lines.join("") });
+    const given = { keys: lib.readLogKeys(log.key), witnesses: lib.readWitnessKeys(witnesses.map(({ key }) => key).join("\n")) };
+    return lib.verifyBundle(log.seal(cosigned), given);
+  };
+  const both = [ann.cosign(text, 1_790_000_000), ben.cosign(text, 1_790_000_001)];
+  for (const [name, lines, witnesses, passes] of [
+    ["two witnesses", both, [ann, ben], true], ["one of two", both, [ann], true], ["a missing cosignature", [both[0]], [ann, ben], false],
+    ["a cosignature of another moment", [ann.cosign(text, 1, 2)], [ann], false], ["a cosignature of another text", [ann.cosign(`${text}x\n`, 1)], [ann], false],
+    ["a second, false cosignature", [...both, ann.cosign(text, 1, 2)], [ann], false],
+  ]) {
+    const report = verify(lines, witnesses);
+    expect(report.hasPassed === passes && report.isWitnessed, `${say(name)}: ${failedOf(report)}`);
+    expect(passes || failedOf(report) === "cosignature of the checkpoint", `${say(name)}: ${failedOf(report)}`);
+  }
+  expect(verify(both, []).checks.filter(({ verdict, name }) => verdict === "not_included" && name === "signature by another key").length === 2, say("unknown signatures are shown"));
+}

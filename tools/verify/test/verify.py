@@ -1,0 +1,398 @@
+"""Verifies evidence bundles with the official libraries of in-toto and DSSE, as a third opinion.
+
+Standard input: a JSON list of objects with `path` (a bundle) and `keys` (public keys of the log as signed notes encode them).
+Output: a JSON list with the names of the failed checks for each. An empty list means that the bundle holds.
+"""
+
+import base64
+import hashlib
+import json
+import re
+import sys
+import uuid
+
+import in_toto_attestation.v1.statement_pb2 as statement_pb2
+import rfc8785
+from blake3 import blake3
+from google.protobuf import json_format
+from in_toto_attestation.v1.statement import Statement
+from securesystemslib.dsse import Envelope
+from securesystemslib.signer import Signature, SSlibKey
+
+EXECUTION = "https://fairway.invalid/evidence/execution/v1"
+SUMMARY = "https://slsa.dev/verification_summary/v1"
+CHAIN = "https://fairway.invalid/evidence/release/v1"
+VERIFIER = "https://fairway.invalid/verifiers/release/v1"
+ENDS = {"execution.ended", "execution.denied", "execution.reviewed", "execution.settled"}
+NAMED_BY_END = ["outcome", "error_code", "input_digest", "output_digest", "release_id", "workload_id", "environment"]
+MAX_DEPTH = 127
+ABSENT = object()
+
+
+class Refused(Exception):
+    """Nothing behind this check can be checked."""
+
+
+def refuse_constant(name):
+    raise ValueError(name)
+
+
+def check_depth(value, depth=1):
+    members = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    if members is None:
+        return
+    if depth > MAX_DEPTH:
+        raise ValueError("deep nesting")
+    for one in members:
+        check_depth(one, depth + 1)
+
+
+def read(data: bytes):
+    """The value of a JSON text."""
+    value = json.loads(data.decode("utf-8"), parse_constant=refuse_constant)
+    check_depth(value)
+    return value
+
+
+def read_canonical(data: bytes):
+    """The value of a canonical JSON text."""
+    value = read(data)
+    if rfc8785.dumps(value) != data:
+        raise ValueError("not canonical")
+    return value
+
+
+def at(value, *path):
+    """The text at a path of members; the empty text without one."""
+    for name in path:
+        value = value.get(name, ABSENT) if isinstance(value, dict) else ABSENT
+    return value if isinstance(value, str) else ""
+
+
+def has_exactly(value, *names):
+    if not isinstance(value, dict) or set(value) != set(names):
+        raise ValueError("other members")
+
+
+def checksum_of(text: str) -> str:
+    return "blake3:" + blake3(text.encode()).hexdigest()
+
+
+def key_of(text: str):
+    """The name of a key of a log, and the key."""
+    name, key_id, encoded = text.split("+", 2)
+    raw = base64.b64decode(encoded, validate=True)
+    if hashlib.sha256(f"{name}\n".encode() + raw).digest()[:4].hex() != key_id or raw[0] != 1:
+        raise ValueError("another key id or type")
+    return name, SSlibKey(f"{name}+{key_id}", "ed25519", "ed25519", {"public": raw[1:].hex()})
+
+
+def is_valid(key, signature: bytes, message: bytes) -> bool:
+    try:
+        key.verify_signature(Signature(key.keyid, signature.hex()), message)
+    except Exception:
+        return False
+    return True
+
+
+def node(left: bytes, right: bytes) -> bytes:
+    return hashlib.sha256(b"\x01" + left + right).digest()
+
+
+def root_by(index: int, size: int, leaf: bytes, proof: list) -> bytes:
+    """The root of the tree by the definition of audit paths (RFC 6962, 2.1.1), whose last hash is that of the root's child."""
+    if size == 1:
+        if proof:
+            raise ValueError("the proof is too long")
+        return leaf
+    left = 1 << (size - 1).bit_length() - 1
+    *below, sibling = proof
+    if index < left:
+        return node(root_by(index, left, leaf, below), sibling)
+    return node(sibling, root_by(index - left, size - left, leaf, below))
+
+
+def decode(text: str) -> bytes:
+    """The bytes of base64 in its only spelling."""
+    raw = base64.b64decode(text, validate=True)
+    if base64.b64encode(raw).decode() != text:
+        raise ValueError("another spelling of base64")
+    return raw
+
+
+class Verifier:
+    """Verifies one bundle."""
+
+    def __init__(self, keys):
+        self.keys = [key_of(text) for text in keys]
+        self.failed = []
+
+    def check(self, name: str, holds: bool) -> bool:
+        if not holds:
+            self.failed.append(name)
+        return holds
+
+    def attempt(self, name: str, make):
+        """The result of a function, whose failure is that of a check."""
+        try:
+            return make()
+        except Exception as failure:
+            self.failed.append(name)
+            raise Refused from failure
+
+    def verify(self, data: bytes):
+        self.check("key from outside the bundle", bool(self.keys))
+        envelope = self.attempt("form of the file", lambda: self.envelope(data.removesuffix(b"\n")))
+        self.check("signature of the envelope", self.is_sealed(envelope))
+        self.check("payload type", envelope.payload_type == "application/vnd.in-toto+json")
+        statement = self.attempt("form of the statement", lambda: self.statement(envelope.payload))
+        if CHAIN in statement["predicate"]:
+            self.summary(statement)
+        else:
+            self.execution(statement)
+
+    @staticmethod
+    def envelope(data: bytes) -> Envelope:
+        body = read_canonical(data)
+        has_exactly(body, "payload", "payloadType", "signatures")
+        decode(body["payload"])
+        for signature in body["signatures"]:
+            has_exactly(signature, "keyid", "sig")
+            decode(signature["sig"])
+        return Envelope.from_dict(body)
+
+    def is_sealed(self, envelope: Envelope) -> bool:
+        try:
+            envelope.verify([key for _, key in self.keys], 1)
+        except Exception:
+            return False
+        return True
+
+    @staticmethod
+    def statement(payload: bytes) -> dict:
+        statement = read_canonical(payload)
+        has_exactly(statement, "_type", "predicateType", "subject", "predicate")
+        # The official library reads the statement, and checks its form and its subjects.
+        official = Statement.copy_from_pb(json_format.Parse(payload, statement_pb2.Statement()))
+        official.validate()
+        predicate = statement["predicate"]
+        chain = predicate
+        if CHAIN in predicate:
+            has_exactly(
+                predicate,
+                *["verifier", "timeVerified", "resourceUri", "policy", "verificationResult", "verifiedLevels", CHAIN],
+            )
+            has_exactly(predicate["verifier"], "id")
+            has_exactly(predicate["policy"], "uri")
+            chain = predicate[CHAIN]
+            has_exactly(chain, "tenant_id", "release_id", "release", "facts", "checkpoint")
+            if predicate["verificationResult"] not in ("PASSED", "FAILED"):
+                raise ValueError("another result")
+        else:
+            has_exactly(chain, "tenant_id", "evidence", "release", "facts", "checkpoint")
+        has_exactly(chain["release"], "digest_text", "bindings", "references")
+        for version in chain["release"]["bindings"] + chain["release"]["references"]:
+            has_exactly(version, "role", "asset_version_id", "checksum", "content")
+        for fact in chain["facts"]:
+            has_exactly(fact, "index", "body", "proof")
+            if type(fact["index"]) is not int or fact["index"] < 0:
+                raise ValueError("another index")
+        if str(uuid.UUID(chain["tenant_id"])) != chain["tenant_id"]:
+            raise ValueError("another tenant")
+        return statement
+
+    def execution(self, statement: dict):
+        predicate = statement["predicate"]
+        self.check("predicate type", statement["predicateType"] == EXECUTION)
+        evidence, release = predicate["evidence"], predicate["release"]
+        run = evidence.get("execution")
+        subjects = [
+            {
+                "name": f"executions/{at(run, 'execution_id')}/{part}",
+                "digest": {"saltedBlake3": at(run, f"{part}_digest").removeprefix("blake3:")},
+            }
+            for part in ("output", "input")
+            if at(run, f"{part}_digest").startswith("blake3:") and at(run, "execution_id")
+        ]
+        self.check("subject", bool(subjects) and subjects == statement["subject"])
+        facts = self.facts(predicate)
+        of_run = [
+            fact
+            for fact in facts
+            if at(fact, "subject", "kind") == "execution" and at(fact, "subject", "id") == at(run, "execution_id")
+        ]
+        end = next((fact for fact in reversed(of_run) if at(fact, "kind") in ENDS), None)
+        self.check("end of the run in the log", end is not None)
+        detail = end["detail"] if end else {}
+        for name in NAMED_BY_END:
+            if name in detail:
+                self.check("evidence of the run", detail[name] == run.get(name))
+        digest = checksum_of(release["digest_text"])
+        own = [
+            fact
+            for fact in facts
+            if at(fact, "subject", "kind") == "release" and at(fact, "subject", "id") == at(detail, "release_id")
+        ]
+        named = any(at(fact, "detail", "bindings_digest") == digest for fact in own)
+        self.check("approved bindings in the log", named)
+        self.head(release["digest_text"], at(detail, "workload_id"), at(detail, "environment"))
+        self.approvals(evidence.get("approvals"), own, digest)
+        self.versions(release)
+        self.listed_bindings(evidence.get("bindings"), release)
+
+    def approvals(self, approvals, own: list, digest: str):
+        for approval in approvals if isinstance(approvals, list) else []:
+            fact = next((one for one in own if at(one, "detail", "approval_id") == at(approval, "approval_id")), None)
+            stated = (at(approval, "approved_by"), at(approval, "approved_at"), "approved", digest)
+            detail = fact["detail"] if fact else {}
+            logged = (at(fact, "actor"), at(fact, "occurred_at"), at(detail, "outcome"), at(detail, "bindings_digest"))
+            self.check("approval in the log", stated == logged)
+
+    def listed_bindings(self, listed, release: dict):
+        listed = listed if isinstance(listed, list) else []
+        self.check("number of bindings in the evidence", len(listed) == len(release["bindings"]))
+        places = [(at(one, "role"), at(one, "asset_version_id")) for one in listed]
+        for version in release["bindings"]:
+            self.check("binding in the evidence", (version["role"], version["asset_version_id"]) in places)
+
+    def summary(self, statement: dict):
+        predicate = statement["predicate"]
+        chain = predicate[CHAIN]
+        release, tenant = chain["release"], chain["tenant_id"]
+        digest = checksum_of(release["digest_text"])
+        self.check("predicate type", statement["predicateType"] == SUMMARY)
+        subject = {"name": f"releases/{chain['release_id']}", "digest": {"blake3": digest.removeprefix("blake3:")}}
+        self.check("subject", statement["subject"] == [subject])
+        self.check("verifier", predicate["verifier"]["id"] == VERIFIER)
+        self.check("resource", predicate["resourceUri"] == f"fairway:tenants/{tenant}/releases/{chain['release_id']}")
+        facts = self.facts(chain)
+        state, approved_digest, moment, is_rolled_back = self.history(facts, chain["release_id"])
+        is_approved = state in ("approved", "active") and approved_digest == digest and not is_rolled_back
+        self.check("time of the result", predicate["timeVerified"] == moment)
+        self.check("result by the log", predicate["verificationResult"] == ("PASSED" if is_approved else "FAILED"))
+        self.check("permission to deploy", predicate["verificationResult"] == "PASSED")
+        level = "FAIRWAY_RELEASE_APPROVED" if is_approved else "FAILED"
+        self.check("levels of the result", predicate["verifiedLevels"] == [level])
+        about = [fact for fact in facts if at(fact, "subject", "id") == chain["release_id"]]
+        self.check("facts about the release", bool(about))
+        placed = [fact for fact in facts if at(fact, "detail", "environment")]
+        detail = placed[-1]["detail"] if placed else {}
+        self.head(release["digest_text"], at(detail, "workload_id"), at(detail, "environment"))
+        policy = predicate["policy"]["uri"]
+        start, end = f"fairway:tenants/{tenant}/", f"/environments/{at(detail, 'environment')}/settings"
+        self.check("policy of the summary", policy.startswith(start) and policy.endswith(end))
+        self.versions(release)
+
+    @staticmethod
+    def history(facts: list, release_id: str):
+        state = digest = moment = ""
+        is_rolled_back = False
+        for fact in facts:
+            kind, detail = at(fact, "kind"), fact.get("detail", {})
+            if kind == "use_case.published" and at(detail, "release_id") == release_id and detail.get("made") is True:
+                state, digest, moment, is_rolled_back = "draft", "", at(fact, "occurred_at"), False
+                continue
+            if (at(fact, "subject", "kind"), at(fact, "subject", "id")) != ("release", release_id):
+                continue
+            moment = at(fact, "occurred_at")
+            if kind == "release.created":
+                state = "draft"
+            elif kind == "release.transitioned":
+                state, digest, is_rolled_back = at(detail, "to"), at(detail, "bindings_digest"), False
+            elif kind == "release.reviewed":
+                state = at(detail, "state")
+            elif kind == "release.rolled_back":
+                state, is_rolled_back = at(detail, "to"), True
+        return state, digest, moment, is_rolled_back
+
+    def facts(self, chain: dict) -> list:
+        """The facts that the checkpoint covers."""
+        origin, size, root = self.checkpoint(chain)
+        self.check("tenant of the log", origin.rpartition("/")[2] == chain["tenant_id"])
+        held, previous = [], -1
+        for proven in chain["facts"]:
+            index, body = proven["index"], proven["body"]
+            fact = self.fact(body)
+            holds = self.check("order of the facts", previous < index)
+            previous = index
+            holds &= self.check("tenant of the fact", at(fact, "tenant_id") == chain["tenant_id"])
+            holds &= self.check("inclusion of the fact in the log", self.is_included(proven, size, root))
+            if holds:
+                held.append(fact)
+        return held
+
+    @staticmethod
+    def fact(body: str):
+        """The members of a fact; none for a body that is no JSON object."""
+        try:
+            value = read(body.encode())
+        except ValueError:
+            return {}
+        return value if isinstance(value, dict) else {}
+
+    @staticmethod
+    def is_included(proven: dict, size: int, root: bytes) -> bool:
+        if proven["index"] >= size or not all(re.fullmatch("[0-9a-f]{64}", text) for text in proven["proof"]):
+            return False
+        leaf = hashlib.sha256(b"\x00" + proven["body"].encode()).digest()
+        try:
+            return root_by(proven["index"], size, leaf, [bytes.fromhex(text) for text in proven["proof"]]) == root
+        except ValueError:
+            return False
+
+    def checkpoint(self, chain: dict):
+        """Origin, size and root of the checkpoint; its signature must be by a given key."""
+        text, _, lines = chain["checkpoint"].rpartition("\n\n")
+        text += "\n"
+        is_note = lines.endswith("\n") and not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", text)
+        found = [re.fullmatch("\u2014 ([^ +]+) ([^ ]+)", line) for line in lines.removesuffix("\n").split("\n")]
+        name, signed_by = "signature of the checkpoint", None
+        if self.check(name, is_note and all(found)):
+            decoded = self.attempt(name, lambda: [(line[1], decode(line[2])) for line in found])
+            for key_name, key in self.keys:
+                start = bytes.fromhex(key.keyid[-8:])
+                own = [raw[4:] for line, raw in decoded if line == key_name and raw[:4] == start]
+                if own and all(is_valid(key, signature, text.encode()) for signature in own):
+                    signed_by = signed_by or key_name
+            self.check(name, signed_by is not None)
+        read_lines = re.fullmatch("([^\n]+)\n(0|[1-9][0-9]*)\n([^\n]+)\n((?:[^\n]+\n)*)", text)
+        if not read_lines:
+            raise Refused
+        origin, size, root = read_lines[1], int(read_lines[2]), self.attempt(name, lambda: decode(read_lines[3]))
+        self.check("origin of the log", origin == signed_by)
+        return origin, size, root
+
+    def head(self, digest_text: str, workload: str, environment: str):
+        lines = digest_text.split("\n") + ["", "", ""]
+        self.check("form of the approved text", lines[0] == "fairway.release.v1")
+        self.check("workload of the release", lines[1] == workload)
+        self.check("environment of the release", lines[2] == environment)
+
+    def versions(self, release: dict):
+        lines = [line for line in release["digest_text"].split("\n")[4:] if line.count(" ") > 1]
+        references = [line for line in lines if line.startswith("reference ")]
+        self.check("number of bindings", len(lines) - len(references) == len(release["bindings"]))
+        for version in release["bindings"]:
+            line = f"{version['role']} {version['asset_version_id']} {version['checksum']}"
+            self.check("binding in the approved text", line in lines)
+        ends = tuple(f" {version['asset_version_id']} {version['checksum']}" for version in release["references"])
+        for end in ends:
+            self.check("reference in the approved text", any(line.endswith(end) for line in references))
+        self.check("references without a version", all(line.endswith(ends) for line in references))
+        for version in release["bindings"] + release["references"]:
+            if version["content"] is not None:
+                self.check("content of the version", checksum_of(version["content"]) == version["checksum"])
+
+
+def verify(case: dict) -> list:
+    with open(case["path"], "rb") as file:
+        data = file.read()
+    verifier = Verifier(case["keys"])
+    try:
+        verifier.verify(data)
+    except Refused:
+        verifier.failed = verifier.failed or ["form"]
+    return verifier.failed
+
+
+print(json.dumps([verify(case) for case in json.load(sys.stdin)]))

@@ -1,0 +1,109 @@
+//! `cargo xtask verify-page` and `cargo xtask verifiers`: the page that verifies evidence bundles, and its comparison with
+//! `fairway verify` and with a Python program over the libraries of in-toto and DSSE.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, bail};
+
+use crate::demo_server::DemoServer;
+use crate::external_tools::{self, NpmInstallation, PythonEnvironment};
+use crate::paths::{Paths, Profile};
+use crate::signals::Signals;
+use crate::step::{Steps, run_checked};
+use crate::{browser, children};
+
+/// The folder of the page's sources and tests.
+const FOLDER: &str = "tools/verify";
+/// The private key of the tested log, which the tests sign changed bundles with. It is no secret.
+const TEST_KEY: &str = "BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc=";
+/// The variable that holds it.
+const KEY_VARIABLE: &str = "VERIFY_KEY";
+
+/// Writes docs/verify.html.
+pub(crate) fn write_page(place: &Paths) -> Result<ExitCode> {
+    let npm = install(place)?;
+    run_checked(build_command(place, &npm))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs all tests of the verifiers.
+pub(crate) fn run(place: &Paths) -> Result<ExitCode> {
+    let mut steps = Steps::default();
+    check(place, &mut steps)?;
+    Ok(steps.finish())
+}
+
+/// Checks that the page is that of its sources, then changes bundles of a server and asks all verifiers.
+pub(crate) fn check(place: &Paths, steps: &mut Steps) -> Result<()> {
+    let tools = Tools {
+        npm: install(place)?,
+        python: external_tools::install_python_packages(place, &place.root.join(FOLDER))?,
+        browser: browser::ensure_chromium()?,
+        bundles: tempfile::tempdir().context("creating the folder of the bundles")?,
+    };
+    steps.run("docs/verify.html is built from its sources", || {
+        let mut compare = build_command(place, &tools.npm);
+        compare.arg("--check");
+        run_checked(compare)
+    });
+    let signals = Signals::catch()?;
+    let built = children::run(place.build_programs(Profile::Dev), &signals)?;
+    if !built.success() {
+        bail!("the server does not build ({built})");
+    }
+    let settings = [
+        ("FAIRWAY_LOG_ORIGIN", "logs.example.org".to_owned()),
+        ("FAIRWAY_CHECKPOINT_KEY_REF", format!("env:{KEY_VARIABLE}")),
+        (KEY_VARIABLE, TEST_KEY.to_owned()),
+    ];
+    let running = DemoServer::start(place, &signals, &settings)?;
+    let mut export = script(place, &tools.npm, "export.mjs");
+    export.arg(format!("http://{}", running.address)).arg(tools.bundles.path());
+    run_checked(export).context("exporting bundles")?;
+    // Nothing behind this needs a server.
+    drop(running);
+    steps.run("verifiers agree on changed bundles", || run_checked(tools.command(place, "agree.mjs")));
+    steps.run("docs/verify.html in Chromium", || run_checked(tools.command(place, "browser.mjs")));
+    Ok(())
+}
+
+/// What the tests need.
+struct Tools {
+    npm: NpmInstallation,
+    python: PythonEnvironment,
+    browser: PathBuf,
+    bundles: tempfile::TempDir,
+}
+
+impl Tools {
+    /// A test with its environment.
+    fn command(&self, place: &Paths, name: &str) -> Command {
+        let mut command = script(place, &self.npm, name);
+        command.env("VERIFY_MODULES", &self.npm.modules).env("VERIFY_PYTHON", &self.python.interpreter);
+        command.env("VERIFY_COMMAND", place.command_line(Profile::Dev)).env("VERIFY_BUNDLES", self.bundles.path());
+        command.env("VERIFY_CHROMIUM", &self.browser).env("VERIFY_PICTURES", place.target.join("browser"));
+        command.env(KEY_VARIABLE, TEST_KEY);
+        command
+    }
+}
+
+fn install(place: &Paths) -> Result<NpmInstallation> {
+    external_tools::install_npm_packages(place, &place.root.join(FOLDER))
+}
+
+fn build_command(place: &Paths, npm: &NpmInstallation) -> Command {
+    let mut build = node(npm, &place.root.join(FOLDER).join("build.mjs"));
+    build.arg(&npm.modules);
+    build
+}
+
+fn script(place: &Paths, npm: &NpmInstallation, name: &str) -> Command {
+    node(npm, &place.root.join(FOLDER).join("test").join(name))
+}
+
+fn node(npm: &NpmInstallation, program: &Path) -> Command {
+    let mut command = Command::new(&npm.node);
+    command.arg(program);
+    command
+}
