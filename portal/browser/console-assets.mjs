@@ -22,11 +22,15 @@ export async function console_assets() {
   const weak = await visit("/assets", PEOPLE.viewer);
   await refused(weak, "Create an asset", "You need the permission asset.create.");
   await close(weak);
+  // New ones, because only the visible rows of a list are in the page, and the newest come first.
+  const shelf = (kind) => api("POST", "/v1/assets", { slug: `shelf-${kind.replaceAll("_", "-")}-${Date.now()}`, asset_kind: kind, owner_ref: "team:browser", workspace_id: WORKSPACE });
+  const [prompt, policy] = [await shelf("prompt_template"), await shelf("policy_bundle")];
   const page = await visit("/assets", PEOPLE.author);
+  await page.getByRole("link", { name: policy.slug }).waitFor();
   await page.getByLabel("Kind").selectOption({ label: "Prompt" });
   await until(() => new URL(page.url()).searchParams.get("asset_kind") === "prompt_template", "the filter is in the address");
-  await page.getByRole("link", { name: "console-desk-prompt" }).waitFor();
-  equal(await page.getByRole("link", { name: "console-desk-policy" }).count(), 0, "the kind filters");
+  await page.getByRole("link", { name: policy.slug }).waitFor({ state: "detached" });
+  await page.getByRole("link", { name: prompt.slug }).waitFor();
   await look(page, "console-assets-filtered");
   const slug = `note-${Date.now()}`;
   const dialog = await act(page, "Create an asset");
@@ -89,6 +93,16 @@ export async function console_versions() {
   await page.goto(`${SERVER}/console/assets/${prompt.asset_id}?version=v1`);
   await page.getByRole("heading", { name: "Version v1" }).waitFor();
   await look(page, "console-versions");
+  const rules = await api("POST", "/v1/assets", { slug: `rules-${Date.now()}`, asset_kind: "policy_bundle", owner_ref: "team:browser", workspace_id: WORKSPACE });
+  const rule = (id, outcome) => ({ id, condition: "always", outcome, reason_code: "fine" });
+  for (const content of [{ rules: [rule("kept", "allow"), rule("night", "deny")] }, { rules: [rule("kept", "allow"), rule("night", "allow"), rule("fresh", "deny")] }]) {
+    await api("POST", `/v1/assets/${rules.asset_id}/versions?workspace_id=${WORKSPACE}`, { content });
+  }
+  await page.goto(`${SERVER}/console/assets/${rules.asset_id}?tab=diff`);
+  const changed = page.getByRole("region", { name: "Rules that change" }).locator("tbody tr");
+  await changed.first().waitFor();
+  equal(await changed.locator("td:first-child").allTextContents(), ["night", "fresh"], "only the rules that change are listed");
+  await look(page, "console-rules-diff");
   await close(page);
 }
 

@@ -7,7 +7,7 @@ const close = (page) => page.context().close();
 const needs = (permission) => `You need the permission ${permission}.`;
 const DESK = { presentation_mode: "form", input_fields: [{ name: "message", label: "Message", type: "text", required: true }] };
 /** A workload whose runs fail: their answers must cite a document, and there is none. */
-const failing = () => workload("console-fails", DESK, { rules: [{ id: "all", condition: "always", outcome: "allow_with_obligations", obligations: ["require_citation"], reason_code: "cite" }] });
+const failing = () => workload("console-uncited", DESK, { rules: [{ id: "all", condition: "always", outcome: "allow_with_obligations", obligations: ["require_citation"], reason_code: "cite" }] });
 const runOf = async (slug, message) => {
   const { execution_id: id } = await api("POST", `/v1/workloads/by-slug/${slug}/execute?mode=async`, { environment: "dev", inputs: { message } });
   await until(async () => !["queued", "running"].includes((await api("GET", `/v1/executions/${id}`)).status), "the run ends");
@@ -54,24 +54,25 @@ export async function console_reading_refusals() {
     "/connections": needs("connection.read"), "/notifications?tab=deliveries": needs("notification.delivery.view"), "/notifications?tab=suppressed": needs("notification.audit.view"),
     "/audit": needs("audit.view"), "/access": needs("workspace.manage"), [`/runs/${run}`]: "This does not exist, or you may not see it.", [`/releases/${release.id}`]: "",
   };
+  const page = await visit("", PEOPLE.runner);
   for (const [path, reason] of Object.entries(refusals)) {
-    const page = await visit(path, PEOPLE.runner);
+    await page.goto(`${SERVER}/console${path}`);
     await page.getByRole("alert").filter({ hasText: reason }).first().waitFor();
     await page.getByText(/Request number: [0-9a-f-]{36}/).first().waitFor();
     check(!(await page.content()).includes("customers about their invoices"), `${path} shows nothing of the release`);
-    await close(page);
   }
+  await close(page);
 }
 
 /** What is wrong and failures of one kind: the same rows as the API has, in an address that a colleague can open. */
 export async function console_failures() {
   await failing();
-  script("console-fails", "Nothing is cited here.");
-  const run = await runOf("console-fails", "[[console-fails]]");
+  script("console-uncited", "Nothing is cited here.");
+  const run = await runOf("console-uncited", "[[console-uncited]]");
   const { status, error } = await api("GET", `/v1/executions/${run}`);
   equal(status, "failed");
   const home = await visit("", PEOPLE.operator);
-  await home.getByRole("listitem").filter({ hasText: "Failed run" }).getByRole("link", { name: "console-fails@dev" }).first().waitFor();
+  await home.getByRole("listitem").filter({ hasText: "Failed run" }).getByRole("link", { name: "console-uncited@dev" }).first().waitFor();
   await close(home);
   const page = await visit(`/runs?status=failed&since=24h&error_code=${error.code}`, PEOPLE.operator);
   await settled(page);

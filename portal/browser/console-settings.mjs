@@ -99,6 +99,7 @@ export async function console_settings() {
   await page.goto(`${SERVER}/console/access?tab=settings`);
   await page.getByText("You need the permission tenant.manage.", { exact: false }).waitFor();
   await close(page);
+  await api("PATCH", `/v1/tenants/${TENANT}/settings`, { advanced_notifications_enabled: false }, { as: ADMIN });
   const own = await visit("/access?tab=settings", ADMIN);
   const settings = await act(own, "Change notifications");
   await settings.getByLabel(/^Advanced notifications/).check();

@@ -48,6 +48,7 @@ export const assetsDe: Record<keyof typeof assetsEn, string> = {
   impact_counts: "Eine Änderung erreicht: Workloads {workloads}, Releases {releases} (aktiv {active}), Versionen anderer Assets {via}.",
   impact_truncated: "Die Liste ist unvollständig: mehr hängt von diesem Asset ab.",
   impact_picture: "Was davon abhängt",
+  edit_first: "Dies ist die erste Version. Sie beginnt mit den Feldern, die ihre Art braucht.",
   edit_text: "Der Text beginnt mit Version {name}. Der Server prüft ihn, wenn Sie die Version erstellen; seine Meldungen stehen an ihren Zeilen.",
   edit_flow_text: "Der Text beginnt mit Version {name}. Der Server prüft ihn, während Sie schreiben; seine Meldungen stehen an ihren Zeilen.",
   nothing_changed: "Noch nichts ist geändert.",

@@ -46,6 +46,7 @@ export const assetsEn = {
   impact_counts: "A change reaches: workloads {workloads}, releases {releases} (active {active}), versions of other assets {via}.",
   impact_truncated: "The list is incomplete: more depends on this asset.",
   impact_picture: "What depends on it",
+  edit_first: "This is the first version. It starts with the fields that its kind needs.",
   edit_text: "The text starts with version {name}. The server checks it when you create the version; its messages stand at their lines.",
   edit_flow_text: "The text starts with version {name}. The server checks it while you write; its messages stand at their lines.",
   nothing_changed: "Nothing is changed yet.",

@@ -76,7 +76,7 @@ function Editor({ asset, first, base, schema }: { asset: Asset; first: string; b
   const words = isFlow ? ["flows", "add-version", slug, "flow.yaml"] : ["assets", "add-version", slug, "content.json"];
   return (
     <>
-      <p className="hint">{text(isFlow ? "edit_flow_text" : "edit_text", { name: base ?? "–" })}</p>
+      <p className="hint">{base === null ? text("edit_first") : text(isFlow ? "edit_flow_text" : "edit_text", { name: base })}</p>
       <Suspense fallback={<Loading what={text("tab_edit")} />}>
         <CodeEditor label={text("content")} language={isFlow ? "yaml" : "json"} value={value} onChange={setValue} findings={findings} goTo={goTo} />
       </Suspense>

@@ -24,13 +24,15 @@ export function InterfaceEditor({ read }: { read: Tagged<Workload> }) {
   // What the writer began with: a later state of the workload is refused by its tag, and never overwritten.
   const [base, setBase] = useState(read);
   const stored = base.value.interface_config ?? null;
+  // The answer to a change has no tag; the same state, read again, has one.
+  const tag = base.etag ?? (JSON.stringify(workload.interface_config ?? null) === JSON.stringify(stored) ? read.etag : null);
   const [config, setConfig] = useState<Config>(stored ?? { presentation_mode: "form", input_fields: [] });
   const [isOpen, setOpen] = useState(false);
   const change = (parts: Partial<Config>) => setConfig((before) => ({ ...before, ...parts }));
   const isChanged = JSON.stringify(config) !== JSON.stringify(stored);
   const isStale = JSON.stringify(workload.interface_config ?? null) !== JSON.stringify(stored);
   const opensAccess = (config.access_mode ?? "authenticated") !== (stored?.access_mode ?? "authenticated");
-  const request = { method: "PATCH" as const, path: apiPath("/v1/workloads/{workload_id}", { workload_id }), body: { interface_config: config }, ifMatch: base.etag };
+  const request = { method: "PATCH" as const, path: apiPath("/v1/workloads/{workload_id}", { workload_id }), body: { interface_config: config }, ifMatch: tag };
   const startOver = () => {
     setBase(read);
     setConfig(workload.interface_config ?? { presentation_mode: "form", input_fields: [] });
