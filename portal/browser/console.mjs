@@ -50,13 +50,12 @@ export async function console_views() {
   };
   const page = await visit("", "user:local");
   for (const [name, path] of Object.entries(views)) {
-    await page.goto(`${SERVER}/console${path}`);
-    await page.getByRole("heading", { level: 1 }).waitFor();
-    await page.waitForLoadState("networkidle");
-    await settled(page);
     for (const colorScheme of ["light", "dark"]) {
       await page.emulateMedia({ colorScheme });
-      await page.waitForFunction((scheme) => document.documentElement.dataset.mantineColorScheme === scheme, colorScheme);
+      await page.goto(`${SERVER}/console${path}`);
+      await page.getByRole("heading", { level: 1 }).waitFor();
+      await page.waitForLoadState("networkidle");
+      await settled(page);
       await look(page, `console-${name}-${colorScheme}`);
     }
   }

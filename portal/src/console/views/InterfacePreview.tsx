@@ -44,7 +44,7 @@ export default function InterfacePreview({ workload, config }: { workload: Workl
   // The fields are state of the page: another set of them begins anew.
   const key = JSON.stringify([config.presentation_mode, config.input_fields]);
   useEffect(() => {
-    const timer = setTimeout(() => {
+    const draw = () => {
       const element = root.current;
       if (!element) return;
       previewTheme(element, config.theme);
@@ -56,8 +56,15 @@ export default function InterfacePreview({ workload, config }: { workload: Workl
         [text("contrast_accent"), contrastOf(luminance(accent), luminance(background)), ACCENT_CONTRAST] as const,
       ];
       setWarnings(found.filter(([, has, needs]) => has < needs).map(([what, has, needs]) => text("contrast_low", { what, has: has.toFixed(2), needs })));
-    });
-    return () => clearTimeout(timer);
+    };
+    const timer = setTimeout(draw);
+    // The colours without a theme follow the scheme, and so does what is readable on them.
+    const scheme = matchMedia("(prefers-color-scheme: dark)");
+    scheme.addEventListener("change", draw);
+    return () => {
+      clearTimeout(timer);
+      scheme.removeEventListener("change", draw);
+    };
   }, [config.theme, key, text]);
   return (
     <>
