@@ -4,6 +4,7 @@ import { api, newPage, SERVER, workload } from "./harness.mjs";
 export const WORKSPACE = "00000000-0000-7000-8000-000000000003";
 /** One person for each role, and one whose role is too weak for the job. A person with a binding has no other role. */
 export const PEOPLE = {
+  runner: "user:console-runner",
   viewer: "user:console-viewer",
   author: "user:console-author",
   approver: "user:console-approver",
@@ -11,7 +12,7 @@ export const PEOPLE = {
   auditor: "user:console-auditor",
   admin: "user:console-admin",
 };
-const ROLES = { viewer: "viewer", author: "author", approver: "approver", operator: "operator", auditor: "auditor", admin: "workspace_admin" };
+const ROLES = { runner: "runtime_user", viewer: "viewer", author: "author", approver: "approver", operator: "operator", auditor: "auditor", admin: "workspace_admin" };
 let hired;
 export const people = () =>
   (hired ??= (async () => {

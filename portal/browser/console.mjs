@@ -43,6 +43,9 @@ export async function console_views() {
     home: "", workloads: "/workloads", workload: `/workloads/${id}`, "workload-links": `/workloads/${id}?tab=links`, lanes: "/lanes", releases: "/releases", release: `/releases/${release.id}`,
     runs: "/runs", reviews: "/reviews", "use-cases": "/use-cases", connections: "/connections", requests: "/connections?tab=requests", inbox: "/notifications",
     preferences: "/notifications?tab=preferences", destinations: "/notifications?tab=destinations", suppressed: "/notifications?tab=suppressed",
+    "workload-interface": `/workloads/${id}?tab=interface`, "workload-principals": `/workloads/${id}?tab=principals`, assets: "/assets", flows: "/assets?tab=flows",
+    deliveries: "/notifications?tab=deliveries", profile: "/notifications?tab=profile", announce: "/notifications?tab=announce", defaults: "/notifications?tab=defaults",
+    settings: "/access?tab=settings", environments: "/access?tab=environments", tenants: "/access?tab=tenants",
     bindings: "/access", can: "/access?tab=can", roles: "/access?tab=roles", me: "/access?tab=me", audit: "/audit",
   };
   const page = await visit("", "user:local");

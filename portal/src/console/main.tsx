@@ -19,7 +19,8 @@ if (root) {
     createRoot(root).render(
       // The provider's own style elements would be refused by the page's policy; the files have the same values.
       <MantineProvider defaultColorScheme="auto" withCssVariables={false} withGlobalClasses={false} theme={{ fontFamily: "system-ui, sans-serif", focusRing: "never" }}>
-        <TextContext value={translator(shared)}>
+        {/* The runtime pages know only workloads. */}
+        <TextContext value={translator({ ...shared, p_not_found: own.resource_not_found })}>
           <ConsoleTextContext value={consoleTranslator(own)}>
             <QueryClientProvider client={queries}>
               <App page={page} />

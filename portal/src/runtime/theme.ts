@@ -20,19 +20,23 @@ export function applyTheme(root: HTMLElement, workload: RuntimeWorkload | undefi
 
 /** Chooses text colours that are readable on the theme's background and accent. */
 export function applyContrast(root: HTMLElement): void {
-  const probe = document.createElement("span");
-  root.append(probe);
-  const resolve = (value: string): Rgb | null => {
-    probe.style.backgroundColor = value;
-    return toRgb(getComputedStyle(probe).backgroundColor);
-  };
-  const background = resolve("var(--bg)");
-  const accent = resolve("var(--accent)");
-  probe.remove();
+  const [background, accent] = resolveColors(root, ["var(--bg)", "var(--accent)"]);
   if (root.style.getPropertyValue("--svc-bg") || getComputedStyle(root).getPropertyValue("--svc-bg")) {
     if (background) root.dataset["scheme"] = luminance(background) > 0.18 ? "light" : "dark";
   }
   if (accent) root.style.setProperty("--accent-text", luminance(accent) > 0.18 ? "#000" : "#fff");
+}
+
+/** What CSS colours are inside of the root. */
+export function resolveColors(root: HTMLElement, values: readonly string[]): (Rgb | null)[] {
+  const probe = document.createElement("span");
+  root.append(probe);
+  const found = values.map((value) => {
+    probe.style.backgroundColor = value;
+    return toRgb(getComputedStyle(probe).backgroundColor);
+  });
+  probe.remove();
+  return found;
 }
 
 /** Any CSS colour in sRGB, over white. */

@@ -117,8 +117,9 @@ export { randomId };
 
 /** A scope of a permission. */
 export interface Scope {
-  kind: "tenant" | "workspace" | "workload";
-  ref: string;
+  kind: "platform" | "tenant" | "workspace" | "workload";
+  /** The identifier; the platform has none. */
+  ref?: string;
 }
 
 export const accessPath = (operation: string, scope: Scope, actor?: string): string =>

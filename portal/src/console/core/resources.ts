@@ -1,5 +1,5 @@
 import { useQuery } from "@tanstack/react-query";
-import { useMemo } from "react";
+import { useCallback, useMemo } from "react";
 import type { Client } from "../../api/client";
 import { apiPath } from "../../api/paths";
 import { Problem } from "../../api/problem";
@@ -11,7 +11,8 @@ export function useWorkloads() {
   const { workspace } = useConsole();
   const list = useList<Workload>(apiPath("/v1/workloads", {}, { workspace_id: workspace.workspace_id, limit: "200" }));
   const byId = useMemo(() => new Map(list.rows.map((workload) => [workload.workload_id, workload])), [list.rows]);
-  return { list, byId, slugOf: (id: string) => byId.get(id)?.slug ?? null };
+  const slugOf = useCallback((id: string) => byId.get(id)?.slug ?? null, [byId]);
+  return { list, byId, slugOf };
 }
 
 /** A bound version with its asset. */

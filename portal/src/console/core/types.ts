@@ -16,3 +16,10 @@ export const LANES = ["restricted", "guided", "standard"] as const;
 export const RELEASE_STATES = ["draft", "review_ready", "approved", "active", "superseded", "retired"] as const;
 export const RUN_STATES = ["queued", "running", "awaiting_review", "completed", "failed", "denied", "cancelled", "unknown"] as const;
 export const ROLES = ["viewer", "runtime_user", "author", "approver", "operator", "auditor", "workspace_admin", "tenant_admin", "platform_admin"] as const;
+export const KINDS = [
+  "prompt_template", "knowledge_base", "model_policy", "model_config", "policy_bundle", "tool_definition", "hook_definition", "mcp_server", "skill", "agent", "orchestration_flow", "memory",
+  "evaluation_suite", "guardrail_config", "connector_definition", "sovereignty_profile", "workload_profile", "sandbox_profile", "workload_harness",
+] as const satisfies readonly Asset["asset_kind"][];
+export const LIFECYCLES = ["draft", "active", "retired", "archived"] as const satisfies readonly Asset["lifecycle_state"][];
+/** A person, group or service that a role or a workload is given to. */
+export const PRINCIPAL_PATTERN = /^(user|group|service):[a-z0-9][a-z0-9._@+-]{0,126}$/;

@@ -1,9 +1,13 @@
 import type { ConsoleCatalogue } from ".";
+import { assetsDe } from "./assets.de";
+import { settingsDe } from "./settings.de";
 import { valuesDe } from "./values.de";
 
 /** The German texts of the console. */
 export const de: ConsoleCatalogue = {
   ...valuesDe,
+  ...assetsDe,
+  ...settingsDe,
   loading_what: "Wird geladen: {what} …",
   view: "Ansicht",
   computing: "wird berechnet …",
@@ -15,10 +19,12 @@ export const de: ConsoleCatalogue = {
   no_identity: "Die Konsole braucht eine Identität. Anonyme Besucher können die Seiten der Workloads benutzen.",
   sign_in_needed: "Sie müssen sich anmelden, um die Konsole zu benutzen.",
   view_failed: "Diese Ansicht ist fehlgeschlagen. Laden Sie die Seite neu.",
+  resource_not_found: "Das existiert nicht, oder Sie dürfen es nicht sehen.",
   not_found_title: "Keine solche Ansicht",
   not_found: "Diese Adresse führt zu keiner Ansicht. Wählen Sie eine in der Navigation.",
   nav_home: "Übersicht",
   nav_workloads: "Workloads",
+  nav_assets: "Assets",
   nav_lanes: "Spuren",
   nav_releases: "Releases",
   nav_runs: "Läufe",

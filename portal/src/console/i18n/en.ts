@@ -1,8 +1,12 @@
+import { assetsEn } from "./assets.en";
+import { settingsEn } from "./settings.en";
 import { valuesEn } from "./values.en";
 
 /** The English texts of the console. Placeholders are `{name}`. */
 export const en = {
   ...valuesEn,
+  ...assetsEn,
+  ...settingsEn,
   loading_what: "Loading: {what} …",
   view: "view",
   computing: "computing …",
@@ -14,10 +18,12 @@ export const en = {
   no_identity: "The console needs an identity. An anonymous visitor can use the runtime pages.",
   sign_in_needed: "You need to sign in to use the console.",
   view_failed: "This view failed. Load the page again.",
+  resource_not_found: "This does not exist, or you may not see it.",
   not_found_title: "No such view",
   not_found: "This address leads to no view. Choose one from the navigation.",
   nav_home: "Home",
   nav_workloads: "Workloads",
+  nav_assets: "Assets",
   nav_lanes: "Lane board",
   nav_releases: "Releases",
   nav_runs: "Runs",

@@ -89,6 +89,7 @@ export function Shell() {
         </ul>
       </nav>
       <main ref={main} tabIndex={-1} className="view">
+        {!context && !workspaces.isPending && <h1>Fairway</h1>}
         {workspaces.error && <ProblemNotice problem={workspaces.error} onRetry={() => void workspaces.refetch()} />}
         {workspaces.isPending && <p role="status">{shared("loading")}</p>}
         {workspaces.data?.length === 0 && <p>{text("no_workspace")}</p>}

@@ -4,6 +4,7 @@ import type { ConsoleKey } from "../i18n";
 export const VIEWS = [
   { to: "/", key: "nav_home" },
   { to: "/workloads", key: "nav_workloads" },
+  { to: "/assets", key: "nav_assets" },
   { to: "/lanes", key: "nav_lanes" },
   { to: "/releases", key: "nav_releases" },
   { to: "/runs", key: "nav_runs" },

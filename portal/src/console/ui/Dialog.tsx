@@ -1,5 +1,6 @@
 import { Button } from "@mantine/core";
 import { useState, type FormEvent, type ReactNode } from "react";
+import type { Problem } from "../../api/problem";
 import { ProblemNotice } from "../../ui/ProblemNotice";
 import { curlText, type ApiRequest } from "../core/commands";
 import { randomId, useChange, useConsole } from "../core/console";
@@ -17,10 +18,12 @@ interface Props {
   danger?: boolean;
   onClose: () => void;
   onDone?: (answer: unknown) => void;
+  /** Takes over a refusal that the view shows better; true closes the dialog. */
+  onRefused?: (problem: Problem) => boolean;
 }
 
 /** Asks once before a change: its consequences, the exact request, then the server's answer. */
-export function Dialog({ title, confirm, children, request, blocked = null, danger = false, onClose, onDone }: Props) {
+export function Dialog({ title, confirm, children, request, blocked = null, danger = false, onClose, onDone, onRefused }: Props) {
   const text = useConsoleText();
   const { client } = useConsole();
   const [key] = useState(randomId);
@@ -32,6 +35,9 @@ export function Dialog({ title, confirm, children, request, blocked = null, dang
       onSuccess: (answer) => {
         onDone?.(answer);
         onClose();
+      },
+      onError: (problem) => {
+        if (onRefused?.(problem)) onClose();
       },
     });
   };
@@ -52,6 +58,15 @@ export function Dialog({ title, confirm, children, request, blocked = null, dang
           </p>
         )}
         {change.error && <ProblemNotice problem={change.error} />}
+        {change.error && change.error.fields.length > 0 && (
+          <ul data-testid="fields">
+            {change.error.fields.map(({ path, code, message }) => (
+              <li key={path + code}>
+                <code>{path}</code>: {message} ({code})
+              </li>
+            ))}
+          </ul>
+        )}
         {blocked !== null && <p className="hint">{blocked}</p>}
         <div className="buttons">
           <Button type="submit" className={danger ? "button-danger" : "button-primary"} aria-disabled={blocked !== null || change.isPending}>

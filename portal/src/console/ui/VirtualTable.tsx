@@ -1,8 +1,11 @@
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { useEffect, useRef, type ReactNode } from "react";
+import { memo, useEffect, useLayoutEffect, useRef, type ReactNode } from "react";
 import type { Problem } from "../../api/problem";
 import { useConsoleText } from "../i18n";
 import { Failed, Loading } from "./basics";
+
+/** The height of a row until the first one is drawn. */
+const ROW_HEIGHT = 44;
 
 export interface Column<T> {
   name: string;
@@ -22,12 +25,19 @@ export function VirtualTable<T>({ label, columns, list, keyOf, empty }: Props<T>
   const text = useConsoleText();
   const { rows, total, more, hasMore } = list;
   const frame = useRef<HTMLDivElement>(null);
-  const virtual = useVirtualizer({ count: rows.length, getScrollElement: () => frame.current, estimateSize: () => 44, overscan: 10 });
+  const height = useRef(ROW_HEIGHT);
+  const virtual = useVirtualizer({ count: rows.length, getScrollElement: () => frame.current, estimateSize: () => height.current, overscan: 6 });
   const items = virtual.getVirtualItems();
   const last = items.at(-1)?.index ?? 0;
   useEffect(() => {
     if (hasMore && last >= rows.length - 20) more();
   }, [hasMore, last, rows.length, more]);
+  // A row of another height than expected moves all rows after it, which takes long in a list of 100,000.
+  const hasRows = rows.length > 0;
+  useLayoutEffect(() => {
+    const first = frame.current?.querySelector<HTMLElement>("tr[data-index]");
+    if (hasRows && first) height.current = first.offsetHeight || ROW_HEIGHT;
+  }, [hasRows]);
   if (list.problem) return <Failed problem={list.problem} onRetry={list.refetch} />;
   if (list.isPending) return <Loading what={label} />;
   if (rows.length === 0) return <>{empty}</>;
@@ -53,15 +63,7 @@ export function VirtualTable<T>({ label, columns, list, keyOf, empty }: Props<T>
             {before > 0 && <Gap height={before} span={columns.length} />}
             {items.map((item) => {
               const row = rows[item.index];
-              return (
-                row !== undefined && (
-                  <tr key={keyOf(row)} data-index={item.index} ref={virtual.measureElement} aria-rowindex={item.index + 2}>
-                    {columns.map((column) => (
-                      <td key={column.name}>{column.render(row)}</td>
-                    ))}
-                  </tr>
-                )
-              );
+              return row !== undefined && <Row key={keyOf(row)} row={row} index={item.index} columns={columns} measure={virtual.measureElement} />;
             })}
             {after > 0 && <Gap height={after} span={columns.length} />}
           </tbody>
@@ -70,6 +72,24 @@ export function VirtualTable<T>({ label, columns, list, keyOf, empty }: Props<T>
     </>
   );
 }
+
+interface RowProps<T> {
+  row: T;
+  index: number;
+  columns: readonly Column<T>[];
+  measure: (element: Element | null) => void;
+}
+
+/** A row, which is drawn once while the list scrolls. */
+const Row = memo(function Row<T>({ row, index, columns, measure }: RowProps<T>) {
+  return (
+    <tr data-index={index} ref={measure} aria-rowindex={index + 2}>
+      {columns.map((column) => (
+        <td key={column.name}>{column.render(row)}</td>
+      ))}
+    </tr>
+  );
+}) as <T>(props: RowProps<T>) => ReactNode;
 
 /** Stands for the rows that are not in the page. */
 const Gap = ({ height, span }: { height: number; span: number }) => (

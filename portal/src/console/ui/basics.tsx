@@ -4,16 +4,16 @@ import type { Problem } from "../../api/problem";
 import { CopyButton } from "../../ui/CopyButton";
 import { ProblemNotice } from "../../ui/ProblemNotice";
 import { curlText, fairwayText, type Command } from "../core/commands";
+import { timeText } from "../core/format";
 import { useAccess, useConsole, type Scope } from "../core/console";
 import { useConsoleText, useValueText } from "../i18n";
 
 /** A time as the reader's language writes it, with the exact one as title. */
 export function Time({ value }: { value: string | null | undefined }) {
   if (!value) return <>–</>;
-  const date = new Date(value);
   return (
     <time dateTime={value} title={value}>
-      {date.toLocaleString(document.documentElement.lang, { dateStyle: "medium", timeStyle: "medium" })}
+      {timeText(value)}
     </time>
   );
 }
@@ -149,12 +149,37 @@ export function Action({ label, operation, scope, blocked = null, tone = "plain"
   );
 }
 
-/** A button of a row. Its whole name says which row it belongs to, and begins or ends with the visible words. */
-export function RowAction({ label, name, onClick }: { label: string; name: string; onClick: () => void }) {
+interface RowActionProps {
+  label: string;
+  /** The whole name, which says which row it belongs to, and begins or ends with the visible words. */
+  name: string;
+  onClick: () => void;
+}
+
+/** A button of a row that everybody who sees the row may use. */
+export function RowAction({ label, name, onClick }: RowActionProps) {
   return (
     <button type="button" className="plain" aria-label={name} onClick={onClick}>
       {label}
     </button>
+  );
+}
+
+/** A button of a row that asks the server whether the caller may act, and says why not. */
+export function GuardedRowAction({ label, name, operation, scope, onClick }: RowActionProps & { operation: string; scope: Scope }) {
+  const id = useId();
+  const reason = useDisabledReason(operation, scope);
+  return (
+    <span className="action">
+      <button type="button" className="plain" aria-label={name} aria-disabled={reason !== null} aria-describedby={reason === null ? undefined : id} onClick={() => reason === null && onClick()}>
+        {label}
+      </button>
+      {reason !== null && (
+        <span id={id} className="hint reason">
+          {reason}
+        </span>
+      )}
+    </span>
   );
 }
 

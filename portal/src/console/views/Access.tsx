@@ -5,17 +5,20 @@ import type { Problem } from "../../api/problem";
 import { ACTOR_PATTERN } from "../../session/page";
 import { accessPath, useConsole, useList, useRead, type Scope } from "../core/console";
 import { useWorkloads } from "../core/resources";
-import { ROLES, type Schemas } from "../core/types";
+import { PRINCIPAL_PATTERN, ROLES, type Schemas } from "../core/types";
 import { useAddress } from "../core/useAddress";
 import { useConsoleText, useValueText } from "../i18n";
-import { Action, Commands, Empty, Failed, Id, Loading, RowAction, Time } from "../ui/basics";
+import { Action, Commands, Empty, Failed, GuardedRowAction, Id, Loading, Time } from "../ui/basics";
 import { Dialog } from "../ui/Dialog";
 import { Field, FilterSelect, FilterText } from "../ui/Filters";
 import { TabBar } from "../ui/TabBar";
 import { Table } from "../ui/Table";
 import { useTitle } from "../ui/useTitle";
 import { VirtualTable } from "../ui/VirtualTable";
+import { AllOperations } from "./AllOperations";
 import { OPERATIONS } from "./operations";
+import { EnvironmentSettings, TenantSettings } from "./Settings";
+import { Tenants } from "./Tenants";
 
 type Binding = Schemas["RoleBinding"];
 
@@ -33,6 +36,9 @@ export function Access() {
           { value: "can", label: text("tab_can"), content: () => <Can /> },
           { value: "roles", label: text("tab_roles"), content: () => <Roles /> },
           { value: "me", label: text("tab_me"), content: () => <Me /> },
+          { value: "settings", label: text("tab_settings"), content: () => <TenantSettings /> },
+          { value: "environments", label: text("tab_environments"), content: () => <EnvironmentSettings /> },
+          { value: "tenants", label: text("tab_tenants"), content: () => <Tenants /> },
         ]}
       />
     </>
@@ -67,7 +73,7 @@ function Bindings() {
           {
             name: text("action"),
             render: (one) => (
-              <RowAction label={text("take_back_confirm")} name={text("take_back", { role: named(one.role), name: one.principal })} onClick={() => setOpen(one)} />
+              <GuardedRowAction operation="delete_role_binding" scope={scope} label={text("take_back_confirm")} name={text("take_back", { role: named(one.role), name: one.principal })} onClick={() => setOpen(one)} />
             ),
           },
         ]}
@@ -97,7 +103,7 @@ function NewBinding({ onClose }: { onClose: () => void }) {
   const [principal, setPrincipal] = useState("");
   const [role, setRole] = useState<(typeof ROLES)[number]>("viewer");
   const [target, setTarget] = useState("workspace");
-  const fits = /^(user|group|service):[a-z0-9][a-z0-9._@+-]{0,126}$/.test(principal);
+  const fits = PRINCIPAL_PATTERN.test(principal);
   const scope = target === "tenant" ? { scope_kind: "tenant", scope_ref: session.tenant_id } : target === "workspace" ? { scope_kind: "workspace", scope_ref: workspace.workspace_id } : { scope_kind: "workload", scope_ref: target };
   const roles = useRead<Schemas["Role"][]>(apiPath("/v1/roles", {}));
   const permissions = roles.data?.value.find((one) => one.role === role)?.permissions ?? [];
@@ -178,6 +184,7 @@ function Can() {
           </ul>
         </div>
       )}
+      <AllOperations key={`${person} ${scope.kind} ${scope.ref}`} person={person} scope={scope} />
       <Commands items={[{ label: text("tab_can"), request: { method: "GET", path } }]} />
     </>
   );

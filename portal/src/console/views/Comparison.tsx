@@ -1,10 +1,14 @@
-import { useMemo } from "react";
+import { lazy, Suspense, useMemo } from "react";
 import type { Json } from "../../api/types";
 import { changedTexts, diffLines, diffWords, sortedJson } from "../core/diff";
 import type { NamedVersion } from "../core/resources";
+import { changedRules } from "../core/rules";
 import type { ReleaseDetail } from "../core/types";
 import { useConsoleText, useValueText } from "../i18n";
-import { Empty } from "../ui/basics";
+import { Empty, Loading } from "../ui/basics";
+import { Table } from "../ui/Table";
+
+const FlowDifference = lazy(() => import("./FlowDifference"));
 
 interface Pair {
   role: string;
@@ -44,7 +48,8 @@ export function Comparison({ active, release, versions }: { active: ReleaseDetai
   );
 }
 
-function PairView({ role, before, after }: Pair) {
+/** Two versions, by words where they have prose, and side by side. */
+export function PairView({ role, before, after }: Pair) {
   const text = useConsoleText();
   const named = useValueText();
   const [old, fresh] = [before?.version.content as Json | undefined, after?.version.content as Json | undefined];
@@ -76,6 +81,12 @@ function PairView({ role, before, after }: Pair) {
           </p>
         </div>
       ))}
+      {role === "policy_bundle" && old !== undefined && fresh !== undefined && <Rules before={old} after={fresh} />}
+      {role === "orchestration_flow" && old !== undefined && fresh !== undefined && (
+        <Suspense fallback={<Loading what={text("flow_picture")} />}>
+          <FlowDifference before={old} after={fresh} name={`${from} ${to}`.replaceAll(" ", "-")} />
+        </Suspense>
+      )}
       <details open={texts.length === 0}>
         <summary>{text("diff_json")}</summary>
         <div className="frame frame-short" tabIndex={0} role="region" aria-label={`${from} → ${to}`}>
@@ -98,5 +109,24 @@ function PairView({ role, before, after }: Pair) {
         </div>
       </details>
     </article>
+  );
+}
+
+/** The rules of a policy that differ. */
+function Rules({ before, after }: { before: Json; after: Json }) {
+  const text = useConsoleText();
+  const rows = useMemo(() => changedRules(before, after), [before, after]);
+  const shown = (rule: Json | null) => (rule === null ? text("nothing") : <code className="wrap">{sortedJson(rule)}</code>);
+  return (
+    <Table
+      label={text("changed_rules")}
+      rows={rows}
+      keyOf={({ id }) => id}
+      columns={[
+        { name: text("rule"), render: ({ id }) => <strong>{id}</strong> },
+        { name: text("rule_before"), render: (rule) => shown(rule.before) },
+        { name: text("rule_after"), render: (rule) => shown(rule.after) },
+      ]}
+    />
   );
 }

@@ -3,7 +3,7 @@ import { apiPath } from "../../api/paths";
 import { useConsole, useList, useRead } from "../core/console";
 import type { Schemas } from "../core/types";
 import { useConsoleText, useValueText } from "../i18n";
-import { Action, Commands, Empty, Failed, RowAction, Tag, Time } from "../ui/basics";
+import { Action, Commands, Empty, Failed, GuardedRowAction, RowAction, Tag, Time } from "../ui/basics";
 import { Dialog } from "../ui/Dialog";
 import { Field, Filters, FilterSelect, NoteField } from "../ui/Filters";
 import { TabBar } from "../ui/TabBar";
@@ -65,9 +65,9 @@ function ConnectionList() {
             name: text("action"),
             render: (one) => (
               <span className="buttons">
-                <RowAction label={text("check")} name={text("check_named", { name: one.name })} onClick={() => setOpen({ kind: "check", one })} />
+                <GuardedRowAction operation="check_connection" scope={scope} label={text("check")} name={text("check_named", { name: one.name })} onClick={() => setOpen({ kind: "check", one })} />
                 <RowAction label={text("checks")} name={text("history_named", { name: one.name })} onClick={() => setOpen({ kind: "history", one })} />
-                <RowAction label={text("delete")} name={text("delete_named", { name: one.name })} onClick={() => setOpen({ kind: "delete", one })} />
+                <GuardedRowAction operation="delete_connection" scope={scope} label={text("delete")} name={text("delete_named", { name: one.name })} onClick={() => setOpen({ kind: "delete", one })} />
               </span>
             ),
           },

@@ -4,7 +4,7 @@ import { useConsole, useList } from "../core/console";
 import type { Schemas } from "../core/types";
 import { useAddress } from "../core/useAddress";
 import { useConsoleText, useValueText } from "../i18n";
-import { Action, Commands, Empty, RowAction, Tag, Time } from "../ui/basics";
+import { Action, Commands, Empty, GuardedRowAction, Tag, Time } from "../ui/basics";
 import { Dialog } from "../ui/Dialog";
 import { Field, Filters, FilterSelect } from "../ui/Filters";
 import { VirtualTable } from "../ui/VirtualTable";
@@ -25,7 +25,8 @@ export function Destinations() {
   const operation = (verb: string) => `${verb}_${isOrganization ? "organization" : "workspace"}_destination`;
   const path = `${base}?limit=200`;
   const list = useList<Destination>(path);
-  const [open, setOpen] = useState<{ kind: "new" } | { kind: "toggle" | "delete"; one: Destination } | null>(null);
+  const [open, setOpen] = useState<{ kind: "new" } | { kind: "toggle" | "delete" | "test"; one: Destination } | null>(null);
+  const [tested, setTested] = useState<{ name: string; result: Schemas["DestinationTest"] } | null>(null);
   const pathOf = (one: Destination) => `${base}/${encodeURIComponent(one.destination_id)}`;
   return (
     <>
@@ -35,6 +36,13 @@ export function Destinations() {
       <div className="buttons">
         <Action label={text("new_destination")} operation={operation("create")} scope={scope} onClick={() => setOpen({ kind: "new" })} />
       </div>
+      {tested && (
+        <p className={`notice ${tested.result.status === "sent" ? "notice-good" : "notice-error"}`} role="status" data-testid="tested">
+          {tested.result.status === "sent"
+            ? text("test_sent", { name: tested.name, ms: tested.result.duration_ms })
+            : text("test_failed", { name: tested.name, error: tested.result.error ?? "–", status: tested.result.response_status ?? "–" })}
+        </p>
+      )}
       <VirtualTable
         label={text("tab_destinations")}
         list={list}
@@ -50,18 +58,21 @@ export function Destinations() {
             name: text("action"),
             render: (one) => (
               <span className="buttons">
-                <RowAction
+                <GuardedRowAction
+                  operation={operation("change")}
+                  scope={scope}
                   label={text(one.is_enabled ? "off_short" : "on_short")}
                   name={text(one.is_enabled ? "turn_off" : "turn_on", { name: one.display_name })}
                   onClick={() => setOpen({ kind: "toggle", one })}
                 />
-                <RowAction label={text("delete")} name={text("delete_named", { name: one.display_name })} onClick={() => setOpen({ kind: "delete", one })} />
+                <GuardedRowAction operation={operation("test")} scope={scope} label={text("test")} name={text("test_named", { name: one.display_name })} onClick={() => setOpen({ kind: "test", one })} />
+                <GuardedRowAction operation={operation("delete")} scope={scope} label={text("delete")} name={text("delete_named", { name: one.display_name })} onClick={() => setOpen({ kind: "delete", one })} />
               </span>
             ),
           },
         ]}
       />
-      <Commands items={[{ label: text("tab_destinations"), request: { method: "GET", path } }]} />
+      <Commands items={[{ label: text("tab_destinations"), request: { method: "GET", path }, words: ["notifications", "destinations", "list", ...(isOrganization ? ["--organization"] : [])] }]} />
       {open?.kind === "new" && <NewDestination path={base} onClose={() => setOpen(null)} />}
       {open?.kind === "toggle" && (
         <Dialog
@@ -71,6 +82,17 @@ export function Destinations() {
           onClose={() => setOpen(null)}
         >
           <p>{text(open.one.is_enabled ? "turn_off_text" : "turn_on_text")}</p>
+        </Dialog>
+      )}
+      {open?.kind === "test" && (
+        <Dialog
+          title={text("test_named", { name: open.one.display_name })}
+          confirm={text("test")}
+          request={{ method: "POST", path: `${pathOf(open.one)}/test` }}
+          onClose={() => setOpen(null)}
+          onDone={(result) => setTested({ name: open.one.display_name, result: result as Schemas["DestinationTest"] })}
+        >
+          <p>{text("test_text")}</p>
         </Dialog>
       )}
       {open?.kind === "delete" && (

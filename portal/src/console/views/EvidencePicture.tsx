@@ -1,31 +1,19 @@
-import { useEffect, useMemo, useRef, useState } from "react";
-import { Graph, layout } from "@dagrejs/dagre";
+import { useMemo } from "react";
 import { apiPath } from "../../api/paths";
 import { useRead } from "../core/console";
-import { sortedJson } from "../core/diff";
-import type { Json } from "../../api/types";
 import type { Schemas } from "../core/types";
-import { useConsoleText, useValueText } from "../i18n";
+import { useConsoleText } from "../i18n";
 import { Failed, Loading } from "../ui/basics";
+import { GraphPicture } from "../ui/GraphPicture";
 
-type Evidence = Schemas["GraphEvidence"];
-const [WIDTH, HEIGHT] = [190, 52];
-
-/** What a run was made from, as a picture that can be walked by keyboard and kept as a file. */
+/** What a run was made from, as a picture. */
 export function EvidencePicture({ execution }: { execution: string }) {
   const text = useConsoleText();
-  const read = useRead<Evidence>(apiPath("/v1/executions/{execution_id}/evidence-graph", { execution_id: execution }, { format: "graph" }));
+  const read = useRead<Schemas["GraphEvidence"]>(apiPath("/v1/executions/{execution_id}/evidence-graph", { execution_id: execution }, { format: "graph" }));
+  const nodes = useMemo(() => read.data?.value.nodes.map((node) => ({ ...node, title: titleOf(node) })) ?? [], [read.data]);
   if (read.error) return <Failed problem={read.error} />;
   if (!read.data) return <Loading what={text("tab_evidence")} />;
-  return <Picture evidence={read.data.value} name={`evidence-${execution}`} />;
-}
-
-interface Placed {
-  id: string;
-  type: string;
-  title: string;
-  x: number;
-  y: number;
+  return <GraphPicture nodes={nodes} edges={read.data.value.edges} name={`evidence-${execution}`} label={text("tab_evidence")} />;
 }
 
 /** The words of a node: the first of its fields that names it. */
@@ -35,138 +23,4 @@ function titleOf(node: Schemas["EvidenceNode"]): string {
     if (typeof data[field] === "string") return data[field];
   }
   return node.id;
-}
-
-function place({ nodes, edges }: Evidence) {
-  const graph = new Graph<{ rankdir: string; nodesep: number; ranksep: number }>();
-  graph.setGraph({ rankdir: "LR", nodesep: 18, ranksep: 60 });
-  graph.setDefaultEdgeLabel(() => ({}));
-  for (const node of nodes) graph.setNode(node.id, { width: WIDTH, height: HEIGHT });
-  for (const edge of edges) if (graph.hasNode(edge.source) && graph.hasNode(edge.target)) graph.setEdge(edge.source, edge.target);
-  layout(graph);
-  const at = (id: string) => graph.node(id) as { x: number; y: number };
-  const placed: Placed[] = nodes.map((node) => ({ id: node.id, type: node.type, title: titleOf(node), ...pick(at(node.id)) }));
-  const size = { width: Math.max(...placed.map(({ x }) => x)) + WIDTH / 2 + 10, height: Math.max(...placed.map(({ y }) => y)) + HEIGHT / 2 + 10 };
-  return { placed, size, at };
-}
-const pick = ({ x, y }: { x: number; y: number }) => ({ x, y });
-
-function Picture({ evidence, name }: { evidence: Evidence; name: string }) {
-  const text = useConsoleText();
-  const named = useValueText();
-  const picture = useRef<SVGSVGElement>(null);
-  const { placed, size, at } = useMemo(() => place(evidence), [evidence]);
-  const [chosen, setChosen] = useState(placed[0]?.id ?? null);
-  const node = evidence.nodes.find(({ id }) => id === chosen) ?? null;
-  const relations = evidence.edges.filter(({ source, target }) => source === chosen || target === chosen);
-  const move = (step: number) => {
-    const index = placed.findIndex(({ id }) => id === chosen);
-    setChosen(placed[(index + step + placed.length) % placed.length]?.id ?? null);
-  };
-  const active = useRef<SVGGElement>(null);
-  const hasMoved = useRef(false);
-  useEffect(() => {
-    if (hasMoved.current) active.current?.focus();
-  }, [chosen]);
-  return (
-    <>
-      <p className="hint">{text("picture_keys")}</p>
-      <div className="buttons">
-        <button type="button" className="plain" onClick={() => picture.current && save(svgText(picture.current, size), `${name}.svg`, "image/svg+xml")}>
-          {text("save_svg")}
-        </button>
-        <button type="button" className="plain" onClick={() => picture.current && void savePng(svgText(picture.current, size), size, `${name}.png`)}>
-          {text("save_png")}
-        </button>
-      </div>
-      <div className="frame frame-tall" tabIndex={0} role="region" aria-label={text("tab_evidence")}>
-        <svg ref={picture} role="group" aria-label={text("tab_evidence")} width={size.width} height={size.height} viewBox={`0 0 ${size.width} ${size.height}`} className="graph">
-          {evidence.edges.map(({ source, target, relationship }) => {
-            const [from, to] = [at(source), at(target)];
-            return from && to && <line key={`${source} ${target} ${relationship}`} x1={from.x + WIDTH / 2} y1={from.y} x2={to.x - WIDTH / 2} y2={to.y} className="edge" />;
-          })}
-          {placed.map(({ id, type, title, x, y }) => (
-            <g
-              key={id}
-              ref={id === chosen ? active : null}
-              role="button"
-              aria-pressed={id === chosen}
-              tabIndex={id === chosen ? 0 : -1}
-              className={`node ${id === chosen ? "node-chosen" : ""}`}
-              onClick={() => setChosen(id)}
-              onKeyDown={(event) => {
-                const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
-                if (step === undefined) return;
-                event.preventDefault();
-                hasMoved.current = true;
-                move(step);
-              }}
-            >
-              <rect x={x - WIDTH / 2} y={y - HEIGHT / 2} width={WIDTH} height={HEIGHT} rx={6} />
-              <text x={x - WIDTH / 2 + 10} y={y - 6} className="node-type">
-                {named(type)}
-              </text>{" "}
-              <text x={x - WIDTH / 2 + 10} y={y + 14}>
-                {title.length > 24 ? `${title.slice(0, 23)}…` : title}
-              </text>
-            </g>
-          ))}
-        </svg>
-      </div>
-      {node && (
-        <section aria-label={text("chosen_node")} aria-live="polite">
-          <h2>
-            {named(node.type)} {titleOf(node)}
-          </h2>
-          <ul>
-            {relations.map(({ source, target, relationship }) => (
-              <li key={source + target + relationship}>
-                {source === chosen ? `${named(relationship)} → ${target}` : `${source} → ${named(relationship)}`}
-              </li>
-            ))}
-          </ul>
-          <pre tabIndex={0} aria-label={node.id} className="wrap">
-            {sortedJson(node.data as unknown as Json)}
-          </pre>
-        </section>
-      )}
-    </>
-  );
-}
-
-/** The picture as a file of its own: the styles of the page do not apply there. */
-function svgText(picture: SVGSVGElement, size: { width: number; height: number }): string {
-  const copy = picture.cloneNode(true) as SVGSVGElement;
-  copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
-  copy.setAttribute("font-family", "sans-serif");
-  copy.setAttribute("font-size", "13");
-  const back = document.createElementNS("http://www.w3.org/2000/svg", "rect");
-  for (const [name, value] of Object.entries({ width: String(size.width), height: String(size.height), fill: "#ffffff" })) back.setAttribute(name, value);
-  for (const rect of copy.querySelectorAll("rect")) {
-    rect.setAttribute("fill", "#ffffff");
-    rect.setAttribute("stroke", "#50565e");
-  }
-  for (const line of copy.querySelectorAll("line")) line.setAttribute("stroke", "#50565e");
-  copy.prepend(back);
-  return new XMLSerializer().serializeToString(copy);
-}
-
-function save(content: BlobPart, name: string, type: string): void {
-  const address = URL.createObjectURL(new Blob([content], { type }));
-  const link = document.createElement("a");
-  link.href = address;
-  link.download = name;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(address), 10_000);
-}
-
-async function savePng(svg: string, size: { width: number; height: number }, name: string): Promise<void> {
-  const image = new Image();
-  image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(svg)}`;
-  await image.decode();
-  const canvas = document.createElement("canvas");
-  canvas.width = Math.min(8_000, Math.ceil(size.width * 2));
-  canvas.height = Math.min(8_000, Math.ceil(size.height * 2));
-  canvas.getContext("2d")?.drawImage(image, 0, 0, canvas.width, canvas.height);
-  canvas.toBlob((blob) => blob && save(blob, name, "image/png"), "image/png");
 }

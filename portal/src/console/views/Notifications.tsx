@@ -12,7 +12,11 @@ import { TabBar } from "../ui/TabBar";
 import { useTitle } from "../ui/useTitle";
 import { VirtualTable } from "../ui/VirtualTable";
 import { CATEGORIES } from "./preferences";
+import { Announce } from "./Announce";
+import { Defaults } from "./Defaults";
+import { Deliveries } from "./Deliveries";
 import { Destinations } from "./Destinations";
+import { NotificationProfile } from "./NotificationProfile";
 import { PreferenceMatrix } from "./PreferenceMatrix";
 
 /** What the caller is told, where, and why. */
@@ -28,6 +32,10 @@ export function Notifications() {
           { value: "inbox", label: text("tab_inbox"), content: () => <Inbox /> },
           { value: "preferences", label: text("tab_preferences"), content: () => <Preferences /> },
           { value: "destinations", label: text("tab_destinations"), content: () => <Destinations /> },
+          { value: "deliveries", label: text("tab_deliveries"), content: () => <Deliveries /> },
+          { value: "profile", label: text("tab_profile"), content: () => <NotificationProfile /> },
+          { value: "defaults", label: text("tab_defaults"), content: () => <Defaults /> },
+          { value: "announce", label: text("tab_announce"), content: () => <Announce /> },
           { value: "suppressed", label: text("tab_suppressed"), content: () => <Suppressed /> },
         ]}
       />
@@ -98,8 +106,8 @@ function Inbox() {
       />
       <Commands
         items={[
-          { label: text("tab_inbox"), request: { method: "GET", path } },
-          { label: text("read_all"), request: readAll },
+          { label: text("tab_inbox"), request: { method: "GET", path }, words: ["notifications", "inbox"] },
+          { label: text("read_all"), request: readAll, words: ["notifications", "mark", "all"] },
         ]}
       />
     </>
@@ -157,7 +165,7 @@ function Suppressed() {
           { name: text("digest"), render: (one) => <Id id={one.record_digest} /> },
         ]}
       />
-      <Commands items={[{ label: text("tab_suppressed"), request: { method: "GET", path } }]} />
+      <Commands items={[{ label: text("tab_suppressed"), request: { method: "GET", path }, words: ["notifications", "suppressed"] }]} />
     </>
   );
 }

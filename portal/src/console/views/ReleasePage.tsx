@@ -5,12 +5,12 @@ import type { Json } from "../../api/types";
 import { canonical, checksumOf, digestText } from "../core/canonical";
 import { blake3 } from "../core/blake3";
 import type { Command } from "../core/commands";
-import { useConsole, useRead, type Tagged } from "../core/console";
+import { useConsole, useRead, type Scope, type Tagged } from "../core/console";
 import { useVersions, type NamedVersion } from "../core/resources";
 import type { Gate, ReleaseDetail, Schemas, Workload } from "../core/types";
 import { useId } from "../core/useAddress";
 import { useConsoleText, useValueText } from "../i18n";
-import { Action, Commands, Empty, Facts, Failed, Id, Loading, Section, Tag, Time } from "../ui/basics";
+import { Action, Commands, Empty, Facts, Failed, GuardedRowAction, Id, Loading, Section, Tag, Time } from "../ui/basics";
 import { Table } from "../ui/Table";
 import { useTitle } from "../ui/useTitle";
 import { Comparison } from "./Comparison";
@@ -153,6 +153,7 @@ function ReleaseView({ seen, isStale, onShow }: { seen: Tagged<ReleaseDetail>; i
             <BindingView
               key={binding.binding_id}
               binding={binding}
+              scope={scope}
               found={versions.data?.get(binding.asset_version_id) ?? null}
               onUnbind={release.state === "draft" && !isStale ? (name) => setOpen({ kind: "unbind", binding: binding.binding_id, name }) : null}
             />
@@ -227,7 +228,7 @@ function Tenures({ lanes, release }: { lanes: readonly Schemas["Lane"][]; releas
 }
 
 /** A bound version with the bytes that its checksum covers. */
-function BindingView({ binding, found, onUnbind }: { binding: Schemas["Binding"]; found: NamedVersion | null; onUnbind: ((name: string) => void) | null }) {
+function BindingView({ binding, scope, found, onUnbind }: { binding: Schemas["Binding"]; scope: Scope; found: NamedVersion | null; onUnbind: ((name: string) => void) | null }) {
   const text = useConsoleText();
   const named = useValueText();
   const [isOpen, setOpen] = useState(false);
@@ -241,9 +242,7 @@ function BindingView({ binding, found, onUnbind }: { binding: Schemas["Binding"]
           {named(binding.role)}: <strong>{name}</strong>
         </span>
         {onUnbind && (
-          <button type="button" className="plain" onClick={() => onUnbind(name)}>
-            {text("unbind", { name })}
-          </button>
+          <GuardedRowAction label={text("unbind", { name })} name={text("unbind", { name })} operation="unbind_version" scope={scope} onClick={() => onUnbind(name)} />
         )}
       </div>
       {found && content !== undefined && (

@@ -16,7 +16,7 @@ import { useTitle } from "../ui/useTitle";
 import { EvidencePicture } from "./EvidencePicture";
 import { ReviewForm } from "./Reviews";
 import { Timeline } from "./Timeline";
-import { cost, duration } from "./WorkloadPage";
+import { cost, duration } from "../core/format";
 
 /** One run: what happened, why, from what, and what it cost. */
 export function RunPage() {

@@ -31,6 +31,8 @@ export function Runs() {
   const times = useMemo(() => ({ since: sinceOf(since, Date.now()), until: sinceOf(until, Date.now()) }), [since, until]);
   const path = apiPath("/v1/executions", {}, { ...filters, ...times, limit: "200" });
   const list = useList<Execution>(path, { refresh: true });
+  // The same while a long list grows, so that its rows are not drawn anew.
+  const columns = useMemo(() => runColumns(text, session.actor, slugOf), [text, session.actor, slugOf]);
   const option = (name: string, value: string | null | undefined) => (value ? [name, value] : []);
   const words = [
     "executions", "list",
@@ -51,7 +53,7 @@ export function Runs() {
         <FilterText name="until" label={text("until")} pattern={TIME_PATTERN} placeholder="1h" />
         <FilterText name="release_id" label={text("release")} pattern={UUID_PATTERN} />
       </Filters>
-      <VirtualTable label={text("nav_runs")} list={list} keyOf={(run) => run.execution_id} empty={<Empty>{text("runs_empty")}</Empty>} columns={runColumns(text, session.actor, slugOf)} />
+      <VirtualTable label={text("nav_runs")} list={list} keyOf={(run) => run.execution_id} empty={<Empty>{text("runs_empty")}</Empty>} columns={columns} />
       <Commands items={[{ label: text("this_list"), request: { method: "GET", path }, words }]} />
     </>
   );

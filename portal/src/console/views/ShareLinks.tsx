@@ -4,7 +4,7 @@ import { CopyButton } from "../../ui/CopyButton";
 import { useList } from "../core/console";
 import type { Schemas, Workload } from "../core/types";
 import { useConsoleText } from "../i18n";
-import { Action, Commands, Empty, RowAction, Tag, Time } from "../ui/basics";
+import { Action, Commands, Empty, GuardedRowAction, Tag, Time } from "../ui/basics";
 import { Dialog } from "../ui/Dialog";
 import { Field } from "../ui/Filters";
 import { VirtualTable } from "../ui/VirtualTable";
@@ -53,7 +53,7 @@ export function ShareLinks({ workload }: { workload: Workload }) {
             name: text("action"),
             render: (link) =>
               stateOf(link) === "active" && (
-                <RowAction label={text("revoke")} name={text("revoke_named", { name: link.label ?? link.share_link_id })} onClick={() => setOpen(link)} />
+                <GuardedRowAction operation="revoke_share_link" scope={scope} label={text("revoke")} name={text("revoke_named", { name: link.label ?? link.share_link_id })} onClick={() => setOpen(link)} />
               ),
           },
         ]}

@@ -2,6 +2,7 @@ import { Link, useNavigate } from "@tanstack/react-router";
 import { useState } from "react";
 import { apiPath } from "../../api/paths";
 import { useConsole, useList, useRead, type Tagged } from "../core/console";
+import { cost, duration } from "../core/format";
 import type { Execution, Release, ReleaseDetail, Schemas, Workload } from "../core/types";
 import { useId } from "../core/useAddress";
 import { useConsoleText, useValueText } from "../i18n";
@@ -11,6 +12,8 @@ import { TabBar } from "../ui/TabBar";
 import { Table } from "../ui/Table";
 import { useTitle } from "../ui/useTitle";
 import { VirtualTable } from "../ui/VirtualTable";
+import { InterfaceEditor } from "./InterfaceEditor";
+import { Principals } from "./Principals";
 import { NewReleaseDialog } from "./ReleaseBinding";
 import { runColumns } from "./runColumns";
 import { ShareLinks } from "./ShareLinks";
@@ -80,7 +83,9 @@ function WorkloadView({ read }: { read: Tagged<Workload> }) {
           { value: "overview", label: text("tab_overview"), content: () => <Overview workload={workload} /> },
           { value: "releases", label: text("nav_releases"), content: () => <ReleaseTab workload={workload_id} /> },
           { value: "runs", label: text("nav_runs"), content: () => <RunTab workload={workload} /> },
+          { value: "interface", label: text("interface"), content: () => <InterfaceEditor key={workload_id} read={read} /> },
           { value: "links", label: text("share_links"), content: () => <ShareLinks workload={workload} /> },
+          { value: "principals", label: text("principals"), content: () => <Principals workload={workload} /> },
         ]}
       />
       <Commands
@@ -178,9 +183,6 @@ function Overview({ workload }: { workload: Workload }) {
     </>
   );
 }
-
-export const duration = (ms: number | null | undefined): string => (ms === null || ms === undefined ? "–" : ms < 1_000 ? `${ms}\u00a0ms` : `${(ms / 1_000).toFixed(1)}\u00a0s`);
-export const cost = (micros: number | null | undefined): string => (micros === null || micros === undefined ? "–" : (micros / 1_000_000).toFixed(4));
 
 function ActiveRelease({ workload, environment }: { workload: string; environment: string }) {
   const text = useConsoleText();

@@ -1,18 +1,18 @@
-import { Link } from "@tanstack/react-router";
 import type { Execution } from "../core/types";
 import type { ConsoleTranslate } from "../i18n";
 import { Tag, Time } from "../ui/basics";
+import { RowLink } from "../ui/RowLink";
 import type { Column } from "../ui/VirtualTable";
-import { cost, duration } from "./WorkloadPage";
+import { cost, duration } from "../core/format";
 
 /** The columns of lists of runs. */
 export const runColumns = (text: ConsoleTranslate, actor: string, slugOf: (id: string) => string | null): Column<Execution>[] => [
   {
     name: text("run"),
     render: (run) => (
-      <Link to="/runs/$id" params={{ id: run.execution_id }}>
+      <RowLink to={`/runs/${encodeURIComponent(run.execution_id)}`}>
         <Time value={run.started_at} />
-      </Link>
+      </RowLink>
     ),
   },
   { name: text("workload"), render: (run) => run.workload_slug ?? slugOf(run.workload_id) ?? run.workload_id },

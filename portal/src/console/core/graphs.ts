@@ -1,0 +1,69 @@
+import type { Json } from "../../api/types";
+import type { GraphEdge, GraphNode } from "../ui/GraphPicture";
+import { sortedJson } from "./diff";
+import type { Asset, Schemas } from "./types";
+
+interface Graphic {
+  nodes: GraphNode[];
+  edges: GraphEdge[];
+}
+
+type Step = { id: string; type?: unknown } & Record<string, Json>;
+/** The fields of a step that name the step after it. */
+const NEXT = ["next", "on_success", "on_failure"] as const;
+
+function stepsOf(content: Json | undefined): Step[] {
+  const steps = content && typeof content === "object" && !Array.isArray(content) ? content["steps"] : null;
+  return (Array.isArray(steps) ? steps : []).filter((step): step is Step => step !== null && typeof step === "object" && !Array.isArray(step) && typeof step["id"] === "string");
+}
+
+function edgesOf(steps: readonly Step[]): GraphEdge[] {
+  const known = new Set(steps.map(({ id }) => id));
+  return steps.flatMap((step) =>
+    NEXT.flatMap((field) => {
+      const target = step[field];
+      return typeof target === "string" && known.has(target) ? [{ source: step.id, target, relationship: field }] : [];
+    }),
+  );
+}
+
+/** The steps of a flow as a graph. With an older content, each step says whether it was added, removed or changed. */
+export function flowGraph(content: Json | undefined, older?: Json): Graphic {
+  const [now, before] = [stepsOf(content), stepsOf(older)];
+  const old = new Map(before.map((step) => [step.id, step]));
+  const kept = new Set(now.map(({ id }) => id));
+  const node = (step: Step, change?: GraphNode["change"]): GraphNode => ({
+    id: step.id, type: typeof step.type === "string" ? step.type : "step", title: step.id, data: step, ...(change ? { change } : {}),
+  });
+  const changeOf = (step: Step): GraphNode["change"] => {
+    const former = old.get(step.id);
+    if (older === undefined) return undefined;
+    return former === undefined ? "added" : sortedJson(former) === sortedJson(step) ? undefined : "changed";
+  };
+  const removed = before.filter(({ id }) => !kept.has(id));
+  const edges = [...edgesOf(now), ...edgesOf(before).filter(({ source, target }) => !kept.has(source) || !kept.has(target))];
+  return { nodes: [...now.map((step) => node(step, changeOf(step))), ...removed.map((step) => node(step, "removed"))], edges };
+}
+
+/** What depends on an asset as a graph: the asset, what refers to it, the releases and their workloads. */
+export function impactGraph(asset: Asset, impact: Schemas["BlastRadius"]): Graphic {
+  const nodes = new Map<string, GraphNode>();
+  const edges = new Map<string, GraphEdge>();
+  const connect = (source: string, target: string, relationship: string) => edges.set(`${source} ${target}`, { source, target, relationship });
+  nodes.set(asset.asset_id, { id: asset.asset_id, type: asset.asset_kind, title: asset.slug, data: asset });
+  for (const one of impact.via) {
+    nodes.set(one.asset_version_id, { id: one.asset_version_id, type: one.asset_kind, title: `${one.asset_slug} ${one.version_label}`, data: one });
+    connect(one.towards ?? asset.asset_id, one.asset_version_id, "referred_by");
+  }
+  for (const release of impact.releases) {
+    nodes.set(release.release_id, { id: release.release_id, type: "release", title: `${release.environment} ${release.state}`, data: release });
+    const last = release.path.at(-1);
+    // A hop that the reader may not see leaves the release without its way; it still depends on the asset.
+    connect(last && nodes.has(last.asset_version_id) ? last.asset_version_id : asset.asset_id, release.release_id, "bound_by");
+  }
+  for (const workload of impact.workloads) {
+    nodes.set(workload.workload_id, { id: workload.workload_id, type: "workload", title: workload.slug, data: workload });
+    for (const release of workload.release_ids) if (nodes.has(release)) connect(release, workload.workload_id, "release_of");
+  }
+  return { nodes: [...nodes.values()], edges: [...edges.values()] };
+}

@@ -1,0 +1,141 @@
+/** A part of a text, by offsets. */
+export interface Span {
+  from: number;
+  to: number;
+}
+
+/** Where the parts of a JSON text stand. */
+export interface Positions {
+  /** Keys and values by the paths that the server names, such as `content.variables[1].name`. */
+  keys: ReadonlyMap<string, Span>;
+  values: ReadonlyMap<string, Span>;
+  /** The offset where the text stops to be JSON; null if it is JSON. */
+  error: number | null;
+}
+
+const SPACE = /[ \t\r\n]*/y;
+const SCALAR = /true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?/y;
+const STRING = /"(?:[^"\\\u0000-\u001f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"/y;
+/** A deeper text is refused by the server too. */
+const MAX_DEPTH = 200;
+
+class Scanner {
+  at = 0;
+  readonly keys = new Map<string, Span>();
+  readonly values = new Map<string, Span>();
+
+  constructor(readonly text: string) {}
+
+  /** Skips what matches here; false if nothing does. */
+  skip(pattern: RegExp): boolean {
+    pattern.lastIndex = this.at;
+    const [match] = pattern.exec(this.text) ?? [];
+    if (match === undefined) return false;
+    this.at += match.length;
+    return true;
+  }
+
+  take(sign: string): boolean {
+    this.skip(SPACE);
+    if (this.text[this.at] !== sign) return false;
+    this.at += 1;
+    return true;
+  }
+
+  value(path: string, depth: number): boolean {
+    if (depth > MAX_DEPTH) return false;
+    this.skip(SPACE);
+    const from = this.at;
+    const fits = this.take("{") ? this.object(path, depth) : this.take("[") ? this.array(path, depth) : this.skip(STRING) || this.skip(SCALAR);
+    this.values.set(path, { from, to: this.at });
+    return fits;
+  }
+
+  object(path: string, depth: number): boolean {
+    if (this.take("}")) return true;
+    do {
+      this.skip(SPACE);
+      const from = this.at;
+      if (!this.skip(STRING)) return false;
+      const key = `${path}.${JSON.parse(this.text.slice(from, this.at)) as string}`;
+      this.keys.set(key, { from, to: this.at });
+      if (!this.take(":") || !this.value(key, depth + 1)) return false;
+    } while (this.take(","));
+    return this.take("}");
+  }
+
+  array(path: string, depth: number): boolean {
+    if (this.take("]")) return true;
+    let index = 0;
+    do {
+      if (!this.value(`${path}[${index}]`, depth + 1)) return false;
+      index += 1;
+    } while (this.take(","));
+    return this.take("]");
+  }
+}
+
+/** Finds the parts of a JSON text, as far as it is JSON. */
+export function positionsOf(text: string, root = "content"): Positions {
+  const scanner = new Scanner(text);
+  const fits = scanner.value(root, 0);
+  scanner.skip(SPACE);
+  return { keys: scanner.keys, values: scanner.values, error: fits && scanner.at === text.length ? null : scanner.at };
+}
+
+/** A message about a place of a text. Lines and columns count from 1. */
+export interface Finding extends Span {
+  line: number;
+  column: number;
+  code: string;
+  message: string;
+}
+
+/** The offset of a line and column; places outside of the text become its nearest. */
+export function offsetOf(text: string, line: number, column: number): number {
+  const lines = text.split("\n");
+  const index = Math.min(Math.max(line, 1), lines.length) - 1;
+  const before = lines.slice(0, index).reduce((sum, one) => sum + one.length + 1, 0);
+  // The server counts characters, a string counts UTF-16 units.
+  const units = [...(lines[index] ?? "")].slice(0, Math.max(column, 1) - 1).join("").length;
+  return before + units;
+}
+
+function findingAt(text: string, { from, to }: Span, code: string, message: string): Finding {
+  const before = text.slice(0, from).split("\n");
+  const end = text.indexOf("\n", from);
+  const last = before.at(-1) ?? "";
+  return { from, to: Math.min(to, end < 0 ? text.length : end), line: before.length, column: [...last].length + 1, code, message };
+}
+
+/** Where the JSON of a text ends to be JSON, as a message. */
+export function syntaxFinding(text: string, message: string): Finding | null {
+  const { error } = positionsOf(text);
+  return error === null ? null : findingAt(text, { from: error, to: error + 1 }, "json_syntax", message);
+}
+
+/** The server's messages about fields of a JSON text. A field that does not exist stands at the part that lacks it. */
+export function findingsOfFields(text: string, fields: readonly { path: string; code: string; message: string }[]): Finding[] {
+  const { keys, values } = positionsOf(text);
+  const spanOf = (path: string, code: string): Span => {
+    for (let rest = path; rest !== ""; rest = rest.replace(/(\.[^.[]*|\[\d+\]|^[^.[]*)$/, "")) {
+      // The key alone: a whole object as the marked part would hide what is wrong.
+      const span = (code === "wrong_type" && rest === path ? values.get(rest) : undefined) ?? keys.get(rest) ?? values.get(rest);
+      if (span) return span;
+    }
+    return { from: 0, to: 0 };
+  };
+  return fields.map(({ path, code, message }) => findingAt(text, spanOf(path, code), code, `${path.replace(/^content\.?/, "") || "/"}: ${message}`)).sort((left, right) => left.from - right.from);
+}
+
+/** The server's messages about lines of a YAML text. */
+export function findingsOfLines(text: string, errors: readonly { line?: number | null; column?: number | null; code: string; message: string }[]): Finding[] {
+  return errors
+    .map(({ line, column, code, message }) => {
+      const from = offsetOf(text, line ?? 1, column ?? 1);
+      const end = /[\s:]|$/g;
+      end.lastIndex = from + 1;
+      return findingAt(text, { from, to: Math.min(text.length, end.exec(text)?.index ?? from + 1) }, code, message);
+    })
+    .sort((left, right) => left.from - right.from);
+}

@@ -1,0 +1,25 @@
+import type { Json } from "../../api/types";
+import { sortedJson } from "./diff";
+
+/** A rule that two policies have differently; null where a policy lacks it. */
+export interface RuleChange {
+  id: string;
+  before: Json | null;
+  after: Json | null;
+}
+
+function rulesOf(content: Json): Map<string, Json> {
+  const rules = content && typeof content === "object" && !Array.isArray(content) ? content["rules"] : null;
+  const named = (Array.isArray(rules) ? rules : []).flatMap((rule): [string, Json][] =>
+    rule && typeof rule === "object" && !Array.isArray(rule) && typeof rule["id"] === "string" ? [[rule["id"], rule]] : [],
+  );
+  return new Map(named);
+}
+
+/** The rules that differ between two policies, by their identifiers. */
+export function changedRules(before: Json, after: Json): RuleChange[] {
+  const [old, fresh] = [rulesOf(before), rulesOf(after)];
+  return [...new Set([...old.keys(), ...fresh.keys()])]
+    .map((id) => ({ id, before: old.get(id) ?? null, after: fresh.get(id) ?? null }))
+    .filter((change) => sortedJson(change.before) !== sortedJson(change.after));
+}

@@ -1,0 +1,22 @@
+import { useLayoutEffect, useRef, useState, type ReactNode } from "react";
+import { createPortal } from "react-dom";
+
+/** A part of the page with style sheets of its own, so that those of the console do not reach it. */
+export function ShadowPage({ css, children }: { css: string; children: ReactNode }) {
+  const host = useRef<HTMLDivElement>(null);
+  const [root, setRoot] = useState<ShadowRoot | null>(null);
+  useLayoutEffect(() => {
+    const element = host.current;
+    if (!element) return;
+    const shadow = element.shadowRoot ?? element.attachShadow({ mode: "open" });
+    const sheet = new CSSStyleSheet();
+    sheet.replaceSync(css);
+    shadow.adoptedStyleSheets = [sheet];
+    setRoot(shadow);
+  }, [css]);
+  return (
+    <div ref={host} className="shadow-page">
+      {root && createPortal(children, root)}
+    </div>
+  );
+}

@@ -1,0 +1,206 @@
+import { lazy, Suspense, useEffect, useMemo, useRef, useState } from "react";
+import { apiPath } from "../../api/paths";
+import type { Problem } from "../../api/problem";
+import type { Json } from "../../api/types";
+import { useConsole, useRead } from "../core/console";
+import { sortedJson } from "../core/diff";
+import { findingsOfFields, findingsOfLines, syntaxFinding, type Finding } from "../core/positions";
+import type { Asset, AssetVersion, Schemas } from "../core/types";
+import { useConsoleText } from "../i18n";
+import { Action, Commands, Failed, Loading } from "../ui/basics";
+import { Dialog } from "../ui/Dialog";
+import { Field, NoteField } from "../ui/Filters";
+import { Table } from "../ui/Table";
+import { scopeOf } from "./AssetPage";
+
+const CodeEditor = lazy(() => import("../ui/CodeEditor"));
+
+/** An editor of the next version. It starts with the newest one. */
+export function AssetEditor({ asset, newest, isPending }: { asset: Asset; newest: AssetVersion | null; isPending: boolean }) {
+  const text = useConsoleText();
+  const { workspace } = useConsole();
+  const { asset_id, asset_kind: kind } = asset;
+  const workspace_id = workspace.workspace_id;
+  const isFlow = kind === "orchestration_flow";
+  // Lists have no YAML.
+  const full = useRead<AssetVersion>(newest && isFlow ? apiPath("/v1/assets/{asset_id}/versions/{asset_version_id}", { asset_id, asset_version_id: newest.asset_version_id }, { workspace_id }) : null);
+  const schema = useRead<Schema>(apiPath("/v1/asset-kinds/{kind}/schema", { kind }));
+  if (full.error ?? schema.error) return <Failed problem={full.error ?? schema.error} />;
+  if (isPending || (newest && isFlow && !full.data) || !schema.data) return <Loading what={text("tab_edit")} />;
+  const first = newest ? (full.data?.value.content_yaml ?? sortedJson(newest.content as Json)) : isFlow ? EMPTY_FLOW : sortedJson(skeletonOf(schema.data.value));
+  return <Editor key={newest?.asset_version_id ?? "first"} asset={asset} first={first} base={newest?.version_label ?? null} schema={schema.data.value} />;
+}
+
+const EMPTY_FLOW = 'entry_step: answer\nsteps:\n  - id: answer\n    type: return\n    output: {}\n';
+
+interface Schema {
+  required?: string[];
+  properties?: Record<string, { description?: string; type?: string | string[]; default?: Json; enum?: Json[]; "x-enforcement"?: string }>;
+}
+
+/** The required fields of a kind with a value of their type: something to begin with. */
+export function skeletonOf({ required = [], properties = {} }: Schema): Json {
+  const empty: Record<string, Json> = { string: "", object: {}, array: [], boolean: false, number: 0, integer: 0 };
+  const valueOf = (name: string): Json => {
+    const { default: given, enum: values, type } = properties[name] ?? {};
+    return given ?? values?.[0] ?? empty[String(Array.isArray(type) ? type[0] : type)] ?? null;
+  };
+  return Object.fromEntries(required.map((name) => [name, valueOf(name)]));
+}
+
+/** How long the text must rest before the server checks it. */
+const REST_MS = 500;
+
+function Editor({ asset, first, base, schema }: { asset: Asset; first: string; base: string | null; schema: Schema }) {
+  const text = useConsoleText();
+  const { workspace } = useConsole();
+  const { asset_id, slug, asset_kind: kind } = asset;
+  const workspace_id = workspace.workspace_id;
+  const isFlow = kind === "orchestration_flow";
+  const [value, setValue] = useState(first);
+  const [label, setLabel] = useState("");
+  const [note, setNote] = useState("");
+  const [isOpen, setOpen] = useState(false);
+  /** The server's refusal of a JSON content, for the text that it refused. */
+  const [refused, setRefused] = useState<{ value: string; findings: Finding[] } | null>(null);
+  const goTo = useRef<((offset: number) => void) | null>(null);
+  const checked = useFlowCheck(isFlow ? asset_id : null, value);
+  const content = useMemo(() => (isFlow ? null : parsed(value)), [isFlow, value]);
+  const own = useMemo(() => (isFlow || content !== null ? [] : [syntaxFinding(value, text("json_object_needed"))].filter((one) => one !== null)), [isFlow, content, value, text]);
+  const findings = isFlow ? checked.findings : own.length > 0 ? own : refused?.value === value ? refused.findings : NONE;
+  const blocked = value === first && base !== null ? text("nothing_changed") : !isFlow && content === null ? text("json_object_needed") : findings.length > 0 ? text("has_findings", { count: findings.length }) : isFlow && checked.isPending ? text("checking_text") : null;
+  const optional = { ...(label.trim() ? { version_label: label.trim() } : {}), ...(note.trim() ? { change_note: note.trim() } : {}) };
+  const request = isFlow
+    ? { method: "POST" as const, path: apiPath("/v1/flows/{flow_id}/versions", { flow_id: asset_id }, { workspace_id }), body: { content_yaml: value, ...optional } }
+    : { method: "POST" as const, path: apiPath("/v1/assets/{asset_id}/versions", { asset_id }, { workspace_id }), body: { content: content ?? {}, ...optional } };
+  const words = isFlow ? ["flows", "add-version", slug, "flow.yaml"] : ["assets", "add-version", slug, "content.json"];
+  return (
+    <>
+      <p className="hint">{base === null ? text("edit_first") : text(isFlow ? "edit_flow_text" : "edit_text", { name: base })}</p>
+      <Suspense fallback={<Loading what={text("tab_edit")} />}>
+        <CodeEditor label={text("content")} language={isFlow ? "yaml" : "json"} value={value} onChange={setValue} findings={findings} goTo={goTo} />
+      </Suspense>
+      {checked.problem && <Failed problem={checked.problem} />}
+      <div role="status" data-testid="findings">
+        {findings.length === 0 ? (
+          <p className="hint">{isFlow ? text(checked.isPending ? "checking_text" : "flow_valid") : content === null ? "" : text("json_valid")}</p>
+        ) : (
+          <ul className="findings">
+            {findings.map((one) => (
+              <li key={`${one.from} ${one.code} ${one.message}`}>
+                <button type="button" className="plain" onClick={() => goTo.current?.(one.from)}>
+                  {text("at_line", { line: one.line, column: one.column })}
+                </button>{" "}
+                {one.message} ({one.code})
+              </li>
+            ))}
+          </ul>
+        )}
+      </div>
+      <div className="buttons">
+        <Action label={text("new_version")} tone="primary" operation="create_asset_version" scope={scopeOf(asset)} blocked={blocked} onClick={() => setOpen(true)} />
+        {value !== first && (
+          <button type="button" className="plain" onClick={() => setValue(first)}>
+            {text("start_over")}
+          </button>
+        )}
+      </div>
+      <FieldHelp schema={schema} />
+      <Commands items={[{ label: text("new_version"), request, words }, ...withoutServer(asset, text("without_server"))]} />
+      {isOpen && (
+        <Dialog
+          title={text("new_version")}
+          confirm={text("new_version")}
+          request={request}
+          onClose={() => setOpen(false)}
+          onRefused={(problem) => {
+            const found = refusalFindings(problem, value, isFlow);
+            if (found.length > 0) setRefused({ value, findings: found });
+            return found.length > 0;
+          }}
+        >
+          <p>{text("new_version_text", { name: slug })}</p>
+          <Field label={text("version")} hint={text("label_hint")}>
+            {(id) => <input id={id} value={label} maxLength={64} pattern="[A-Za-z0-9._\-]{1,64}" autoComplete="off" onChange={(event) => setLabel(event.target.value)} />}
+          </Field>
+          <NoteField label={text("change_note")} value={note} onChange={setNote} />
+        </Dialog>
+      )}
+    </>
+  );
+}
+
+const NONE: readonly Finding[] = [];
+
+/** A JSON object; null for any other text. */
+function parsed(value: string): Record<string, Json> | null {
+  try {
+    const found = JSON.parse(value) as Json;
+    return found !== null && typeof found === "object" && !Array.isArray(found) ? found : null;
+  } catch {
+    return null;
+  }
+}
+
+function refusalFindings(problem: Problem, value: string, isFlow: boolean): Finding[] {
+  const errors = problem.detail["errors"];
+  if (isFlow) return Array.isArray(errors) ? findingsOfLines(value, errors as Schemas["FlowError"][]) : [];
+  return findingsOfFields(value, problem.fields);
+}
+
+/** What can be tried without a server, because no route of it runs a content that is not stored. */
+function withoutServer({ asset_kind: kind }: Asset, label: string) {
+  const path = apiPath("/v1/asset-kinds/{kind}/schema", { kind });
+  const words = { prompt_template: ["prompt", "render", "content.json", "--arg", "name=value"], policy_bundle: ["policy", "try", "content.json", "--input", "input.json"] } as Record<string, string[]>;
+  return [{ label, request: { method: "GET", path } as const, words: words[kind] ?? ["assets", "check", "content.json"] }];
+}
+
+/** The server's check of a flow, once the text rests. */
+function useFlowCheck(flow_id: string | null, value: string) {
+  const { client, workspace } = useConsole();
+  const [state, setState] = useState<{ value: string | null; findings: Finding[]; problem: Problem | null }>({ value: null, findings: [], problem: null });
+  const workspace_id = workspace.workspace_id;
+  useEffect(() => {
+    if (flow_id === null) return;
+    const stop = new AbortController();
+    const timer = setTimeout(() => {
+      const path = apiPath("/v1/flows/{flow_id}/validate", { flow_id }, { workspace_id });
+      client
+        .send(path, { method: "POST", body: { content_yaml: value }, signal: stop.signal })
+        .then(async (response) => {
+          const { errors } = (await response.json()) as Schemas["FlowValidation"];
+          setState({ value, findings: findingsOfLines(value, errors), problem: null });
+        })
+        .catch((problem: unknown) => {
+          if (!stop.signal.aborted) setState({ value, findings: [], problem: problem as Problem });
+        });
+    }, REST_MS);
+    return () => {
+      clearTimeout(timer);
+      stop.abort();
+    };
+  }, [client, flow_id, value, workspace_id]);
+  const isPending = state.value !== value;
+  return { isPending, findings: isPending ? (NONE as Finding[]) : state.findings, problem: isPending ? null : state.problem };
+}
+
+/** What the fields of a kind mean, from its schema. */
+function FieldHelp({ schema }: { schema: Schema }) {
+  const text = useConsoleText();
+  const rows = Object.entries(schema.properties ?? {});
+  return (
+    <details>
+      <summary>{text("field_help")}</summary>
+      <Table
+        label={text("field_help")}
+        rows={rows}
+        keyOf={([name]) => name}
+        columns={[
+          { name: text("field"), render: ([name]) => <code>{name}</code> },
+          { name: text("required"), render: ([name]) => text(schema.required?.includes(name) ? "yes" : "no") },
+          { name: text("description"), render: ([, field]) => field.description ?? "" },
+        ]}
+      />
+    </details>
+  );
+}

@@ -1,0 +1,12 @@
+import { useMemo } from "react";
+import type { Json } from "../../api/types";
+import { flowGraph } from "../core/graphs";
+import { useConsoleText } from "../i18n";
+import { GraphPicture } from "../ui/GraphPicture";
+
+/** The steps of two flows in one picture. */
+export default function FlowDifference({ before, after, name }: { before: Json; after: Json; name: string }) {
+  const text = useConsoleText();
+  const graph = useMemo(() => flowGraph(after, before), [after, before]);
+  return graph.nodes.length > 0 ? <GraphPicture {...graph} name={name} label={text("flow_picture")} /> : null;
+}
