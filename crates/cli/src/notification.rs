@@ -102,8 +102,15 @@ pub(crate) enum Command {
         retry: Option<String>,
     },
     /// List the records of notifications that were not delivered, and why
-    #[command(after_help = "Example:\n  fairway notifications suppressed")]
-    Suppressed,
+    #[command(after_help = "Example:\n  fairway notifications suppressed --recipient user:ada")]
+    Suppressed {
+        /// Only records of this recipient
+        #[arg(long)]
+        recipient: Option<String>,
+        /// Only records about this event of the audit log
+        #[arg(long, value_name = "ID")]
+        event: Option<String>,
+    },
     /// Announce a text to everybody, or to the holders of roles
     #[command(
         after_help = "Example:\n  fairway notifications announce 'Maintenance' 'Tonight from ten.' --role viewer"
@@ -151,8 +158,7 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
     let (output, server) = session.open()?;
     match command {
         Command::Inbox { status, category } => {
-            let filters = [("status", status), ("category", category)];
-            let query: Vec<_> = filters.iter().filter_map(|(name, value)| Some((*name, value.as_deref()?))).collect();
+            let query = present([("status", status.as_deref()), ("category", category.as_deref())]);
             output.list(&server.list(&["notifications", "inbox"], &query)?, &INBOX_COLUMNS)
         }
         Command::Mark { notification: Some(id), status, .. } => {
@@ -184,14 +190,20 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
             let query: Vec<_> = status.iter().map(|status| ("status", status.as_str())).collect();
             output.list(&server.list(&["notifications", "deliveries"], &query)?, &DELIVERY_COLUMNS)
         }
-        Command::Suppressed => {
-            output.list(&server.list(&["notifications", "suppressed-decisions"], &[])?, &SUPPRESSED_COLUMNS)
+        Command::Suppressed { recipient, event } => {
+            let query = present([("recipient", recipient.as_deref()), ("source_event_id", event.as_deref())]);
+            output.list(&server.list(&["notifications", "suppressed-decisions"], &query)?, &SUPPRESSED_COLUMNS)
         }
         Command::Announce { title, body, roles } => {
             let body = json!({ "title": title, "body": body, "audience": { "roles": roles, "workspaces": [] } });
             output.changed(&server.post(&["notifications", "announcements"], &body)?, "fairway notifications inbox")
         }
     }
+}
+
+/// The filters that were given.
+fn present<'a, const N: usize>(filters: [(&'static str, Option<&'a str>); N]) -> Vec<(&'static str, &'a str)> {
+    filters.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
 /// The preferences of the caller, after the one that the arguments set.

@@ -26,7 +26,7 @@ use fairway_domain::{
         message::MessageSender,
         ports::{
             AnnouncementStore, DeliveryStore, DestinationStore, InboxFilter, InboxStore, PreferenceStore, ProfileStore,
-            SuppressedDecisionStore,
+            SuppressedDecisionStore, SuppressedFilter,
         },
         preference::{
             DefaultPreference, DefaultProfiles, EffectivePreference, Preference, PreferenceLayers, PreferenceScope,
@@ -469,12 +469,13 @@ impl Notifications {
     pub async fn list_suppressed_decisions(
         &self,
         caller: &Caller,
-        workspace: Option<WorkspaceId>,
+        filter: &SuppressedFilter,
         page: PageRequest,
     ) -> Result<Page<SuppressedDecision>, Failure> {
         let operation = Operation::ListSuppressedDecisions;
-        let (scope, visible_scopes) = self.scope_resolver.authorize_list_of(caller, operation, workspace).await?;
+        let (scope, visible_scopes) =
+            self.scope_resolver.authorize_list_of(caller, operation, filter.workspace).await?;
         self.require_enabled(scope).await?;
-        Ok(self.suppressed_store.list(scope, workspace, visible_scopes.as_ref(), page).await?)
+        Ok(self.suppressed_store.list(scope, filter, visible_scopes.as_ref(), page).await?)
     }
 }

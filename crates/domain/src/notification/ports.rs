@@ -7,7 +7,7 @@ use crate::{
     },
     audit::Fact,
     fact_category::FactCategory,
-    id::{AnnouncementId, DeliveryId, DestinationId, NotificationId, TenantId, WorkloadId, WorkspaceId},
+    id::{AnnouncementId, DeliveryId, DestinationId, FactId, NotificationId, TenantId, WorkloadId, WorkspaceId},
     idempotency::KeyedOutcome,
     notification::{
         announcement::Announcement,
@@ -261,14 +261,25 @@ pub trait AnnouncementStore: Send + Sync {
     ) -> Result<(), CommitError>;
 }
 
+/// The filters of the records of notifications that were not delivered.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct SuppressedFilter {
+    /// Only records about facts of this workspace.
+    pub workspace: Option<WorkspaceId>,
+    /// Only records of this recipient.
+    pub recipient: Option<ActorRef>,
+    /// Only records about this fact.
+    pub source_event: Option<FactId>,
+}
+
 /// Reads the records of notifications that were not delivered.
 #[async_trait]
 pub trait SuppressedDecisionStore: Send + Sync {
-    /// Lists the records, newest first, optionally of one workspace. `visible_scopes` restricts the list to its scopes.
+    /// Lists the records, newest first. `visible_scopes` restricts the list to its scopes.
     async fn list(
         &self,
         scope: TenantScope,
-        workspace: Option<WorkspaceId>,
+        filter: &SuppressedFilter,
         visible_scopes: Option<&VisibleScopes>,
         page: PageRequest,
     ) -> Result<Page<SuppressedDecision>, StoreError>;

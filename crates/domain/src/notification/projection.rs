@@ -397,8 +397,15 @@ fn suppressed_decision(
 }
 
 impl SuppressedDecision {
-    /// `sha256:` and the digest of the canonical JSON of the record. Its fact holds it, so that an auditor can show that the
-    /// record was not altered.
+    /// The fact that holds the digest of the record. Its identifier follows from the record's.
+    #[must_use]
+    pub fn audit_event_id(&self) -> FactId {
+        let id = self.suppressed_decision_id;
+        EventKey::of_fact(id.uuid().into()).suppression_fact(id)
+    }
+
+    /// `sha256:` and the digest of the canonical JSON of the record, with the members that HTTP answers show. Its fact holds
+    /// the digest too, so that an auditor can show that the record was not altered.
     #[must_use]
     pub fn digest(&self) -> String {
         let record = json!({
@@ -409,6 +416,8 @@ impl SuppressedDecision {
             "reason_code": self.reason.as_str(),
             "scope": self.scope.map(DecidingScope::as_str),
             "revision": self.revision,
+            "workspace_id": self.workspace_id,
+            "workload_id": self.workload_id,
             "created_at": self.created_at,
         });
         // A JSON map has string keys and finite numbers, so this cannot fail.

@@ -3,6 +3,7 @@
 use super::*;
 use crate::{
     access::{Grant, GrantScope, Rights, Role},
+    audit::disclosure::disclosed_detail,
     id::TenantId,
     notification::{
         Severity,
@@ -158,6 +159,9 @@ fn opt_out_leaves_one_record_for_each_category_with_its_digest_in_a_fact() {
     );
     for (decision, record) in &projection.suppressed {
         assert_eq!(record.detail["digest"], json!(decision.digest()));
+        assert_eq!(record.fact_id, decision.audit_event_id());
+        let shown = disclosed_detail(record.kind.as_str(), record.detail.clone());
+        assert_eq!(shown.as_ref(), Some(&record.detail), "an auditor recomputes the leaf hash from it");
         assert!(record.categories.is_empty(), "the record must not cause notifications");
     }
     let again = project(&fact, &subject, &Directory::default(), &book, at());
