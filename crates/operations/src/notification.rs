@@ -1,5 +1,6 @@
 //! Notifications: inboxes, preferences, default profiles, destinations and records of suppressed notifications.
 
+mod backlog;
 pub mod delivery;
 pub mod destination;
 pub mod profile;
@@ -15,6 +16,7 @@ use crate::{
     services::{CommonOperations, SharedState},
     workload::Workloads,
 };
+pub use backlog::{BacklogMeter, run_backlog_meter};
 use fairway_domain::{
     access::{Caller, ResourcePosition},
     fact_category::FactCategory,
