@@ -12,6 +12,7 @@ pub mod destination;
 pub mod digest;
 pub mod identifier;
 pub mod inbox;
+pub mod link;
 pub mod message;
 pub mod ports;
 pub mod preference;

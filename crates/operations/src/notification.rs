@@ -253,6 +253,12 @@ impl Notifications {
         if preferences.requires_advanced_tier() && tier == Tier::Standard {
             return Err(SettingOff(Setting::AdvancedTier).into());
         }
+        if let PreferenceScope::Environment(workload, name) = &preferences
+            && !self.preference_store.environments(scope, *workload).await?.contains(name)
+        {
+            let message = "must be an environment that the workload has releases in";
+            return Err(Failure::invalid_field("environment", "not_found", message));
+        }
         Ok((scope, preferences))
     }
 

@@ -30,6 +30,7 @@ mod connections;
 mod db_faults;
 mod delegation;
 mod delivery;
+mod delivery_visibility;
 mod destination;
 mod dispatch;
 mod draft_generation;

@@ -70,6 +70,9 @@ async fn suspension_reaches_those_who_act_in_its_workspace_once() {
     assert_eq!(seen["title"], format!("The workload `{}` was suspended", stage.workload.slug));
     assert_eq!((&seen["status"], &seen["read_at"]), (&json!("unread"), &Value::Null));
     assert_eq!(seen["workspace_id"], stage.workspace.as_str());
+    let workload = stage.workload.workload_id.as_str();
+    assert_eq!(seen["link"], format!("/console/workloads/{workload}?workspace={}", stage.workspace));
+    assert_eq!(seen["body"], format!("workload {workload}, by user:local"));
     let got = about(&inbox(&app, "user:operator").await, &seen).len();
     assert_eq!(got, 1, "the operator can resume the workload");
     for other in ["user:viewer", "user:auditor", "user:neighbour", "user:stranger"] {
@@ -162,6 +165,14 @@ async fn preferences_of_four_scopes_decide_the_deepest_first() {
     app.put(&project, prefer("incidents", "email", false)).await.expect(200);
     assert_eq!(explain().await, (false, "project".to_owned()));
     app.put(&deepest, prefer("incidents", "email", true)).await.expect(200);
+    let unknown = format!("{workload}/environments/nowhere/preferences");
+    for request in [app.get(&unknown), app.put(&unknown, prefer("incidents", "email", true))] {
+        let refused = request.await.expect_refusal(422, "validation_error");
+        assert_eq!(
+            (&refused["fields"][0]["path"], &refused["fields"][0]["code"]),
+            (&json!("environment"), &json!("not_found"))
+        );
+    }
     assert_eq!(explain().await, (true, "environment".to_owned()));
     assert_eq!(app.get(format!("{workload}/environments")).await.expect(200), json!(["dev"]));
     // Without the tier, stored overrides do not count.
@@ -174,10 +185,16 @@ async fn preferences_of_four_scopes_decide_the_deepest_first() {
 #[tokio::test]
 async fn preferences_are_upserted_under_a_revision() {
     let app = TestApp::start().await;
-    let first = app.put(PREFERENCES, prefer("incidents", "email", true)).await;
+    let unset = app.get(PREFERENCES).await;
+    assert_eq!((unset.expect(200), unset.header("etag")), (json!([]), Some("\"0\"")));
+    let never = app.put(PREFERENCES, prefer("incidents", "email", true)).header("If-Match", "\"1\"");
+    never.await.expect_refusal(412, "precondition_failed");
+    let first = app.put(PREFERENCES, prefer("incidents", "email", true)).header("If-Match", "\"0\"").await;
     assert_eq!((first.expect(200), first.header("etag")), (prefer("incidents", "email", true), Some("\"1\"")));
     let second = app.put(PREFERENCES, prefer("reports", "portal", false)).header("If-Match", "\"1\"").await;
     assert_eq!(second.expect(200).as_array().unwrap().len(), 2, "the first one stays");
+    let late = app.put(PREFERENCES, prefer("reports", "portal", true)).header("If-Match", "\"0\"");
+    late.await.expect_refusal(412, "precondition_failed");
     let stale = app.put(PREFERENCES, prefer("reports", "portal", true)).header("If-Match", "\"1\"");
     stale.await.expect_refusal(412, "precondition_failed");
     let same = app.put(PREFERENCES, prefer("reports", "portal", false)).await;

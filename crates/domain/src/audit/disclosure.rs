@@ -8,8 +8,10 @@ use super::FactKind;
 use serde_json::{Map, Value};
 
 /// The kinds whose detail is disclosed, each with all members that its facts have.
-const DISCLOSED: [(FactKind, &[&str]); 1] =
-    [(FactKind::NotificationSuppressed, &["category", "digest", "event_id", "reason_code", "workload_id"])];
+const DISCLOSED: [(FactKind, &[&str]); 2] = [
+    (FactKind::NotificationSuppressed, &["category", "digest", "event_id", "reason_code", "workload_id"]),
+    (FactKind::AnnouncementMade, &["roles", "text_digest", "workspaces"]),
+];
 
 /// The part of a fact's detail that auditors read; `None` if the kind discloses nothing. A member that is not listed is
 /// withheld.
