@@ -98,7 +98,7 @@ mod tests {
             retry_after(&headers, now).map(|delay| delay.as_secs())
         };
         assert_eq!((delay("120"), delay("Fri, 27 Nov 2026 07:01:00 GMT")), (Some(120), Some(60)));
-        for huge in ["18446744073709551615", "99999999999999999999999999", "Fri, 27 Nov 9026 07:01:00 GMT"] {
+        for huge in ["18446744073709551615", "99999999999999999999999999", "Sat, 27 Nov 2027 07:01:00 GMT"] {
             assert_eq!(delay(huge), Some(MAX_DELAY.as_secs()), "{huge}");
         }
         for meaningless in ["", "soon", "-1", "Fri, 27 Nov 2026 06:59:00 GMT"] {
