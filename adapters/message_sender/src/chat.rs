@@ -56,16 +56,7 @@ pub(crate) fn body(format: Option<&str>, address: &str, message: &Message) -> Va
     let title = shortened(&message.title, MAX_TITLE);
     let text = shortened(&text_of(message), MAX_TEXT);
     match Format::of(format, address) {
-        Format::Slack => json!({
-            "text": escaped_for_slack(&title),
-            "blocks": [
-                { "type": "header", "text": { "type": "plain_text", "text": title, "emoji": false } },
-                { "type": "section", "text": { "type": "plain_text", "text": text, "emoji": false } },
-                { "type": "context", "elements": [{ "type": "plain_text", "text": footer(message), "emoji": false }] },
-            ],
-            "unfurl_links": false,
-            "unfurl_media": false,
-        }),
+        Format::Slack => slack(message, &title, &text),
         Format::Teams => json!({
             "type": "message",
             "attachments": [{
@@ -80,38 +71,72 @@ pub(crate) fn body(format: Option<&str>, address: &str, message: &Message) -> Va
                         run(&text, &json!({})),
                         run(&footer(message), &json!({ "isSubtle": true, "size": "Small" })),
                     ],
+                    "actions": message.link.iter().map(|link| {
+                        json!({ "type": "Action.OpenUrl", "title": OPEN, "url": link })
+                    }).collect::<Vec<_>>(),
                 },
             }],
         }),
-        Format::Discord => json!({
-            "content": "",
-            "embeds": [{
-                "title": escaped_markdown(&title, MAX_DISCORD_TITLE),
-                "description": escaped_markdown(&text, MAX_DISCORD_DESCRIPTION),
-                "footer": { "text": footer(message) },
-                "timestamp": message.created_at,
-            }],
-            "allowed_mentions": { "parse": [] },
-        }),
-        Format::GoogleChat => json!({
-            "text": title.replace(['*', '_', '~', '`', '<', '>'], " "),
-            "cardsV2": [{
-                "cardId": message.delivery_id,
-                "card": {
-                    "header": { "title": title, "subtitle": footer(message) },
-                    "sections": [{ "widgets": [{ "textParagraph": { "text": escaped_html(&text) } }] }],
-                },
-            }],
-        }),
+        Format::Discord => discord(message, &title, &text),
+        Format::GoogleChat => google_chat(message, &title, &text),
         Format::Mattermost => json!({
             "text": format!(
-                "#### {}\n{}\n\n{}",
+                "#### {}\n{}\n\n{}{}",
                 escaped_markdown(&title, usize::MAX),
                 escaped_markdown(&text, usize::MAX),
+                message.link.as_deref().map_or_else(String::new, |link| format!("[{OPEN}]({link})\n\n")),
                 escaped_markdown(&footer(message), usize::MAX)
             ),
         }),
     }
+}
+
+/// The text of links. Their addresses consist of the operator's address, fixed paths and identifiers.
+const OPEN: &str = "Open in Fairway";
+
+fn slack(message: &Message, title: &str, text: &str) -> Value {
+    let mut blocks = vec![
+        json!({ "type": "header", "text": { "type": "plain_text", "text": title, "emoji": false } }),
+        json!({ "type": "section", "text": { "type": "plain_text", "text": text, "emoji": false } }),
+    ];
+    blocks.extend(message.link.as_deref().map(|link| {
+        let link = format!("<{}|{OPEN}>", escaped_for_slack(link));
+        json!({ "type": "section", "text": { "type": "mrkdwn", "text": link } })
+    }));
+    let footer = json!({ "type": "plain_text", "text": footer(message), "emoji": false });
+    blocks.push(json!({ "type": "context", "elements": [footer] }));
+    json!({ "text": escaped_for_slack(title), "blocks": blocks, "unfurl_links": false, "unfurl_media": false })
+}
+
+fn discord(message: &Message, title: &str, text: &str) -> Value {
+    let mut embed = json!({
+        "title": escaped_markdown(title, MAX_DISCORD_TITLE),
+        "description": escaped_markdown(text, MAX_DISCORD_DESCRIPTION),
+        "footer": { "text": footer(message) },
+        "timestamp": message.created_at,
+    });
+    if let (Value::Object(embed), Some(link)) = (&mut embed, &message.link) {
+        embed.insert("url".to_owned(), json!(link));
+    }
+    json!({ "content": "", "embeds": [embed], "allowed_mentions": { "parse": [] } })
+}
+
+fn google_chat(message: &Message, title: &str, text: &str) -> Value {
+    let mut widgets = vec![json!({ "textParagraph": { "text": escaped_html(text) } })];
+    widgets.extend(message.link.as_deref().map(|link| {
+        let button = json!({ "text": OPEN, "onClick": { "openLink": { "url": link } } });
+        json!({ "buttonList": { "buttons": [button] } })
+    }));
+    json!({
+        "text": title.replace(['*', '_', '~', '`', '<', '>'], " "),
+        "cardsV2": [{
+            "cardId": message.delivery_id,
+            "card": {
+                "header": { "title": title, "subtitle": footer(message) },
+                "sections": [{ "widgets": widgets }],
+            },
+        }],
+    })
 }
 
 /// The text below the title: the body, and one line for each notification of a digest.

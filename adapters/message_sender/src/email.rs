@@ -180,13 +180,16 @@ fn smtp_failure(error: &Error) -> SendFailure {
 }
 
 fn text(message: &Message) -> String {
-    format!("{}\n\n{}\n\n{}\n", message.title, text_of(message), footer(message))
+    let link = message.link.as_deref().map_or_else(String::new, |link| format!("{link}\n\n"));
+    format!("{}\n\n{}\n\n{link}{}\n", message.title, text_of(message), footer(message))
 }
 
 fn html(message: &Message) -> String {
     let paragraphs = [message.title.as_str(), &text_of(message), &footer(message)]
         .map(|text| format!("<p>{}</p>", escaped_html(text).replace('\n', "<br>")));
-    format!("<!doctype html><html><body>{}</body></html>", paragraphs.concat())
+    let link = message.link.as_deref().map(escaped_html);
+    let link = link.map_or_else(String::new, |link| format!("<p><a href=\"{link}\">{link}</a></p>"));
+    format!("<!doctype html><html><body>{}{link}</body></html>", paragraphs.concat())
 }
 
 fn footer(message: &Message) -> String {

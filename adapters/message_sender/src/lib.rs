@@ -15,7 +15,7 @@ use fairway_domain::{
     notification::{
         Channel,
         delivery::DeliveryError,
-        message::{MessageSender, OutgoingMessage, Receiver, SendFailure},
+        message::{Message, MessageSender, OutgoingMessage, Receiver, SendFailure},
         redaction::REDACTED,
     },
     secret::{Secret, SecretReader, SecretRef},
@@ -41,6 +41,8 @@ pub struct GuardedSender {
     secrets: Arc<dyn SecretReader>,
     clock: Arc<dyn Clock>,
     mail_server: Option<Arc<MailServer>>,
+    /// The address of the server, without a slash at its end.
+    public_url: Option<Arc<str>>,
     endpoints: Cache<String, Endpoint>,
 }
 
@@ -51,7 +53,7 @@ impl fmt::Debug for GuardedSender {
 }
 
 impl GuardedSender {
-    /// A sender with this guard and these secrets. Without a mail server, e-mails fail for lack of an address.
+    /// A sender with this guard and these secrets. Without a mail server, e-mails fail.
     #[must_use]
     pub fn new(
         guard: Guard,
@@ -60,7 +62,20 @@ impl GuardedSender {
         mail_server: Option<MailServer>,
     ) -> Self {
         let mail_server = mail_server.map(Arc::new);
-        Self { guard, secrets, clock, mail_server, endpoints: Cache::new(MAX_ENDPOINTS) }
+        Self { guard, secrets, clock, mail_server, public_url: None, endpoints: Cache::new(MAX_ENDPOINTS) }
+    }
+
+    /// Makes messages link to the console of the server at this address. Without one, they carry no link.
+    #[must_use]
+    pub fn with_public_url(mut self, url: Option<&str>) -> Self {
+        self.public_url = url.map(|url| url.trim_end_matches('/').into());
+        self
+    }
+
+    /// The message with the whole address of its link.
+    fn with_link_address(&self, message: &Message) -> Message {
+        let link = self.public_url.as_ref().zip(message.link.as_ref()).map(|(url, path)| format!("{url}{path}"));
+        Message { link, ..message.clone() }
     }
 
     async fn secret(&self, tenant: &Slug, reference: &str) -> Result<Secret, SendFailure> {
@@ -78,6 +93,7 @@ impl GuardedSender {
 
     async fn send_to(&self, outgoing: &OutgoingMessage) -> Result<Option<u16>, SendFailure> {
         let OutgoingMessage { tenant_slug, channel, receiver, message } = outgoing;
+        let message = &self.with_link_address(message);
         match channel {
             Channel::Email => {
                 let address = match receiver {
@@ -85,8 +101,9 @@ impl GuardedSender {
                     Receiver::Mailbox(address) => address.as_deref(),
                     Receiver::Chat(_) => None,
                 };
-                let no_address = SendFailure::without_response(DeliveryError::NoAddress);
-                let (address, server) = address.zip(self.mail_server.as_ref()).ok_or(no_address)?;
+                let address = address.ok_or(SendFailure::without_response(DeliveryError::NoAddress))?;
+                let not_configured = SendFailure::without_response(DeliveryError::MailNotConfigured);
+                let server = self.mail_server.as_ref().ok_or(not_configured)?;
                 server.send(address, message).await
             }
             Channel::ChatA | Channel::ChatB | Channel::ChatC => {

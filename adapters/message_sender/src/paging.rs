@@ -6,13 +6,14 @@ use serde_json::{Value, json};
 /// Maximum length of a summary, in characters (Events API v2).
 const MAX_SUMMARY: usize = 1_024;
 
-/// The alert of a message. `dedup_key` is the fact, so that repeated attempts raise one alert.
+/// The alert of a message, with a link to its subject. `dedup_key` is the fact, so that repeated attempts raise one alert.
 pub(crate) fn body(routing_key: &str, message: &Message) -> Value {
     json!({
         "routing_key": routing_key,
         "event_action": "trigger",
         "dedup_key": message.event_id,
         "client": "Fairway",
+        "links": links(message),
         "payload": {
             "summary": message.title.chars().take(MAX_SUMMARY).collect::<String>(),
             "source": message.workload_id.map_or_else(|| format!("tenant {}", message.tenant), |id| format!("workload {id}")),
@@ -24,6 +25,10 @@ pub(crate) fn body(routing_key: &str, message: &Message) -> Value {
             "custom_details": { "body": message.body, "delivery_id": message.delivery_id },
         },
     })
+}
+
+fn links(message: &Message) -> Vec<Value> {
+    message.link.iter().map(|link| json!({ "href": link, "text": "Open in Fairway" })).collect()
 }
 
 const fn severity(severity: Severity) -> &'static str {
@@ -49,6 +54,7 @@ mod tests {
             severity: Severity::Critical,
             title: "t".repeat(2_000),
             body: "workload 7".to_owned(),
+            link: Some("https://fairway.example/console/workloads/7".to_owned()),
             event_kind: "workload.changed".to_owned(),
             event_id: Uuid::from_u128(2).into(),
             workspace_id: None,
@@ -61,6 +67,8 @@ mod tests {
         let alert = body("key", &message);
         assert_eq!((&alert["routing_key"], &alert["event_action"]), (&json!("key"), &json!("trigger")));
         assert_eq!(alert["dedup_key"], json!(Uuid::from_u128(2)), "repeated attempts are one alert");
+        let link = json!([{ "href": "https://fairway.example/console/workloads/7", "text": "Open in Fairway" }]);
+        assert_eq!(alert["links"], link);
         let payload = &alert["payload"];
         assert_eq!(payload["summary"].as_str().unwrap().len(), MAX_SUMMARY);
         assert_eq!(payload["source"], format!("tenant {}", Uuid::from_u128(9)));

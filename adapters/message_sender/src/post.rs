@@ -2,7 +2,10 @@
 
 use crate::{GuardedSender, LAST_WORDS, TIMEOUT};
 use fairway_domain::{
-    notification::{delivery::DeliveryError, message::SendFailure},
+    notification::{
+        delivery::{DeliveryError, MAX_DELAY},
+        message::SendFailure,
+    },
     time::Timestamp,
 };
 use fairway_egress::{
@@ -58,13 +61,15 @@ impl GuardedSender {
     }
 }
 
-/// The delay that a receiver asks for: seconds or a date (RFC 9110, 10.2.3).
+/// The delay that a receiver asks for, at most [`MAX_DELAY`]: seconds or a date (RFC 9110, 10.2.3).
 fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-    if let Ok(seconds) = text.parse() {
-        return Some(Duration::from_secs(seconds));
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        // A number beyond the range is a long delay, and not a malformed header.
+        return Some(Duration::from_secs(text.parse().unwrap_or(u64::MAX)).min(MAX_DELAY));
     }
-    httpdate::parse_http_date(text).ok()?.duration_since(now.to_datetime().into()).ok()
+    let until = httpdate::parse_http_date(text).ok()?;
+    Some(until.duration_since(now.to_datetime().into()).ok()?.min(MAX_DELAY))
 }
 
 /// Converts a failure. The log gets its cause without the address, whose path is often secret.
@@ -93,6 +98,9 @@ mod tests {
             retry_after(&headers, now).map(|delay| delay.as_secs())
         };
         assert_eq!((delay("120"), delay("Fri, 27 Nov 2026 07:01:00 GMT")), (Some(120), Some(60)));
+        for huge in ["18446744073709551615", "99999999999999999999999999", "Sat, 27 Nov 2027 07:01:00 GMT"] {
+            assert_eq!(delay(huge), Some(MAX_DELAY.as_secs()), "{huge}");
+        }
         for meaningless in ["", "soon", "-1", "Fri, 27 Nov 2026 06:59:00 GMT"] {
             assert_eq!(delay(meaningless), None, "{meaningless}");
         }

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use diesel::QueryDsl as _;
 use fairway_domain::{
     access::rights::VisibleScopes,
-    audit::{AuditEvent, AuditStore, Fact, FactSequencer, FoundFact},
+    audit::{AuditEvent, AuditFilter, AuditStore, Fact, FactSequencer, FoundFact, disclosure::disclosed_detail},
     id::{FactId, RequestId, WorkspaceId},
     store::{CommitError, Page, PageRequest, StoreError},
     tenant::TenantScope,
@@ -38,6 +38,9 @@ struct FactBody {
     occurred_at: Timestamp,
     #[serde(default)]
     categories: Vec<String>,
+    workspace_id: Option<WorkspaceId>,
+    #[serde(default)]
+    detail: Map<String, Value>,
 }
 
 #[derive(Deserialize)]
@@ -50,6 +53,8 @@ fn event(row: &Row) -> Result<AuditEvent, StoreError> {
     let bytes: &[u8] = row.column("body")?;
     let body: FactBody = decode("body", serde_json::from_slice(bytes).ok())?;
     Ok(AuditEvent {
+        workspace_id: body.workspace_id,
+        detail: disclosed_detail(&body.kind, body.detail),
         event_id: body.fact_id,
         index: decode("index", u64::try_from(row.column::<i64>("index")?).ok())?,
         kind: body.kind,
@@ -86,7 +91,7 @@ impl AuditStore for Database {
     async fn list(
         &self,
         scope: TenantScope,
-        workspace: Option<WorkspaceId>,
+        filter: AuditFilter,
         visible_scopes: Option<&VisibleScopes>,
         page: PageRequest,
     ) -> Result<Page<AuditEvent>, StoreError> {
@@ -95,8 +100,11 @@ impl AuditStore for Database {
         const COLUMNS: &str = "index, tenant_id, fact_id";
         let mut values = Values::of_tenant(scope);
         let mut conditions = vec![format!("tenant_id = {}", values.tenant())];
-        if let Some(workspace) = workspace {
+        if let Some(workspace) = filter.workspace {
             conditions.push(format!("workspace_id = {}", values.bind(workspace.uuid())));
+        }
+        if let Some(subject) = filter.subject {
+            conditions.push(format!("subject_id = {}", values.bind(subject)));
         }
         let (with, branches) = match visible_scopes {
             None => (String::new(), vec![UnionArm { from: FROM.to_owned(), conditions, lateral: None }]),

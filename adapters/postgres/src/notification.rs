@@ -2,6 +2,7 @@
 //! notifications, and the projection of facts.
 
 mod announcement;
+mod backlog;
 mod delivery;
 mod destination;
 mod inbox;

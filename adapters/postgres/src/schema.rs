@@ -39,6 +39,7 @@ diesel::table! {
         audience_workspaces -> Array<Uuid>,
         created_at -> Timestamptz,
         created_by -> Text,
+        text_salt -> Nullable<Bytea>,
     }
 }
 
@@ -655,6 +656,7 @@ diesel::table! {
         created_at -> Timestamptz,
         read_at -> Nullable<Timestamptz>,
         revision -> BigInt,
+        link -> Nullable<Text>,
     }
 }
 
@@ -699,6 +701,7 @@ diesel::table! {
         queued_at -> Timestamptz,
         sent_at -> Nullable<Timestamptz>,
         revision -> BigInt,
+        link -> Nullable<Text>,
     }
 }
 

@@ -249,6 +249,7 @@ fn notification_routes(config: &mut impl RouteConfig) {
         .service(notification::profile::read_notification_profile)
         .service(notification::profile::change_notification_profile)
         .service(notification::announcement::make_announcement)
+        .service(notification::announcement::read_announcement)
         .service(notification::suppressed::list_suppressed_decisions);
 }
 

@@ -8,8 +8,12 @@ use crate::{
     openapi::{PageParams, ReadRefusals},
 };
 use actix_web::{HttpResponse, get, web};
-use fairway_domain::audit::AuditEvent;
+use fairway_domain::{
+    audit::{AuditEvent, AuditFilter},
+    id::WorkspaceId,
+};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use std::fmt::Write as _;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
@@ -33,6 +37,11 @@ pub(crate) struct AuditEventView {
     categories: Vec<String>,
     /// SHA-256 of the event as a Merkle tree leaf (RFC 6962), in hex.
     leaf_hash: String,
+    /// The workspace; null for an event outside workspaces.
+    workspace_id: Option<Uuid>,
+    /// Codes and digests of the event. Null for most kinds, whose detail is part of `leaf_hash` only.
+    #[schema(value_type = Option<Object>)]
+    detail: Option<Map<String, Value>>,
 }
 
 /// The subject of an event.
@@ -60,6 +69,8 @@ impl AuditEventView {
             request_id: event.request_id.uuid(),
             categories: event.categories,
             leaf_hash,
+            workspace_id: event.workspace_id.map(WorkspaceId::uuid),
+            detail: event.detail,
         }
     }
 }
@@ -71,6 +82,8 @@ pub(crate) struct AuditQuery {
     /// Only events of this workspace. Default: all events that the caller may read, of the tenant or of the namespaces,
     /// workspaces and workloads that it audits.
     workspace_id: Option<Uuid>,
+    /// Only events about this resource.
+    subject_id: Option<Uuid>,
 }
 
 /// Lists the events of the tenant's audit log, newest first.
@@ -86,7 +99,7 @@ pub(crate) async fn list_audit_events(
     caller: IdentifiedCaller,
     list: ListRequest<AuditQuery>,
 ) -> Result<HttpResponse, ApiError> {
-    let workspace = list.filter.workspace_id.map(Into::into);
-    let events = api.services.audit_log.list_audit_events(&caller, workspace, list.paging()).await?;
+    let filter = AuditFilter { workspace: list.filter.workspace_id.map(Into::into), subject: list.filter.subject_id };
+    let events = api.services.audit_log.list_audit_events(&caller, filter, list.paging()).await?;
     Ok(list.respond(&events.map(AuditEventView::of)))
 }

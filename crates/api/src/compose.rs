@@ -28,7 +28,7 @@ use fairway_operations::{
     access::IdentityMode,
     execution::{run_recovery, run_review_expiry, run_worker},
     knowledge::KnowledgeSettings,
-    notification::{run_notification_sender, run_projector},
+    notification::{run_backlog_meter, run_notification_sender, run_projector},
     transparency_log::run_tree_builder,
 };
 use fairway_postgres::{Database, DatabaseOptions, PostgresWakeupBus};
@@ -201,6 +201,7 @@ fn stores(database: &Database, access: Option<&AccessStoreDecorator>) -> Stores 
         preferences: shared.clone(),
         destinations: shared.clone(),
         deliveries: shared.clone(),
+        notification_backlog: shared.clone(),
         outbox: shared.clone(),
         notification_profiles: shared.clone(),
         announcements: shared.clone(),
@@ -240,6 +241,7 @@ impl Process {
         let authentication = authentication(settings, identity_provider, sign_in)?;
         let metrics = Metrics::new()?;
         let run_observer = Arc::new(metrics.runs().clone());
+        let notification_observer = Arc::new(metrics.notifications().clone());
         let gateways = Gateways {
             artifacts,
             checkpoint_archive,
@@ -250,6 +252,7 @@ impl Process {
             message_sender,
             code_gateway: gateway,
             run_observer,
+            notification_observer,
             clock,
             ids,
         };
@@ -329,6 +332,7 @@ impl Process {
         let projector = Arc::clone(&self.services.projector);
         relays.spawn(run_projector(projector, self.services.sequencer_wakeup()));
         relays.spawn(run_notification_sender(Arc::clone(&self.services.notification_sender)));
+        relays.spawn(run_backlog_meter(Arc::clone(&self.services.backlog_meter)));
         relays.spawn(run_tree_builder(builder));
         relays.spawn(fairway_operations::release::run_rollback_advisor(Arc::clone(&self.services.releases)));
         relays.spawn(fairway_operations::retention::run_retention(self.services.clone()));

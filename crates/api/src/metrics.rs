@@ -2,9 +2,11 @@
 //!
 //! INVARIANT: every label has a closed set of values. Routes are patterns, never paths that a client chose.
 
+mod notifications;
 mod runs;
 
 use fairway_postgres::InFlight;
+pub use notifications::NotificationMetrics;
 use prometheus::{
     Encoder as _, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry, TextEncoder,
     core::Collector,
@@ -92,6 +94,7 @@ pub struct Metrics {
     requests: IntCounterVec,
     durations: HistogramVec,
     runs: RunMetrics,
+    notifications: NotificationMetrics,
     refused_for_load: IntCounter,
     delayed_refusals: IntCounter,
     waiting: IntGauge,
@@ -114,6 +117,7 @@ impl Metrics {
             HistogramOpts::new("fairway_http_request_duration_seconds", "Time from arrival to the response.");
         let durations = HistogramVec::new(durations.buckets(DURATION_BUCKETS.to_vec()), &["method", "route"])?;
         let runs = RunMetrics::register(&registry)?;
+        let notifications = NotificationMetrics::register(&registry)?;
         let refused_for_load =
             IntCounter::new("fairway_http_refused_for_load_total", "Requests answered 503 because of overload.")?;
         let delayed_refusals = IntCounter::new(
@@ -143,6 +147,7 @@ impl Metrics {
             requests,
             durations,
             runs,
+            notifications,
             refused_for_load,
             delayed_refusals,
             waiting,
@@ -164,6 +169,12 @@ impl Metrics {
     #[must_use]
     pub const fn runs(&self) -> &RunMetrics {
         &self.runs
+    }
+
+    /// The metrics of notifications.
+    #[must_use]
+    pub const fn notifications(&self) -> &NotificationMetrics {
+        &self.notifications
     }
 
     /// Counts a request that is refused for load, and whether its response is delayed.

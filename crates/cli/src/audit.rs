@@ -23,6 +23,9 @@ pub(crate) enum Command {
         /// The maximum number of entries
         #[arg(long, default_value_t = 50)]
         limit: usize,
+        /// Only entries about this resource
+        #[arg(long, value_name = "ID")]
+        subject: Option<String>,
     },
     /// List the public keys that sign the checkpoints of the log, for `fairway verify`
     #[command(after_help = "Example:\n  fairway audit keys --output json")]
@@ -55,6 +58,9 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
             let (from, to) = (from.to_string(), to.to_string());
             output.one(&server.get(&["audit", "consistency-proof"], &[("from", from.as_str()), ("to", to.as_str())])?)
         }
-        Command::List { limit } => output.list(&server.list_first(&["audit", "events"], &[], *limit)?, &COLUMNS),
+        Command::List { limit, subject } => {
+            let query: Vec<_> = subject.iter().map(|id| ("subject_id", id.as_str())).collect();
+            output.list(&server.list_first(&["audit", "events"], &query, *limit)?, &COLUMNS)
+        }
     }
 }

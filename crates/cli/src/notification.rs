@@ -5,9 +5,10 @@ mod watch;
 
 use crate::{
     failure::Failure,
-    output::Column,
-    server::{Method, Server},
+    output::{Column, Output},
+    server::{Method, Server, string_or_empty},
     session::Session,
+    workload::find_workload,
 };
 use clap::{Args, Subcommand, builder::PossibleValuesParser};
 use fairway_domain::{
@@ -25,20 +26,25 @@ const INBOX_COLUMNS: [Column; 5] = [
 ];
 const PREFERENCE_COLUMNS: [Column; 3] = [("CATEGORY", "/category"), ("CHANNEL", "/channel"), ("ENABLED", "/enabled")];
 const EFFECTIVE_COLUMNS: [Column; 3] = [("CHANNEL", "/channel"), ("ENABLED", "/enabled"), ("DECIDED BY", "/scope")];
-const DELIVERY_COLUMNS: [Column; 6] = [
-    ("DELIVERY", "/delivery_id"),
+const DELIVERY_COLUMNS: [Column; 9] = [
+    ("CREATED", "/created_at"),
     ("CHANNEL", "/channel"),
+    ("TO", "/to"),
+    ("EVENT", "/source_event/kind"),
     ("STATUS", "/status"),
     ("ATTEMPTS", "/attempt_count"),
     ("LAST ERROR", "/last_error"),
     ("NEXT", "/next_retry_at"),
+    ("DELIVERY", "/delivery_id"),
 ];
-const SUPPRESSED_COLUMNS: [Column; 5] = [
+const SUPPRESSED_COLUMNS: [Column; 7] = [
+    ("CREATED", "/created_at"),
     ("RECIPIENT", "/recipient"),
     ("CATEGORY", "/category"),
     ("REASON", "/reason_code"),
     ("SCOPE", "/scope"),
     ("EVENT", "/source_event/kind"),
+    ("EVENT ID", "/source_event/id"),
 ];
 
 /// Notification commands.
@@ -81,29 +87,40 @@ pub(crate) enum Command {
         fairway notifications preferences --category incidents --channel email --on")]
     Preferences(PreferenceArguments),
     /// Explain on which channels a category reaches you in the workspace, and what decides
-    #[command(after_help = "Example:\n  fairway notifications explain incidents")]
+    #[command(after_help = "Examples:\n  fairway notifications explain incidents\n  \
+        fairway notifications explain incidents --workload ticket-classifier --env production")]
     Explain {
         /// The category
         #[arg(value_parser = categories())]
         category: String,
+        /// For facts about this workload
+        #[arg(long, value_name = "SLUG")]
+        workload: Option<String>,
+        /// For facts in this environment of the workload
+        #[arg(long = "env", value_name = "NAME", requires = "workload")]
+        environment: Option<String>,
     },
     /// Manage destinations: shared webhooks, chats, pagers and mailboxes
     #[command(subcommand, alias = "destination")]
     Destinations(destination::Command),
     /// List deliveries outside the inbox, newest first, or retry a failed one
     #[command(after_help = "Examples:\n  fairway notifications deliveries --status failed\n  \
+        fairway notifications deliveries --destination ID\n  \
         fairway notifications deliveries --retry ID")]
-    Deliveries {
-        /// Only this status
-        #[arg(long, value_parser = PossibleValuesParser::new(DeliveryStatus::ALL.iter().map(|status| status.as_str())))]
-        status: Option<String>,
-        /// Attempt this failed delivery once more
-        #[arg(long, value_name = "ID", conflicts_with = "status")]
-        retry: Option<String>,
-    },
+    Deliveries(DeliveryArguments),
     /// List the records of notifications that were not delivered, and why
-    #[command(after_help = "Example:\n  fairway notifications suppressed")]
-    Suppressed,
+    #[command(after_help = "Example:\n  fairway notifications suppressed --recipient user:ada")]
+    Suppressed {
+        /// Only records of this recipient
+        #[arg(long)]
+        recipient: Option<String>,
+        /// Only records about this event of the audit log
+        #[arg(long, value_name = "ID")]
+        event: Option<String>,
+        /// Of the workspace of the session only
+        #[arg(long)]
+        in_workspace: bool,
+    },
     /// Announce a text to everybody, or to the holders of roles
     #[command(
         after_help = "Example:\n  fairway notifications announce 'Maintenance' 'Tonight from ten.' --role viewer"
@@ -139,6 +156,23 @@ pub(crate) struct PreferenceArguments {
     in_workspace: bool,
 }
 
+/// Which deliveries to list, or the one to retry.
+#[derive(Args)]
+pub(crate) struct DeliveryArguments {
+    /// Only this status
+    #[arg(long, value_parser = PossibleValuesParser::new(DeliveryStatus::ALL.iter().map(|status| status.as_str())))]
+    status: Option<String>,
+    /// Only deliveries to this destination
+    #[arg(long, value_name = "ID")]
+    destination: Option<String>,
+    /// Of the workspace of the session only
+    #[arg(long)]
+    in_workspace: bool,
+    /// Attempt this failed delivery once more
+    #[arg(long, value_name = "ID", conflicts_with_all = ["status", "destination", "in_workspace"])]
+    retry: Option<String>,
+}
+
 fn categories() -> PossibleValuesParser {
     PossibleValuesParser::new(FactCategory::ALL.iter().map(|category| category.as_str()))
 }
@@ -151,8 +185,7 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
     let (output, server) = session.open()?;
     match command {
         Command::Inbox { status, category } => {
-            let filters = [("status", status), ("category", category)];
-            let query: Vec<_> = filters.iter().filter_map(|(name, value)| Some((*name, value.as_deref()?))).collect();
+            let query = present([("status", status.as_deref()), ("category", category.as_deref())]);
             output.list(&server.list(&["notifications", "inbox"], &query)?, &INBOX_COLUMNS)
         }
         Command::Mark { notification: Some(id), status, .. } => {
@@ -169,29 +202,67 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
             let set = preferences(&server, arguments)?;
             output.list(&set, &PREFERENCE_COLUMNS)
         }
-        Command::Explain { category } => {
+        Command::Explain { category, workload, environment } => {
+            let workload = workload.as_deref().map(|slug| find_workload(&server, slug)).transpose()?;
+            let workload = workload.as_ref().map(|found| string_or_empty(found, "workload_id"));
             // Preferences of the workspace come before those for everywhere.
-            let query = [("category", category.as_str()), ("workspace_id", server.workspace_id()?)];
+            let query = present([
+                ("category", Some(category.as_str())),
+                ("workspace_id", Some(server.workspace_id()?)),
+                ("workload_id", workload),
+                ("environment", environment.as_deref()),
+            ]);
             let path = ["notifications", "preferences", "effective"];
             output.list(&items(server.get(&path, &query)?), &EFFECTIVE_COLUMNS)
         }
         Command::Destinations(command) => destination::run(command, &server, output),
-        Command::Deliveries { retry: Some(id), .. } => {
-            let path = ["notifications", "deliveries", id, "retry"];
-            output.changed(&server.post(&path, &json!({}))?, "fairway notifications deliveries")
-        }
-        Command::Deliveries { status, retry: None } => {
-            let query: Vec<_> = status.iter().map(|status| ("status", status.as_str())).collect();
-            output.list(&server.list(&["notifications", "deliveries"], &query)?, &DELIVERY_COLUMNS)
-        }
-        Command::Suppressed => {
-            output.list(&server.list(&["notifications", "suppressed-decisions"], &[])?, &SUPPRESSED_COLUMNS)
+        Command::Deliveries(arguments) => deliveries(&server, output, arguments),
+        Command::Suppressed { recipient, event, in_workspace } => {
+            let workspace = in_workspace.then(|| server.workspace_id()).transpose()?;
+            let query = present([
+                ("recipient", recipient.as_deref()),
+                ("source_event_id", event.as_deref()),
+                ("workspace_id", workspace),
+            ]);
+            output.list(&server.list(&["notifications", "suppressed-decisions"], &query)?, &SUPPRESSED_COLUMNS)
         }
         Command::Announce { title, body, roles } => {
             let body = json!({ "title": title, "body": body, "audience": { "roles": roles, "workspaces": [] } });
             output.changed(&server.post(&["notifications", "announcements"], &body)?, "fairway notifications inbox")
         }
     }
+}
+
+/// Lists deliveries, or retries one.
+fn deliveries(server: &Server, output: Output, arguments: &DeliveryArguments) -> Result<(), Failure> {
+    let DeliveryArguments { status, destination, in_workspace, retry } = arguments;
+    if let Some(id) = retry {
+        let path = ["notifications", "deliveries", id, "retry"];
+        return output.changed(&server.post(&path, &json!({}))?, "fairway notifications deliveries");
+    }
+    let workspace = in_workspace.then(|| server.workspace_id()).transpose()?;
+    let query = present([
+        ("status", status.as_deref()),
+        ("destination_id", destination.as_deref()),
+        ("workspace_id", workspace),
+    ]);
+    let mut found = server.list(&["notifications", "deliveries"], &query)?;
+    if output.is_for_people() {
+        // A delivery reaches a person or a destination; a table has one column for both.
+        for delivery in &mut found {
+            let receiver = ["recipient", "destination_id"].iter().find_map(|name| delivery.get(*name)?.as_str());
+            let receiver = receiver.unwrap_or_default().to_owned();
+            if let Value::Object(members) = delivery {
+                members.insert("to".to_owned(), Value::String(receiver));
+            }
+        }
+    }
+    output.list(&found, &DELIVERY_COLUMNS)
+}
+
+/// The filters that were given.
+fn present<'a, const N: usize>(filters: [(&'static str, Option<&'a str>); N]) -> Vec<(&'static str, &'a str)> {
+    filters.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
 /// The preferences of the caller, after the one that the arguments set.

@@ -1,5 +1,7 @@
 //! Facts: the append-only record of changes, refusals and audited reads. Sequenced facts form the audit log.
 
+pub mod disclosure;
+
 use crate::{
     access::{ActorRef, rights::VisibleScopes},
     fact_category::FactCategory,
@@ -371,6 +373,19 @@ pub struct AuditEvent {
     pub categories: Vec<String>,
     /// The leaf hash of its stored bytes.
     pub leaf_hash: Vec<u8>,
+    /// The workspace, if any.
+    pub workspace_id: Option<WorkspaceId>,
+    /// The codes and digests that auditors may read, as [`disclosure::disclosed_detail`] chooses them.
+    pub detail: Option<Map<String, Value>>,
+}
+
+/// The filters of the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct AuditFilter {
+    /// Only events of this workspace.
+    pub workspace: Option<WorkspaceId>,
+    /// Only events about this resource.
+    pub subject: Option<Uuid>,
 }
 
 /// A stored fact, sequenced or not.
@@ -391,11 +406,11 @@ pub struct FoundFact {
 pub trait AuditStore: Send + Sync {
     /// Finds a fact by its identifier.
     async fn find(&self, scope: TenantScope, id: FactId) -> Result<Option<FoundFact>, StoreError>;
-    /// Lists sequenced events, newest first, optionally of one workspace. `visible_scopes` restricts the list to its scopes.
+    /// Lists sequenced events, newest first. `visible_scopes` restricts the list to its scopes.
     async fn list(
         &self,
         scope: TenantScope,
-        workspace: Option<WorkspaceId>,
+        filter: AuditFilter,
         visible_scopes: Option<&VisibleScopes>,
         page: PageRequest,
     ) -> Result<Page<AuditEvent>, StoreError>;

@@ -4,6 +4,7 @@
 //! [`preference`] on which channels, and [`projection`] combines them into inbox rows and suppressed decisions.
 
 pub mod announcement;
+pub mod backlog;
 pub mod burst;
 pub mod cloud_event;
 pub mod delivery;
@@ -11,6 +12,7 @@ pub mod destination;
 pub mod digest;
 pub mod identifier;
 pub mod inbox;
+pub mod link;
 pub mod message;
 pub mod ports;
 pub mod preference;

@@ -14,6 +14,9 @@ impl Revision {
     /// The revision of a new row.
     pub const FIRST: Self = Self(1);
 
+    /// The revision of settings that nobody has made yet.
+    pub const UNSET: Self = Self(0);
+
     /// Wraps a stored revision.
     #[must_use]
     pub const fn new(count: i64) -> Self {
@@ -288,6 +291,8 @@ pub enum Conflict {
     ShareLinkClosed,
     /// The scope already has a destination of that type and name.
     DuplicateDestination,
+    /// The scope has as many destinations as it can have.
+    TooManyDestinations,
     /// Another subject is pinned to the actor name.
     ActorNameTaken,
     /// The workspace already has a connection with that name.
@@ -313,6 +318,7 @@ impl Conflict {
             Self::ContractRevoked => "contract_revoked",
             Self::ShareLinkClosed => "share_link_closed",
             Self::DuplicateDestination => "duplicate_destination",
+            Self::TooManyDestinations => "too_many_destinations",
             Self::ActorNameTaken => "actor_name_taken",
             Self::DuplicateConnection => "duplicate_connection",
             Self::RefinementKeyTaken => "idempotency_key_conflict",

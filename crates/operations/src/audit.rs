@@ -7,8 +7,7 @@ use crate::{
 };
 use fairway_domain::{
     access::{Caller, Permission},
-    audit::{AuditEvent, AuditStore, FactSequencer},
-    id::WorkspaceId,
+    audit::{AuditEvent, AuditFilter, AuditStore, FactSequencer},
     store::{Page, PageRequest},
 };
 use std::{sync::Arc, time::Duration};
@@ -42,10 +41,11 @@ impl AuditLog {
     pub async fn list_audit_events(
         &self,
         caller: &Caller,
-        workspace: Option<WorkspaceId>,
+        filter: AuditFilter,
         page: PageRequest,
     ) -> Result<Page<AuditEvent>, Failure> {
         let operation = Operation::ListAuditEvents;
+        let AuditFilter { workspace, subject: _ } = filter;
         let is_allowed = match workspace {
             Some(id) => {
                 authorize::authorize(caller, operation, &self.scope_resolver.workspace_position(caller, id).await?)
@@ -62,7 +62,7 @@ impl AuditLog {
         {
             return Err(authorize::missing_permission(caller, Permission::AuditView));
         }
-        Ok(self.audit_store.list(scope, workspace, visible_scopes.as_ref(), page).await?)
+        Ok(self.audit_store.list(scope, filter, visible_scopes.as_ref(), page).await?)
     }
 }
 

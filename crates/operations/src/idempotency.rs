@@ -34,10 +34,11 @@ impl Precondition {
         }
     }
 
-    /// Checks the precondition of a resource that does not exist yet: no revision matches it.
+    /// Checks the precondition of settings that nobody has made yet: only [`Revision::UNSET`] matches them.
     pub(crate) fn check_absent(&self) -> Result<(), Failure> {
         match self {
             Self::Any => Ok(()),
+            Self::OneOf(revisions) if revisions.contains(&Revision::UNSET) => Ok(()),
             Self::OneOf(_) => Err(Failure::PreconditionFailed),
         }
     }

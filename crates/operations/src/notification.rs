@@ -1,5 +1,6 @@
 //! Notifications: inboxes, preferences, default profiles, destinations and records of suppressed notifications.
 
+mod backlog;
 pub mod delivery;
 pub mod destination;
 pub mod profile;
@@ -15,6 +16,7 @@ use crate::{
     services::{CommonOperations, SharedState},
     workload::Workloads,
 };
+pub use backlog::{BacklogMeter, run_backlog_meter};
 use fairway_domain::{
     access::{Caller, ResourcePosition},
     fact_category::FactCategory,
@@ -26,7 +28,7 @@ use fairway_domain::{
         message::MessageSender,
         ports::{
             AnnouncementStore, DeliveryStore, DestinationStore, InboxFilter, InboxStore, PreferenceStore, ProfileStore,
-            SuppressedDecisionStore,
+            SuppressedDecisionStore, SuppressedFilter,
         },
         preference::{
             DefaultPreference, DefaultProfiles, EffectivePreference, Preference, PreferenceLayers, PreferenceScope,
@@ -251,6 +253,12 @@ impl Notifications {
         if preferences.requires_advanced_tier() && tier == Tier::Standard {
             return Err(SettingOff(Setting::AdvancedTier).into());
         }
+        if let PreferenceScope::Environment(workload, name) = &preferences
+            && !self.preference_store.environments(scope, *workload).await?.contains(name)
+        {
+            let message = "must be an environment that the workload has releases in";
+            return Err(Failure::invalid_field("environment", "not_found", message));
+        }
         Ok((scope, preferences))
     }
 
@@ -469,12 +477,13 @@ impl Notifications {
     pub async fn list_suppressed_decisions(
         &self,
         caller: &Caller,
-        workspace: Option<WorkspaceId>,
+        filter: &SuppressedFilter,
         page: PageRequest,
     ) -> Result<Page<SuppressedDecision>, Failure> {
         let operation = Operation::ListSuppressedDecisions;
-        let (scope, visible_scopes) = self.scope_resolver.authorize_list_of(caller, operation, workspace).await?;
+        let (scope, visible_scopes) =
+            self.scope_resolver.authorize_list_of(caller, operation, filter.workspace).await?;
         self.require_enabled(scope).await?;
-        Ok(self.suppressed_store.list(scope, workspace, visible_scopes.as_ref(), page).await?)
+        Ok(self.suppressed_store.list(scope, filter, visible_scopes.as_ref(), page).await?)
     }
 }

@@ -26,7 +26,7 @@ use crate::{
     idempotency::KeyedRequests,
     knowledge::{KnowledgeBases, KnowledgeSettings},
     memory::Memories,
-    notification::{NotificationSender, Notifications, Projector},
+    notification::{BacklogMeter, NotificationSender, Notifications, Projector},
     rate_limit::RateLimits,
     release::Releases,
     rollout::Rollouts,
@@ -71,6 +71,7 @@ use fairway_domain::{
     knowledge::ports::{ChunkSearch, ContractRevocationStore, DocumentStore, IndexRevisionStore},
     memory::ports::MemoryStore,
     notification::{
+        backlog::{BacklogStore, NotificationObserver},
         message::MessageSender,
         ports::{
             AnnouncementStore, DeliveryStore, DestinationStore, InboxStore, OutboxStore, PreferenceStore, ProfileStore,
@@ -173,6 +174,8 @@ pub struct Stores {
     pub destinations: Arc<dyn DestinationStore>,
     /// Deliveries, for people who watch them.
     pub deliveries: Arc<dyn DeliveryStore>,
+    /// The backlog of notifications, for metrics.
+    pub notification_backlog: Arc<dyn BacklogStore>,
     /// The outbox, for senders.
     pub outbox: Arc<dyn OutboxStore>,
     /// Notification profiles of people.
@@ -255,6 +258,8 @@ pub struct Gateways {
     pub checkpoint_signer: Arc<dyn CheckpointSigner>,
     /// Observes the ends of runs.
     pub run_observer: Arc<dyn RunObserver>,
+    /// Observes deliveries of notifications.
+    pub notification_observer: Arc<dyn NotificationObserver>,
     /// Tells the time.
     pub clock: Arc<dyn Clock>,
     /// Creates identifiers.
@@ -314,6 +319,8 @@ pub struct Services {
     pub notifications: Arc<Notifications>,
     /// The projector of facts into notifications.
     pub projector: Arc<Projector>,
+    /// The meter of the backlog of notifications.
+    pub backlog_meter: Arc<BacklogMeter>,
     /// The sender of notifications outside the inbox.
     pub notification_sender: Arc<NotificationSender>,
     /// Bindings of principals to workloads.
@@ -407,6 +414,7 @@ impl Services {
             memories: Arc::new(Memories::new(&stores, &shared, &common)),
             notifications: Arc::new(Notifications::new(&stores, &shared, &common, &workloads)),
             projector: Arc::new(Projector::new(&stores, &shared)),
+            backlog_meter: Arc::new(BacklogMeter::new(&stores, &shared)),
             notification_sender: Arc::new(NotificationSender::new(&stores, &shared)),
             principal_bindings: Arc::new(PrincipalBindings::new(&stores, &shared, &common, &workloads)),
             sessions: Arc::new(Sessions::new(&stores, &shared, &pinned_identities)),

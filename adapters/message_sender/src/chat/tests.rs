@@ -14,6 +14,7 @@ fn message(title: &str, body: &str) -> Message {
         severity: Severity::Critical,
         title: title.to_owned(),
         body: body.to_owned(),
+        link: None,
         event_kind: "workload.changed".to_owned(),
         event_id: Uuid::from_u128(3).into(),
         workspace_id: None,
@@ -127,4 +128,23 @@ fn digests_list_their_lines() {
     assert_eq!(text_of(&digest), "- Line 0 (run 7)\n- Line 1 (run 7)");
     digest.omitted_lines = 5;
     assert!(text_of(&digest).ends_with("\n- and 5 more in the inbox"));
+}
+
+#[test]
+fn formats_link_to_the_subject_if_the_server_has_an_address() {
+    const LINK: &str = "https://fairway.example/console/runs/7?workspace=1";
+    let without = message("title", "text");
+    let with = Message { link: Some(LINK.to_owned()), ..without.clone() };
+    for (format, pointer, expected) in [
+        ("slack", "/blocks/2/text/text", json!(format!("<{LINK}|{OPEN}>"))),
+        ("teams", "/attachments/0/content/actions/0/url", json!(LINK)),
+        ("discord", "/embeds/0/url", json!(LINK)),
+        ("google_chat", "/cardsV2/0/card/sections/0/widgets/1/buttonList/buttons/0/onClick/openLink/url", json!(LINK)),
+    ] {
+        let linked = body(Some(format), "https://chat.example/hook", &with);
+        assert_eq!(linked.pointer(pointer), Some(&expected), "{format}");
+        assert!(!body(Some(format), "https://chat.example/hook", &without).to_string().contains(OPEN), "{format}");
+    }
+    let linked = body(Some("mattermost"), "https://chat.example/hook", &with);
+    assert!(linked["text"].as_str().unwrap().contains(&format!("[{OPEN}]({LINK})")), "{linked}");
 }

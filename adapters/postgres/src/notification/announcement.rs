@@ -29,6 +29,7 @@ struct StoredAnnouncement {
     announcement_id: Uuid,
     title: String,
     body: String,
+    text_salt: Option<Vec<u8>>,
     audience_roles: Vec<String>,
     audience_workspaces: Vec<Uuid>,
     created_at: OffsetDateTime,
@@ -42,6 +43,7 @@ impl StoredAnnouncement {
             announcement_id: self.announcement_id.into(),
             title: self.title,
             body: self.body,
+            text_salt: self.text_salt.map(|salt| decode("text_salt", salt.try_into().ok())).transpose()?,
             audience: Audience {
                 roles: roles.collect::<Result<_, _>>()?,
                 workspaces: self.audience_workspaces.into_iter().map(Into::into).collect(),
@@ -54,9 +56,9 @@ impl StoredAnnouncement {
 
 static CREATE: Guarded = Guarded::new(
     "made AS (
-        INSERT INTO announcement (tenant_id, announcement_id, title, body, audience_roles, audience_workspaces,
-            created_at, created_by)
-        SELECT tenant_id, announcement_id, title, body, roles, workspaces, created_at, created_by FROM input
+        INSERT INTO announcement (tenant_id, announcement_id, title, body, text_salt, audience_roles,
+            audience_workspaces, created_at, created_by)
+        SELECT tenant_id, announcement_id, title, body, text_salt, roles, workspaces, created_at, created_by FROM input
         WHERE NOT EXISTS (
             SELECT FROM unnest(workspaces) AS named
             WHERE NOT EXISTS (
@@ -86,6 +88,7 @@ impl AnnouncementStore for Database {
             .with("announcement_id", next.announcement_id.uuid())
             .with("title", next.title.as_str())
             .with("body", next.body.as_str())
+            .with("text_salt", next.text_salt.map(|salt| salt.to_vec()))
             .with_list("roles", Some(next.audience.roles.iter().map(|role| role.as_str()).collect()))
             .with_list("workspaces", Some(next.audience.workspaces.iter().map(|id: &WorkspaceId| id.uuid()).collect()))
             .with("created_at", next.created_at.to_datetime())

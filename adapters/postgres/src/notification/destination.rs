@@ -13,7 +13,7 @@ use fairway_domain::{
     idempotency::KeyedOutcome,
     notification::{
         Channel,
-        destination::{Destination, DestinationRecord, DestinationScope, MAX_CONFIGURATION_BYTES},
+        destination::{Destination, DestinationRecord, DestinationScope, MAX_CONFIGURATION_BYTES, MAX_DESTINATIONS},
         ports::DestinationStore,
     },
     store::{Change, ChangeRecord, CommitError, Page, PageRequest, Revision, StoreError},
@@ -60,6 +60,11 @@ static CREATE: Guarded = Guarded::new(
         SELECT tenant_id, destination_id, workspace_id, destination_type, display_name, configuration, secret_ref,
             is_enabled, created_at, created_by, created_at, revision
         FROM input
+        WHERE {most} > (
+            SELECT count(*) FROM notification_destination AS known
+            WHERE known.tenant_id = input.tenant_id
+                AND (known.workspace_id = input.workspace_id
+                    OR (input.workspace_id IS NULL AND known.workspace_id IS NULL)))
         RETURNING 1
      )",
     "(SELECT count(*) = 1 FROM stored)",
@@ -92,6 +97,7 @@ static DELETE: Guarded = Guarded::new(
     "ended AS (
         DELETE FROM notification_destination AS stored USING input
         WHERE stored.tenant_id = input.tenant_id AND stored.destination_id = input.destination_id
+            AND stored.revision = input.decided_on
         RETURNING 1
      )",
     "(SELECT count(*) = 1 FROM ended)",
@@ -151,7 +157,8 @@ impl DestinationStore for Database {
             .with("is_enabled", next.is_enabled)
             .with("created_at", next.created_at.to_datetime())
             .with("created_by", next.created_by.to_string())
-            .with("revision", next.revision.get());
+            .with("revision", next.revision.get())
+            .with_param("most", i64::from(MAX_DESTINATIONS));
         self.commit_guarded(&CREATE, scope, &fact, key, input).await.map(|_| ())
     }
 
@@ -174,8 +181,14 @@ impl DestinationStore for Database {
         self.commit_guarded(&TEST, scope, &fact, None, input).await.map(|_| ())
     }
 
-    async fn commit_deletion(&self, scope: TenantScope, id: DestinationId, fact: Fact) -> Result<(), CommitError> {
-        let input = Input::new(scope).with("destination_id", id.uuid());
+    async fn commit_deletion(
+        &self,
+        scope: TenantScope,
+        id: DestinationId,
+        decided_on: Revision,
+        fact: Fact,
+    ) -> Result<(), CommitError> {
+        let input = Input::new(scope).with("destination_id", id.uuid()).with("decided_on", decided_on.get());
         self.commit_guarded(&DELETE, scope, &fact, None, input).await.map(|_| ())
     }
 }

@@ -13,6 +13,7 @@ use fairway_domain::{
     notification::{
         Channel, Severity,
         delivery::DeliveryStatus,
+        link::INBOX_PAGE,
         message::{DigestLine, Message, OutgoingMessage, Receiver},
         ports::{AttemptOutcome, Claim, ClaimedDelivery, DeliveryClaim, OutboxStore},
         text::digest_title,
@@ -97,7 +98,7 @@ static CLAIM: Query = Query::of_parts(&[
      WHERE delivery.tenant_id = judged.tenant_id AND delivery.delivery_id = judged.delivery_id
      RETURNING delivery.tenant_id, delivery.delivery_id, lane, channel, delivery.destination_id, delivery.recipient, attempts,
         next_status, digest, category, severity, title, body, event_kind, event_id, workspace_id, workload_id, environment,
-        created_at, slug, configuration, judged.secret_ref, email, chat_secret_ref",
+        link, created_at, slug, configuration, judged.secret_ref, email, chat_secret_ref",
 ]);
 
 /// Undoes claims whose deliveries were not sent.
@@ -132,7 +133,11 @@ fn message(row: &Row, digest: Digest) -> Result<Message, StoreError> {
     let Digest { lines, total } = digest;
     let category = row.parsed("category", FactCategory::parse)?;
     let severity = row.parsed("severity", Severity::parse)?;
-    let title = if lines.is_empty() { row.column("title")? } else { digest_title(category, total) };
+    let (title, link) = if lines.is_empty() {
+        (row.column("title")?, row.column("link")?)
+    } else {
+        (digest_title(category, total), Some(INBOX_PAGE.to_owned()))
+    };
     Ok(Message {
         delivery_id: row.id("delivery_id")?,
         tenant: row.id("tenant_id")?,
@@ -141,6 +146,7 @@ fn message(row: &Row, digest: Digest) -> Result<Message, StoreError> {
         title,
         omitted_lines: total.saturating_sub(lines.len()),
         body: row.column("body")?,
+        link,
         event_kind: row.column("event_kind")?,
         event_id: row.id("event_id")?,
         workspace_id: row.optional_id("workspace_id")?,

@@ -130,7 +130,7 @@ static SUBJECTS: Query = Query::new(
         coalesce(workload.owner_ref, asset.owner_ref) AS owner_ref, team.people AS owner_team, run.submitter, release.created_by AS author,
         workload.workload_id, coalesce(input.environment, run.environment, release.environment) AS environment,
         workspace.workspace_id, workspace.namespace_id, announced.title AS announcement_title,
-        announced.body AS announcement_body, audience.people AS announcement_audience
+        announced.body AS announcement_body, announced.audience_roles AS announcement_roles, audience.people AS announcement_audience
     FROM input
     LEFT JOIN LATERAL (
         SELECT workload_id, submitter, environment FROM execution
@@ -275,11 +275,17 @@ fn subjects_input(scope: TenantScope, facts: &[NotifiableFact]) -> Input<'_> {
         .with_param("most", i64::try_from(MAX_RECIPIENTS + 1).unwrap_or(i64::MAX))
 }
 
-/// The announcement of a subject. The local user holds every role without a binding, so the operations add it.
+/// The announcement of a subject. The local user holds a role without a binding, so the operations add it.
 fn announcement(row: &Row) -> Result<Option<AnnouncementContext>, StoreError> {
     let Some(title) = row.column::<Option<String>>("announcement_title")? else { return Ok(None) };
-    let body = row.column("announcement_body")?;
-    Ok(Some(AnnouncementContext { title, body, audience: people(row, "announcement_audience")? }))
+    let names: Vec<String> = row.column("announcement_roles")?;
+    let roles = names.iter().map(|name| decode("announcement_roles", Role::parse(name)));
+    Ok(Some(AnnouncementContext {
+        title,
+        body: row.column("announcement_body")?,
+        roles: roles.collect::<Result<_, _>>()?,
+        audience: people(row, "announcement_audience")?,
+    }))
 }
 
 /// The people of a column, which is null for none.

@@ -9,9 +9,8 @@ use async_trait::async_trait;
 use fairway_domain::{
     access::rights::VisibleScopes,
     fact_category::FactCategory,
-    id::WorkspaceId,
     notification::{
-        ports::SuppressedDecisionStore,
+        ports::{SuppressedDecisionStore, SuppressedFilter},
         preference::{DecidingScope, ReasonCode},
         projection::SuppressedDecision,
     },
@@ -43,7 +42,7 @@ impl SuppressedDecisionStore for Database {
     async fn list(
         &self,
         scope: TenantScope,
-        workspace: Option<WorkspaceId>,
+        filter: &SuppressedFilter,
         visible_scopes: Option<&VisibleScopes>,
         page: PageRequest,
     ) -> Result<Page<SuppressedDecision>, StoreError> {
@@ -52,8 +51,14 @@ impl SuppressedDecisionStore for Database {
             deciding_scope, deciding_revision, workspace_id, workload_id, created_at";
         let mut values = Values::of_tenant(scope);
         let mut conditions = vec![format!("tenant_id = {}", values.tenant())];
-        if let Some(workspace) = workspace {
+        if let Some(workspace) = filter.workspace {
             conditions.push(format!("workspace_id = {}", values.bind(workspace.uuid())));
+        }
+        if let Some(recipient) = &filter.recipient {
+            conditions.push(format!("recipient = {}", values.bind(recipient.to_string())));
+        }
+        if let Some(event) = filter.source_event {
+            conditions.push(format!("event_id = {}", values.bind(event.uuid())));
         }
         let (with, arms) = match visible_scopes {
             None => (String::new(), vec![UnionArm { from: FROM.to_owned(), conditions, lateral: None }]),

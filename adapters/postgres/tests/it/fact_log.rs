@@ -3,7 +3,7 @@
 use crate::fixture::{Fixture, actor, fresh, new_asset, now, open_store, scope, stamp};
 use fairway_domain::{
     asset::{Asset, kind::AssetKind, ports::AssetStore},
-    audit::{AuditStore, Fact, FactKind, FactSequencer, Stamp, Subject, leaf_hash},
+    audit::{AuditFilter, AuditStore, Fact, FactKind, FactSequencer, Stamp, Subject, leaf_hash},
     id::TenantId,
     store::{Page, PageRequest},
     tenant::{DEFAULT_TENANT, Tenant, TenantScope, TenantStore, Workspace, WorkspaceIds, WorkspaceStore},
@@ -217,9 +217,10 @@ async fn order_survives_a_copy_to_another_cluster() {
     assert_eq!(to.store.sequence().await.unwrap(), 1);
     assert_eq!(order(&to).await.last(), Some(&(20, waiting)));
     let page = PageRequest::first(200);
-    let copied = AuditStore::list(&*to.store, scope(), None, None, page).await.unwrap().rows;
+    let copied = AuditStore::list(&*to.store, scope(), AuditFilter::default(), None, page).await.unwrap().rows;
     from.store.sequence().await.unwrap();
-    let Page { rows: original, total, .. } = AuditStore::list(&*from.store, scope(), None, None, page).await.unwrap();
+    let listed = AuditStore::list(&*from.store, scope(), AuditFilter::default(), None, page).await;
+    let Page { rows: original, total, .. } = listed.unwrap();
     assert_eq!(copied, original);
     assert_eq!(total, 21);
 }

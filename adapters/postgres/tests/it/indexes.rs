@@ -115,6 +115,8 @@ const FILL: &str = "
     INSERT INTO fact_order SELECT tenant_id, row_number() OVER (PARTITION BY tenant_id ORDER BY fact_id) - 1, fact_id,
         NULL FROM fact ON CONFLICT DO NOTHING;
     UPDATE fact_log SET size = (SELECT count(*) FROM fact_order WHERE fact_order.tenant_id = fact_log.tenant_id);
+    INSERT INTO suppressed_decision SELECT tenant_id, fact_id, 'user:' || row_number() OVER (), 'incidents', 'workload.changed',
+        fact_id, 'preference_off', 'global', 1, NULL, NULL, now() FROM fact ON CONFLICT DO NOTHING;
     INSERT INTO access_contract SELECT tenant_id, 'contract-' || asset_id, asset_id, false FROM asset ON CONFLICT DO NOTHING;
     INSERT INTO contract_revocation SELECT tenant_id, contract_id, gen_random_uuid(), asset_id, now(), 'user:eve'
         FROM access_contract WHERE contract_id LIKE 'contract-%' ON CONFLICT DO NOTHING;

@@ -5,13 +5,16 @@ use crate::{
     fixture::{Fixture, actor, open_store, scope},
 };
 use fairway_domain::{
+    audit::FactSequencer,
     id::DestinationId,
     notification::{
         Channel,
+        backlog::{BacklogStore, ChannelBacklog, ProjectorLag},
         delivery::{DeliveryError, DeliveryTarget, NewDelivery},
         identifier::EventKey,
         message::SendFailure,
         ports::{AttemptOutcome, ClaimedDelivery, DeliveryClaim, OutboxStore, ProjectionStore},
+        projection::Projection,
     },
 };
 use std::{
@@ -209,4 +212,41 @@ async fn failed_projection_leaves_no_delivery() {
     // Another projector moved the position.
     assert!(stage.store.commit_batch(scope(), 0, 1, &projection).await.is_err());
     assert_eq!(stage.query_number("SELECT count(*) FROM notification_delivery").await, 1);
+}
+
+#[tokio::test]
+async fn backlog_counts_what_has_not_ended_and_how_long_it_waits() {
+    let stage = Fixture::new().await;
+    assert_eq!(stage.store.outbox_backlog().await.unwrap(), []);
+    let destinations = destinations(&stage, 1).await;
+    project(&stage, 3, &destinations).await;
+    let claimed = stage.store.claim(&claim(2, 2, Vec::new())).await.unwrap().deliveries;
+    stage.store.finish(&claimed[0], AttemptOutcome::Sent(Some(200))).await.unwrap();
+    stage.database.move_clock(100).await.unwrap();
+    let backlog = stage.store.outbox_backlog().await.unwrap();
+    let [ChannelBacklog { channel: Channel::Webhook, pending: 1, claimed: 1, oldest_pending, longest_overdue }] =
+        backlog[..]
+    else {
+        panic!("{backlog:?}")
+    };
+    let waited = Duration::from_secs(100)..Duration::from_secs(160);
+    assert!(waited.contains(&oldest_pending) && waited.contains(&longest_overdue), "{backlog:?}");
+}
+
+#[tokio::test]
+async fn lag_of_the_projector_is_the_facts_ahead_of_its_position() {
+    let stage = Fixture::new().await;
+    for _ in 0..5 {
+        stage.workload().await;
+    }
+    while stage.store.sequence().await.unwrap() > 0 {}
+    let size = u64::try_from(stage.query_number("SELECT max(size) FROM fact_log").await).unwrap();
+    stage.database.move_clock(100).await.unwrap();
+    let lag = stage.store.projector_lag().await.unwrap();
+    assert_eq!(lag.facts, size);
+    assert!((Duration::from_secs(100)..Duration::from_secs(160)).contains(&lag.age), "{lag:?}");
+    stage.store.commit_batch(scope(), 0, size - 1, &Projection::default()).await.unwrap();
+    assert_eq!(stage.store.projector_lag().await.unwrap().facts, 1);
+    stage.store.commit_batch(scope(), size - 1, size, &Projection::default()).await.unwrap();
+    assert_eq!(stage.store.projector_lag().await.unwrap(), ProjectorLag::default());
 }

@@ -108,7 +108,8 @@ fn message_sender(
 ) -> anyhow::Result<Arc<dyn MessageSender>> {
     let server = settings.mail.as_ref().map(|mail| MailServer::parse(guard, mail.url.expose(), &mail.from));
     let server = server.transpose().context("failed to set up the mail server")?;
-    Ok(Arc::new(GuardedSender::new(guard.clone(), Arc::clone(secrets), Arc::new(SystemClock), server)))
+    let sender = GuardedSender::new(guard.clone(), Arc::clone(secrets), Arc::new(SystemClock), server);
+    Ok(Arc::new(sender.with_public_url(settings.public_url.as_ref().map(|url| url.as_str()))))
 }
 
 /// The signer of checkpoints. Without a configured key, it generates one in the data directory.

@@ -163,6 +163,7 @@ fn map_conflict(conflict: Conflict) -> ApiError {
         | Conflict::ShareLinkClosed
         | Conflict::ActorNameTaken
         | Conflict::DuplicateDestination
+        | Conflict::TooManyDestinations
         | Conflict::DuplicateConnection
         | Conflict::RefinementKeyTaken => {
             return ApiError::new(StatusCode::CONFLICT, conflict.code(), conflict_message(conflict));
@@ -183,6 +184,7 @@ const fn conflict_message(conflict: Conflict) -> &'static str {
         Conflict::MissingReference => "a referenced resource no longer exists",
         Conflict::ShareLinkClosed => "the share link no longer starts runs",
         Conflict::DuplicateDestination => "this scope already has a destination of this type and name",
+        Conflict::TooManyDestinations => "a scope has at most 100 destinations",
         Conflict::ActorNameTaken => "another identity has this actor name",
         Conflict::DuplicateConnection => "the workspace already has a connection with this name",
         Conflict::RefinementKeyTaken => "another refinement used this key",

@@ -1,17 +1,18 @@
-//! Route of announcements.
+//! Routes of announcements.
 
 use crate::{
     caller::IdentifiedCaller,
     compose::Api,
     error::{ApiError, FieldErrors, FieldProblem},
-    http::{body::Body, idempotency::IdempotencyHeader},
-    openapi::{KeyParams, WriteRefusals},
+    http::{body::Body, idempotency::IdempotencyHeader, path::PathId},
+    openapi::{KeyParams, ReadRefusals, WriteRefusals},
     response::ResourceResponse,
     value_rules::limit,
 };
-use actix_web::{HttpResponse, http::StatusCode, post, web};
+use actix_web::{HttpResponse, get, post, web};
 use fairway_domain::{
     access::Role,
+    id::AnnouncementId,
     notification::announcement::{Announcement, Audience, MAX_BODY, MAX_TITLE, MAX_WORKSPACES},
 };
 use serde::{Deserialize, Serialize};
@@ -61,6 +62,11 @@ pub(crate) struct AnnouncementView {
     announcement_id: Uuid,
     title: String,
     body: String,
+    /// The salt of the digest, in hex; null for an announcement of an earlier version.
+    text_salt: Option<String>,
+    /// `sha256:` and the SHA-256 of the salt and the canonical JSON (RFC 8785) of `announcement_id`, `body` and `title`. The
+    /// event `notification.announcement_made` holds it as `detail.text_digest`.
+    text_digest: Option<String>,
     audience: AudienceBody,
     #[schema(format = DateTime)]
     created_at: String,
@@ -74,6 +80,8 @@ impl AnnouncementView {
             announcement_id: announcement.announcement_id.uuid(),
             title: announcement.title.clone(),
             body: announcement.body.clone(),
+            text_salt: announcement.text_salt.map(|salt| format!("{:032x}", u128::from_be_bytes(salt))),
+            text_digest: announcement.text_digest(),
             audience: AudienceBody {
                 roles: roles.iter().map(|role| role.as_str().to_owned()).collect(),
                 workspaces: workspaces.iter().map(|id| id.uuid()).collect(),
@@ -115,5 +123,23 @@ pub(crate) async fn make_announcement(
     let audience = audience(&of)?;
     let done = api.services.notifications.announce(&caller, title, body, audience, key.as_ref()).await?;
     let view = AnnouncementView::of(&done.value);
-    Ok(ResourceResponse::idempotent(&done, &view, StatusCode::CREATED)?.into_response())
+    let location = format!("/v1/notifications/announcements/{}", view.announcement_id);
+    Ok(ResourceResponse::created(&done, &view, location)?.into_response())
+}
+
+/// Reads an announcement. Requires the advanced tier.
+#[utoipa::path(
+    operation_id = "read_announcement",
+    tag = "notifications",
+    params(("announcement_id" = Uuid, Path, description = "The announcement")),
+    responses((status = 200, description = "The announcement", body = AnnouncementView), ReadRefusals)
+)]
+#[get("/v1/notifications/announcements/{announcement_id}")]
+pub(crate) async fn read_announcement(
+    api: web::Data<Api>,
+    caller: IdentifiedCaller,
+    id: PathId<AnnouncementId>,
+) -> Result<HttpResponse, ApiError> {
+    let found = api.services.notifications.read_announcement(&caller, *id).await?;
+    Ok(ResourceResponse::ok(&AnnouncementView::of(&found)).into_response())
 }

@@ -39,7 +39,7 @@ pub(crate) struct DeliveryView {
     /// Time of the next attempt; null unless the delivery is pending.
     #[schema(format = DateTime)]
     next_retry_at: Option<String>,
-    /// Why the last attempt failed: `no_address`, `address_refused`, `secret_unavailable`, `connection_failed`, `timed_out`,
+    /// Why the last attempt failed: `no_address`, `mail_not_configured`, `address_refused`, `secret_unavailable`, `connection_failed`, `timed_out`,
     /// `redirected`, `rejected` or `receiver_failed`. No text of a receiver is stored.
     last_error: Option<&'static str>,
     /// The HTTP or SMTP status of the last response.

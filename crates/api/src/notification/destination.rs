@@ -86,7 +86,8 @@ pub(crate) struct NewDestination {
     #[schema(min_length = 1, max_length = 200)]
     #[validate(length(min = 1, max = limit(MAX_DISPLAY_NAME)), custom(function = name_rule))]
     display_name: String,
-    /// The configuration, such as `url`; at most 8 KiB. Values of sensitive keys are stored as `[redacted]`.
+    /// The configuration, at most 8 KiB: `url`, or `address` of a mailbox, and `format` of a chat (`slack`, `teams`, `discord`,
+    /// `google_chat` or `mattermost`). A chat without `url` keeps the whole address in its secret. Values of sensitive keys are stored as `[redacted]`.
     #[serde(default)]
     #[schema(value_type = Object)]
     redacted_metadata: Map<String, Value>,
@@ -218,7 +219,7 @@ pub(crate) async fn list_workspace_destinations(
     list(&api, &caller, DestinationScope::Workspace(*workspace), &page).await
 }
 
-/// Creates a destination of a workspace. Its address is checked at each delivery.
+/// Creates a destination of a workspace, which has at most 100. Its address is checked at each delivery.
 #[utoipa::path(
     operation_id = "create_workspace_destination",
     tag = "notifications",
@@ -290,17 +291,20 @@ pub(crate) async fn change_workspace_destination(
     params(
         ("workspace_id" = Uuid, Path, description = "The workspace"),
         ("destination_id" = Uuid, Path, description = "The destination"),
+        IfMatchParams,
     ),
-    responses((status = 204, description = "The destination is deleted"), DeleteRefusals)
+    responses((status = 204, description = "The destination is deleted"), RevisionRefusal, DeleteRefusals)
 )]
 #[delete("/v1/notifications/workspaces/{workspace_id}/destinations/{destination_id}")]
 pub(crate) async fn delete_workspace_destination(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     path: Path<(PathId<WorkspaceId>, PathId<DestinationId>)>,
+    expected: IfMatch,
 ) -> Result<HttpResponse, ApiError> {
     let (workspace, id) = path.into_inner();
-    api.services.notifications.delete_destination(&caller, DestinationScope::Workspace(*workspace), *id).await?;
+    let at = DestinationScope::Workspace(*workspace);
+    api.services.notifications.delete_destination(&caller, at, *id, &expected).await?;
     Ok(HttpResponse::NoContent().finish())
 }
 
@@ -320,7 +324,7 @@ pub(crate) async fn list_organization_destinations(
     list(&api, &caller, DestinationScope::Organization, &page).await
 }
 
-/// Creates a destination of the organization. Its address is checked at each delivery.
+/// Creates a destination of the organization, which has at most 100. Its address is checked at each delivery.
 #[utoipa::path(
     operation_id = "create_organization_destination",
     tag = "notifications",
@@ -377,16 +381,17 @@ pub(crate) async fn change_organization_destination(
 #[utoipa::path(
     operation_id = "delete_organization_destination",
     tag = "notifications",
-    params(("destination_id" = Uuid, Path, description = "The destination")),
-    responses((status = 204, description = "The destination is deleted"), DeleteRefusals)
+    params(("destination_id" = Uuid, Path, description = "The destination"), IfMatchParams),
+    responses((status = 204, description = "The destination is deleted"), RevisionRefusal, DeleteRefusals)
 )]
 #[delete("/v1/notifications/organization/destinations/{destination_id}")]
 pub(crate) async fn delete_organization_destination(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     id: PathId<DestinationId>,
+    expected: IfMatch,
 ) -> Result<HttpResponse, ApiError> {
-    api.services.notifications.delete_destination(&caller, DestinationScope::Organization, *id).await?;
+    api.services.notifications.delete_destination(&caller, DestinationScope::Organization, *id, &expected).await?;
     Ok(HttpResponse::NoContent().finish())
 }
 

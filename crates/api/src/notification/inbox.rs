@@ -33,12 +33,14 @@ pub(crate) struct NotificationView {
     severity: &'static str,
     /// One line.
     title: String,
-    /// Codes and identifiers.
+    /// Codes and identifiers, and the actor if the recipient may see the subject.
     body: String,
     source_event: SourceEventView,
     workspace_id: Option<Uuid>,
     workload_id: Option<Uuid>,
     environment: Option<String>,
+    /// Path of the console's page about the subject; null if it has none.
+    link: Option<String>,
     #[schema(format = DateTime)]
     created_at: String,
     /// Time of the first read; null while unread.
@@ -59,6 +61,7 @@ impl NotificationView {
             workspace_id: notification.workspace_id.map(fairway_domain::id::WorkspaceId::uuid),
             workload_id: notification.workload_id.map(fairway_domain::id::WorkloadId::uuid),
             environment: notification.environment.clone(),
+            link: notification.link.clone(),
             created_at: notification.created_at.to_string(),
             read_at: notification.read_at.map(|at| at.to_string()),
         }

@@ -21,6 +21,7 @@ use fairway_domain::{
     id::{WorkloadId, WorkspaceId},
     notification::preference::{DefaultPreference, EffectivePreference, MAX_DEFAULTS, PAIRS, Preference},
     slug::Slug,
+    store::Revision,
 };
 use fairway_operations::notification::{Explicit, PreferenceContext, PreferencePath};
 use serde::{Deserialize, Serialize};
@@ -132,11 +133,7 @@ fn parse_defaults(entries: &DefaultPreferenceList) -> Result<Vec<DefaultPreferen
 
 fn respond(explicit: &Explicit<Preference>) -> HttpResponse {
     let view: Vec<_> = explicit.settings.iter().map(PreferenceView::of).collect();
-    let response = ResourceResponse::ok(&view);
-    match explicit.revision {
-        Some(revision) => response.with_etag(revision).into_response(),
-        None => response.into_response(),
-    }
+    ResourceResponse::ok(&view).with_etag(explicit.revision.unwrap_or(Revision::UNSET)).into_response()
 }
 
 fn respond_with_defaults(explicit: &Explicit<DefaultPreference>) -> HttpResponse {
@@ -147,11 +144,7 @@ fn respond_with_defaults(explicit: &Explicit<DefaultPreference>) -> HttpResponse
         enabled: default.preference.enabled,
     };
     let view: Vec<_> = explicit.settings.iter().map(view_of).collect();
-    let response = ResourceResponse::ok(&view);
-    match explicit.revision {
-        Some(revision) => response.with_etag(revision).into_response(),
-        None => response.into_response(),
-    }
+    ResourceResponse::ok(&view).with_etag(explicit.revision.unwrap_or(Revision::UNSET)).into_response()
 }
 
 async fn read(api: &Api, caller: &IdentifiedCaller, path: PreferencePath) -> Result<HttpResponse, ApiError> {

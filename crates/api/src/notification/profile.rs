@@ -10,9 +10,12 @@ use crate::{
     response::ResourceResponse,
 };
 use actix_web::{HttpResponse, get, put, web};
-use fairway_domain::notification::{
-    digest::{DigestFrequency, Zone},
-    profile::ProfileSettings,
+use fairway_domain::{
+    notification::{
+        digest::{DigestFrequency, Zone},
+        profile::ProfileSettings,
+    },
+    store::Revision,
 };
 use fairway_operations::notification::profile::ProfileState;
 use serde::{Deserialize, Serialize};
@@ -63,11 +66,7 @@ impl ProfileBody {
 
 fn respond(state: &ProfileState) -> HttpResponse {
     let view = ProfileBody::of(&state.settings);
-    let response = ResourceResponse::ok(&view);
-    match state.revision {
-        Some(revision) => response.with_etag(revision).into_response(),
-        None => response.into_response(),
-    }
+    ResourceResponse::ok(&view).with_etag(state.revision.unwrap_or(Revision::UNSET)).into_response()
 }
 
 /// Reads the caller's notification profile. Requires the advanced tier.

@@ -30,6 +30,9 @@ use utoipa::ToSchema;
 /// Poll interval without a wakeup: other processes project facts too.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
+/// Interval in which the unread notifications are counted without a new one, because the person may have read some elsewhere.
+const RECOUNT_INTERVAL: Duration = Duration::from_secs(2);
+
 /// An event of the stream.
 #[derive(ToSchema)]
 #[schema(as = InboxEvent)]
@@ -48,12 +51,12 @@ struct UnreadData {
     unread_count: u64,
 }
 
-/// Streams the caller's new notifications. The first event is the number of unread notifications; it follows each batch
-/// of new ones too.
+/// Streams the caller's new notifications. The number of unread notifications follows what the caller missed, each batch of
+/// new ones, and changes of the number elsewhere, such as in another tab.
 #[utoipa::path(
     operation_id = "read_inbox_stream",
     tag = "notifications",
-    params(("Last-Event-ID" = Option<String>, Header, description = "The last received event: the stream begins after it")),
+    params(("Last-Event-ID" = Option<String>, Header, description = "The last received event: the stream begins after it, or at the present end of the log if the event lies beyond it")),
     responses(
         (
             status = 200,
@@ -81,7 +84,7 @@ pub(crate) async fn read_inbox_stream(
     // From before the first read, so that nothing between it and the first wait is missed.
     let changes = api.services.notifications.inbox_changes();
     // An event has the position after its notifications as its id.
-    let first = api.services.notifications.inbox_since(&caller, seen).await?;
+    let first = api.services.notifications.open_inbox(&caller, seen).await?;
     let permit = base.stream_limiter.acquire(StreamSubject::Inbox(caller.tenant, caller.actor.clone()), None)?;
     let address = client_of(&request);
     let text = format!("{RETRY_FIELD}{}", encode(&first)?);
@@ -94,6 +97,8 @@ pub(crate) async fn read_inbox_stream(
         address,
         next: first.next,
         has_more: first.has_more,
+        unread: first.unread.unwrap_or_default(),
+        counted: Instant::now(),
         changes,
         opened: Instant::now(),
         last_write: Instant::now(),
@@ -116,6 +121,9 @@ struct InboxStream {
     /// Position of the first fact that was not read.
     next: u64,
     has_more: bool,
+    /// The number of unread notifications that was sent last, and when it was counted.
+    unread: u64,
+    counted: Instant,
     changes: InboxChanges,
     unsent: Unsent,
     opened: Instant,
@@ -129,8 +137,13 @@ impl InboxStream {
     async fn poll(&mut self) -> Result<InboxBatch, ApiError> {
         let services = &self.api.services;
         let caller = services.identities.identify(self.api.mode, &self.claims, self.request_id).await?;
-        let batch = services.notifications.inbox_since(&caller, Some(self.next)).await?;
+        let known_unread = (self.counted.elapsed() >= RECOUNT_INTERVAL).then_some(self.unread);
+        let batch = services.notifications.inbox_since(&caller, self.next, known_unread).await?;
         (self.next, self.has_more) = (batch.next, batch.has_more);
+        if known_unread.is_some() || batch.unread.is_some() {
+            self.counted = Instant::now();
+        }
+        self.unread = batch.unread.unwrap_or(self.unread);
         Ok(batch)
     }
 

@@ -4,14 +4,15 @@ use super::SourceEventView;
 use crate::{
     caller::IdentifiedCaller,
     compose::Api,
-    error::ApiError,
+    error::{ApiError, FieldErrors, FieldProblem},
     http::paging::ListRequest,
     openapi::{PageParams, ReadRefusals},
 };
 use actix_web::{HttpResponse, get, web};
 use fairway_domain::{
+    access::ActorRef,
     id::{WorkloadId, WorkspaceId},
-    notification::{preference::DecidingScope, projection::SuppressedDecision},
+    notification::{ports::SuppressedFilter, preference::DecidingScope, projection::SuppressedDecision},
     store::Revision,
 };
 use serde::{Deserialize, Serialize};
@@ -33,8 +34,10 @@ pub(crate) struct SuppressedDecisionView {
     revision: Option<i64>,
     workspace_id: Option<Uuid>,
     workload_id: Option<Uuid>,
-    /// Digest of the record, which the fact `notification.suppressed` holds too.
+    /// SHA-256 of the record's canonical JSON (RFC 8785), without `record_digest` and `audit_event_id`.
     record_digest: String,
+    /// The event of the audit log whose `detail.digest` is that of the record at the time of the decision.
+    audit_event_id: Uuid,
     /// Time of the fact.
     #[schema(format = DateTime)]
     created_at: String,
@@ -47,6 +50,7 @@ impl SuppressedDecisionView {
             recipient: decision.recipient.to_string(),
             category: decision.category.as_str(),
             record_digest: decision.digest(),
+            audit_event_id: decision.audit_event_id().uuid(),
             reason_code: decision.reason.as_str(),
             scope: decision.scope.map(DecidingScope::as_str),
             revision: decision.revision.map(Revision::get),
@@ -64,6 +68,10 @@ impl SuppressedDecisionView {
 pub(crate) struct SuppressedQuery {
     /// Only records of this workspace. Default: all records that the caller may read.
     workspace_id: Option<Uuid>,
+    /// Only records of this recipient, such as `user:ada`.
+    recipient: Option<String>,
+    /// Only records about this event of the audit log.
+    source_event_id: Option<Uuid>,
 }
 
 /// Lists the records of notifications that were not delivered, newest first.
@@ -79,7 +87,17 @@ pub(crate) async fn list_suppressed_decisions(
     caller: IdentifiedCaller,
     list: ListRequest<SuppressedQuery>,
 ) -> Result<HttpResponse, ApiError> {
-    let workspace = list.filter.workspace_id.map(Into::into);
-    let page = api.services.notifications.list_suppressed_decisions(&caller, workspace, list.paging()).await?;
+    let mut fields = FieldErrors::default();
+    let recipient = list.filter.recipient.as_deref();
+    let recipient = recipient.map(|text| ActorRef::parse(text).map_err(|_| FieldProblem::invalid("recipient")));
+    let recipient = fields.check(recipient.transpose());
+    let filter = fields.finish(|| {
+        Some(SuppressedFilter {
+            workspace: list.filter.workspace_id.map(Into::into),
+            recipient: recipient?,
+            source_event: list.filter.source_event_id.map(Into::into),
+        })
+    })?;
+    let page = api.services.notifications.list_suppressed_decisions(&caller, &filter, list.paging()).await?;
     Ok(list.respond(&page.map(SuppressedDecisionView::of)))
 }

@@ -56,9 +56,20 @@ async fn entries_have_a_total_order_without_gaps() {
     let owner = app.database().connect_as_owner().await.unwrap();
     for event in &events {
         let members: Vec<&str> = event.as_object().unwrap().keys().map(String::as_str).collect();
-        let expected: BTreeSet<&str> =
-            ["event_id", "index", "kind", "subject", "actor", "occurred_at", "request_id", "categories", "leaf_hash"]
-                .into();
+        let expected: BTreeSet<&str> = [
+            "event_id",
+            "index",
+            "kind",
+            "subject",
+            "actor",
+            "occurred_at",
+            "request_id",
+            "categories",
+            "leaf_hash",
+            "workspace_id",
+            "detail",
+        ]
+        .into();
         assert_eq!(members.into_iter().collect::<BTreeSet<_>>(), expected);
         let id = event["event_id"].as_str().unwrap();
         let row = owner.query_one("SELECT body FROM fact WHERE fact_id = $1::text::uuid", &[&id]).await.unwrap();
@@ -69,7 +80,9 @@ async fn entries_have_a_total_order_without_gaps() {
         // The hashed bytes are canonical JSON and agree with the response of the API.
         let fact: Value = serde_json::from_slice(&body).unwrap();
         assert_eq!(fact.to_string().as_bytes(), body, "{fact}");
-        assert_eq!(fact["kind"], event["kind"]);
+        assert_eq!((&fact["kind"], &fact["workspace_id"]), (&event["kind"], &event["workspace_id"]));
+        let is_disclosed = event["kind"] == "notification.suppressed";
+        assert_eq!(event["detail"], if is_disclosed { fact["detail"].clone() } else { Value::Null }, "{fact}");
     }
     // The entries of a workspace are a subset of the tenant's entries.
     let path = format!("/v1/audit/events?limit=200&workspace_id={}", stage.workspace);

@@ -185,6 +185,7 @@ pub(crate) const EXPECTED_ACCESS: &[(&str, &str)] = &[
     ("read_notification_profile", "+ + + + + + + + + f + +"),
     ("change_notification_profile", "+ + + + + + + + + f + +"),
     ("make_announcement", "f f f f f f f + + f f +"),
+    ("read_announcement", "f f f f f f f + + f f +"),
     ("list_suppressed_decisions", "f f f f f e e e e f f ."),
     // Every auditor of a scope in a tenant reads the hashes of the tenant's log, and proves the events of its scope.
     ("read_checkpoint", "f f f f f + + + + f + +"),

@@ -7,6 +7,7 @@ use crate::{
 };
 use fairway_testkit::{FaultyEndpoint, ScriptedResponse, TestApp, app::Client};
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 use std::time::{Duration, Instant};
 
 pub(crate) const DELIVERIES: &str = "/v1/notifications/deliveries";
@@ -127,6 +128,7 @@ async fn webhook_is_signed_and_its_delivery_recorded() {
     assert_eq!((&event["specversion"], &event["type"]), (&json!("1.0"), &json!("fairway.workload.changed")));
     assert_eq!(event["id"], sent["source_event"]["id"]);
     assert_eq!(event["data"]["workload_id"], stage.workload.workload_id.as_str());
+    assert_eq!(event["data"]["link"], Value::Null, "the server has no public address");
     for query in ["status=failed", &format!("destination_id={TENANT}")] {
         assert_eq!(app.get(format!("{DELIVERIES}?{query}")).await.expect(200), json!([]), "{query}");
     }
@@ -414,9 +416,48 @@ async fn inbox_stream_resumes_after_the_last_event() {
     let mut resumed = EventStream::open(&app, path, &format!("Last-Event-ID: {position}\r\n")).await;
     let (kind, data) = resumed.next_event().await;
     assert_eq!((kind.as_str(), &data["notification_id"]), ("notification", &second["notification_id"]));
+    // The number of unread notifications follows a change elsewhere.
+    app.post("/v1/notifications/inbox/read-all", json!({})).await.expect(200);
+    loop {
+        let (kind, data) = resumed.next_event().await;
+        if kind == "unread_count" && data["unread_count"] == 0 {
+            break;
+        }
+    }
+    drop(resumed);
+    // A position beyond the end of the log counts as its end.
+    let mut beyond = EventStream::open(&app, path, "Last-Event-ID: 9000000000000000000\r\n").await;
+    assert_eq!(beyond.next_event().await, ("unread_count".to_owned(), json!({ "unread_count": 0 })));
+    suspend(&stage).await;
+    let (kind, data) = beyond.next_event().await;
+    assert_eq!((kind.as_str(), &data["source_event"]["kind"]), ("notification", &json!("workload.changed")));
     let bad = app.get(path).header("Last-Event-ID", "x").await.expect_refusal(422, "validation_error");
     assert_eq!(bad["fields"][0]["path"], "Last-Event-ID");
     app.get(path).as_actor("anonymous").await.expect_refusal(403, "forbidden");
+}
+
+/// Recomputes the digest of an announcement's text, and finds it in the audit log, over HTTP alone.
+async fn prove_text(app: &Client, made: &Value) {
+    let salt = made["text_salt"].as_str().unwrap();
+    let bytes = (0..16).map(|position| u8::from_str_radix(&salt[2 * position..2 * position + 2], 16).unwrap());
+    let text = format!(
+        "{{\"announcement_id\":{},\"body\":{},\"title\":{}}}",
+        made["announcement_id"], made["body"], made["title"]
+    );
+    let digest = Sha256::new().chain_update(bytes.collect::<Vec<u8>>()).chain_update(text).finalize();
+    let digest = digest.iter().fold("sha256:".to_owned(), |text, byte| format!("{text}{byte:02x}"));
+    assert_eq!(made["text_digest"], digest);
+    let id = made["announcement_id"].as_str().unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        let events = app.get(format!("/v1/audit/events?subject_id={id}")).await.expect(200);
+        if let [event] = &events.as_array().unwrap()[..] {
+            assert_eq!(event["detail"]["text_digest"], digest);
+            return;
+        }
+        assert!(Instant::now() < until, "the announcement is not in the log: {events}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 #[tokio::test]
@@ -441,8 +482,9 @@ async fn profiles_and_announcements_require_the_advanced_tier() {
     }
     let on = json!({ "advanced_notifications_enabled": true });
     app.patch(format!("/v1/tenants/{TENANT}/settings"), on).await.expect(200);
-    assert_eq!(app.get(profile).await.expect(200)["time_zone"], "UTC");
-    let stored = app.put(profile, chosen.clone()).await;
+    let unset = app.get(profile).await;
+    assert_eq!((&unset.expect(200)["time_zone"], unset.header("etag")), (&json!("UTC"), Some("\"0\"")));
+    let stored = app.put(profile, chosen.clone()).header("If-Match", "\"0\"").await;
     assert_eq!((stored.expect(200), stored.header("etag")), (chosen.clone(), Some("\"1\"")));
     assert_eq!(app.get(profile).await.expect(200), chosen);
     app.put(profile, chosen.clone()).header("If-Match", "\"7\"").await.expect_refusal(412, "precondition_failed");
@@ -459,7 +501,10 @@ async fn profiles_and_announcements_require_the_advanced_tier() {
         assert!(!answer.text().contains("canary"));
     }
     app.post(announcements, said.clone()).as_actor("user:author").await.expect_refusal(403, "forbidden");
-    let made = app.post(announcements, said.clone()).idempotency_key("once").await.expect(201);
+    let first = app.post(announcements, said.clone()).idempotency_key("once").await;
+    let made = first.expect(201);
+    assert_eq!(app.get(first.header("location").unwrap()).await.expect(200), made);
+    prove_text(&app, &made).await;
     let again = app.post(announcements, said.clone()).idempotency_key("once").await;
     assert_eq!((again.expect(201), again.header("idempotency-replayed")), (made, Some("true")));
     let is_announcement = |one: &Value| one["source_event"]["kind"] == "notification.announcement_made";
@@ -467,6 +512,12 @@ async fn profiles_and_announcements_require_the_advanced_tier() {
     assert_eq!((&got["title"], &got["body"]), (&said["title"], &said["body"]));
     let others = app.get("/v1/notifications/inbox").as_actor("user:author").await.expect(200);
     assert!(!others.as_array().unwrap().iter().any(is_announcement), "authors are not in the audience");
+    let own = app.get("/v1/notifications/inbox").await.expect(200);
+    assert!(!own.as_array().unwrap().iter().any(is_announcement), "the local user is no viewer");
+    let mut turned = said.clone();
+    turned["body"] = json!("a\u{202e}b");
+    let refused = app.post(announcements, turned).await.expect_refusal(422, "validation_error");
+    assert_eq!(refused["fields"][0]["path"], "body");
     let mut nowhere = said.clone();
     nowhere["audience"]["workspaces"] = json!([TENANT]);
     app.post(announcements, nowhere).await.expect_refusal(422, "validation_error");
@@ -497,4 +548,28 @@ async fn digest_waits_for_the_end_of_its_window() {
     app.database().move_clock(TWO_DAYS).await.unwrap();
     let failed = await_status(&app, "failed").await;
     assert_eq!(failed["last_error"], "no_address", "the local user has no verified address");
+}
+
+#[tokio::test]
+async fn metrics_show_attempts_and_the_backlog_by_channel() {
+    let app = TestApp::start().await;
+    let stage = WorkspaceFixture::create(&app).await;
+    stage.create_failed_delivery().await;
+    let until = Instant::now() + Duration::from_secs(60);
+    let wanted = [
+        r#"fairway_notification_attempts_total{channel="webhook",outcome="failed"} 1"#,
+        r#"fairway_notification_deliveries{channel="webhook",status="pending"} 0"#,
+        r#"fairway_notification_overdue_seconds{channel="webhook"} 0"#,
+        "fairway_projector_lag_facts 0",
+        "fairway_projector_lag_seconds 0",
+    ];
+    loop {
+        let text = app.get("/metrics").await.text();
+        let missing: Vec<_> = wanted.iter().filter(|line| !text.lines().any(|found| found == **line)).collect();
+        if missing.is_empty() {
+            break;
+        }
+        assert!(Instant::now() < until, "{missing:?}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
 }

@@ -223,3 +223,54 @@ async fn disabled_notifications_refuse_destinations() {
         assert_eq!(detail["setting"], "notifications_enabled");
     }
 }
+
+#[tokio::test]
+async fn destinations_without_what_their_type_needs_are_refused_with_the_field() {
+    let app = TestApp::start().await;
+    for (kind, metadata, secret_ref, path, code) in [
+        ("webhook", json!({}), Value::Null, "redacted_metadata.url", "missing"),
+        ("paging", json!({ "format": "x" }), json!("env:KEY"), "redacted_metadata.url", "missing"),
+        ("email", json!({ "url": "https://hooks.example" }), Value::Null, "redacted_metadata.address", "missing"),
+        ("chat_a", json!({ "format": "slack" }), Value::Null, "redacted_metadata.url", "missing"),
+        ("chat_b", json!({ "format": "irc" }), json!("env:CHAT"), "redacted_metadata.format", "invalid"),
+        ("chat_c", json!({ "format": 7 }), json!("env:CHAT"), "redacted_metadata.format", "invalid"),
+    ] {
+        let body = json!({
+            "destination_type": kind, "display_name": kind, "redacted_metadata": metadata, "secret_ref": secret_ref,
+        });
+        let refused = app.post(ORGANIZATION, body).await.expect_refusal(422, "validation_error");
+        assert_eq!(
+            (&refused["fields"][0]["path"], &refused["fields"][0]["code"]),
+            (&json!(path), &json!(code)),
+            "{kind}"
+        );
+    }
+    let (path, _) = create(&app, ORGANIZATION, webhook("Incidents")).await;
+    let refused = app.patch(&path, json!({ "redacted_metadata": {} })).await.expect_refusal(422, "validation_error");
+    assert_eq!(refused["fields"][0]["path"], "redacted_metadata.url");
+}
+
+#[tokio::test]
+async fn deletion_checks_the_revision() {
+    let app = TestApp::start().await;
+    let (path, _) = create(&app, ORGANIZATION, webhook("Incidents")).await;
+    app.patch(&path, json!({ "is_enabled": false })).await.expect(200);
+    app.delete(&path).header("If-Match", "\"1\"").await.expect_refusal(412, "precondition_failed");
+    app.get(&path).await.expect(200);
+    app.delete(&path).header("If-Match", "\"2\"").await.expect(204);
+    app.delete(&path).await.expect_refusal(404, "not_found");
+}
+
+#[tokio::test]
+async fn scope_has_at_most_a_hundred_destinations() {
+    let app = TestApp::start().await;
+    let workspace = format!("/v1/notifications/workspaces/{WORKSPACE}/destinations");
+    for number in 0..100 {
+        app.post(ORGANIZATION, webhook(&format!("hook {number}"))).await.expect(201);
+    }
+    app.post(ORGANIZATION, webhook("one more")).await.expect_refusal(409, "too_many_destinations");
+    create(&app, &workspace, webhook("of the workspace")).await;
+    let newest = app.get(format!("{ORGANIZATION}?limit=1")).await.expect(200)[0]["destination_id"].clone();
+    app.delete(format!("{ORGANIZATION}/{}", newest.as_str().unwrap())).await.expect(204);
+    create(&app, ORGANIZATION, webhook("one more")).await;
+}

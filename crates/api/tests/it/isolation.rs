@@ -211,7 +211,12 @@ impl View<'_> {
                 Some(value) => value,
                 None => match name {
                     "workspace_id" | "grantee_workspace_id" | "audience" => theirs.workspace.clone(),
-                    "workload_id" => theirs.workload.workload_id.clone(),
+                    "workload_id" | "subject_id" => theirs.workload.workload_id.clone(),
+                    "source_event_id" => {
+                        let path = format!("/v1/audit/events?limit=1&workspace_id={}", theirs.workspace);
+                        let events = theirs.app.get(path).in_tenant(&theirs.tenant).await.expect(200);
+                        events[0]["event_id"].as_str().unwrap().to_owned()
+                    }
                     "release_id" => theirs.workload.release_id.clone(),
                     "policy_bundle_id" => theirs.policy().asset_id.clone(),
                     "destination_id" => {

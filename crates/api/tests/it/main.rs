@@ -31,6 +31,7 @@ mod credentials;
 mod db_faults;
 mod delegation;
 mod delivery;
+mod delivery_visibility;
 mod destination;
 mod dispatch;
 mod draft_generation;

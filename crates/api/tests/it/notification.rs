@@ -6,6 +6,8 @@ use fairway_testkit::{
     app::{Client, Response},
 };
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use std::time::{Duration, Instant};
 
 const INBOX: &str = "/v1/notifications/inbox";
 const PREFERENCES: &str = "/v1/notifications/preferences";
@@ -68,6 +70,9 @@ async fn suspension_reaches_those_who_act_in_its_workspace_once() {
     assert_eq!(seen["title"], format!("The workload `{}` was suspended", stage.workload.slug));
     assert_eq!((&seen["status"], &seen["read_at"]), (&json!("unread"), &Value::Null));
     assert_eq!(seen["workspace_id"], stage.workspace.as_str());
+    let workload = stage.workload.workload_id.as_str();
+    assert_eq!(seen["link"], format!("/console/workloads/{workload}?workspace={}", stage.workspace));
+    assert_eq!(seen["body"], format!("workload {workload}, by user:local"));
     let got = about(&inbox(&app, "user:operator").await, &seen).len();
     assert_eq!(got, 1, "the operator can resume the workload");
     for other in ["user:viewer", "user:auditor", "user:neighbour", "user:stranger"] {
@@ -160,6 +165,14 @@ async fn preferences_of_four_scopes_decide_the_deepest_first() {
     app.put(&project, prefer("incidents", "email", false)).await.expect(200);
     assert_eq!(explain().await, (false, "project".to_owned()));
     app.put(&deepest, prefer("incidents", "email", true)).await.expect(200);
+    let unknown = format!("{workload}/environments/nowhere/preferences");
+    for request in [app.get(&unknown), app.put(&unknown, prefer("incidents", "email", true))] {
+        let refused = request.await.expect_refusal(422, "validation_error");
+        assert_eq!(
+            (&refused["fields"][0]["path"], &refused["fields"][0]["code"]),
+            (&json!("environment"), &json!("not_found"))
+        );
+    }
     assert_eq!(explain().await, (true, "environment".to_owned()));
     assert_eq!(app.get(format!("{workload}/environments")).await.expect(200), json!(["dev"]));
     // Without the tier, stored overrides do not count.
@@ -172,10 +185,16 @@ async fn preferences_of_four_scopes_decide_the_deepest_first() {
 #[tokio::test]
 async fn preferences_are_upserted_under_a_revision() {
     let app = TestApp::start().await;
-    let first = app.put(PREFERENCES, prefer("incidents", "email", true)).await;
+    let unset = app.get(PREFERENCES).await;
+    assert_eq!((unset.expect(200), unset.header("etag")), (json!([]), Some("\"0\"")));
+    let never = app.put(PREFERENCES, prefer("incidents", "email", true)).header("If-Match", "\"1\"");
+    never.await.expect_refusal(412, "precondition_failed");
+    let first = app.put(PREFERENCES, prefer("incidents", "email", true)).header("If-Match", "\"0\"").await;
     assert_eq!((first.expect(200), first.header("etag")), (prefer("incidents", "email", true), Some("\"1\"")));
     let second = app.put(PREFERENCES, prefer("reports", "portal", false)).header("If-Match", "\"1\"").await;
     assert_eq!(second.expect(200).as_array().unwrap().len(), 2, "the first one stays");
+    let late = app.put(PREFERENCES, prefer("reports", "portal", true)).header("If-Match", "\"0\"");
+    late.await.expect_refusal(412, "precondition_failed");
     let stale = app.put(PREFERENCES, prefer("reports", "portal", true)).header("If-Match", "\"1\"");
     stale.await.expect_refusal(412, "precondition_failed");
     let same = app.put(PREFERENCES, prefer("reports", "portal", false)).await;
@@ -199,6 +218,103 @@ async fn preferences_are_upserted_under_a_revision() {
     assert_eq!(refused["fields"][0]["path"], "[0].profile_ref");
 }
 
+/// RFC 8785 of a value whose texts are ASCII and whose numbers are integers, as `docs/operations/audit.md` describes it.
+fn canonical(value: &Value) -> String {
+    let Value::Object(members) = value else { return value.to_string() };
+    let mut members: Vec<String> =
+        members.iter().map(|(name, value)| format!("{}:{}", json!(name), canonical(value))).collect();
+    members.sort();
+    format!("{{{}}}", members.join(","))
+}
+
+fn sha256_hex(bytes: impl AsRef<[u8]>) -> String {
+    Sha256::digest(bytes).iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
+}
+
+/// The digest of a record of a suppressed notification, from the answer that shows it.
+fn digest_of(record: &Value) -> Value {
+    let mut shown = record.clone();
+    for member in ["record_digest", "audit_event_id"] {
+        shown.as_object_mut().unwrap().remove(member).unwrap();
+    }
+    json!(format!("sha256:{}", sha256_hex(canonical(&shown))))
+}
+
+/// The leaf hash of an event without categories, from the answer that shows it.
+fn leaf_of(event: &Value) -> Value {
+    let mut entry = json!({ "fact_id": event["event_id"], "tenant_id": TENANT });
+    for member in ["actor", "detail", "kind", "occurred_at", "request_id", "subject", "workspace_id"] {
+        entry[member] = event[member].clone();
+    }
+    json!(sha256_hex(format!("\0{}", canonical(&entry))))
+}
+
+/// The event of the log that holds the digest of a record, as the auditor of the workspace reads it.
+async fn suppression_event(app: &Client, record: &Value) -> Value {
+    let subject = record["suppressed_decision_id"].as_str().unwrap();
+    let query = format!("subject_id={subject}&workspace_id={}", record["workspace_id"].as_str().unwrap());
+    let until = Instant::now() + Duration::from_secs(20);
+    loop {
+        let events = app.get(format!("/v1/audit/events?{query}")).as_actor("user:auditor").await.expect(200);
+        if let [event] = &events.as_array().unwrap()[..] {
+            assert_eq!((&event["event_id"], &event["subject"]["id"]), (&record["audit_event_id"], &json!(subject)));
+            return event.clone();
+        }
+        assert!(Instant::now() < until, "the suppression is not in the log: {events}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn altered_record_of_a_suppression_contradicts_the_audit_log() {
+    let app = TestApp::start().await;
+    let stage = WorkspaceFixture::create(&app).await;
+    bind_people(&stage).await;
+    app.put(PREFERENCES, prefer("incidents", "portal", false)).as_actor("user:operator").await.expect(200);
+    let seen = suspend(&stage).await;
+    let list = format!(
+        "/v1/notifications/suppressed-decisions?recipient=user:operator&source_event_id={}",
+        seen["source_event"]["id"].as_str().unwrap()
+    );
+    let read = async || app.get(&list).as_actor("user:auditor").await.expect(200)[0].clone();
+    let original = read().await;
+    let event = suppression_event(&app, &original).await;
+    assert_eq!(digest_of(&original), event["detail"]["digest"]);
+    let owner = app.database().connect_as_owner().await.unwrap();
+    owner.batch_execute("SET session_replication_role = replica").await.unwrap();
+    let id = original["suppressed_decision_id"].as_str().unwrap();
+    for (column, altered) in [
+        ("category", "'executions'"),
+        ("event_kind", "'workload.created'"),
+        ("reason_code", "'default_profile_off'"),
+        ("deciding_scope", "'workspace'"),
+        ("deciding_revision", "2"),
+        ("workload_id", "NULL"),
+        ("created_at", "created_at + interval '1 us'"),
+    ] {
+        let change =
+            format!("UPDATE suppressed_decision SET {column} = {altered} WHERE suppressed_decision_id = '{id}'");
+        owner
+            .batch_execute(&format!(
+                "CREATE TEMPORARY TABLE before AS SELECT {column} AS value FROM suppressed_decision
+            WHERE suppressed_decision_id = '{id}'; {change}"
+            ))
+            .await
+            .unwrap();
+        let altered = read().await;
+        assert_ne!(digest_of(&altered), event["detail"]["digest"], "{column}");
+        assert_eq!(altered["record_digest"], digest_of(&altered), "{column}");
+        owner
+            .batch_execute(&format!(
+                "UPDATE suppressed_decision SET {column} = (SELECT value FROM before)
+            WHERE suppressed_decision_id = '{id}'; DROP TABLE before"
+            ))
+            .await
+            .unwrap();
+    }
+    assert_eq!(read().await, original);
+}
+
 #[tokio::test]
 async fn opt_out_leaves_one_record_whose_digest_is_in_the_audit_log() {
     let app = TestApp::start().await;
@@ -216,12 +332,22 @@ async fn opt_out_leaves_one_record_whose_digest_is_in_the_audit_log() {
         (&record["recipient"], &record["category"], &record["reason_code"], &record["scope"], &record["revision"]),
         (&json!("user:operator"), &json!("incidents"), &json!("preference_off"), &json!("global"), &json!(1))
     );
-    // A digest of the record is part of a fact, which the service can neither change nor delete.
-    let owner = app.database().connect_as_owner().await.unwrap();
-    let sql = "SELECT convert_from(body, 'UTF8') FROM fact WHERE kind = 'notification.suppressed'";
-    let facts: Vec<String> = owner.query(sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
-    let digest = record["record_digest"].as_str().unwrap();
-    assert_eq!(facts.iter().filter(|fact| fact.contains(digest)).count(), 1, "{facts:?}");
+    let event = suppression_event(&app, record).await;
+    assert_eq!(event["detail"]["digest"], digest_of(record), "an auditor recomputes the digest from the answer");
+    assert_eq!((&record["record_digest"], leaf_of(&event)), (&event["detail"]["digest"], event["leaf_hash"].clone()));
+    for (query, count) in [
+        ("recipient=user:operator".to_owned(), 1),
+        ("recipient=user:viewer".to_owned(), 0),
+        (format!("source_event_id={}", record["source_event"]["id"].as_str().unwrap()), 1),
+        (format!("source_event_id={}&recipient=user:operator", record["source_event"]["id"].as_str().unwrap()), 1),
+        (format!("source_event_id={}", record["audit_event_id"].as_str().unwrap()), 0),
+    ] {
+        let found = app.get(format!("{list}&{query}")).as_actor("user:auditor").await.expect(200);
+        let found = found.as_array().unwrap().iter().filter(|one| one == &record).count();
+        assert_eq!(found, count, "{query}");
+    }
+    let refused = app.get(format!("{list}&recipient=operator")).await.expect_refusal(422, "validation_error");
+    assert_eq!(refused["fields"][0]["path"], "recipient");
     // Those who may not audit notifications get no record.
     for other in ["user:operator", "user:viewer", "user:neighbour"] {
         app.get(&list).as_actor(other).await.expect_refusal(403, "forbidden");
@@ -250,10 +376,10 @@ async fn disabled_notifications_are_refused_recorded_and_never_made_up_for() {
     let owner = app.database().connect_as_owner().await.unwrap();
     let passed = "SELECT count(*) FROM suppressed_decision
         WHERE reason_code = 'notifications_disabled' AND recipient = 'user:operator' AND event_kind = 'workload.changed'";
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    let until = Instant::now() + Duration::from_secs(20);
     while owner.query_one(passed, &[]).await.unwrap().get::<_, i64>(0) == 0 {
-        assert!(std::time::Instant::now() < until, "the suspension was not recorded");
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        assert!(Instant::now() < until, "the suspension was not recorded");
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
     set_tenant(&app, json!({ "notifications_enabled": true })).await;
     suspend(&stage).await;

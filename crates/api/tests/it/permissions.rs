@@ -233,6 +233,7 @@ const NOTIFICATIONS: &[(&str, RequiredPermissions)] = &[
     ("read_notification_profile", Permission("notification.preference.self_manage")),
     ("change_notification_profile", Permission("notification.preference.self_manage")),
     ("make_announcement", Permission("notification.destination.manage")),
+    ("read_announcement", Permission("notification.destination.manage")),
     ("list_suppressed_decisions", Permission("notification.audit.view")),
 ];
 

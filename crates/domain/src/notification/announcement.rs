@@ -6,10 +6,11 @@ use crate::{
     fact_category::FactCategory,
     id::{AnnouncementId, WorkspaceId},
     store::{Change, aggregate},
-    text::is_name,
+    text::{is_blank, is_name, is_prose},
     time::Timestamp,
 };
 use serde_json::json;
+use sha2::{Digest as _, Sha256};
 
 /// The maximum length of a title, in characters.
 pub const MAX_TITLE: usize = 200;
@@ -40,6 +41,8 @@ pub struct AnnouncementRecord {
     pub title: String,
     /// The text.
     pub body: String,
+    /// The salt of the digest of its text; `None` if an earlier version made it.
+    pub text_salt: Option<[u8; 16]>,
     /// Whom it reaches.
     pub audience: Audience,
     /// When it was made.
@@ -56,8 +59,8 @@ pub enum AnnouncementRefusal {
     /// The title is empty, too long, or contains invisible characters.
     #[error("a title is one line of 1 to {MAX_TITLE} visible characters")]
     Title,
-    /// The body is empty, too long, or contains control characters.
-    #[error("a body has 1 to {MAX_BODY} characters without control characters other than line breaks")]
+    /// The body is empty, too long, or contains hidden characters, such as those that change the direction of the text.
+    #[error("a body has 1 to {MAX_BODY} visible characters and line breaks")]
     Body,
     /// The audience names too many workspaces.
     #[error("an audience names at most {MAX_WORKSPACES} workspaces")]
@@ -77,19 +80,27 @@ impl AnnouncementRefusal {
 }
 
 fn is_body(text: &str) -> bool {
-    let has_text = text.chars().any(|character| !character.is_whitespace());
-    has_text
-        && text.chars().count() <= MAX_BODY
-        && text.chars().all(|character| character == '\n' || character == '\t' || !character.is_control())
+    is_prose(text, MAX_BODY) && !is_blank(text)
 }
 
 impl Announcement {
+    /// `sha256:` and the digest of the salt and the canonical JSON of identifier, title and body. Its fact holds it, so that
+    /// the text can be proved, and the log holds no text. `None` if an earlier version made the announcement.
+    #[must_use]
+    pub fn text_digest(&self) -> Option<String> {
+        let record = json!({ "announcement_id": self.announcement_id, "title": self.title, "body": self.body });
+        // A JSON map has string keys and finite numbers, so this cannot fail.
+        let bytes = serde_json_canonicalizer::to_vec(&record).unwrap_or_default();
+        let digest = Sha256::new().chain_update(self.text_salt?).chain_update(bytes).finalize();
+        Some(digest.iter().fold("sha256:".to_owned(), |text, byte| format!("{text}{byte:02x}")))
+    }
+
     /// Makes an announcement. Its fact names the audience and never the text.
     ///
     /// # Errors
     /// When the title, the body or the audience is invalid.
     pub fn make(
-        announcement_id: AnnouncementId,
+        (announcement_id, text_salt): (AnnouncementId, [u8; 16]),
         title: String,
         body: String,
         audience: Audience,
@@ -105,18 +116,20 @@ impl Announcement {
             return Err(AnnouncementRefusal::Audience);
         }
         let subject = Subject { kind: "announcement", id: announcement_id.uuid() };
-        let roles: Vec<&str> = audience.roles.iter().map(|role| role.as_str()).collect();
-        let detail = json!({ "roles": roles, "workspaces": audience.workspaces });
-        let fact = Fact::new(FactKind::AnnouncementMade, subject, None, stamp, detail);
-        let fact = fact.with_categories([FactCategory::Reports]);
         let next = Self(AnnouncementRecord {
             announcement_id,
             title,
             body,
+            text_salt: Some(text_salt),
             audience,
             created_at: stamp.at,
             created_by: stamp.actor.clone(),
         });
+        let roles: Vec<&str> = next.audience.roles.iter().map(|role| role.as_str()).collect();
+        let detail =
+            json!({ "roles": roles, "workspaces": next.audience.workspaces, "text_digest": next.text_digest() });
+        let fact = Fact::new(FactKind::AnnouncementMade, subject, None, stamp, detail);
+        let fact = fact.with_categories([FactCategory::Reports]);
         Ok(Change::create(next, fact))
     }
 }
@@ -124,6 +137,7 @@ impl Announcement {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::audit::disclosure::disclosed_detail;
     use uuid::Uuid;
 
     fn make(title: &str, body: &str) -> Result<Change<Announcement>, AnnouncementRefusal> {
@@ -134,7 +148,7 @@ mod tests {
             request_id: Uuid::from_u128(2).into(),
         };
         let audience = Audience { roles: vec![Role::Viewer], workspaces: Vec::new() };
-        Announcement::make(Uuid::from_u128(3).into(), title.to_owned(), body.to_owned(), audience, &stamp)
+        Announcement::make((Uuid::from_u128(3).into(), [7; 16]), title.to_owned(), body.to_owned(), audience, &stamp)
     }
 
     #[test]
@@ -142,11 +156,21 @@ mod tests {
         let change = make("Maintenance", "Tonight.\nFrom ten.").unwrap();
         let fact = String::from_utf8(change.fact.canonical_bytes(Uuid::from_u128(9).into())).unwrap();
         assert!(!fact.contains("Maintenance") && !fact.contains("Tonight"), "{fact}");
+        assert_eq!(change.fact.detail["text_digest"], json!(change.next.text_digest().unwrap()));
+        let shown = disclosed_detail(change.fact.kind.as_str(), change.fact.detail.clone());
+        assert_eq!(shown.as_ref(), Some(&change.fact.detail), "an auditor recomputes the leaf hash from it");
+        let mut altered = change.next.clone();
+        altered.0.body.push('.');
+        assert_ne!(altered.text_digest(), change.next.text_digest());
         for (title, body, refusal) in [
             ("", "text", AnnouncementRefusal::Title),
             ("two\nlines", "text", AnnouncementRefusal::Title),
             ("title", " \n", AnnouncementRefusal::Body),
             ("title", "bell \u{7}", AnnouncementRefusal::Body),
+            ("title", "a\u{202e}b", AnnouncementRefusal::Body),
+            ("title", "a\u{2066}b", AnnouncementRefusal::Body),
+            ("title", "a\u{200b}b", AnnouncementRefusal::Body),
+            ("a\u{202e}b", "text", AnnouncementRefusal::Title),
             ("title", &"a".repeat(MAX_BODY + 1), AnnouncementRefusal::Body),
         ] {
             assert_eq!(make(title, body).unwrap_err(), refusal, "{title:?}");

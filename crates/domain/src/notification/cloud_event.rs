@@ -33,6 +33,7 @@ fn data(message: &Message) -> Value {
         "severity": message.severity.as_str(),
         "title": message.title,
         "body": message.body,
+        "link": message.link,
         "workspace_id": message.workspace_id,
         "workload_id": message.workload_id,
         "environment": message.environment,
@@ -53,6 +54,7 @@ mod tests {
             severity: Severity::Critical,
             title: "The workload `refunds` was suspended".to_owned(),
             body: "workload 7".to_owned(),
+            link: Some("https://fairway.example/console/workloads/7".to_owned()),
             event_kind: "workload.changed".to_owned(),
             event_id: Uuid::from_u128(2).into(),
             workspace_id: Some(Uuid::from_u128(4).into()),
@@ -73,6 +75,7 @@ mod tests {
         assert_eq!(event["id"], Uuid::from_u128(2).to_string());
         assert_eq!(event["source"], format!("/v1/tenants/{}", Uuid::from_u128(9)));
         assert_eq!(event["time"], "2026-11-27T07:00:00Z");
+        assert_eq!(event["data"]["link"], "https://fairway.example/console/workloads/7");
         assert_eq!((&event["data"]["severity"], &event["data"]["workload_id"]), (&json!("critical"), &Value::Null));
         // Attribute names are lower-case letters and digits (CloudEvents 1.0, 3.1).
         let is_name = |name: &String| name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());

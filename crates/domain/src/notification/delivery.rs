@@ -199,6 +199,9 @@ pub enum DeliveryError {
     /// The destination or the recipient has no address.
     #[error("there is no address to deliver to")]
     NoAddress,
+    /// The operator has configured no mail server.
+    #[error("the server has no mail server")]
+    MailNotConfigured,
     /// The egress guard refuses the address.
     #[error("the address may not be reached")]
     AddressRefused,
@@ -224,8 +227,9 @@ pub enum DeliveryError {
 
 impl DeliveryError {
     /// Every error.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::NoAddress,
+        Self::MailNotConfigured,
         Self::AddressRefused,
         Self::SecretUnavailable,
         Self::ConnectionFailed,
@@ -240,6 +244,7 @@ impl DeliveryError {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::NoAddress => "no_address",
+            Self::MailNotConfigured => "mail_not_configured",
             Self::AddressRefused => "address_refused",
             Self::SecretUnavailable => "secret_unavailable",
             Self::ConnectionFailed => "connection_failed",
@@ -268,11 +273,11 @@ impl DeliveryError {
         }
     }
 
-    /// Whether another attempt cannot succeed until somebody changes the destination.
+    /// Whether another attempt cannot succeed until somebody changes the destination or the server.
     #[must_use]
     pub const fn is_permanent(self) -> bool {
         match self {
-            Self::NoAddress | Self::AddressRefused => true,
+            Self::NoAddress | Self::MailNotConfigured | Self::AddressRefused => true,
             Self::SecretUnavailable
             | Self::ConnectionFailed
             | Self::TimedOut
@@ -350,7 +355,8 @@ mod tests {
     #[test]
     fn permanent_errors_end_a_delivery_at_once() {
         for error in DeliveryError::ALL {
-            let permanent = [DeliveryError::NoAddress, DeliveryError::AddressRefused].contains(&error);
+            let permanent = [DeliveryError::NoAddress, DeliveryError::MailNotConfigured, DeliveryError::AddressRefused]
+                .contains(&error);
             assert_eq!(after_failure(1, error, 0, None) == AfterFailure::GiveUp, permanent, "{error:?}");
             assert_eq!(DeliveryError::parse(error.as_str()), Some(error));
         }

@@ -17,6 +17,10 @@ use serde_json::{Map, Value, json};
 pub const MAX_DISPLAY_NAME: usize = 200;
 /// The maximum size of a configuration as JSON, in bytes.
 pub const MAX_CONFIGURATION_BYTES: usize = 8 << 10;
+/// The maximum number of destinations of a scope. The projector reads the enabled ones with each batch.
+pub const MAX_DESTINATIONS: u32 = 100;
+/// The formats of chat messages.
+pub const CHAT_FORMATS: [&str; 5] = ["slack", "teams", "discord", "google_chat", "mattermost"];
 /// The maximum length of a key in a configuration.
 const MAX_KEY: usize = 64;
 
@@ -154,6 +158,15 @@ pub enum DestinationRefusal {
     /// The secret reference has another form.
     #[error("a secret reference has the form `env:NAME`, `file:name` or `vault:path#key`")]
     SecretRef,
+    /// The configuration names no address, although nothing can be delivered without one.
+    #[error("a destination of this type needs `url`; a chat may keep the whole address in its secret instead")]
+    NoUrl,
+    /// The configuration names no mailbox.
+    #[error("a destination of the type `email` needs `address`")]
+    NoMailbox,
+    /// The format of a chat is unknown.
+    #[error("the format of a chat is `slack`, `teams`, `discord`, `google_chat` or `mattermost`")]
+    Format,
 }
 
 impl DestinationRefusal {
@@ -161,7 +174,8 @@ impl DestinationRefusal {
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {
-            Self::Type | Self::Key => "invalid",
+            Self::Type | Self::Key | Self::Format => "invalid",
+            Self::NoUrl | Self::NoMailbox => "missing",
             Self::Name => "invalid_name",
             Self::ConfigurationSize => "too_long",
             Self::SecretRef => "invalid_secret_ref",
@@ -176,6 +190,9 @@ impl DestinationRefusal {
             Self::Name => "display_name",
             Self::ConfigurationSize | Self::Key => "redacted_metadata",
             Self::SecretRef => "secret_ref",
+            Self::NoUrl => "redacted_metadata.url",
+            Self::NoMailbox => "redacted_metadata.address",
+            Self::Format => "redacted_metadata.format",
         }
     }
 }
@@ -218,19 +235,38 @@ fn check_secret_ref(reference: Option<&str>) -> Result<(), DestinationRefusal> {
     reference.map_or(Ok(()), |text| SecretRef::parse(text).map(drop).map_err(|_| DestinationRefusal::SecretRef))
 }
 
+/// Checks that a delivery can find an address and a format. Whether the address may be reached is checked at each delivery.
+fn check_configuration(destination: &DestinationRecord) -> Result<(), DestinationRefusal> {
+    let text = |name: &str| destination.configuration.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+    match destination.destination_type {
+        Channel::Portal => Err(DestinationRefusal::Type),
+        Channel::Email => text("address").map(drop).ok_or(DestinationRefusal::NoMailbox),
+        Channel::Webhook | Channel::Paging => text("url").map(drop).ok_or(DestinationRefusal::NoUrl),
+        Channel::ChatA | Channel::ChatB | Channel::ChatC => {
+            let format = destination.configuration.get("format");
+            if format.is_some_and(|format| !format.as_str().is_some_and(|name| CHAT_FORMATS.contains(&name))) {
+                return Err(DestinationRefusal::Format);
+            }
+            let has_address = text("url").is_some() || destination.secret_ref.is_some();
+            if has_address { Ok(()) } else { Err(DestinationRefusal::NoUrl) }
+        }
+    }
+}
+
 impl Destination {
     /// Creates a destination. The configuration is stored without secrets. Its address is checked at each delivery, and not
     /// here.
     ///
     /// # Errors
-    /// When the type, the name, a key, the size or the form of the secret reference is invalid.
+    /// When the type, the name, a key, the size, the format or the form of the secret reference is invalid, or the address is
+    /// missing.
     pub fn create(new: NewDestination, stamp: &Stamp) -> Result<Change<Self>, DestinationRefusal> {
         if new.destination_type == Channel::Portal {
             return Err(DestinationRefusal::Type);
         }
         check_name(&new.display_name)?;
         check_secret_ref(new.secret_ref.as_deref())?;
-        let next = Self(DestinationRecord {
+        let next = DestinationRecord {
             destination_id: new.destination_id,
             scope: new.scope,
             destination_type: new.destination_type,
@@ -242,7 +278,9 @@ impl Destination {
             created_by: stamp.actor.clone(),
             updated_at: stamp.at,
             revision: Revision::FIRST,
-        });
+        };
+        check_configuration(&next)?;
+        let next = Self(next);
         let fact = next.fact(FactKind::DestinationCreated, next.detail(), stamp);
         Ok(Change::create(next, fact))
     }
@@ -253,6 +291,7 @@ impl Destination {
     /// As [`Self::create`].
     pub fn amend(&self, patch: DestinationPatch, stamp: &Stamp) -> Result<Option<Change<Self>>, DestinationRefusal> {
         let mut next = self.0.clone();
+        let is_redirected = patch.configuration.is_some() || patch.secret_ref.is_some();
         if let Some(name) = patch.display_name {
             check_name(&name)?;
             next.display_name = name;
@@ -263,6 +302,10 @@ impl Destination {
         if let Some(reference) = patch.secret_ref {
             check_secret_ref(reference.as_deref())?;
             next.secret_ref = reference;
+        }
+        // A destination of an earlier version can be renamed and turned off as it is.
+        if is_redirected {
+            check_configuration(&next)?;
         }
         next.is_enabled = patch.is_enabled.unwrap_or(next.is_enabled);
         if next == self.0 {
@@ -368,6 +411,41 @@ mod tests {
             let refused = Destination::create(new(json!({ "a": [{ key: 1 }] })), &stamp()).unwrap_err();
             assert_eq!(refused, DestinationRefusal::Key, "{key}");
         }
+    }
+
+    #[test]
+    fn requires_what_a_delivery_of_the_type_needs() {
+        let make = |kind: Channel, configuration: Value, secret_ref: Option<&str>| {
+            let mut destination = new(configuration);
+            (destination.destination_type, destination.secret_ref) = (kind, secret_ref.map(str::to_owned));
+            Destination::create(destination, &stamp()).map(drop)
+        };
+        let (url, key) = (json!({ "url": "https://h.example" }), Some("env:KEY"));
+        for (kind, configuration, secret_ref, expected) in [
+            (Channel::Webhook, url.clone(), None, Ok(())),
+            (Channel::Webhook, json!({}), key, Err(DestinationRefusal::NoUrl)),
+            (Channel::Webhook, json!({ "url": "" }), key, Err(DestinationRefusal::NoUrl)),
+            (Channel::Webhook, json!({ "url": 7 }), key, Err(DestinationRefusal::NoUrl)),
+            (Channel::Webhook, json!({ "url": "https://u:p@h.example" }), None, Ok(())),
+            (Channel::Paging, url.clone(), key, Ok(())),
+            (Channel::Paging, json!({ "address": "a@b.example" }), key, Err(DestinationRefusal::NoUrl)),
+            (Channel::Email, json!({ "address": "a@b.example" }), None, Ok(())),
+            (Channel::Email, url.clone(), None, Err(DestinationRefusal::NoMailbox)),
+            (Channel::ChatA, json!({}), key, Ok(())),
+            (Channel::ChatB, url.clone(), None, Ok(())),
+            (Channel::ChatC, json!({}), None, Err(DestinationRefusal::NoUrl)),
+            (Channel::ChatA, json!({ "format": "teams" }), key, Ok(())),
+            (Channel::ChatA, json!({ "format": "irc" }), key, Err(DestinationRefusal::Format)),
+            (Channel::ChatA, json!({ "format": null }), key, Err(DestinationRefusal::Format)),
+        ] {
+            assert_eq!(make(kind, configuration.clone(), secret_ref), expected, "{kind:?} {configuration}");
+        }
+        let created = Destination::create(new(url), &stamp()).unwrap().next.clone();
+        let patch = |configuration: Value| {
+            let Value::Object(configuration) = configuration else { unreachable!() };
+            DestinationPatch { configuration: Some(configuration), ..DestinationPatch::default() }
+        };
+        assert_eq!(created.amend(patch(json!({})), &stamp()).unwrap_err(), DestinationRefusal::NoUrl);
     }
 
     /// Addresses are checked at delivery, so that any of them can be saved.

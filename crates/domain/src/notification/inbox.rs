@@ -64,6 +64,8 @@ pub struct NotificationRecord {
     pub title: String,
     /// Further codes and identifiers.
     pub body: String,
+    /// The path of the console's page about the subject, if it has one.
+    pub link: Option<String>,
     /// The kind of the fact that it is about.
     pub event_kind: String,
     /// That fact.

@@ -39,6 +39,8 @@ pub struct Message {
     pub title: String,
     /// Further codes and identifiers.
     pub body: String,
+    /// The console's page about the subject: its path, or its address once a sender has completed it.
+    pub link: Option<String>,
     /// The kind of the fact.
     pub event_kind: String,
     /// The fact.

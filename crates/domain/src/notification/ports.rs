@@ -7,7 +7,7 @@ use crate::{
     },
     audit::Fact,
     fact_category::FactCategory,
-    id::{AnnouncementId, DeliveryId, DestinationId, NotificationId, TenantId, WorkloadId, WorkspaceId},
+    id::{AnnouncementId, DeliveryId, DestinationId, FactId, NotificationId, TenantId, WorkloadId, WorkspaceId},
     idempotency::KeyedOutcome,
     notification::{
         announcement::Announcement,
@@ -21,7 +21,7 @@ use crate::{
         projection::{NotifiableFact, Projection, SubjectContext, SuppressedDecision},
     },
     slug::Slug,
-    store::{Change, CommitError, Page, PageRequest, StoreError},
+    store::{Change, CommitError, Page, PageRequest, Revision, StoreError},
     tenant::TenantScope,
     time::Timestamp,
 };
@@ -120,7 +120,9 @@ pub trait DestinationStore: Send + Sync {
         at: DestinationScope,
         page: PageRequest,
     ) -> Result<Page<Destination>, StoreError>;
-    /// Stores a new destination.
+    /// Stores a new destination. Fails with `Stale` if the scope has
+    /// [`MAX_DESTINATIONS`](super::destination::MAX_DESTINATIONS) already. Concurrent creations can
+    /// exceed the limit by their number.
     async fn commit_new(
         &self,
         scope: TenantScope,
@@ -131,8 +133,14 @@ pub trait DestinationStore: Send + Sync {
     async fn commit_change(&self, scope: TenantScope, change: Change<Destination>) -> Result<(), CommitError>;
     /// Records that a test message was sent to a destination. Fails with `Stale` if it does not exist.
     async fn commit_test(&self, scope: TenantScope, id: DestinationId, fact: Fact) -> Result<(), CommitError>;
-    /// Deletes a destination. Fails with `Stale` if it does not exist.
-    async fn commit_deletion(&self, scope: TenantScope, id: DestinationId, fact: Fact) -> Result<(), CommitError>;
+    /// Deletes a destination at a revision. Fails with `Stale` if it has another one, or does not exist.
+    async fn commit_deletion(
+        &self,
+        scope: TenantScope,
+        id: DestinationId,
+        decided_on: Revision,
+        fact: Fact,
+    ) -> Result<(), CommitError>;
 }
 
 /// The filters of delivery health.
@@ -261,14 +269,25 @@ pub trait AnnouncementStore: Send + Sync {
     ) -> Result<(), CommitError>;
 }
 
+/// The filters of the records of notifications that were not delivered.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct SuppressedFilter {
+    /// Only records about facts of this workspace.
+    pub workspace: Option<WorkspaceId>,
+    /// Only records of this recipient.
+    pub recipient: Option<ActorRef>,
+    /// Only records about this fact.
+    pub source_event: Option<FactId>,
+}
+
 /// Reads the records of notifications that were not delivered.
 #[async_trait]
 pub trait SuppressedDecisionStore: Send + Sync {
-    /// Lists the records, newest first, optionally of one workspace. `visible_scopes` restricts the list to its scopes.
+    /// Lists the records, newest first. `visible_scopes` restricts the list to its scopes.
     async fn list(
         &self,
         scope: TenantScope,
-        workspace: Option<WorkspaceId>,
+        filter: &SuppressedFilter,
         visible_scopes: Option<&VisibleScopes>,
         page: PageRequest,
     ) -> Result<Page<SuppressedDecision>, StoreError>;

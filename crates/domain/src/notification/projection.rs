@@ -1,17 +1,18 @@
 //! From a fact to its notifications: a pure function of the fact, its subject, the people and their preferences.
 
 use crate::{
-    access::{ActorKind, ActorRef, ResourcePosition},
+    access::{ActorKind, ActorRef, ResourcePosition, Role},
     audit::{Fact, FactKind, Stamp, Subject},
     fact_category::FactCategory,
-    id::{FactId, RequestId, SuppressedDecisionId, TenantId, WorkloadId, WorkspaceId},
+    id::{FactId, NotificationId, RequestId, SuppressedDecisionId, TenantId, WorkloadId, WorkspaceId},
     notification::{
-        Channel, Tier,
+        Channel, Severity, Tier,
         delivery::{DeliveryTarget, NewDelivery},
         destination::ActiveDestination,
         digest::DigestFrequency,
         identifier::{EventKey, digest_delivery},
         inbox::{InboxStatus, Notification, NotificationRecord},
+        link::console_path,
         preference::{
             DecidingScope, DefaultProfiles, DeliveryDecision, PreferenceLayers, PreferenceScope, PreferenceSet,
             ReasonCode, Suppression, Switches,
@@ -92,6 +93,8 @@ pub struct AnnouncementContext {
     pub title: String,
     /// The text.
     pub body: String,
+    /// The roles of the audience; empty for any.
+    pub roles: Vec<Role>,
     /// The people of the audience, at most one more than [`super::recipient::MAX_RECIPIENTS`].
     pub audience: Vec<ActorRef>,
 }
@@ -192,7 +195,7 @@ pub fn project(
     let Some(rule) = rule_of(fact.kind) else { return Projection::default() };
     let Recipients { actors, cut } = recipients(fact, subject, &rule, directory);
     let event = event_key(fact, subject);
-    let (title, body) = texts(fact, subject);
+    let event_texts = EventTexts::of(fact, subject);
     let mut projection = Projection { cut, ..Projection::default() };
     for recipient in actors {
         let layers = layers(&recipient, subject, directory, book);
@@ -209,24 +212,11 @@ pub fn project(
             }
         }
         if let Some((category, channels)) = delivered {
-            let notification = Notification(NotificationRecord {
-                notification_id: event.notification(&recipient.to_string()),
-                recipient,
-                status: InboxStatus::Unread,
-                category,
-                severity: rule.severity,
-                title: title.clone(),
-                body: body.clone(),
-                event_kind: fact.kind.as_str().to_owned(),
-                event_id: fact.fact_id,
-                log_index: fact.index,
-                workspace_id: fact.workspace_id,
-                workload_id: subject.workload_id,
-                environment: subject.environment.clone(),
-                created_at: fact.occurred_at,
-                read_at: None,
-                revision: Revision::FIRST,
-            });
+            let may_see_actor = recipient == fact.actor
+                || directory.rights.get(&recipient).is_some_and(|rights| rights.allow(rule.view, &subject.position));
+            let identifier = event.notification(&recipient.to_string());
+            let reader = (recipient.clone(), may_see_actor);
+            let notification = event_texts.notification(identifier, reader, (category, rule.severity), fact, subject);
             let standard_channels = match layers.delivery(category, Switches::Enabled(Tier::Standard)) {
                 DeliveryDecision::Channels(channels) => channels,
                 DeliveryDecision::Suppressed(_) => Vec::new(),
@@ -243,16 +233,71 @@ pub fn project(
     }
     // An announcement is for the people of its audience, and not for everybody who reads a destination.
     if subject.announcement.is_none() {
-        let shared = shared_deliveries(event, fact, &projection.notifications, &book.destinations);
+        let shared = shared_deliveries(event, fact, &event_texts, &projection.notifications, &book.destinations);
         projection.deliveries.extend(shared);
     }
     projection
+}
+
+/// The texts of an event's notifications, with and without the name of its actor.
+struct EventTexts {
+    naming_actor: (String, String),
+    without_actor: (String, String),
+    link: Option<String>,
+}
+
+impl EventTexts {
+    fn of(fact: &NotifiableFact, subject: &SubjectContext) -> Self {
+        Self {
+            naming_actor: texts(fact, subject, true),
+            without_actor: texts(fact, subject, false),
+            link: console_path(fact, subject),
+        }
+    }
+
+    /// The notification for a recipient, who may see the actor or not.
+    fn notification(
+        &self,
+        notification_id: NotificationId,
+        (recipient, may_see_actor): (ActorRef, bool),
+        (category, severity): (FactCategory, Severity),
+        fact: &NotifiableFact,
+        subject: &SubjectContext,
+    ) -> Notification {
+        let (title, body) = if may_see_actor { &self.naming_actor } else { &self.without_actor };
+        Notification(NotificationRecord {
+            notification_id,
+            recipient,
+            status: InboxStatus::Unread,
+            category,
+            severity,
+            title: title.clone(),
+            body: body.clone(),
+            link: self.link.clone(),
+            event_kind: fact.kind.as_str().to_owned(),
+            event_id: fact.fact_id,
+            log_index: fact.index,
+            workspace_id: fact.workspace_id,
+            workload_id: subject.workload_id,
+            environment: subject.environment.clone(),
+            created_at: fact.occurred_at,
+            read_at: None,
+            revision: Revision::FIRST,
+        })
+    }
+
+    /// A notification for a shared destination, whose administrators chose its readers. It names the actor.
+    fn for_destination(&self, notification: &Notification) -> Notification {
+        let (title, body) = self.naming_actor.clone();
+        Notification(NotificationRecord { title, body, ..notification.0.clone() })
+    }
 }
 
 /// One delivery for each destination of a channel that at least one recipient has on.
 fn shared_deliveries(
     event: EventKey,
     fact: &NotifiableFact,
+    event_texts: &EventTexts,
     notifications: &[NewNotification],
     destinations: &[ActiveDestination],
 ) -> Vec<NewDelivery> {
@@ -265,7 +310,7 @@ fn shared_deliveries(
             delivery_id: event.delivery(&destination.destination_id.to_string(), channel),
             channel,
             target: DeliveryTarget::Destination(destination.destination_id),
-            notification: first.notification.clone(),
+            notification: event_texts.for_destination(&first.notification),
             event,
             digest: None,
             requires_advanced_tier: reaching().all(|new| new.requires_advanced_tier(channel)),
@@ -397,8 +442,15 @@ fn suppressed_decision(
 }
 
 impl SuppressedDecision {
-    /// `sha256:` and the digest of the canonical JSON of the record. Its fact holds it, so that an auditor can show that the
-    /// record was not altered.
+    /// The fact that holds the digest of the record. Its identifier follows from the record's.
+    #[must_use]
+    pub fn audit_event_id(&self) -> FactId {
+        let id = self.suppressed_decision_id;
+        EventKey::of_fact(id.uuid().into()).suppression_fact(id)
+    }
+
+    /// `sha256:` and the digest of the canonical JSON of the record, with the members that HTTP answers show. Its fact holds
+    /// the digest too, so that an auditor can show that the record was not altered.
     #[must_use]
     pub fn digest(&self) -> String {
         let record = json!({
@@ -409,6 +461,8 @@ impl SuppressedDecision {
             "reason_code": self.reason.as_str(),
             "scope": self.scope.map(DecidingScope::as_str),
             "revision": self.revision,
+            "workspace_id": self.workspace_id,
+            "workload_id": self.workload_id,
             "created_at": self.created_at,
         });
         // A JSON map has string keys and finite numbers, so this cannot fail.

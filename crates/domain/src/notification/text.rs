@@ -1,7 +1,8 @@
 //! The title and the body of a notification: fixed texts with slugs, codes and identifiers. Nothing that a person typed,
-//! a model answered or a review hides enters them.
+//! a model answered or a review hides enters them. Names of actors are restricted to letters, digits and few signs.
 
 use crate::{
+    access::{ActorKind, ActorRef},
     audit::FactKind,
     fact_category::FactCategory,
     notification::projection::{NotifiableFact, SubjectContext},
@@ -11,12 +12,13 @@ use serde_json::Value;
 /// The title of a digest with this number of notifications.
 #[must_use]
 pub fn digest_title(category: FactCategory, count: usize) -> String {
-    format!("{count} notifications of `{}`", category.as_str())
+    let noun = if count == 1 { "notification" } else { "notifications" };
+    format!("{count} {noun} of `{}`", category.as_str())
 }
 
-/// The title and the body of a fact's notification.
+/// The title and the body of a fact's notification. The body names the actor if the reader may see it.
 #[must_use]
-pub fn texts(fact: &NotifiableFact, subject: &SubjectContext) -> (String, String) {
+pub fn texts(fact: &NotifiableFact, subject: &SubjectContext, names_actor: bool) -> (String, String) {
     if let Some(announcement) = &subject.announcement {
         return (announcement.title.clone(), announcement.body.clone());
     }
@@ -103,16 +105,27 @@ pub fn texts(fact: &NotifiableFact, subject: &SubjectContext) -> (String, String
         | FactKind::InboxRead
         | FactKind::NotificationSuppressed => format!("Something happened to {name}"),
     };
-    (title, body(fact))
+    (title, body(fact, names_actor))
 }
 
-/// The body: what the subject is, and the codes of the fact that explain it.
-fn body(fact: &NotifiableFact) -> String {
+/// Whether the actor is somebody whom a reader can ask: a person or a service.
+const fn is_nameable(actor: &ActorRef) -> bool {
+    match actor.kind() {
+        ActorKind::User | ActorKind::Service => true,
+        ActorKind::Group | ActorKind::System | ActorKind::ShareLink | ActorKind::Anonymous => false,
+    }
+}
+
+/// The body: what the subject is, the codes of the fact that explain it, and the actor.
+fn body(fact: &NotifiableFact, names_actor: bool) -> String {
     let mut body = format!("{} {}", fact.subject_kind, fact.subject_id);
     for (member, label) in [("error_code", "error"), ("reason_code", "reason"), ("defect", "defect")] {
         if let Some(code) = code(fact, member) {
             body.push_str(&format!(", {label} {code}"));
         }
+    }
+    if names_actor && is_nameable(&fact.actor) {
+        body.push_str(&format!(", by {}", fact.actor));
     }
     body
 }
@@ -138,5 +151,16 @@ fn verdict(outcome: Option<&str>) -> &'static str {
         Some("approved") => "approved",
         Some("changes_requested") => "returned for changes",
         Some(_) | None => "rejected",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digest_titles_agree_with_their_number() {
+        assert_eq!(digest_title(FactCategory::Incidents, 1), "1 notification of `incidents`");
+        assert_eq!(digest_title(FactCategory::Incidents, 2), "2 notifications of `incidents`");
     }
 }

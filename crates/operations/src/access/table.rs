@@ -260,6 +260,7 @@ operations! {
     ReadNotificationProfile = "read_notification_profile" => BelowWorkspace(P::NotificationPreferenceSelfManage);
     ChangeNotificationProfile = "change_notification_profile" => BelowWorkspace(P::NotificationPreferenceSelfManage);
     MakeAnnouncement = "make_announcement" => Tenant(P::NotificationDestinationManage);
+    ReadAnnouncement = "read_announcement" => Tenant(P::NotificationDestinationManage);
     ListSuppressedDecisions = "list_suppressed_decisions" => BelowWorkspace(P::NotificationAuditView);
     // Checkpoints, tiles and consistency proofs hold hashes of the whole tenant's log and reveal no event, so an auditor
     // of any scope in the tenant may read them.

@@ -14,7 +14,7 @@ use fairway_domain::{
         Channel,
         destination::{Destination, DestinationPatch, DestinationScope, NewDestination},
     },
-    store::{CommitError, Page, PageRequest},
+    store::{CommitError, Conflict, Page, PageRequest},
     tenant::TenantScope,
 };
 use serde_json::{Map, Value};
@@ -70,7 +70,8 @@ impl Notifications {
     /// Creates a destination.
     ///
     /// # Errors
-    /// As [`Self::list_destinations`]; also when a field is invalid, or the scope has a destination of this type and name.
+    /// As [`Self::list_destinations`]; also when a field is invalid, or the scope has a destination of this type and name, or
+    /// as many as it can have.
     pub async fn create_destination(
         &self,
         caller: &Caller,
@@ -98,7 +99,10 @@ impl Notifications {
                     let change = Destination::create(new, &self.context.stamp(caller))?;
                     let made = change.next.clone();
                     let outcome = keyed_outcome(key, 201, destination_id.uuid());
-                    self.destination_store.commit_new(scope, change, outcome.as_ref()).await?;
+                    match self.destination_store.commit_new(scope, change, outcome.as_ref()).await {
+                        Err(CommitError::Stale) => return Err(Failure::Conflict(Conflict::TooManyDestinations)),
+                        committed => committed?,
+                    }
                     Ok(made)
                 },
                 async |id| self.destination_store.find(scope, at, id.into()).await?.ok_or(Failure::NotFound),
@@ -156,23 +160,28 @@ impl Notifications {
     /// Deletes a destination.
     ///
     /// # Errors
-    /// As [`Self::read_destination`].
+    /// As [`Self::read_destination`]; also when the destination has another revision than the caller expects.
     pub async fn delete_destination(
         &self,
         caller: &Caller,
         at: DestinationScope,
         id: DestinationId,
+        expected: &Precondition,
     ) -> Result<(), Failure> {
         let operations = [Operation::DeleteOrganizationDestination, Operation::DeleteWorkspaceDestination];
         let scope = self.authorize_destinations(caller, at, operations).await?;
-        let found = self.destination_store.find(scope, at, id).await?.ok_or(Failure::NotFound)?;
-        let fact = found.deletion_fact(&self.context.stamp(caller));
-        match self.destination_store.commit_deletion(scope, id, fact).await {
-            // A concurrent request has deleted it.
-            Err(CommitError::Stale) => return Err(Failure::NotFound),
-            committed => committed?,
+        for _ in 0..MAX_ATTEMPTS {
+            let found = self.destination_store.find(scope, at, id).await?.ok_or(Failure::NotFound)?;
+            expected.check(found.revision)?;
+            let fact = found.deletion_fact(&self.context.stamp(caller));
+            match self.destination_store.commit_deletion(scope, id, found.revision, fact).await {
+                // A concurrent request has changed or deleted it.
+                Err(CommitError::Stale) => continue,
+                committed => committed?,
+            }
+            self.context.notify_facts();
+            return Ok(());
         }
-        self.context.notify_facts();
-        Ok(())
+        Err(Failure::Contended)
     }
 }

@@ -98,6 +98,17 @@ impl Notifications {
         Err(Failure::Contended)
     }
 
+    /// An announcement.
+    ///
+    /// # Errors
+    /// As [`Self::announce`]; also when there is no such announcement.
+    pub async fn read_announcement(&self, caller: &Caller, id: AnnouncementId) -> Result<Announcement, Failure> {
+        let place = ResourcePosition::tenant(caller.tenant);
+        let scope = authorize::authorize(caller, Operation::ReadAnnouncement, &place)?;
+        self.require_advanced_tier(scope).await?;
+        self.announcement_store.find(scope, id).await?.ok_or(Failure::NotFound)
+    }
+
     /// Announces a text to the inboxes of an audience.
     ///
     /// # Errors
@@ -120,7 +131,8 @@ impl Notifications {
                 key,
                 async || {
                     let id: AnnouncementId = self.context.new_id();
-                    let change = Announcement::make(id, title, body, audience, &self.context.stamp(caller))?;
+                    let named = (id, self.context.ids.salt());
+                    let change = Announcement::make(named, title, body, audience, &self.context.stamp(caller))?;
                     let made = change.next.clone();
                     let outcome = keyed_outcome(key, 201, id.uuid());
                     match self.announcement_store.commit(scope, change, outcome.as_ref()).await {

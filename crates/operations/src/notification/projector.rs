@@ -7,7 +7,7 @@ use crate::{
     services::SharedState,
 };
 use fairway_domain::{
-    access::{ActorRef, Grant, PrincipalAccess},
+    access::{ActorRef, Grant, PrincipalAccess, Role},
     id::{TenantId, WorkloadId, WorkspaceId},
     notification::{
         Tier,
@@ -38,6 +38,9 @@ const MAX_LOGS: usize = 20;
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Delay after a failure.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
+
+/// The role of the local user on a local server.
+const LOCAL_ROLE: Role = Role::PlatformAdmin;
 
 /// Writes the notifications of sequenced facts.
 pub struct Projector {
@@ -178,14 +181,15 @@ impl Projector {
         Ok(())
     }
 
-    /// Adds the local user to the audience of announcements for its roles: it holds every role without a binding.
+    /// Adds the local user to the audience of announcements for everybody or for its role, which it holds without a binding.
     fn complete_audiences(&self, facts: &mut [(NotifiableFact, SubjectContext)]) {
         if self.settings.identity != IdentityMode::Local {
             return;
         }
         let announcements = facts.iter_mut().filter_map(|(_, subject)| subject.announcement.as_mut());
         for announcement in announcements {
-            if !announcement.audience.contains(&ActorRef::local()) {
+            let is_meant = announcement.roles.is_empty() || announcement.roles.contains(&LOCAL_ROLE);
+            if is_meant && !announcement.audience.contains(&ActorRef::local()) {
                 announcement.audience.insert(0, ActorRef::local());
             }
         }

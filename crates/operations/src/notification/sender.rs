@@ -4,6 +4,7 @@ use crate::{Stores, clock_and_ids::ClockAndIds, services::SharedState};
 use fairway_domain::{
     id::{DeliveryId, TenantId},
     notification::{
+        backlog::NotificationObserver,
         delivery::{AfterFailure, after_failure},
         message::{MessageSender, SendFailure},
         ports::{AttemptOutcome, Claim, ClaimedDelivery, DeliveryClaim, OutboxStore},
@@ -48,6 +49,7 @@ pub struct NotificationSender {
     outbox_store: Arc<dyn OutboxStore>,
     message_sender: Arc<dyn MessageSender>,
     outbox_wakeup: Arc<Notify>,
+    observer: Arc<dyn NotificationObserver>,
     /// Attempts in progress.
     attempts: Mutex<HashMap<DeliveryId, Attempt>>,
     is_stopping: AtomicBool,
@@ -68,6 +70,7 @@ impl NotificationSender {
             outbox_store: Arc::clone(&stores.outbox),
             message_sender: Arc::clone(&shared.message_sender),
             outbox_wakeup: Arc::clone(&shared.outbox_wakeup),
+            observer: Arc::clone(&shared.notification_observer),
             attempts: Mutex::default(),
             is_stopping: AtomicBool::new(false),
         }
@@ -144,6 +147,7 @@ impl NotificationSender {
             Ok(status) => AttemptOutcome::Sent(status),
             Err(failure) => self.after(&claimed, failure),
         };
+        self.observer.attempt_ended(claimed.outgoing.channel, &outcome);
         self.store(&claimed, outcome).await;
         self.attempts().remove(&claimed.outgoing.message.delivery_id);
     }

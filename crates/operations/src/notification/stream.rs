@@ -16,29 +16,55 @@ pub struct InboxBatch {
     pub notifications: Vec<Notification>,
     /// The position after them: the index of the first fact that was not read.
     pub next: u64,
-    /// The number of unread notifications, up to 10,001; `None` if nothing new was read.
+    /// The number of unread notifications, up to 10,001; `None` if it is not known to have changed.
     pub unread: Option<u64>,
     /// Whether further notifications are already stored.
     pub has_more: bool,
 }
 
 impl Notifications {
-    /// The caller's notifications about facts from the index `from`; without one, only the present position and the number of
-    /// unread notifications. Each read authorizes the caller again.
+    /// Opens the stream: what the caller missed since the position that it saw last, and the number of its unread
+    /// notifications. Without a position, and from one beyond the end of the log, the stream begins at the present end: such a
+    /// position belongs to a log that was restored from an older backup, and nothing would arrive until the log reaches it.
     ///
     /// # Errors
     /// As [`Self::list_inbox`].
-    pub async fn inbox_since(&self, caller: &Caller, from: Option<u64>) -> Result<InboxBatch, Failure> {
+    pub async fn open_inbox(&self, caller: &Caller, seen: Option<u64>) -> Result<InboxBatch, Failure> {
         let scope = self.authorize_own(caller, Operation::ReadInboxStream).await?;
-        let Some(from) = from else {
-            // The position is read first, so that no notification lies between the count and the stream.
-            let next = self.inbox_store.projected(scope).await?;
-            let unread = Some(self.inbox_store.count_unread(scope, &caller.actor).await?);
-            return Ok(InboxBatch { notifications: Vec::new(), next, unread, has_more: false });
+        // The position is read first, so that no notification lies between the count and the stream.
+        let end = self.inbox_store.projected(scope).await?;
+        let mut batch = match seen.filter(|seen| *seen <= end) {
+            Some(from) => self.inbox_since(caller, from, None).await?,
+            None => InboxBatch { notifications: Vec::new(), next: end, unread: None, has_more: false },
         };
+        if batch.unread.is_none() {
+            batch.unread = Some(self.inbox_store.count_unread(scope, &caller.actor).await?);
+        }
+        Ok(batch)
+    }
+
+    /// The caller's notifications about facts from the index `from`. If there is none, `known_unread` is the number of unread
+    /// notifications to compare with the present one. Each read authorizes the caller again.
+    ///
+    /// # Errors
+    /// As [`Self::list_inbox`].
+    pub async fn inbox_since(
+        &self,
+        caller: &Caller,
+        from: u64,
+        known_unread: Option<u64>,
+    ) -> Result<InboxBatch, Failure> {
+        let scope = self.authorize_own(caller, Operation::ReadInboxStream).await?;
         let notifications = self.inbox_store.list_from(scope, &caller.actor, from, MAX_BATCH).await?;
         let Some(last) = notifications.last() else {
-            return Ok(InboxBatch { notifications, next: from, unread: None, has_more: false });
+            let unread = match known_unread {
+                None => None,
+                Some(known) => {
+                    let present = self.inbox_store.count_unread(scope, &caller.actor).await?;
+                    (present != known).then_some(present)
+                }
+            };
+            return Ok(InboxBatch { notifications, next: from, unread, has_more: false });
         };
         let next = last.log_index.saturating_add(1);
         let unread = Some(self.inbox_store.count_unread(scope, &caller.actor).await?);

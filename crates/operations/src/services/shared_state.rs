@@ -21,7 +21,7 @@ use fairway_domain::{
     connection::probe::EndpointProbe,
     execution::{http_call::HttpCaller, observer::RunObserver, provider::Provider, script::ScriptGateway},
     id::{AssetVersionId, NamespaceId, SessionId, TenantId, WorkspaceId},
-    notification::message::MessageSender,
+    notification::{backlog::NotificationObserver, message::MessageSender},
     transparency_log::{CheckpointArchive, CheckpointSigner},
 };
 use moka::sync::Cache;
@@ -38,6 +38,7 @@ pub(crate) struct SharedState {
     pub(crate) message_sender: Arc<dyn MessageSender>,
     pub(crate) code_gateway: Arc<dyn ScriptGateway>,
     pub(crate) run_observer: Arc<dyn RunObserver>,
+    pub(crate) notification_observer: Arc<dyn NotificationObserver>,
     pub(crate) checkpoint_archive: Arc<dyn CheckpointArchive>,
     pub(crate) checkpoint_signer: Arc<dyn CheckpointSigner>,
     /// Tiles of transparency logs. A full tile never changes.
@@ -84,6 +85,7 @@ impl SharedState {
             inbox_wakeup: watch::Sender::default(),
             code_gateway: gateways.code_gateway,
             run_observer: gateways.run_observer,
+            notification_observer: gateways.notification_observer,
             checkpoint_archive: gateways.checkpoint_archive,
             checkpoint_signer: gateways.checkpoint_signer,
             log_tiles: new_tile_cache(),

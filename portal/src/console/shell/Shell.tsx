@@ -27,8 +27,10 @@ export function Shell() {
     retry: false,
     queryFn: ({ signal }) => client.get(apiPath("/v1/workspaces", {}, { limit: "200" }), signal),
   });
-  const workspace = workspaces.data?.find(({ slug }) => slug === search["workspace"]) ?? workspaces.data?.find(({ slug }) => slug === "default") ?? workspaces.data?.[0];
-  const isUnknown = Boolean(search["workspace"] && workspaces.data && workspace?.slug !== search["workspace"]);
+  // Links of notifications name a workspace by its identifier.
+  const named = workspaces.data?.find(({ slug, workspace_id: id }) => slug === search["workspace"] || id === search["workspace"]);
+  const workspace = named ?? workspaces.data?.find(({ slug }) => slug === "default") ?? workspaces.data?.[0];
+  const isUnknown = Boolean(search["workspace"] && workspaces.data && !named);
   const context = useMemo<Console | null>(
     () => (session && workspace ? { client, session, workspace, workspaces: workspaces.data ?? [], actAs } : null),
     [client, session, workspace, workspaces.data, actAs],

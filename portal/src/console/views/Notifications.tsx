@@ -78,7 +78,7 @@ function Inbox() {
             name: text("message"),
             render: (one) => (
               <>
-                <strong dir="auto">{one.title}</strong>
+                <strong dir="auto">{one.link ? <a href={one.link}>{one.title}</a> : one.title}</strong>
                 <br />
                 <span className="hint" dir="auto">
                   {one.body}

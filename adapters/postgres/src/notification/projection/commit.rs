@@ -27,9 +27,9 @@ static COMMIT: GuardedBatch = GuardedBatch::new(
      ),
      notified AS (
         INSERT INTO notification (tenant_id, notification_id, recipient, status, category, severity, title, body,
-            event_kind, event_id, log_index, workspace_id, workload_id, environment, created_at, revision)
+            event_kind, event_id, log_index, workspace_id, workload_id, environment, link, created_at, revision)
         SELECT moved.tenant_id, notification_id, recipient, 'unread', category, severity, title, body, event_kind,
-            event_id, log_index, workspace_id, workload_id, environment, created_at, 1
+            event_id, log_index, workspace_id, workload_id, environment, link, created_at, 1
         FROM inbox, moved
         ON CONFLICT DO NOTHING
         RETURNING 1
@@ -37,7 +37,8 @@ static COMMIT: GuardedBatch = GuardedBatch::new(
      delivered AS (
         INSERT INTO notification_delivery (tenant_id, delivery_id, lane, channel, destination_id, recipient, status, due_at,
             notification_generation, advanced_notification_generation, destination_generation, digest, category,
-            severity, title, body, event_kind, event_id, workspace_id, workload_id, environment, created_at, revision)
+            severity, title, body, event_kind, event_id, workspace_id, workload_id, environment, link, created_at,
+            revision)
         SELECT moved.tenant_id, delivery_id,
             -- All mailboxes share the operator's mail server. A chat of a person is a receiver of its own.
             coalesce(outbox.destination_id, CASE WHEN channel = 'email' THEN moved.tenant_id
@@ -48,7 +49,7 @@ static COMMIT: GuardedBatch = GuardedBatch::new(
             coalesce(digest_end + interval '1 minute', fairway_now()), tenant.notification_generation,
             CASE WHEN requires_advanced_tier THEN tenant.advanced_notification_generation END,
             destination.generation, digest, category, severity, title, body, event_kind, event_id,
-            outbox.workspace_id, outbox.workload_id, outbox.environment, outbox.created_at, 1
+            outbox.workspace_id, outbox.workload_id, outbox.environment, outbox.link, outbox.created_at, 1
         FROM outbox CROSS JOIN moved JOIN tenant ON tenant.tenant_id = moved.tenant_id
         LEFT JOIN notification_destination AS destination
             ON destination.tenant_id = moved.tenant_id AND destination.destination_id = outbox.destination_id
@@ -148,6 +149,7 @@ fn with_inbox<'p>(input: Input<'p>, projection: &'p Projection) -> Input<'p> {
         .with_all("workspace_id", rows.iter().map(|one| one.workspace_id.map(WorkspaceId::uuid)).collect())
         .with_all("workload_id", rows.iter().map(|one| one.workload_id.map(WorkloadId::uuid)).collect())
         .with_all("environment", rows.iter().map(|one| one.environment.as_deref()).collect())
+        .with_all("link", rows.iter().map(|one| one.link.as_deref()).collect())
         .with_all("created_at", rows.iter().map(|one| one.created_at.to_datetime()).collect())
 }
 
@@ -175,5 +177,6 @@ fn with_outbox<'p>(input: Input<'p>, projection: &'p Projection) -> Input<'p> {
         .with_all("workspace_id", rows.iter().map(|one| said(one).workspace_id.map(WorkspaceId::uuid)).collect())
         .with_all("workload_id", rows.iter().map(|one| said(one).workload_id.map(WorkloadId::uuid)).collect())
         .with_all("environment", rows.iter().map(|one| said(one).environment.as_deref()).collect())
+        .with_all("link", rows.iter().map(|one| said(one).link.as_deref()).collect())
         .with_all("created_at", rows.iter().map(|one| said(one).created_at.to_datetime()).collect())
 }

@@ -181,7 +181,7 @@ fn new_destination() -> Change<Destination> {
         scope: DestinationScope::Organization,
         destination_type: Channel::Webhook,
         display_name: Uuid::now_v7().to_string(),
-        configuration: Map::new(),
+        configuration: Map::from_iter([("url".to_owned(), "https://hooks.example/in".into())]),
         secret_ref: None,
         is_enabled: true,
     };
@@ -224,7 +224,7 @@ pub(super) async fn deleted_destination(stage: &Fixture) -> Decision {
     let made = stored_destination(stage).await;
     let (id, fact) = (made.destination_id, made.deletion_fact(&stamp()));
     let store = store(stage);
-    Decision::new(async move |_| store.commit_deletion(scope(), id, fact).await)
+    Decision::new(async move |_| store.commit_deletion(scope(), id, Revision::FIRST, fact).await)
         .stale_after(format!("DELETE FROM notification_destination WHERE destination_id = '{id}'"))
 }
 
@@ -298,7 +298,7 @@ pub(super) async fn announcement(stage: &Fixture) -> Decision {
         .await;
     let audience = Audience { roles: Vec::new(), workspaces: vec![workspace.into()] };
     let (title, body) = ("Maintenance".to_owned(), "Tonight.".to_owned());
-    let change = Announcement::make(fresh(), title, body, audience, &stamp()).unwrap();
+    let change = Announcement::make((fresh(), [7; 16]), title, body, audience, &stamp()).unwrap();
     let store = store(stage);
     Decision::new(async move |key| AnnouncementStore::commit(&*store, scope(), change, key.as_ref()).await)
         .stale_after(format!("DELETE FROM workspace WHERE workspace_id = '{workspace}'"))

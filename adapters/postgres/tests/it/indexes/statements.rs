@@ -18,7 +18,7 @@ use fairway_domain::{
         kind::AssetKind,
         ports::{AssetFilter, AssetStore, AssetVisibility, VersionStore},
     },
-    audit::{AuditStore, FactSequencer},
+    audit::{AuditFilter, AuditStore, FactSequencer},
     evidence::lineage::LineageFilter,
     execution::{
         ports::{AcceptOutcome, EventStore, ExecutionStore, LapsedFilter, LeaseState, LeaseStore, RunStore},
@@ -33,6 +33,7 @@ use fairway_domain::{
         retrieval::{EmbeddingModel, IndexEmbedding},
         revocation::ContractRevocation,
     },
+    notification::ports::{SuppressedDecisionStore, SuppressedFilter},
     release::ports::{DeploymentStore, RecommendationStore, ReleaseFilter, ReleaseStore},
     rollout::ports::RolloutStore,
     search_words::WordSet,
@@ -224,10 +225,22 @@ pub(super) async fn list_everything(stage: &Fixture, store: &Database) {
     ReleaseStore::list(store, scope(), &within, page).await.unwrap();
     let within = WorkloadFilter { visible_scopes: Some(visible_scopes.clone()), ..WorkloadFilter::default() };
     WorkloadStore::list(store, scope(), &within, page).await.unwrap();
-    AuditStore::list(store, scope(), None, None, page).await.unwrap();
-    AuditStore::list(store, scope(), Some(DEFAULT_WORKSPACE.into()), None, page).await.unwrap();
+    let here = Some(DEFAULT_WORKSPACE.into());
+    for workspace in [None, here] {
+        for subject in [None, Some(workload.workload_id.uuid())] {
+            let filter = AuditFilter { workspace, subject };
+            AuditStore::list(store, scope(), filter, None, page).await.unwrap();
+        }
+        for (recipient, source_event) in
+            [(None, None), (Some(ActorRef::local()), None), (None, Some(placed.release.release_id.uuid().into()))]
+        {
+            let filter = SuppressedFilter { workspace, recipient, source_event };
+            SuppressedDecisionStore::list(store, scope(), &filter, None, page).await.unwrap();
+            SuppressedDecisionStore::list(store, scope(), &filter, Some(&visible_scopes), page).await.unwrap();
+        }
+    }
     let of_workload = VisibleScopes { workloads: vec![workload.workload_id], ..VisibleScopes::default() };
     for visible_scopes in [visible_scopes, of_workload] {
-        AuditStore::list(store, scope(), None, Some(&visible_scopes), page).await.unwrap();
+        AuditStore::list(store, scope(), AuditFilter::default(), Some(&visible_scopes), page).await.unwrap();
     }
 }

@@ -3,9 +3,9 @@
 use super::*;
 use crate::{
     access::{Grant, GrantScope, Rights, Role},
+    audit::disclosure::disclosed_detail,
     id::TenantId,
     notification::{
-        Severity,
         burst::{self, BurstCounts},
         destination::DestinationScope,
         preference::{DefaultProfilesRecord, PreferenceSetRecord},
@@ -125,7 +125,7 @@ fn notifications_hold_slugs_codes_and_identifiers() {
     let projection = project(&fact, &subject, &Directory::default(), &book(), at());
     let notification = &projection.notifications[0].notification;
     assert_eq!(notification.title, "A policy denied a run of `refunds` in `production`");
-    assert_eq!(notification.body, format!("execution {}, reason no_rule", id(50)));
+    assert_eq!(notification.body, format!("execution {}, reason no_rule, by user:ada", id(50)));
     assert_eq!((notification.category, notification.severity), (FactCategory::Executions, Severity::Warning));
     assert_eq!((notification.status, notification.log_index), (InboxStatus::Unread, 5));
 }
@@ -158,6 +158,9 @@ fn opt_out_leaves_one_record_for_each_category_with_its_digest_in_a_fact() {
     );
     for (decision, record) in &projection.suppressed {
         assert_eq!(record.detail["digest"], json!(decision.digest()));
+        assert_eq!(record.fact_id, decision.audit_event_id());
+        let shown = disclosed_detail(record.kind.as_str(), record.detail.clone());
+        assert_eq!(shown.as_ref(), Some(&record.detail), "an auditor recomputes the leaf hash from it");
         assert!(record.categories.is_empty(), "the record must not cause notifications");
     }
     let again = project(&fact, &subject, &Directory::default(), &book, at());
@@ -349,6 +352,7 @@ fn announcements_reach_their_audience_with_their_text() {
     let (mut fact, mut subject) = denial("user:ada", 0);
     (fact.kind, fact.categories) = (FactKind::AnnouncementMade, vec![FactCategory::Reports]);
     subject.announcement = Some(AnnouncementContext {
+        roles: Vec::new(),
         title: "Maintenance".to_owned(),
         body: "Tonight.".to_owned(),
         audience: vec![actor("user:bob"), actor("group:ops")],
@@ -387,4 +391,32 @@ fn rules_cover_every_category() {
     let admin = Rights::new(vec![Grant::of_role(Role::TenantAdmin, GrantScope::Tenant(tenant))]);
     let all = Directory { rights: BTreeMap::from([(actor("user:admin"), admin)]) };
     assert!(project(&fact, &subject, &all, &book(), at()).notifications.is_empty());
+}
+
+#[test]
+fn texts_name_the_actor_to_those_who_may_see_the_subject() {
+    let (mut fact, subject) = denial("user:submitter", 1);
+    fact.actor = actor("user:caller");
+    let people = directory(&[
+        ("user:owner", Role::Viewer),
+        ("user:member", Role::Viewer),
+        ("user:submitter", Role::RuntimeUser),
+    ]);
+    let rule = rule_of(FactKind::ExecutionDenied).unwrap();
+    let may_see = |name: &str| people.rights[&actor(name)].allow(rule.view, &subject.position);
+    let projection = project(&fact, &subject, &people, &book(), at());
+    assert!(projection.notifications.len() >= 3, "{:?}", names(&projection));
+    let id = fact.subject_id;
+    for NewNotification { notification, .. } in &projection.notifications {
+        let name = notification.recipient.to_string();
+        let named = notification.body.ends_with(", by user:caller");
+        assert_eq!(named, may_see(&name), "{name}: {}", notification.body);
+        let workspace = fact.workspace_id.unwrap();
+        assert_eq!(notification.link, Some(format!("/console/runs/{id}?workspace={workspace}")));
+    }
+    for guest in ["anonymous", "share_link:0190f000-0000-7000-8000-000000000001", "system:sequencer"] {
+        fact.actor = actor(guest);
+        let projection = project(&fact, &subject, &people, &book(), at());
+        assert!(projection.notifications.iter().all(|new| !new.notification.body.contains("by ")), "{guest}");
+    }
 }

@@ -1,0 +1,42 @@
+//! The details of facts that auditors read over HTTP.
+//!
+//! The detail of most kinds stays in the log: it can hold names of keys, accounts and people beyond the rights of an
+//! auditor of one workspace. The kinds below hold closed codes, identifiers and digests only, and an auditor needs them to
+//! compare a record with the log.
+
+use super::FactKind;
+use serde_json::{Map, Value};
+
+/// The kinds whose detail is disclosed, each with all members that its facts have.
+const DISCLOSED: [(FactKind, &[&str]); 2] = [
+    (FactKind::NotificationSuppressed, &["category", "digest", "event_id", "reason_code", "workload_id"]),
+    (FactKind::AnnouncementMade, &["roles", "text_digest", "workspaces"]),
+];
+
+/// The part of a fact's detail that auditors read; `None` if the kind discloses nothing. A member that is not listed is
+/// withheld.
+#[must_use]
+pub fn disclosed_detail(kind: &str, mut detail: Map<String, Value>) -> Option<Map<String, Value>> {
+    let (_, members) = DISCLOSED.iter().find(|(disclosed, _)| disclosed.as_str() == kind)?;
+    detail.retain(|name, _| members.contains(&name.as_str()));
+    Some(detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn withholds_all_but_the_listed_members_of_the_listed_kinds() {
+        let detail = || {
+            let Value::Object(detail) = json!({ "digest": "sha256:00", "recipient": "user:ada" }) else { panic!() };
+            detail
+        };
+        let shown = disclosed_detail("notification.suppressed", detail()).unwrap();
+        assert_eq!(Value::Object(shown), json!({ "digest": "sha256:00" }));
+        for kind in ["notification.marked", "execution.denied", "notification.suppressed2", ""] {
+            assert_eq!(disclosed_detail(kind, detail()), None, "{kind}");
+        }
+    }
+}
