@@ -53,16 +53,10 @@ use fairway_domain::{
 };
 pub(crate) use load::ReleaseLoader;
 pub(crate) use rows::{DEPLOYMENT_COLUMNS, deployment};
-use rows::{RELEASE_COLUMNS, StoredArtifact, release};
+use rows::{NOT_BUILTIN, RELEASE_COLUMNS, StoredArtifact, release};
 use transition::PendingTransition;
 pub(crate) use transition::TransitionCommitter;
 use uuid::Uuid;
-
-/// The release's workload is not built in. A subquery for each row, which no plan turns into a join with all workloads.
-const NOT_BUILTIN: &str = "(
-    SELECT management_source FROM workload
-    WHERE workload.tenant_id = release.tenant_id AND workload.workload_id = release.workload_id
-) IS DISTINCT FROM 'platform_builtin'";
 
 #[async_trait]
 impl ReleaseStore for Database {

@@ -28,6 +28,12 @@ use time::OffsetDateTime;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
+/// The release's workload is not built in. A subquery for each row, which no plan turns into a join with all workloads.
+pub(super) const NOT_BUILTIN: &str = "(
+    SELECT management_source FROM workload
+    WHERE workload.tenant_id = release.tenant_id AND workload.workload_id = release.workload_id
+) IS DISTINCT FROM 'platform_builtin'";
+
 pub(super) const RELEASE_COLUMNS: &str = "release_id, workload_id, release.workspace_id, environment, \
     release.target_lane, release.state, release.bindings_digest, release.policy_bundle_id, \
     release.supersedes_release_id, release.revision, release.created_at, release.created_by, release.updated_at, \

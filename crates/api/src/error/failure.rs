@@ -4,7 +4,10 @@ use super::{
     ApiError, FieldProblem,
     identity_refusal::map_identity_refusal,
     notification_refusal::{map_delivery_not_failed, map_destination_refusal, map_setting_off},
-    use_case_refusal::{map_access_request_refusal, map_bundle_refusal, map_connection_refusal, map_use_case_refusal},
+    use_case_refusal::{
+        map_access_request_refusal, map_bundle_refusal, map_connection_refusal, map_generate_refusal,
+        map_use_case_refusal,
+    },
 };
 use crate::{
     builtin_tool::ARGUMENTS,
@@ -35,7 +38,7 @@ use fairway_domain::{
     store::{Conflict, StoreError, StoreFault},
     workload::{Status, WorkloadRefusal, interface::InterfaceProblem},
 };
-use fairway_operations::{Failure, RunRefusal, ToolRefusal, generator::GenerateRefusal};
+use fairway_operations::{Failure, RunRefusal, ToolRefusal};
 use serde_json::{Value, json};
 
 impl From<Failure> for ApiError {
@@ -479,25 +482,4 @@ fn map_review_refusal(refusal: ReviewRefusal) -> ApiError {
         ReviewRefusal::OwnRun => StatusCode::FORBIDDEN,
     };
     ApiError::new(status, refusal.code(), refusal.to_string())
-}
-
-fn map_generate_refusal(refusal: GenerateRefusal) -> ApiError {
-    let (code, message) = (refusal.code(), refusal.to_string());
-    match refusal {
-        GenerateRefusal::InlineUnavailable => ApiError::new(StatusCode::CONFLICT, code, message),
-        GenerateRefusal::Unavailable(None) => ApiError::new(StatusCode::SERVICE_UNAVAILABLE, code, message),
-        GenerateRefusal::Unavailable(Some(id)) => {
-            ApiError::new(StatusCode::SERVICE_UNAVAILABLE, code, message).with_detail("execution_id", id.to_string())
-        }
-        GenerateRefusal::Denied { execution_id, reason_code } => ApiError::new(StatusCode::FORBIDDEN, code, message)
-            .with_detail("execution_id", execution_id.to_string())
-            .with_detail("reason_code", reason_code),
-        GenerateRefusal::Invalid { execution_id, problems } => {
-            let problem = |(path, code): (&str, &str)| json!({ "path": path, "code": code });
-            let problems: Vec<Value> = problems.into_iter().map(problem).collect();
-            let refused = ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, message)
-                .with_detail("execution_id", execution_id.to_string());
-            if problems.is_empty() { refused } else { refused.with_detail("problems", problems) }
-        }
-    }
 }

@@ -8,6 +8,8 @@ use fairway_domain::{
     connection::ConnectionRefusal,
     use_case::{UseCaseRefusal, UseCaseStatus, bundle::BundleRefusal},
 };
+use fairway_operations::generator::GenerateRefusal;
+use serde_json::{Value, json};
 
 /// Maps the refusal of a connection's field.
 pub(super) fn map_connection_refusal(refusal: ConnectionRefusal) -> ApiError {
@@ -65,5 +67,27 @@ pub(super) fn map_bundle_refusal(refusal: BundleRefusal) -> ApiError {
             "redacted_bundle",
             "the bundle has references that you may not see; an administrator must create it",
         ),
+    }
+}
+
+/// Maps the refusal of a generation.
+pub(super) fn map_generate_refusal(refusal: GenerateRefusal) -> ApiError {
+    let (code, message) = (refusal.code(), refusal.to_string());
+    match refusal {
+        GenerateRefusal::InlineUnavailable => ApiError::new(StatusCode::CONFLICT, code, message),
+        GenerateRefusal::Unavailable(None) => ApiError::new(StatusCode::SERVICE_UNAVAILABLE, code, message),
+        GenerateRefusal::Unavailable(Some(id)) => {
+            ApiError::new(StatusCode::SERVICE_UNAVAILABLE, code, message).with_detail("execution_id", id.to_string())
+        }
+        GenerateRefusal::Denied { execution_id, reason_code } => ApiError::new(StatusCode::FORBIDDEN, code, message)
+            .with_detail("execution_id", execution_id.to_string())
+            .with_detail("reason_code", reason_code),
+        GenerateRefusal::Invalid { execution_id, problems } => {
+            let problem = |(path, code): (&str, &str)| json!({ "path": path, "code": code });
+            let problems: Vec<Value> = problems.into_iter().map(problem).collect();
+            let refused = ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, message)
+                .with_detail("execution_id", execution_id.to_string());
+            if problems.is_empty() { refused } else { refused.with_detail("problems", problems) }
+        }
     }
 }

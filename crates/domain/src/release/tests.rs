@@ -449,16 +449,7 @@ fn reports_all_unmet_requirements_at_once() {
     let broken = ActivationReport {
         primary_route: Some(RouteStatus::NotApproved),
         flow: FlowStatus::Invalid,
-        tools: Vec::new(),
-        unsupported_obligations: Vec::new(),
-        undeclared_inputs: Vec::new(),
-        unsupported_memory: Vec::new(),
-        unsupported_controls: Vec::new(),
-        unenforced_controls: Vec::new(),
-        has_no_route: false,
-        route_accounts: Vec::new(),
-        is_workload_retired: false,
-        is_use_case_inactive: false,
+        ..met_requirements()
     };
     let codes: Vec<_> = draft(1).unmet_requirements(&broken).into_iter().map(|requirement| requirement.code).collect();
     assert_eq!(codes, ["policy_bundle_missing", "flow_invalid", "model_policy_not_approved"]);
