@@ -66,7 +66,7 @@ impl AuditedServer {
         let is_covered = format!(
             "SELECT EXISTS (
                 SELECT FROM fact_log JOIN log_tree USING (tenant_id)
-                WHERE tenant_id = '{TENANT}' AND fact_log.size > {FACTS} AND fact_log.size = log_tree.size
+                WHERE tenant_id = '{TENANT}' AND fact_log.size >= {FACTS} AND fact_log.size = log_tree.size
                     AND split_part(checkpoint, E'\n', 2) = fact_log.size::text
                     AND NOT EXISTS (SELECT FROM fact_pending)) AS is_covered"
         );

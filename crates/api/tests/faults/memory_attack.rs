@@ -88,7 +88,7 @@ async fn resident_memory_stays_below_400_mib_under_attack() {
 }
 
 /// Maximum number of rounds of an attack in the short form. An attack ends when it has reached all of its goals.
-const ROUNDS: usize = 4;
+const ROUNDS: usize = 12;
 
 async fn run_attacks_in_sequence(server: &Server, target: &Arc<Target>, random: &mut Random) {
     let (mut report, mut missed) = (Vec::new(), Vec::new());

@@ -259,7 +259,10 @@ fn assert_closed_labels(metrics: &str) {
     known.insert("direction", of(&["input", "output"]));
     known.insert("method", of(&["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "other"]));
     let statuses = Status::ALL.iter().map(|status| status.as_str().to_owned());
-    known.insert("status", of(&["1xx", "2xx", "3xx", "4xx", "5xx"]).into_iter().chain(statuses).collect());
+    let statuses = statuses.chain(of(&["1xx", "2xx", "3xx", "4xx", "5xx", "pending", "claimed"]));
+    known.insert("status", statuses.collect());
+    known.insert("channel", of(&["email", "chat_a", "chat_b", "chat_c", "paging", "webhook"]));
+    known.insert("outcome", of(&["sent", "retried", "failed"]));
     let paths = openapi_document()["paths"].as_object().unwrap().keys().cloned().collect::<BTreeSet<String>>();
     known.insert("route", paths.into_iter().chain(of(&["unmatched", "/docs", "/docs/{_:.*}", "/{slug}"])).collect());
     let mut seen = label_values(metrics);

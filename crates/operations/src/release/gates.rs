@@ -33,6 +33,9 @@ impl Releases {
         let searches = if is_served { self.vector_reports(scope, release).await? } else { Vec::new() };
         let report = if next.contains(&StateName::Active) {
             self.activation_report(scope, release, CheckScope::All(&searches)).await?
+        } else if next.contains(&StateName::Approved) {
+            let is_use_case_inactive = self.is_use_case_inactive(scope, release).await?;
+            ActivationReport { is_use_case_inactive, ..ActivationReport::unchecked() }
         } else {
             ActivationReport::unchecked()
         };
