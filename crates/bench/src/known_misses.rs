@@ -18,15 +18,11 @@ pub(crate) const KNOWN_MISSES: &[KnownMiss] = &[
     },
     KnownMiss {
         target: "use case create: share of the baseline: commit of two inserts",
-        reason: "six round trips for one commit (docs/performance.md, \"Use cases\")",
+        reason: "its round trips were reduced from six to four and not measured since (docs/performance.md, \"Use cases\")",
     },
     KnownMiss {
         target: "use case create and publish: share of the baseline: commit of two inserts",
-        reason: "a publication syncs three files and takes eighteen round trips (docs/performance.md, \"Use cases\")",
-    },
-    KnownMiss {
-        target: "use case create and publish: commits a request",
-        reason: "a publication has a second commit, whose origin is not known (docs/performance.md, \"Use cases\")",
+        reason: "a publication syncs three files (docs/performance.md, \"Use cases\")",
     },
     KnownMiss {
         target: "queued: share of the baseline: commit of two inserts, clients that wait for the end",
