@@ -59,6 +59,9 @@ fn ledger(requests: &[RecordedRequest]) -> BTreeMap<String, Vec<u8>> {
     ledger
 }
 
+const RUNNING: &str = "SELECT count(*) FROM pg_stat_activity
+    WHERE datname = current_database() AND state = 'active' AND pid <> pg_backend_pid()";
+
 const UNSENT: &str = "SELECT (SELECT count(*) FROM notification_delivery WHERE status <> 'sent')
     + (SELECT count(*) FROM fact_pending)
     + (SELECT count(*) FROM fact_log JOIN notification_position USING (tenant_id) WHERE size > position)";
@@ -84,6 +87,8 @@ async fn kills_lose_no_notification_and_repeat_only_what_was_in_progress() {
         servers[victim].kill();
         // While the survivor is paused, nobody claims, so that each claim at the end of all leases is counted.
         servers[survivor].pause();
+        // A claim that the server sent before is committed after the pause.
+        wait_until("no statement runs", RECOVERY_TIMEOUT, async || number(&owner, RUNNING).await == 0).await;
         let claimed = "SELECT count(*) FROM notification_delivery WHERE status = 'claimed'";
         in_progress += number(&owner, claimed).await;
         database.move_clock(LEASE_SECONDS * i64::try_from(round + 1).unwrap()).await.unwrap();
