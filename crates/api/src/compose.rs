@@ -91,13 +91,21 @@ impl Api {
     }
 }
 
-/// Whether a process executes queued runs.
+/// The optional background tasks of a server. Another process on the same database performs those that are off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum RunWorkers {
-    /// The process executes queued runs.
-    Enabled,
-    /// Other processes execute them.
-    Disabled,
+pub struct BackgroundTasks {
+    /// Executes queued runs.
+    pub executes_runs: bool,
+    /// Projects facts to notifications, and delivers them.
+    pub sends_notifications: bool,
+    /// Adds sequenced facts to the transparency log, and signs checkpoints.
+    pub builds_tree: bool,
+}
+
+impl Default for BackgroundTasks {
+    fn default() -> Self {
+        Self { executes_runs: true, sends_notifications: true, builds_tree: true }
+    }
 }
 
 /// The parts of a process that all worker threads share.
@@ -324,16 +332,20 @@ impl Process {
     ///
     /// # Errors
     /// When the database URL is invalid.
-    pub fn start_background_tasks(&self, works: RunWorkers) -> anyhow::Result<JoinSet<()>> {
-        let mut relays = self.start_worker(works)?;
+    pub fn start_background_tasks(&self, tasks: BackgroundTasks) -> anyhow::Result<JoinSet<()>> {
+        let mut relays = self.start_worker(tasks.executes_runs)?;
         let log = Arc::new(self.background_database.clone());
         let builder = self.services.tree_builder(log.clone());
         relays.spawn(fairway_operations::audit::run_sequencer(log, self.services.sequencer_wakeup()));
-        let projector = Arc::clone(&self.services.projector);
-        relays.spawn(run_projector(projector, self.services.sequencer_wakeup()));
-        relays.spawn(run_notification_sender(Arc::clone(&self.services.notification_sender)));
-        relays.spawn(run_backlog_meter(Arc::clone(&self.services.backlog_meter)));
-        relays.spawn(run_tree_builder(builder));
+        if tasks.sends_notifications {
+            let projector = Arc::clone(&self.services.projector);
+            relays.spawn(run_projector(projector, self.services.sequencer_wakeup()));
+            relays.spawn(run_notification_sender(Arc::clone(&self.services.notification_sender)));
+            relays.spawn(run_backlog_meter(Arc::clone(&self.services.backlog_meter)));
+        }
+        if tasks.builds_tree {
+            relays.spawn(run_tree_builder(builder));
+        }
         relays.spawn(fairway_operations::release::run_rollback_advisor(Arc::clone(&self.services.releases)));
         relays.spawn(fairway_operations::retention::run_retention(self.services.clone()));
         relays.spawn(run_review_expiry(Arc::clone(&self.services.reviews)));
@@ -341,18 +353,19 @@ impl Process {
         Ok(relays)
     }
 
-    /// Starts the background tasks that execute runs, over their own connections; dropping the set aborts them.
+    /// Starts the background tasks that execute runs, over their own connections; dropping the set aborts them. Without
+    /// `executes_runs` they only end the runs of dead processes.
     ///
     /// # Errors
     /// When the database URL is invalid.
-    pub fn start_worker(&self, works: RunWorkers) -> anyhow::Result<JoinSet<()>> {
+    pub fn start_worker(&self, executes_runs: bool) -> anyhow::Result<JoinSet<()>> {
         let mut relays = JoinSet::new();
         let line = Arc::new(PostgresWakeupBus::new(self.url.clone()));
         let services = self.services.clone();
         relays.spawn(async move { services.exchange_wakeups(line).await });
         // Recovery ends the scripts of dead processes in every process. Workers resume all other runs.
         relays.spawn(run_recovery(Arc::clone(&self.services.run_recovery)));
-        if self.dispatch.has_workers() && works == RunWorkers::Enabled {
+        if self.dispatch.has_workers() && executes_runs {
             let options = DatabaseOptions {
                 url: self.url.clone(),
                 connections: CONNECTIONS_PER_WORKER,

@@ -5,7 +5,7 @@
 use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
 use fairway_api::{
-    compose::RunWorkers,
+    compose::BackgroundTasks,
     config::Settings,
     log_audit::{self, AuditScope},
     openapi, provider_check, seed, serve,
@@ -51,6 +51,12 @@ enum Command {
         /// Do not execute queued runs; separate workers execute them.
         #[arg(long)]
         no_worker: bool,
+        /// Do not project facts to notifications or deliver them; another server does.
+        #[arg(long)]
+        no_notifications: bool,
+        /// Do not build the transparency log or sign checkpoints; another server does.
+        #[arg(long)]
+        no_transparency_log: bool,
     },
     /// Execute queued runs until SIGTERM. Any number of workers can run next to the servers.
     Worker,
@@ -158,11 +164,15 @@ fn run(line: &CommandLine) -> anyhow::Result<ExitCode> {
                 println!("[[providers]] {account} ({})", account.origin);
             }
         }
-        Command::Serve { no_worker } => {
+        Command::Serve { no_worker, no_notifications, no_transparency_log } => {
             let settings = load_settings(line)?;
             let telemetry = Telemetry::start(&settings.log, settings.export_traces)?;
-            let works = if *no_worker { RunWorkers::Disabled } else { RunWorkers::Enabled };
-            let served = runtime()?.block_on(serve::serve(&settings, works));
+            let tasks = BackgroundTasks {
+                executes_runs: !no_worker,
+                sends_notifications: !no_notifications,
+                builds_tree: !no_transparency_log,
+            };
+            let served = runtime()?.block_on(serve::serve(&settings, tasks));
             telemetry.shutdown();
             served?;
         }

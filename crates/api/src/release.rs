@@ -206,8 +206,9 @@ pub(crate) async fn read_release(
     caller: IdentifiedCaller,
     release: PathId<ReleaseId>,
 ) -> Result<HttpResponse, ApiError> {
-    let placed = api.services.releases.read_release(&caller, *release).await?;
-    Ok(ResourceResponse::ok(&ReleaseDetail::of(&placed)).with_etag(placed.release.revision).into_response())
+    let (placed, use_case) = api.services.releases.read_release_with_origin(&caller, *release).await?;
+    let view = ReleaseDetail::of(&placed).with_use_case(use_case);
+    Ok(ResourceResponse::ok(&view).with_etag(placed.release.revision).into_response())
 }
 
 /// Evaluates the gates of each next state of a release, as the transition itself does.

@@ -2,7 +2,7 @@
 
 use crate::{
     app,
-    compose::{Adapters, Api, Process, RunWorkers},
+    compose::{Adapters, Api, BackgroundTasks, Process},
     config::{Database, LocalModeExposure, Settings},
     http::{connection::GuardedConnection, shutdown::ShutdownSignal},
     local_mode::warn_of_exposure_forever,
@@ -212,9 +212,9 @@ pub fn start_server(
     settings: &Settings,
     process: &Process,
     listener: TcpListener,
-    works: RunWorkers,
+    tasks: BackgroundTasks,
 ) -> anyhow::Result<RunningServer> {
-    let mut relays = process.start_background_tasks(works)?;
+    let mut relays = process.start_background_tasks(tasks)?;
     if settings.local_mode_exposure == LocalModeExposure::Accepted {
         relays.spawn(warn_of_exposure_forever());
     }
@@ -287,13 +287,13 @@ impl WorkerApis {
 ///
 /// # Errors
 /// When the listener, the database or a background task cannot be started.
-pub async fn serve(settings: &Settings, works: RunWorkers) -> anyhow::Result<()> {
+pub async fn serve(settings: &Settings, tasks: BackgroundTasks) -> anyhow::Result<()> {
     open_files::raise_limit();
     fairway_memory_limit::limit_process(settings.memory_limit);
     let listener =
         TcpListener::bind(settings.bind).with_context(|| format!("failed to listen on {}", settings.bind))?;
     let database = OpenDatabase::open(settings).await?;
-    let served = serve_with_database(settings, &database, listener, works).await;
+    let served = serve_with_database(settings, &database, listener, tasks).await;
     let closed = database.close().await;
     served.and(closed)
 }
@@ -302,7 +302,7 @@ async fn serve_with_database(
     settings: &Settings,
     database: &OpenDatabase,
     listener: TcpListener,
-    works: RunWorkers,
+    tasks: BackgroundTasks,
 ) -> anyhow::Result<()> {
     fairway_postgres::migrate(&database.owner_url).await.context("failed to migrate the database")?;
     let process = Process::new(settings, database.url.clone(), Adapters::of(settings)?)?;
@@ -311,7 +311,7 @@ async fn serve_with_database(
     let kept = settings.result_retention.saturating_add(settings.review_deadline);
     tokio::spawn(maintain_partitions(database.owner_url.clone(), kept));
     let RunningServer { server, handle, background_tasks: mut relays } =
-        start_server(settings, &process, listener, works)?;
+        start_server(settings, &process, listener, tasks)?;
     tracing::info!(bind = %settings.bind, "server listening");
     let services = process.services().clone();
     tokio::spawn(async move {
@@ -424,7 +424,7 @@ pub async fn run_worker(settings: &Settings) -> anyhow::Result<()> {
     }
     let process = Process::new(settings, address, Adapters::of(settings)?)?;
     warn_of_unreadable_keys(settings).await?;
-    let mut relays = process.start_worker(RunWorkers::Enabled)?;
+    let mut relays = process.start_worker(true)?;
     worker_metrics::start(settings.worker_metrics_bind, process.metrics(), &mut relays)?;
     tracing::info!("worker started");
     tokio::select! {

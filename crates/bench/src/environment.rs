@@ -232,6 +232,22 @@ pub(crate) async fn start_provider_and_server(
     Ok((provider, server))
 }
 
+/// Starts a server with these options.
+pub(crate) async fn start_server_with(
+    home: &RunDirectory,
+    postgres: &Postgres,
+    program: &Path,
+    options: &[&str],
+) -> Result<ChildProcess> {
+    let address = free_address()?;
+    let mut command = server_command(home, postgres, DATABASE, program, address);
+    command.arg("serve").args(options);
+    let log = home.join(&format!("server-{}.log", address.port()));
+    let mut server = ChildProcess::start(command, address, log)?;
+    server.wait_until_ready("/v1/workspaces?limit=1", Instant::now()).await.context("starting a server")?;
+    Ok(server)
+}
+
 /// Starts a server that verifies the access tokens of an issuer.
 pub(crate) async fn start_verifying_server(
     home: &RunDirectory,

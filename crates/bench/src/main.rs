@@ -30,6 +30,7 @@ mod report;
 mod run;
 mod scenario;
 mod stub_provider;
+mod task_cost;
 mod thresholds;
 mod timing_oracle;
 mod upgrade;

@@ -28,7 +28,7 @@ const PROJECTED_FACTS: u32 = 6_000;
 /// Facts for the inbox stream, one after the other.
 const STREAMED_FACTS: usize = 300;
 /// Facts and destinations for each round of webhooks.
-const SENT_FACTS: u32 = 1_000;
+const SENT_FACTS: u32 = 4_000;
 const DESTINATIONS: usize = 20;
 /// Rounds without and with a receiver that never answers, in turn.
 const ROUNDS: usize = 2;

@@ -28,6 +28,7 @@ use crate::permission_revocation::{self, RevocationResult};
 use crate::queued::{self, QueuedRuns};
 use crate::report::{Machine, Report};
 use crate::scenario::{BaselineOperation, KeyMode, Scenario, WorkloadSpread};
+use crate::task_cost::{self, Task, TaskCost};
 use crate::thresholds::CLIENTS;
 use crate::timing_oracle::{self, TimingComparison};
 use crate::verified_tokens;
@@ -48,7 +49,7 @@ const INTERLEAVED_DURATION: Duration = Duration::from_millis(1_200);
 const IDLE_DURATION: Duration = Duration::from_secs(3);
 
 /// The benchmarks outside the table of scenarios.
-const PARTS: [&str; 9] = [
+const PARTS: [&str; 11] = [
     timing_oracle::NAME,
     overload::NAME,
     queued::NAME,
@@ -58,6 +59,8 @@ const PARTS: [&str; 9] = [
     notifications::NAME,
     large_corpus::NAME,
     verified_tokens::NAME,
+    Task::Notifications.name(),
+    Task::TransparencyLog.name(),
 ];
 
 /// One measurement under load.
@@ -108,6 +111,8 @@ pub(crate) struct Findings {
     pub(crate) notifications: Option<NotificationFigures>,
     /// Reads with access tokens beside reads in local mode, if selected.
     pub(crate) verified_tokens: Option<InterleavedScenario>,
+    /// Runs beside background tasks, one result for each selected task.
+    pub(crate) task_costs: Vec<TaskCost>,
     /// Document retrieval from a million chunks, if selected.
     pub(crate) retrieval: Option<RetrievalLatency>,
     /// Resident memory of the server after all load, in bytes.
@@ -174,6 +179,7 @@ pub(crate) async fn run_benchmark(plan: &Plan, home: &RunDirectory, postgres: &P
                 provider: None,
                 notifications: None,
                 verified_tokens: None,
+                task_costs: Vec::new(),
                 retrieval: None,
                 memory_after: 0,
             },
@@ -279,6 +285,10 @@ impl Bench<'_> {
             report_progress("reads with verified tokens");
             findings.verified_tokens = Some(self.measure_verified_tokens().await?);
         }
+        for task in Task::ALL.into_iter().filter(|task| self.plan.selects(task.name())) {
+            report_progress(task.name());
+            findings.task_costs.push(self.measure_task(task).await?);
+        }
         // Skipped by default, because storing the chunks takes minutes.
         if self.plan.selects(large_corpus::NAME) && (self.plan.only.is_some() || self.plan.fill.is_some()) {
             findings.retrieval = Some(self.measure_retrieval().await?);
@@ -378,6 +388,15 @@ impl Bench<'_> {
             self.measure_load(server, scripts, INTERLEAVED_DURATION).await
         };
         verified_tokens::measure(self.home, self.postgres, &self.plan.server, &self.fixtures, measure).await
+    }
+
+    async fn measure_task(&self, task: Task) -> Result<TaskCost> {
+        let measure = async |server: &ChildProcess, scripts: Vec<ClientScript>| {
+            self.measure_load(server, scripts, self.plan.time() / 2).await
+        };
+        let [fairway, _] = &self.databases;
+        let place = (self.home, self.postgres, self.plan);
+        task_cost::measure(task, place, (&self.fixtures, fairway), measure).await
     }
 
     async fn measure_retrieval(&self) -> Result<RetrievalLatency> {

@@ -11,6 +11,7 @@ use crate::overload;
 use crate::queued;
 use crate::run::{Findings, Measurement, ScenarioMeasurement};
 use crate::scenario::{BaselineOperation, KeyMode, PageDepth, Scenario, WorkloadSpread};
+use crate::task_cost;
 use crate::timing_oracle;
 use crate::verified_tokens;
 
@@ -109,6 +110,7 @@ pub(crate) fn judge(findings: &Findings) -> Vec<TargetResult> {
     judged.extend(openai_provider::judge(findings.provider.as_ref()));
     judged.extend(notifications::judge(findings.notifications.as_ref()));
     judged.push(verified_tokens::judge(findings.verified_tokens.as_ref()));
+    judged.extend(task_cost::judge(&findings.task_costs));
     judged.extend(large_corpus::judge(findings.retrieval.as_ref()));
     let median = findings.cold_start.read().median;
     judged.push(TargetResult {

@@ -30,6 +30,12 @@ pub(crate) enum Command {
             PossibleValuesParser::new(AccessRequestStatus::ALL.iter().map(|status| status.as_str())))]
         status: Option<String>,
     },
+    /// Show a request with its decision and the reason of a denial
+    #[command(after_help = "Example:\n  fairway access-requests show 019a...")]
+    Show {
+        /// The request's id
+        id: String,
+    },
     /// Grant a request: its connection is created, and the last grant activates the use case
     #[command(
         after_help = "Example:\n  fairway access-requests grant 019a... --kind http --secret token=env:CRM_TOKEN"
@@ -66,6 +72,14 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
             query.extend(status.as_deref().map(|status| ("status", status)));
             output.list(&server.list(&["access-requests"], &query)?, &COLUMNS)
         }
+        Command::Show { id } => {
+            let query = [("workspace_id", server.workspace_id()?)];
+            let requests = server.list(&["access-requests"], &query)?;
+            let found = requests.iter().find(|request| request["access_request_id"] == id.as_str());
+            let message = "this workspace has no such access request; `fairway access-requests list` lists all";
+            let unknown = || Failure::Unknown { message: message.to_owned(), candidates: Vec::new() };
+            output.one(found.ok_or_else(unknown)?)
+        }
         Command::Grant { id, secrets, kind, endpoint } => {
             let mut body = json!({ "secret_bindings": Value::Object(parse_secrets(secrets)?) });
             if let Some(members) = body.as_object_mut() {
@@ -78,7 +92,7 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
         Command::Deny { id, reason } => {
             let body = reason.as_ref().map_or_else(|| json!({}), |reason| json!({ "reason": reason }));
             let denied = server.post(&["access-requests", id, "deny"], &body)?;
-            output.changed(&denied, "fairway access-requests list")
+            output.changed(&denied, &format!("fairway access-requests show {id}"))
         }
     }
 }

@@ -10,6 +10,7 @@ mod resolve_references;
 mod rollback;
 mod rollback_advisor;
 mod transition;
+mod use_case_origin;
 mod vector_checks;
 
 pub(crate) use activation_checks::{CheckScope, ContentSummary};
@@ -52,7 +53,7 @@ use fairway_domain::{
     slug::Slug,
     store::{CommitError, Page, PageRequest},
     tenant::TenantScope,
-    use_case::{UseCaseStatus, ports::UseCaseStore},
+    use_case::ports::UseCaseStore,
     workload::{ManagementSource, Status, WorkloadRefusal},
 };
 use moka::sync::Cache;
@@ -484,12 +485,5 @@ impl Releases {
     /// Whether the workload of a release is retired.
     pub(crate) async fn is_workload_retired(&self, scope: TenantScope, release: &Release) -> Result<bool, Failure> {
         Ok(self.workloads.workload_of(scope, release.workload_id).await?.status == Status::Retired)
-    }
-
-    /// Whether the workload came from a use case that is not active. A use case that is active can only be archived, so an
-    /// activation whose commit follows this read is at most one that preceded the archiving.
-    async fn is_use_case_inactive(&self, scope: TenantScope, release: &Release) -> Result<bool, Failure> {
-        let origin = self.use_case_store.find_by_workload(scope, release.workload_id).await?;
-        Ok(origin.is_some_and(|origin| origin.status != UseCaseStatus::Active))
     }
 }

@@ -11,7 +11,7 @@ pub use fixtures::{ActiveWorkload, Fixtures, Version};
 use crate::{AUDIENCE, FaultProxy, FaultyArtifacts, StubGateway, TestDatabase, TestIssuer};
 use anyhow::Context as _;
 use fairway_api::{
-    compose::{AccessStoreDecorator, Adapters, Process, RunWorkers},
+    compose::{AccessStoreDecorator, Adapters, BackgroundTasks, Process},
     config::Settings,
     serve,
 };
@@ -65,6 +65,7 @@ pub struct Builder {
     clock: Option<Arc<dyn Clock>>,
     ids: Option<Arc<dyn IdSource>>,
     without_worker: bool,
+    without_notifications: bool,
 }
 
 impl Builder {
@@ -95,6 +96,13 @@ impl Builder {
     #[must_use]
     pub fn without_worker(mut self) -> Self {
         self.without_worker = true;
+        self
+    }
+
+    /// Starts no projector and no sender, so another server notifies.
+    #[must_use]
+    pub fn without_notifications(mut self) -> Self {
+        self.without_notifications = true;
         self
     }
 
@@ -210,8 +218,12 @@ impl Builder {
         let listener = TcpListener::bind(settings.bind)?;
         let address = listener.local_addr()?;
         let services = Process::new(&settings, database.url(), parts)?.services().clone();
-        let works = if self.without_worker { RunWorkers::Disabled } else { RunWorkers::Enabled };
-        let running = ServerThread::start(settings, works, process, listener).context("starting the listener")?;
+        let tasks = BackgroundTasks {
+            executes_runs: !self.without_worker,
+            sends_notifications: !self.without_notifications,
+            ..BackgroundTasks::default()
+        };
+        let running = ServerThread::start(settings, tasks, process, listener).context("starting the listener")?;
         Ok(TestApp {
             client: Client::new(address, database.url())?,
             services,
@@ -224,12 +236,17 @@ impl Builder {
 }
 
 impl ServerThread {
-    fn start(settings: Settings, works: RunWorkers, process: Process, listener: TcpListener) -> anyhow::Result<Self> {
+    fn start(
+        settings: Settings,
+        tasks: BackgroundTasks,
+        process: Process,
+        listener: TcpListener,
+    ) -> anyhow::Result<Self> {
         let (ready, started) = mpsc::channel();
         let thread = thread::Builder::new().name("test-app".to_owned()).spawn(move || -> anyhow::Result<()> {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(async {
-                let listening = serve::start_server(&settings, &process, listener, works)?;
+                let listening = serve::start_server(&settings, &process, listener, tasks)?;
                 ready.send(listening.handle)?;
                 Ok(listening.server.await?)
             })

@@ -3,7 +3,7 @@
 use crate::rollout::RolloutView;
 use fairway_domain::{
     access::ActorRef,
-    id::{AssetId, ReleaseId},
+    id::{AssetId, ReleaseId, UseCaseId},
     release::{
         Binding, Release, StateName,
         gate::Gate,
@@ -69,6 +69,10 @@ pub(crate) struct ReleaseDetail {
     references: Vec<ReferenceView>,
     /// The possible next states.
     valid_transitions: Vec<&'static str>,
+    /// The use case that the workload came from. Present only when the release is read by its identifier and its workload
+    /// came from a use case.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    use_case_id: Option<Uuid>,
 }
 
 impl ReleaseDetail {
@@ -83,7 +87,13 @@ impl ReleaseDetail {
                 .into_iter()
                 .map(StateName::as_str)
                 .collect(),
+            use_case_id: None,
         }
+    }
+
+    pub(super) fn with_use_case(mut self, use_case: Option<UseCaseId>) -> Self {
+        self.use_case_id = use_case.map(UseCaseId::uuid);
+        self
     }
 }
 

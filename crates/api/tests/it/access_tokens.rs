@@ -211,22 +211,26 @@ async fn facts_about_a_tenant_are_in_its_own_log_under_the_names_of_visitors() {
         [DEFAULT_TENANT, "tenant.configured", "user:root"],
     ];
     assert_eq!(rows, expected.map(|row| row.map(str::to_owned)));
-    // The creation begins the new tenant's log. The sequencer runs in the background.
+    // The creation begins the new tenant's log. The sequencer runs in the background, and the projector adds facts about
+    // notifications that it suppressed.
     let log =
         async |tenant: &str| app.get("/v1/audit/events?limit=200").token(&root).in_tenant(tenant).await.expect(200);
-    let mut events = log(acme).await;
+    let kinds = async |tenant: &str| {
+        let events = log(tenant).await;
+        let kinds = events.as_array().unwrap().iter().map(|event| event["kind"].as_str().unwrap().to_owned());
+        kinds.filter(|kind| kind.starts_with("tenant.")).collect::<Vec<_>>()
+    };
+    let mut of_acme = kinds(acme).await;
     for _ in 0..400 {
-        if events.as_array().unwrap().len() == 2 {
+        if of_acme.len() == 2 {
             break;
         }
         tokio::time::sleep(std::time::Duration::from_millis(25)).await;
-        events = log(acme).await;
+        of_acme = kinds(acme).await;
     }
-    let kinds: Vec<&Value> = events.as_array().unwrap().iter().map(|event| &event["kind"]).collect();
-    assert_eq!(kinds, ["tenant.configured", "tenant.created"]);
+    assert_eq!(of_acme, ["tenant.configured", "tenant.created"]);
     assert_eq!(facts(&app, &root, "tenant.configured").await.len(), 1);
-    let own = log(DEFAULT_TENANT).await;
-    assert!(own.as_array().unwrap().iter().all(|event| event["kind"] != "tenant.created"), "{own}");
+    assert!(!kinds(DEFAULT_TENANT).await.contains(&"tenant.created".to_owned()));
 }
 
 #[tokio::test]

@@ -37,6 +37,8 @@ async fn only_releases_of_active_use_cases_take_lanes() {
         let release = submit(&stage, &use_case).await;
         let warning = gate(&stage, &release).await;
         assert_eq!((&warning["to_state"], &warning["verdict"]), (&json!("approved"), &json!("warn")), "{ending}");
+        let shown = app.get(format!("/v1/releases/{release}")).await.expect(200);
+        assert_eq!(shown["use_case_id"], use_case.as_str(), "{ending}");
         approve(&stage, &release).await;
         let decide = async |decision: &str, body: Value| {
             let request = stage.request_of(&use_case).await["access_request_id"].as_str().unwrap().to_owned();

@@ -19,7 +19,7 @@ struct Stat {
 }
 
 /// Processor time of a process.
-pub(super) fn time(process: u32) -> Result<Duration> {
+pub(crate) fn time(process: u32) -> Result<Duration> {
     let stat = stat(process).with_context(|| format!("process {process} does not exist"))?;
     Ok(TICK.saturating_mul(stat.own))
 }

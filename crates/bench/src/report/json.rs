@@ -11,6 +11,7 @@ use crate::large_corpus::RetrievalLatency;
 use crate::notifications::NotificationFigures;
 use crate::openai_provider::ProviderBenchmark;
 use crate::run::{Findings, Measurement, ScenarioMeasurement};
+use crate::task_cost::TaskCost;
 use crate::thresholds::TargetResult;
 
 /// Durations are in milliseconds, memory and log in bytes, rates per second.
@@ -50,6 +51,7 @@ pub(super) fn to_json(findings: &Findings, judged: &[TargetResult]) -> Value {
         "asking": findings.provider.as_ref().map(ProviderBenchmark::to_json),
         "notifications": findings.notifications.as_ref().map(NotificationFigures::to_json),
         "verified_tokens": findings.verified_tokens.as_ref().map(interleaved),
+        "task_costs": findings.task_costs.iter().map(TaskCost::to_json).collect::<Vec<_>>(),
         "million": findings.retrieval.as_ref().map(RetrievalLatency::to_json),
         "existence": findings.timing_oracle.iter().map(|one| json!({
             "read": one.name(), "foreign_ms": millis(one.hidden_id), "random_ms": millis(one.unused_id),

@@ -13,6 +13,7 @@ use crate::overload::Overload;
 use crate::queued::QueuedRuns;
 use crate::run::{Findings, Measurement, ScenarioMeasurement};
 use crate::scenario::BaselineOperation;
+use crate::task_cost::TaskCost;
 use crate::thresholds::{TargetResult, mean, mebibytes};
 use crate::verified_tokens;
 
@@ -196,6 +197,9 @@ fn process(out: &mut String, findings: &Findings) {
     for (what, value) in rows.chain(findings.provider.iter().flat_map(ProviderBenchmark::table_rows)) {
         let _ = writeln!(out, "| {what} | {value} |");
     }
+    for (what, value) in findings.task_costs.iter().flat_map(TaskCost::table_rows) {
+        let _ = writeln!(out, "| {what} | {value} |");
+    }
     for (what, value) in findings.retrieval.iter().flat_map(RetrievalLatency::table_rows) {
         let _ = writeln!(out, "| {what} | {value} |");
     }
@@ -318,6 +322,7 @@ pub(super) mod tests {
             provider: None,
             notifications: None,
             verified_tokens: None,
+            task_costs: Vec::new(),
             retrieval: None,
             memory_after: 40 << 20,
         }

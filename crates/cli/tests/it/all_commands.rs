@@ -472,6 +472,8 @@ fn use_cases(ada: &CommandRecorder<'_>) {
     };
     let denied = ada.run_json(&["access-requests", "deny", &request(), "--reason", "Not yet."]);
     assert_eq!(denied["status"], "denied");
+    let shown = ada.run_json(&["access-requests", "show", denied["access_request_id"].as_str().unwrap()]);
+    assert_eq!((&shown, &shown["reason"]), (&denied, &json!("Not yet.")));
     assert_eq!(ada.run_json(&["use-cases", "reopen", id])["status"], "draft");
     publish(id);
     let grant = ["access-requests", "grant", &request(), "--secret", "token=env:CRM_TOKEN", "--kind", "other"];

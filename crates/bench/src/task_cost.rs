@@ -1,0 +1,245 @@
+//! The cost of notifications and of the transparency log for runs.
+//!
+//! One server executes runs and performs neither task. In every other measurement, a second server performs one of them. The
+//! processor time of a run is that of the first server and of PostgreSQL, so that the ratio contains what the task costs runs
+//! and the database; the second server's own time is reported beside it.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+use tokio_postgres::Client;
+
+use crate::Plan;
+use crate::child::ChildProcess;
+use crate::cost_meter::processor_time;
+use crate::environment::{Postgres, RunDirectory, start_server_with};
+use crate::fixtures::Fixtures;
+use crate::load::ClientScript;
+use crate::run::Measurement;
+use crate::scenario::{KeyMode, Scenario, WorkloadSpread};
+use crate::thresholds::{TargetResult, TargetVerdict};
+
+/// Pairs of measurements, with the task first in every other one. An odd number has a median.
+const PAIRS: usize = 11;
+const CLIENTS: usize = 8;
+/// Maximum processor time of a run beside a task, relative to the one without it.
+const MAX_RATIO: f64 = 1.03;
+/// Minimum rate at which the transparency log takes up a backlog.
+const MIN_TREE_RATE: f64 = 5_000.0;
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+const TIMEOUT: Duration = Duration::from_secs(300);
+
+/// A background task that a server performs for all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Task {
+    Notifications,
+    TransparencyLog,
+}
+
+impl Task {
+    pub(crate) const ALL: [Self; 2] = [Self::Notifications, Self::TransparencyLog];
+
+    /// The name for `--only`.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Notifications => "execute beside notifications",
+            Self::TransparencyLog => "execute beside the transparency log",
+        }
+    }
+
+    /// The options of the server that performs this task alone.
+    const fn options(self) -> [&'static str; 2] {
+        match self {
+            Self::Notifications => ["--no-worker", "--no-transparency-log"],
+            Self::TransparencyLog => ["--no-worker", "--no-notifications"],
+        }
+    }
+
+    /// A query for the number of facts that the task has not taken up.
+    const fn backlog(self) -> &'static str {
+        match self {
+            Self::Notifications => {
+                "SELECT coalesce(sum(fact_log.size - coalesce(position, 0)), 0)::bigint
+                FROM fact_log LEFT JOIN notification_position USING (tenant_id)"
+            }
+            Self::TransparencyLog => {
+                "SELECT coalesce(sum(fact_log.size - coalesce(log_tree.size, 0)), 0)::bigint
+                FROM fact_log LEFT JOIN log_tree USING (tenant_id)"
+            }
+        }
+    }
+}
+
+/// Two measurements of runs, without and with the task.
+pub(crate) struct Pair {
+    without: Measurement,
+    with: Measurement,
+    /// The processor time of the server that performs the task, for each run.
+    own: f64,
+}
+
+/// The result for one task.
+pub(crate) struct TaskCost {
+    task: Task,
+    pairs: Vec<Pair>,
+    /// Facts a second that the task took up from the largest backlog.
+    backlog_rate: f64,
+}
+
+/// Measures runs without and with a task. `measure` loads a server with these clients.
+///
+/// # Errors
+/// When a server does not start or the task stays behind.
+pub(crate) async fn measure(
+    task: Task,
+    (home, postgres, plan): (&RunDirectory, &Postgres, &Plan),
+    (fixtures, database): (&Fixtures, &Client),
+    measure: impl AsyncFn(&ChildProcess, Vec<ClientScript>) -> Result<Measurement>,
+) -> Result<TaskCost> {
+    let neither = ["--no-notifications", "--no-transparency-log"];
+    let mut server = start_server_with(home, postgres, &plan.server, &neither).await?;
+    let scenario = Scenario::Execute { keys: KeyMode::Off, workloads: WorkloadSpread::One };
+    let runs = async || measure(&server, scenario.scripts(fixtures, CLIENTS)?).await;
+    let mut pairs = Vec::new();
+    let mut largest = (0, 0.0);
+    for number in 0..PAIRS {
+        let before = if number % 2 == 0 { Some(runs().await?) } else { None };
+        let mut performer = start_server_with(home, postgres, &plan.server, &task.options()).await?;
+        let taken = take_up(task, database).await?;
+        largest = if taken.0 > largest.0 { taken } else { largest };
+        let (start, since) = (processor_time(performer.id())?, Instant::now());
+        let with = runs().await?;
+        // The measurement has a warm-up, so the time of the task is scaled to the measured part.
+        let own = processor_time(performer.id())?.saturating_sub(start).as_secs_f64() * with.cost.elapsed.as_secs_f64()
+            / since.elapsed().as_secs_f64()
+            / with.tally.requests.max(1) as f64;
+        performer.stop().await?;
+        let without = match before {
+            Some(before) => before,
+            None => runs().await?,
+        };
+        pairs.push(Pair { without, with, own });
+    }
+    server.stop().await?;
+    Ok(TaskCost { task, pairs, backlog_rate: largest.1 })
+}
+
+/// Waits until the task has taken up all facts; returns how many they were, and their rate after the first ones.
+async fn take_up(task: Task, database: &Client) -> Result<(i64, f64)> {
+    let backlog = async || -> Result<i64> { Ok(database.query_one(task.backlog(), &[]).await?.try_get(0)?) };
+    let since = Instant::now();
+    let all = backlog().await?;
+    let mut left = all;
+    while left == all && left > 0 {
+        ensure!(since.elapsed() < TIMEOUT, "{} does not start", task.name());
+        sleep(POLL_INTERVAL).await;
+        left = backlog().await?;
+    }
+    let (moving, taken) = (Instant::now(), left);
+    while left > 0 {
+        ensure!(since.elapsed() < TIMEOUT, "{} is behind", task.name());
+        sleep(POLL_INTERVAL).await;
+        left = backlog().await?;
+    }
+    Ok((taken, taken as f64 / moving.elapsed().as_secs_f64()))
+}
+
+/// The processor time of a run in seconds.
+fn time_of_a_run(measurement: &Measurement) -> f64 {
+    let cost = &measurement.cost;
+    (cost.program + cost.postgres).as_secs_f64() / measurement.tally.requests.max(1) as f64
+}
+
+impl Pair {
+    fn ratio(&self) -> f64 {
+        time_of_a_run(&self.with) / time_of_a_run(&self.without).max(f64::MIN_POSITIVE)
+    }
+}
+
+impl TaskCost {
+    fn ratios(&self) -> Vec<f64> {
+        let mut ratios: Vec<f64> = self.pairs.iter().map(Pair::ratio).collect();
+        ratios.sort_by(f64::total_cmp);
+        ratios
+    }
+
+    fn median(&self) -> Option<f64> {
+        let ratios = self.ratios();
+        ratios.get(ratios.len() / 2).copied()
+    }
+
+    /// The results for the report.
+    pub(crate) fn table_rows(&self) -> Vec<(String, String)> {
+        let ratios = self.ratios();
+        let range = ratios.first().zip(ratios.last());
+        let name = self.task.name();
+        let mut own: Vec<f64> = self.pairs.iter().map(|pair| pair.own * 1e6).collect();
+        own.sort_by(f64::total_cmp);
+        let own = own.get(own.len() / 2).copied().unwrap_or_default();
+        vec![
+            (
+                format!("{name}: smallest and largest ratio of a pair"),
+                range.map_or_else(|| "n/a".to_owned(), |(least, most)| format!("{least:.3}, {most:.3}")),
+            ),
+            (format!("{name}: processor time of the task for each run"), format!("{own:.1} µs")),
+            (format!("{name}: facts a second from a backlog"), format!("{:.0}", self.backlog_rate)),
+        ]
+    }
+
+    pub(crate) fn to_json(&self) -> Value {
+        json!({ "task": self.task.name(), "ratios": self.ratios(), "backlog_per_second": self.backlog_rate })
+    }
+}
+
+/// The targets, measured or not.
+pub(crate) fn judge(seen: &[TaskCost]) -> Vec<TargetResult> {
+    let of = |task| seen.iter().find(|cost| cost.task == task);
+    let mut judged: Vec<TargetResult> = Task::ALL
+        .into_iter()
+        .map(|task| {
+            let ratio = of(task).and_then(TaskCost::median);
+            TargetResult {
+                name: format!("{}: processor time of a run", task.name()),
+                target: format!("at most {MAX_RATIO} of the run without"),
+                measured: ratio.map_or_else(|| "n/a".to_owned(), |ratio| format!("{ratio:.3}")),
+                verdict: ratio.map_or(TargetVerdict::NotMeasured, |ratio| TargetVerdict::of(ratio <= MAX_RATIO)),
+            }
+        })
+        .collect();
+    let rate = of(Task::TransparencyLog).map(|cost| cost.backlog_rate);
+    judged.push(TargetResult {
+        name: "transparency log: facts a second from a backlog".to_owned(),
+        target: format!("at least {MIN_TREE_RATE}"),
+        measured: rate.map_or_else(|| "n/a".to_owned(), |rate| format!("{rate:.0}")),
+        verdict: rate.map_or(TargetVerdict::NotMeasured, |rate| TargetVerdict::of(rate >= MIN_TREE_RATE)),
+    });
+    judged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cost_meter::Cost;
+    use crate::load::tests::tally;
+
+    #[test]
+    fn targets_judge_the_median_pair_and_the_backlog() {
+        let measurement = |millis| Measurement {
+            tally: tally(1_000),
+            cost: Cost { program: Duration::from_millis(millis), ..Cost::default() },
+        };
+        let of = |task, times: &[u64], backlog_rate| {
+            let pairs =
+                times.iter().map(|with| Pair { without: measurement(1_000), with: measurement(*with), own: 0.0 });
+            judge(&[TaskCost { task, pairs: pairs.collect(), backlog_rate }]).iter().map(|one| one.verdict).collect()
+        };
+        let verdicts: Vec<TargetVerdict> = of(Task::Notifications, &[900, 1_020, 2_000], 0.0);
+        assert_eq!(verdicts, [TargetVerdict::Met, TargetVerdict::NotMeasured, TargetVerdict::NotMeasured]);
+        let verdicts: Vec<TargetVerdict> = of(Task::TransparencyLog, &[1_000, 1_040, 1_050], 5_001.0);
+        assert_eq!(verdicts, [TargetVerdict::NotMeasured, TargetVerdict::Missed, TargetVerdict::Met]);
+        let verdicts: Vec<TargetVerdict> = of(Task::TransparencyLog, &[1_000], 4_999.0);
+        assert_eq!(verdicts.last(), Some(&TargetVerdict::Missed));
+    }
+}

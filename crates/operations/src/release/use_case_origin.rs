@@ -1,0 +1,33 @@
+//! The use case that the workload of a release came from.
+
+use crate::{Failure, access::Operation, release::Releases};
+use fairway_domain::{
+    access::Caller,
+    id::{ReleaseId, UseCaseId},
+    release::{Release, ports::ReleaseWithDeployment},
+    tenant::TenantScope,
+    use_case::UseCaseStatus,
+};
+
+impl Releases {
+    /// A release with the use case that its workload came from.
+    ///
+    /// # Errors
+    /// Not found when the caller does not see the release.
+    pub async fn read_release_with_origin(
+        &self,
+        caller: &Caller,
+        id: ReleaseId,
+    ) -> Result<(ReleaseWithDeployment, Option<UseCaseId>), Failure> {
+        let (scope, _, placed) = self.authorize_release(caller, Operation::ReadRelease, id).await?;
+        let origin = self.use_case_store.find_by_workload(scope, placed.release.workload_id).await?;
+        Ok((placed, origin.map(|origin| origin.use_case_id)))
+    }
+
+    /// Whether the workload came from a use case that is not active. A use case that is active can only be archived, so an
+    /// activation whose commit follows this read is at most one that preceded the archiving.
+    pub(super) async fn is_use_case_inactive(&self, scope: TenantScope, release: &Release) -> Result<bool, Failure> {
+        let origin = self.use_case_store.find_by_workload(scope, release.workload_id).await?;
+        Ok(origin.is_some_and(|origin| origin.status != UseCaseStatus::Active))
+    }
+}
