@@ -1,5 +1,6 @@
 //! `cargo xtask browser`: tests the portal in Chromium against a server with the demo.
 
+use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -37,8 +38,9 @@ pub(crate) fn check(place: &Paths, steps: &mut Steps) -> Result<()> {
         command.env("PORTAL_MODULES", &npm.modules).env("PORTAL_SERVER", format!("http://{server}"));
         command.env("PORTAL_CHROMIUM", &browser).env("PORTAL_HOST", format!("http://{host}"));
         command.env("PORTAL_PROVIDER", format!("http://{provider}"));
-        command.env("PORTAL_PICTURES", place.target.join("browser"));
-        run_checked(command)
+        let pictures = place.target.join("browser");
+        command.env("PORTAL_PICTURES", &pictures);
+        run_checked(command).with_context(|| fs::read_to_string(pictures.join("failures.txt")).unwrap_or_default())
     };
     // The address of the page that embeds a workload; the server must know it before it starts.
     let host = unused_address()?;

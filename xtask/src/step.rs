@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 /// The completed steps and their results.
 #[derive(Default)]
 pub(crate) struct Steps {
-    done: Vec<(&'static str, f64, bool)>,
+    done: Vec<(&'static str, f64, Option<String>)>,
 }
 
 impl Steps {
@@ -16,23 +16,27 @@ impl Steps {
     pub(crate) fn run(&mut self, name: &'static str, work: impl FnOnce() -> Result<()>) {
         println!("== {name}");
         let since = Instant::now();
-        let passed = match work() {
-            Ok(()) => true,
-            Err(error) => {
-                eprintln!("xtask: {name}: {error:#}");
-                false
-            }
-        };
-        self.done.push((name, since.elapsed().as_secs_f64(), passed));
+        let failure = work().err().map(|error| format!("{error:#}"));
+        if let Some(failure) = &failure {
+            eprintln!("xtask: {name}: {failure}");
+        }
+        self.done.push((name, since.elapsed().as_secs_f64(), failure));
     }
 
-    /// Prints all steps with their durations; returns success if all passed.
+    /// Prints all steps with their durations, then all failures; returns success if all passed.
     pub(crate) fn finish(self) -> ExitCode {
         println!();
-        for (name, seconds, passed) in &self.done {
-            println!("{seconds:7.1} s  {}  {name}", if *passed { "ok    " } else { "FAILED" });
+        for (name, seconds, failure) in &self.done {
+            println!("{seconds:7.1} s  {}  {name}", if failure.is_none() { "ok    " } else { "FAILED" });
         }
-        if self.done.iter().all(|(_, _, passed)| *passed) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        let mut code = ExitCode::SUCCESS;
+        for (name, _, failure) in &self.done {
+            if let Some(failure) = failure {
+                println!("{name}: {failure}");
+                code = ExitCode::FAILURE;
+            }
+        }
+        code
     }
 }
 

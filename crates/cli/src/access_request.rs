@@ -1,6 +1,7 @@
 //! Commands for access requests, by which use cases ask for connections.
 
 use crate::{
+    completion,
     connection::{kinds, parse_secrets},
     failure::Failure,
     output::Column,
@@ -34,6 +35,7 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  fairway access-requests show 019a...")]
     Show {
         /// The request's id
+        #[arg(add = completion::access_requests())]
         id: String,
     },
     /// Grant a request: its connection is created, and the last grant activates the use case
@@ -42,6 +44,7 @@ pub(crate) enum Command {
     )]
     Grant {
         /// The request's id
+        #[arg(add = completion::access_requests())]
         id: String,
         /// A secret reference by name; repeat for several
         #[arg(long = "secret", value_name = "NAME=REFERENCE")]
@@ -57,6 +60,7 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  fairway access-requests deny 019a... --reason 'Use the archive instead.'")]
     Deny {
         /// The request's id
+        #[arg(add = completion::access_requests())]
         id: String,
         /// The reason, for the author of the use case
         #[arg(long)]

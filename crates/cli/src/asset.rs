@@ -6,6 +6,7 @@ mod create;
 pub(crate) use check::content_problems;
 
 use crate::{
+    completion,
     failure::{Candidate, Failure},
     file::Source,
     output::{Column, Output, print},
@@ -55,12 +56,14 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  fairway assets show ticket-policy")]
     Show {
         /// The asset's slug
+        #[arg(add = completion::assets())]
         slug: String,
     },
     /// List the versions of an asset, newest first
     #[command(after_help = "Example:\n  fairway assets versions ticket-policy")]
     Versions {
         /// The asset's slug
+        #[arg(add = completion::assets())]
         slug: String,
     },
     /// Show the content of a version
@@ -75,6 +78,7 @@ pub(crate) enum Command {
     )]
     Create {
         /// The asset's slug
+        #[arg(add = completion::assets())]
         slug: String,
         /// The asset's kind
         #[arg(long, value_parser = PossibleValuesParser::new(AssetKind::ALL.map(AssetKind::as_str)))]
@@ -93,6 +97,7 @@ pub(crate) enum Command {
     )]
     AddVersion {
         /// The asset's slug
+        #[arg(add = completion::assets())]
         slug: String,
         /// A JSON or YAML file with the content
         content: PathBuf,
@@ -103,6 +108,7 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  fairway assets diff ticket-policy v1 v2")]
     Diff {
         /// The asset's slug
+        #[arg(add = completion::assets())]
         slug: String,
         /// The label of the earlier version
         from: String,
@@ -113,18 +119,21 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  fairway assets impact ticket-policy")]
     Impact {
         /// The asset's slug
+        #[arg(add = completion::assets())]
         slug: String,
     },
     /// Allow new bindings to an asset again
     #[command(after_help = "Example:\n  fairway assets activate ticket-policy")]
     Activate {
         /// The asset's slug
+        #[arg(add = completion::assets())]
         slug: String,
     },
     /// Refuse new bindings to an asset
     #[command(after_help = "Example:\n  fairway assets retire ticket-policy")]
     Retire {
         /// The asset's slug
+        #[arg(add = completion::assets())]
         slug: String,
     },
     /// Check content of any kind without a server
@@ -133,6 +142,7 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  fairway assets archive ticket-policy")]
     Archive {
         /// The asset's slug
+        #[arg(add = completion::assets())]
         slug: String,
     },
 }

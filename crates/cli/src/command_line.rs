@@ -29,7 +29,7 @@ pub(crate) struct CommandLine {
 }
 
 /// Options of every command.
-#[derive(Args, Clone)]
+#[derive(Args, Clone, Default)]
 pub(crate) struct Global {
     /// The server's address; else the profile's, else http://127.0.0.1:8080
     #[arg(long, global = true, value_name = "URL", env = "FAIRWAY_CLI_SERVER")]

@@ -1,8 +1,8 @@
 //! Shell completions and manual pages.
 
-use crate::{command_line::CommandLine, failure::Failure, output};
+use crate::{command_line::CommandLine, completion, failure::Failure, output};
 use clap::{Args, CommandFactory as _};
-use clap_complete::Shell;
+use clap_complete::{Shell, env::Shells};
 use std::{fs, path::PathBuf};
 
 /// Arguments of `completions`.
@@ -22,9 +22,12 @@ pub(crate) struct ManualArguments {
 }
 
 pub(crate) fn print_completions(arguments: &CompletionArguments) -> Result<(), Failure> {
-    // Generated into memory first, because clap_complete panics when the reader has closed standard output.
     let mut script = Vec::new();
-    clap_complete::generate(arguments.shell, &mut CommandLine::command(), "fairway", &mut script);
+    let shells = Shells::builtins();
+    if let Some(shell) = shells.completer(&arguments.shell.to_string()) {
+        let written = shell.write_registration(completion::VARIABLE, "fairway", "fairway", "fairway", &mut script);
+        output::ignore_closed_pipe(written)?;
+    }
     output::write(&String::from_utf8_lossy(&script))
 }
 

@@ -1,6 +1,7 @@
 //! Commands for connections, the named external systems of a workspace.
 
 use crate::{
+    completion,
     failure::{Candidate, Failure},
     output::Column,
     server::{Method, Server, required_string, string_or_empty},
@@ -30,6 +31,7 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  fairway connections show crm")]
     Show {
         /// The connection's name or id
+        #[arg(add = completion::connections())]
         connection: String,
     },
     /// Create a connection; secrets are references, never values
@@ -48,6 +50,7 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  fairway connections set crm --status disabled")]
     Set {
         /// The connection's name or id
+        #[arg(add = completion::connections())]
         connection: String,
         /// The kind of system
         #[arg(long, value_parser = kinds())]
@@ -59,12 +62,14 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  fairway connections check crm")]
     Check {
         /// The connection's name or id
+        #[arg(add = completion::connections())]
         connection: String,
     },
     /// Delete a connection
     #[command(after_help = "Example:\n  fairway connections delete crm")]
     Delete {
         /// The connection's name or id
+        #[arg(add = completion::connections())]
         connection: String,
     },
 }

@@ -1,6 +1,7 @@
 //! Commands for the settings of environments.
 
 use crate::{
+    completion,
     failure::Failure,
     server::{Method, Server},
     session::Session,
@@ -15,6 +16,7 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  fairway environments show dev")]
     Show {
         /// The environment; else the profile's
+        #[arg(add = completion::environments())]
         environment: Option<String>,
     },
     /// Change settings of an environment; the others stay
@@ -28,6 +30,7 @@ pub(crate) enum Command {
 #[derive(Args)]
 pub(crate) struct Settings {
     /// The environment
+    #[arg(add = completion::environments())]
     environment: String,
     /// The number of approvals that a release needs
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=10))]

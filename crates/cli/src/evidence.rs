@@ -6,6 +6,7 @@ mod mermaid;
 mod version_labels;
 
 use crate::{
+    completion,
     execution::explain,
     failure::Failure,
     output::{Output, print},
@@ -25,6 +26,7 @@ pub(crate) enum Command {
     )]
     Graph {
         /// The id of the execution
+        #[arg(add = completion::executions())]
         id: String,
         /// The format: sections, nodes and edges, a Mermaid diagram, or an HTML page
         #[arg(long, value_enum, default_value_t = GraphFormat::Flat)]
@@ -34,18 +36,21 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  fairway evidence bundle 019a... > evidence.json")]
     Bundle {
         /// The id of the execution
+        #[arg(add = completion::executions())]
         id: String,
     },
     /// List the documents that a run retrieved from knowledge bases
     #[command(after_help = "Example:\n  fairway evidence documents 019a...")]
     Documents {
         /// The id of the execution
+        #[arg(add = completion::executions())]
         id: String,
     },
     /// Show the sources of each part of an answer
     #[command(after_help = "Example:\n  fairway evidence lineage 019a... --output json")]
     Lineage {
         /// The id of the execution
+        #[arg(add = completion::executions())]
         id: String,
     },
 }

@@ -3,7 +3,7 @@
 pub(crate) mod explain;
 mod list;
 
-use crate::{failure::Failure, run, session::Session};
+use crate::{completion, failure::Failure, run, session::Session};
 use clap::Subcommand;
 use serde_json::json;
 
@@ -19,18 +19,21 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  fairway executions show 019a... --output json")]
     Show {
         /// The execution's id
+        #[arg(add = completion::executions())]
         id: String,
     },
     /// Explain on one page why an execution ended as it did, and what to do next
     #[command(after_help = "Example:\n  fairway executions explain 019a...")]
     Explain {
         /// The execution's id
+        #[arg(add = completion::executions())]
         id: String,
     },
     /// Wait for an execution to end, and print its answer
     #[command(after_help = "Example:\n  fairway executions wait 019a... --wait 10m")]
     Wait {
         /// The execution's id
+        #[arg(add = completion::executions())]
         id: String,
         #[command(flatten)]
         wait_options: run::WaitOptions,
@@ -39,6 +42,7 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  fairway executions cancel 019a...")]
     Cancel {
         /// The execution's id
+        #[arg(add = completion::executions())]
         id: String,
     },
 }

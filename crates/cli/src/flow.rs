@@ -1,7 +1,7 @@
 //! Commands for flows, the steps of runs.
 
 use crate::{
-    asset,
+    asset, completion,
     failure::{Failure, Finding, Position},
     file::{MAX_FILE_BYTES, Source},
     output::{Column, print},
@@ -27,12 +27,14 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  fairway flows show ticket-flow > ticket-flow.yaml")]
     Show {
         /// The flow's slug
+        #[arg(add = completion::flows())]
         slug: String,
     },
     /// Create a flow
     #[command(after_help = "Example:\n  fairway flows create ticket-flow --owner team:support ticket-flow.yaml")]
     Create {
         /// The flow's slug
+        #[arg(add = completion::flows())]
         slug: String,
         /// The owner, such as team:support
         #[arg(long)]
@@ -52,6 +54,7 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  fairway flows add-version ticket-flow ticket-flow.yaml")]
     AddVersion {
         /// The flow's slug
+        #[arg(add = completion::flows())]
         slug: String,
         /// The flow as YAML
         file: PathBuf,

@@ -4,6 +4,7 @@ mod templates;
 
 use crate::{
     asset::content_problems,
+    completion,
     failure::{Failure, Finding},
     file::Source,
     output::{eprint, print},
@@ -49,7 +50,7 @@ pub(crate) struct Arguments {
     #[arg(long, default_value = "team:owners")]
     owner: String,
     /// The environment of the first release; else the profile's, else dev
-    #[arg(long, short, value_name = "ENVIRONMENT")]
+    #[arg(long, short, value_name = "ENVIRONMENT", add = completion::environments())]
     env: Option<String>,
 }
 

@@ -1,6 +1,7 @@
 //! Signs in at a server and stores its address and the token in a profile; and signs out.
 
 use crate::{
+    completion,
     failure::Failure,
     output::print,
     profile::{Configuration, Profile},
@@ -31,7 +32,7 @@ pub(crate) struct Arguments {
     #[arg(long, conflicts_with = "token")]
     token_stdin: bool,
     /// The environment of later commands without --env
-    #[arg(long, short, value_name = "ENVIRONMENT")]
+    #[arg(long, short, value_name = "ENVIRONMENT", add = completion::environments())]
     env: Option<String>,
     /// Store the profile without a request to the server
     #[arg(long)]

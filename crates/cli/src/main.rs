@@ -4,6 +4,7 @@ mod access_request;
 mod asset;
 mod audit;
 mod command_line;
+mod completion;
 mod completions_and_manpages;
 mod connection;
 mod document;
@@ -45,6 +46,11 @@ use std::{
 };
 
 fn main() -> ExitCode {
+    match completion::answer() {
+        Ok(true) => return ExitCode::SUCCESS,
+        Ok(false) => {}
+        Err(_) => return ExitCode::FAILURE,
+    }
     let ended = match CommandLine::from_process() {
         Ok(line) => command_line::run(line),
         // Usage errors go to standard error, with clap's exit code.

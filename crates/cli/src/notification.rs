@@ -4,6 +4,7 @@ mod destination;
 mod watch;
 
 use crate::{
+    completion,
     failure::Failure,
     output::{Column, Output},
     server::{Method, Server, string_or_empty},
@@ -94,7 +95,7 @@ pub(crate) enum Command {
         #[arg(value_parser = categories())]
         category: String,
         /// For facts about this workload
-        #[arg(long, value_name = "SLUG")]
+        #[arg(long, value_name = "SLUG", add = completion::workloads())]
         workload: Option<String>,
         /// For facts in this environment of the workload
         #[arg(long = "env", value_name = "NAME", requires = "workload")]

@@ -8,6 +8,7 @@ mod publish;
 mod watch;
 
 use crate::{
+    completion,
     failure::Failure,
     output::{Column, Output, eprint, print},
     reference::find_release,
@@ -64,10 +65,10 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  fairway releases list --workload ticket-classifier --env dev")]
     List {
         /// Only releases of this workload
-        #[arg(long, value_name = "SLUG")]
+        #[arg(long, value_name = "SLUG", add = completion::workloads())]
         workload: Option<String>,
         /// Only releases of this environment
-        #[arg(long, value_name = "ENVIRONMENT")]
+        #[arg(long, value_name = "ENVIRONMENT", add = completion::environments())]
         env: Option<String>,
         /// Only releases in this state
         #[arg(long, value_parser = PossibleValuesParser::new(StateName::ALL.map(StateName::as_str)))]
@@ -91,9 +92,10 @@ pub(crate) enum Command {
     )]
     Create {
         /// The workload's slug
+        #[arg(add = completion::workloads())]
         workload: String,
         /// The environment; else the profile's
-        #[arg(long, short, value_name = "ENVIRONMENT")]
+        #[arg(long, short, value_name = "ENVIRONMENT", add = completion::environments())]
         env: Option<String>,
         /// The target lane
         #[arg(long, default_value = TargetLane::All.as_str(), value_parser = PossibleValuesParser::new(TargetLane::ALL.map(TargetLane::as_str)))]
@@ -183,9 +185,10 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  fairway releases lanes ticket-classifier --env dev")]
     Lanes {
         /// The workload's slug
+        #[arg(add = completion::workloads())]
         workload: String,
         /// The environment; else the profile's
-        #[arg(long, short, value_name = "ENVIRONMENT")]
+        #[arg(long, short, value_name = "ENVIRONMENT", add = completion::environments())]
         env: Option<String>,
     },
 }
@@ -194,7 +197,7 @@ pub(crate) enum Command {
 #[derive(Args)]
 pub(crate) struct ReleaseArgument {
     /// WORKLOAD@ENVIRONMENT, an id or its unique beginning, or `latest`
-    #[arg(value_name = "RELEASE")]
+    #[arg(value_name = "RELEASE", add = completion::releases())]
     reference: String,
 }
 

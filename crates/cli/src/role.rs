@@ -1,6 +1,7 @@
 //! Commands for roles and for role bindings, which give roles to principals.
 
 use crate::{
+    completion,
     failure::Failure,
     output::Column,
     server::{Server, required_string, string_or_empty},
@@ -67,7 +68,7 @@ pub(crate) struct NewBinding {
     #[arg(long, value_name = "ID", requires = "scope")]
     scope_ref: Option<String>,
     /// Only for this workload
-    #[arg(long, value_name = "SLUG")]
+    #[arg(long, value_name = "SLUG", add = completion::workloads())]
     workload: Option<String>,
 }
 

@@ -6,6 +6,7 @@ mod submit;
 mod wait;
 
 use crate::{
+    completion,
     failure::Failure,
     output::{Output, eprint, print},
     server::{Server, required_string},
@@ -30,9 +31,10 @@ use wait::{RunWait, SubmittedRun};
     print-inputs | fairway run ticket-classifier --env dev --inputs -")]
 pub(crate) struct Arguments {
     /// The workload's slug
+    #[arg(add = completion::workloads())]
     slug: String,
     /// The environment to run in; else the profile's
-    #[arg(long, short, value_name = "ENVIRONMENT")]
+    #[arg(long, short, value_name = "ENVIRONMENT", add = completion::environments())]
     env: Option<String>,
     /// One input: NAME=TEXT, NAME=@FILE or NAME:=JSON
     #[arg(long, short, value_name = "NAME=VALUE")]

@@ -1,6 +1,7 @@
 //! Commands for share links, which open one workload for a limited time and number of runs.
 
 use crate::{
+    completion,
     failure::{Candidate, Failure},
     output::{Column, eprint, print},
     server::{Server, required_string, string_or_empty},
@@ -31,6 +32,7 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  fairway share-links create ticket-classifier --label 'For Tina' --hours 48")]
     Create {
         /// The workload's slug or id
+        #[arg(add = completion::workloads())]
         workload: String,
         /// The lifetime in hours
         #[arg(long, value_name = "HOURS", default_value_t = DEFAULT_TTL_HOURS,
@@ -51,12 +53,14 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  fairway share-links list ticket-classifier")]
     List {
         /// The workload's slug or id
+        #[arg(add = completion::workloads())]
         workload: String,
     },
     /// Revoke a share link with immediate effect
     #[command(after_help = "Example:\n  fairway share-links revoke ticket-classifier 'For Tina'")]
     Revoke {
         /// The workload's slug or id
+        #[arg(add = completion::workloads())]
         workload: String,
         /// The link's id, the unique beginning of its id, or its label
         link: String,

@@ -1,6 +1,7 @@
 //! The usage of ended runs.
 
 use crate::{
+    completion,
     failure::Failure,
     measure::{PointInTime, cost, milliseconds},
     output::Column,
@@ -32,10 +33,10 @@ const COLUMNS: [Column; 10] = [
 )]
 pub(crate) struct Arguments {
     /// Only runs of this workload
-    #[arg(long, value_name = "SLUG")]
+    #[arg(long, value_name = "SLUG", add = completion::workloads())]
     workload: Option<String>,
     /// Only runs in this environment
-    #[arg(long, value_name = "ENVIRONMENT")]
+    #[arg(long, value_name = "ENVIRONMENT", add = completion::environments())]
     env: Option<String>,
     /// Only runs that started at or after this time, or this long ago, such as 7d; default: 30 days ago
     #[arg(long, value_name = "TIME")]

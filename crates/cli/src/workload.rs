@@ -1,6 +1,7 @@
 //! Commands for workloads.
 
 use crate::{
+    completion,
     failure::Failure,
     file::Source,
     output::{Column, Output},
@@ -35,6 +36,7 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  fairway workloads show ticket-classifier")]
     Show {
         /// The workload's slug or id
+        #[arg(add = completion::workloads())]
         slug: String,
     },
     /// Create a workload
@@ -42,6 +44,7 @@ pub(crate) enum Command {
         --interface form.yaml")]
     Create {
         /// The workload's slug
+        #[arg(add = completion::workloads())]
         slug: String,
         /// The owner, such as team:support
         #[arg(long)]
@@ -60,12 +63,14 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  fairway workloads suspend ticket-classifier")]
     Suspend {
         /// The workload's slug or id
+        #[arg(add = completion::workloads())]
         slug: String,
     },
     /// Resume a suspended workload
     #[command(after_help = "Example:\n  fairway workloads resume ticket-classifier")]
     Resume {
         /// The workload's slug or id
+        #[arg(add = completion::workloads())]
         slug: String,
     },
 }
@@ -88,6 +93,7 @@ pub(crate) struct Description {
 #[derive(Args)]
 pub(crate) struct Edit {
     /// The workload's slug or id
+    #[arg(add = completion::workloads())]
     slug: String,
     /// The new owner, such as team:support
     #[arg(long)]

@@ -1,6 +1,7 @@
 //! Lists executions.
 
 use crate::{
+    completion,
     failure::Failure,
     measure::{PointInTime, cost, milliseconds, tokens},
     output::{Column, Output, eprint},
@@ -25,7 +26,7 @@ const COLUMNS: [Column; 8] = [
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// Only executions of this workload
-    #[arg(long, value_name = "SLUG")]
+    #[arg(long, value_name = "SLUG", add = completion::workloads())]
     workload: Option<String>,
     /// Only executions of this release
     #[arg(long, value_name = "ID")]
@@ -34,7 +35,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     status: Option<String>,
     /// Only executions in this environment
-    #[arg(long, value_name = "ENVIRONMENT")]
+    #[arg(long, value_name = "ENVIRONMENT", add = completion::environments())]
     env: Option<String>,
     /// Only executions on this lane
     #[arg(long)]

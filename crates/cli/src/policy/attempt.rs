@@ -3,6 +3,7 @@
 use super::suite;
 use crate::{
     asset::content_problems,
+    completion,
     failure::Failure,
     file::{LocatedValue, Source},
     output::{Output, print},
@@ -33,7 +34,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     input: Option<PathBuf>,
     /// The environment of the input
-    #[arg(long, short, value_name = "ENVIRONMENT")]
+    #[arg(long, short, value_name = "ENVIRONMENT", add = completion::environments())]
     env: Option<String>,
     /// One of the run's inputs: NAME=TEXT or NAME:=JSON
     #[arg(long, value_name = "NAME=VALUE")]

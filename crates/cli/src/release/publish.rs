@@ -1,6 +1,7 @@
 //! `fairway release DIRECTORY`: applies a directory, submits its drafts, and says who can approve them.
 
 use crate::{
+    completion,
     failure::{Candidate, Failure, candidate_hint},
     output::{Column, eprint, print},
     reference::similar_names,
@@ -26,7 +27,7 @@ pub(crate) struct Arguments {
     #[arg(value_name = "DIRECTORY")]
     words: Vec<PathBuf>,
     /// The environment to release to; else the profile's
-    #[arg(long, short, value_name = "ENVIRONMENT")]
+    #[arg(long, short, value_name = "ENVIRONMENT", add = completion::environments())]
     env: Option<String>,
 }
 
