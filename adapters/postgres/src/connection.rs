@@ -10,7 +10,8 @@ use async_trait::async_trait;
 use fairway_domain::{
     connection::{
         CheckedConnection, Connection, ConnectionCheck, ConnectionRecord, ConnectionSnapshot, ConnectionStatus,
-        ConnectionStore, ConnectorKind, Health, HealthState, MAX_ENDPOINT_CHARS, MAX_SECRET_BINDINGS, SecretBindings,
+        ConnectionStore, ConnectorKind, DueCheck, Health, HealthState, MAX_ENDPOINT_CHARS, MAX_SECRET_BINDINGS,
+        SecretBindings,
         expiry::{DueNotice, ExpiryNotice},
     },
     id::{ConnectionId, WorkspaceId},
@@ -241,6 +242,21 @@ impl ConnectionStore for Database {
             .with("connection_check_id", check.connection_check_id.uuid())
             .with("checked_by", check.checked_by.to_string());
         self.commit_guarded(&CHECK, scope, &fact, key, with_connection(input, &connection)).await.map(|_| ())
+    }
+
+    async fn due_checks(&self, limit: u32) -> Result<Vec<DueCheck>, StoreError> {
+        static DUE_CHECKS: Query = Query::new(
+            "SELECT tenant_id, connection_id, revision FROM connection
+             WHERE status = 'active' AND endpoint IS NOT NULL AND connector_kind <> 'other'
+                AND coalesce(checked_at, updated_at) <= fairway_now() - interval '1 day'
+             ORDER BY coalesce(checked_at, updated_at) LIMIT (SELECT max_rows FROM input)",
+        );
+        let rows = self.fetch(&DUE_CHECKS, Input::one().with("max_rows", i64::from(limit))).await?;
+        let due = |row: &Row| {
+            let (tenant, connection_id) = (row.id("tenant_id")?, row.id("connection_id")?);
+            Ok(DueCheck { tenant, connection_id, revision: row.revision("revision")? })
+        };
+        rows.iter().map(due).collect()
     }
 
     async fn due_expiry_notices(&self, limit: u32) -> Result<Vec<DueNotice>, StoreError> {

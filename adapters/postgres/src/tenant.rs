@@ -148,7 +148,13 @@ impl TenantStore for Database {
                     notification_generation = notification_generation
                         + (notifications_enabled AND NOT input.are_enabled)::integer,
                     advanced_notification_generation = advanced_notification_generation
-                        + (advanced_notifications_enabled AND NOT input.advanced_are_enabled)::integer
+                        + (advanced_notifications_enabled AND NOT input.advanced_are_enabled)::integer,
+                    -- Facts of the time before are not made up for.
+                    notifications_on_since = CASE WHEN input.are_enabled AND NOT notifications_enabled
+                        THEN input.changed_at ELSE notifications_on_since END,
+                    advanced_notifications_on_since =
+                        CASE WHEN input.advanced_are_enabled AND NOT advanced_notifications_enabled
+                        THEN input.changed_at ELSE advanced_notifications_on_since END
                 FROM seen, input WHERE tenant.tenant_id = input.tenant_id
                 RETURNING 1
              )",
@@ -159,6 +165,7 @@ impl TenantStore for Database {
         let input = Input::new(scope)
             .with("decided_on", decided_on.get())
             .with("next_revision", next.revision.get())
+            .with("changed_at", fact.occurred_at.to_datetime())
             .with("are_enabled", next.settings.notifications_enabled)
             .with("advanced_are_enabled", next.settings.advanced_notifications_enabled)
             .with_all("hosts", next.settings.public_hosts.iter().map(String::as_str).collect());

@@ -350,6 +350,7 @@ impl Process {
         relays.spawn(fairway_operations::retention::run_retention(self.services.clone()));
         relays.spawn(run_review_expiry(Arc::clone(&self.services.reviews)));
         relays.spawn(fairway_operations::connection::run_expiry_notices(Arc::clone(&self.services.connections)));
+        relays.spawn(fairway_operations::connection::run_connection_checks(Arc::clone(&self.services.connections)));
         Ok(relays)
     }
 

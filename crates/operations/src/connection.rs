@@ -1,8 +1,10 @@
 //! Connections: their settings, and the checks of their endpoints.
 
 mod expiry;
+mod scheduled_checks;
 
 pub use expiry::run_expiry_notices;
+pub use scheduled_checks::run_connection_checks;
 
 use crate::{
     Failure, MaybeReplayed, Precondition, Stores,

@@ -3,6 +3,7 @@
 mod backlog;
 pub mod delivery;
 pub mod destination;
+pub(crate) mod inbox_wakeups;
 pub mod profile;
 pub(crate) mod projector;
 mod sender;
@@ -40,10 +41,11 @@ use fairway_domain::{
     store::{CommitError, Page, PageRequest, Revision},
     tenant::{TenantScope, TenantStore},
 };
+use inbox_wakeups::InboxWakeups;
 pub use projector::{Projector, run_projector};
 pub use sender::{NotificationSender, run_notification_sender};
 use std::sync::Arc;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 /// Operations on notifications.
 #[derive(Clone)]
@@ -59,7 +61,7 @@ pub struct Notifications {
     tenant_store: Arc<dyn TenantStore>,
     message_sender: Arc<dyn MessageSender>,
     outbox_wakeup: Arc<Notify>,
-    inbox_wakeup: watch::Sender<()>,
+    inbox_wakeups: Arc<InboxWakeups>,
     keyed_requests: Arc<KeyedRequests>,
     scope_resolver: Arc<ScopeResolver>,
     workloads: Arc<Workloads>,
@@ -135,7 +137,7 @@ impl Notifications {
             tenant_store: Arc::clone(&stores.tenants),
             message_sender: Arc::clone(&shared.message_sender),
             outbox_wakeup: Arc::clone(&shared.outbox_wakeup),
-            inbox_wakeup: shared.inbox_wakeup.clone(),
+            inbox_wakeups: Arc::clone(&shared.inbox_wakeups),
             keyed_requests: Arc::clone(&common.keyed_requests),
             scope_resolver: Arc::clone(&common.scope_resolver),
             workloads: Arc::clone(workloads),

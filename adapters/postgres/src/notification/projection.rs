@@ -23,7 +23,7 @@ use fairway_domain::{
         destination::{ActiveDestination, DestinationScope},
         ports::{FactBatch, HeldRole, HeldRoles, ProjectionStore},
         preference::PreferenceSet,
-        projection::{AnnouncementContext, NotifiableFact, Projection, SubjectContext},
+        projection::{AnnouncementContext, NotifiableFact, Projection, SubjectContext, TurnedOn},
         recipient::MAX_RECIPIENTS,
         rule::rule_of,
     },
@@ -35,6 +35,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::{
     collections::{BTreeSet, HashMap},
+    ops::Range,
     sync::LazyLock,
 };
 use tokio_postgres::Row;
@@ -45,7 +46,7 @@ static NOTIFYING_KINDS: LazyLock<Vec<&'static str>> =
     LazyLock::new(|| FactKind::ALL.iter().filter(|kind| rule_of(**kind).is_some()).map(|kind| kind.as_str()).collect());
 /// The roles whose holders can act on a fact.
 static ACTING_ROLES: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
-    let acting: Vec<_> = FactKind::ALL.iter().filter_map(|kind| rule_of(*kind)).map(|rule| rule.acting).collect();
+    let acting: Vec<_> = FactKind::ALL.iter().filter_map(|kind| rule_of(*kind)?.acting).collect();
     let can_act = |role: &Role| acting.iter().any(|permission| role.permissions().has(*permission));
     Role::ALL.iter().filter(|role| can_act(role)).map(|role| role.as_str()).collect()
 });
@@ -112,7 +113,8 @@ static NEXT_FACTS: Query = Query::new(
         WHERE tenant_id = {tenant_id} AND index >= (SELECT position FROM start) ORDER BY index LIMIT {limit}
      )
      SELECT start.position, (SELECT count(*) FROM batch) AS facts, fairway_now() AS at,
-        tenant.notification_generation + tenant.advanced_notification_generation AS generation, noted.index, noted.body
+        tenant.notification_generation + tenant.advanced_notification_generation AS generation,
+        tenant.notifications_on_since, tenant.advanced_notifications_on_since, noted.index, noted.body
      FROM start JOIN tenant ON tenant.tenant_id = {tenant_id} LEFT JOIN (
         SELECT index, body FROM batch CROSS JOIN LATERAL (
             SELECT body FROM fact
@@ -175,7 +177,12 @@ static SUBJECTS: Query = Query::new(
         SELECT array_agg(person ORDER BY person) AS people FROM (
             SELECT DISTINCT coalesce(member.actor, held.principal) AS person
             FROM role_binding AS held
-            LEFT JOIN identity AS member ON member.tenant_id = held.tenant_id AND held.principal = ANY(member.groups)
+            -- The index by group serves the operator alone.
+            LEFT JOIN LATERAL (
+                SELECT actor FROM identity
+                WHERE identity.tenant_id = held.tenant_id AND held.principal LIKE 'group:%'
+                    AND groups @> ARRAY[held.principal]
+            ) AS member ON true
             WHERE held.tenant_id = input.tenant_id
                 AND (announced.audience_roles = '{}' OR held.role = ANY(announced.audience_roles))
                 AND (announced.audience_workspaces = '{}' OR EXISTS (
@@ -372,6 +379,10 @@ impl ProjectionStore for Database {
             end: position.saturating_add(count),
             at: first.timestamp("at")?,
             generation: decode("generation", u64::try_from(first.column::<i64>("generation")?).ok())?,
+            turned_on: TurnedOn {
+                notifications: first.optional_timestamp("notifications_on_since")?,
+                advanced: first.optional_timestamp("advanced_notifications_on_since")?,
+            },
             facts,
         }))
     }
@@ -471,10 +482,10 @@ impl ProjectionStore for Database {
     async fn commit_batch(
         &self,
         scope: TenantScope,
-        position: u64,
-        end: u64,
+        positions: Range<u64>,
+        decided: (Timestamp, u64),
         projection: &Projection,
     ) -> Result<u64, CommitError> {
-        self.commit_projection(scope, position, end, projection).await
+        self.commit_projection(scope, positions, decided, projection).await
     }
 }

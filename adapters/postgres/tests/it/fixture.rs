@@ -100,6 +100,17 @@ impl World {
         self.owner.query_one(sql, &[]).await.unwrap().get(0)
     }
 
+    /// The time of the database and the generation of the tenant's settings, under which a batch of facts is decided.
+    pub(crate) async fn decided(&self) -> (Timestamp, u64) {
+        let micros = self.query_number("SELECT (extract(epoch FROM fairway_now()) * 1000000)::bigint").await;
+        let generation = format!(
+            "SELECT notification_generation + advanced_notification_generation FROM tenant
+            WHERE tenant_id = '{DEFAULT_TENANT}'"
+        );
+        let generation = u64::try_from(self.query_number(&generation).await).unwrap();
+        (Timestamp::from_micros(micros).unwrap(), generation)
+    }
+
     pub(crate) async fn run(&self, sql: &str) {
         self.owner.batch_execute(sql).await.unwrap();
     }

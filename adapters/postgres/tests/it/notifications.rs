@@ -34,9 +34,10 @@ async fn concurrent_projectors_write_each_record_once() {
     let projection = Arc::new(projection_of(&actor(), true));
     let mut relays = JoinSet::new();
     let stores: Vec<_> = (0..4).map(|_| open_store(&stage.database.url(), 4)).collect();
+    let decided = stage.decided().await;
     for number in 0..RELAYS {
         let (store, projection) = (Arc::clone(&stores[number % stores.len()]), Arc::clone(&projection));
-        relays.spawn(async move { store.commit_batch(scope(), 0, 1, &projection).await });
+        relays.spawn(async move { store.commit_batch(scope(), 0..1, decided, &projection).await });
     }
     let mut winners = 0;
     while let Some(done) = relays.join_next().await {
@@ -49,7 +50,7 @@ async fn concurrent_projectors_write_each_record_once() {
     assert_eq!(winners, 1, "one projector moves the position");
     // A projector that lost its position, such as after a restored backup, projects the fact again.
     stage.run("UPDATE notification_position SET position = 0").await;
-    stage.store.commit_batch(scope(), 0, 1, &projection).await.unwrap();
+    stage.store.commit_batch(scope(), 0..1, stage.decided().await, &projection).await.unwrap();
     for (sql, expected) in [
         ("SELECT count(*) FROM suppressed_decision", 1),
         ("SELECT count(*) FROM fact WHERE kind = 'notification.suppressed'", 1),
@@ -69,11 +70,14 @@ async fn repeated_projection_keeps_the_status_of_notifications() {
     for recipient in recipients() {
         all.notifications.extend(projection_of(&recipient, false).notifications);
     }
-    assert_eq!(stage.store.commit_batch(scope(), 0, 1, &all).await.unwrap(), u64::from(RECIPIENTS));
+    assert_eq!(
+        stage.store.commit_batch(scope(), 0..1, stage.decided().await, &all).await.unwrap(),
+        u64::from(RECIPIENTS)
+    );
     let first = &recipients()[0];
     stage.store.commit_all_read(scope(), first, inbox_read_fact(scope().tenant(), &stamp()), None).await.unwrap();
     stage.run("UPDATE notification_position SET position = 0").await;
-    assert_eq!(stage.store.commit_batch(scope(), 0, 1, &all).await.unwrap(), 0);
+    assert_eq!(stage.store.commit_batch(scope(), 0..1, stage.decided().await, &all).await.unwrap(), 0);
     for recipient in recipients() {
         let page = InboxStore::list(&*stage.store, scope(), &recipient, InboxFilter::default(), PageRequest::first(10))
             .await
@@ -91,7 +95,7 @@ async fn failed_commit_writes_nothing() {
     stage.run("ALTER TABLE notification ADD CONSTRAINT refuse_all CHECK (title = '')").await;
     let mut both = projection_of(&actor(), false);
     both.suppressed = projection_of(&actor(), true).suppressed;
-    assert!(stage.store.commit_batch(scope(), 0, 1, &both).await.is_err());
+    assert!(stage.store.commit_batch(scope(), 0..1, stage.decided().await, &both).await.is_err());
     for table in ["notification", "suppressed_decision", "fact"] {
         assert_eq!(stage.query_number(&format!("SELECT count(*) FROM {table}")).await, 0, "{table}");
     }
@@ -155,7 +159,11 @@ async fn batches_follow_the_index_of_the_log_without_gaps() {
         assert_eq!(batch.position, projected);
         assert!(batch.facts.is_empty(), "a new workload concerns nobody");
         projected = batch.end;
-        stage.store.commit_batch(scope(), batch.position, batch.end, &Projection::default()).await.unwrap();
+        stage
+            .store
+            .commit_batch(scope(), batch.position..batch.end, (batch.at, batch.generation), &Projection::default())
+            .await
+            .unwrap();
     }
     assert_eq!(projected, facts);
     assert!(stage.store.tenants_behind(None, 10).await.unwrap().is_empty());

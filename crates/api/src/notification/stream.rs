@@ -82,7 +82,7 @@ pub(crate) async fn read_inbox_stream(
     let seen = seen.map(|seen| u64::try_from(seen).map_err(|_| invalid())).transpose()?;
     let caller = api.services.identities.identify(api.mode, &claims, request_id()).await?;
     // From before the first read, so that nothing between it and the first wait is missed.
-    let changes = api.services.notifications.inbox_changes();
+    let changes = api.services.notifications.inbox_changes(&caller);
     // An event has the position after its notifications as its id.
     let first = api.services.notifications.open_inbox(&caller, seen).await?;
     let permit = base.stream_limiter.acquire(StreamSubject::Inbox(caller.tenant, caller.actor.clone()), None)?;

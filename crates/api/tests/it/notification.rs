@@ -61,24 +61,6 @@ async fn bind_people(stage: &WorkspaceFixture<'_>) {
 }
 
 #[tokio::test]
-async fn server_without_notifications_leaves_them_to_another() {
-    let app = TestApp::builder().without_notifications().start().await;
-    let stage = WorkspaceFixture::create(&app).await;
-    set_status(&stage, "suspended").await;
-    let is_sequenced = async || {
-        let events = app.get("/v1/audit/events?limit=200").await.expect(200);
-        events.as_array().unwrap().iter().any(|event| event["kind"] == "workload.changed")
-    };
-    while !is_sequenced().await {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    assert_eq!(inbox(&app, "user:local").await, Vec::<Value>::new());
-    let _other = TestApp::builder().sharing_storage_of(&app).start().await;
-    let is_suspension = |one: &Value| one["source_event"]["kind"] == "workload.changed";
-    stage.await_notification("user:local", is_suspension).await;
-}
-
-#[tokio::test]
 async fn suspension_reaches_those_who_act_in_its_workspace_once() {
     let app = TestApp::start().await;
     let stage = WorkspaceFixture::create(&app).await;

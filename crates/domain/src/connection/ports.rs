@@ -5,12 +5,23 @@ use super::{
     expiry::{DueNotice, ExpiryNotice},
 };
 use crate::{
-    id::{ConnectionId, WorkspaceId},
+    id::{ConnectionId, TenantId, WorkspaceId},
     idempotency::KeyedOutcome,
-    store::{Change, CommitError, Page, PageRequest, StoreError},
+    store::{Change, CommitError, Page, PageRequest, Revision, StoreError},
     tenant::TenantScope,
 };
 use async_trait::async_trait;
+
+/// A connection whose check is due.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DueCheck {
+    /// The tenant.
+    pub tenant: TenantId,
+    /// The connection.
+    pub connection_id: ConnectionId,
+    /// Its revision, which every check increments.
+    pub revision: Revision,
+}
 
 /// Stores connections.
 #[async_trait]
@@ -56,6 +67,9 @@ pub trait ConnectionStore: Send + Sync {
         change: Change<CheckedConnection>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
+    /// Active connections of any tenant with an endpoint, whose last check or change is a day old by the clock of the
+    /// database, oldest first.
+    async fn due_checks(&self, limit: u32) -> Result<Vec<DueCheck>, StoreError>;
     /// Active connections of any tenant whose notice of expiry is due by the clock of the database, earliest expiry first.
     async fn due_expiry_notices(&self, limit: u32) -> Result<Vec<DueNotice>, StoreError>;
     /// Stores a notice of expiry. Stale when the connection changed since the decision, or the notice was given before.

@@ -46,9 +46,13 @@ impl BurstCounts {
     }
 
     /// Collects personal deliveries beyond [`MAX_SINGLES`] into one that is due when the window ends. Deliveries to
-    /// destinations and of chosen digests stay as they are.
+    /// destinations and of chosen digests stay as they are, and so do those of collapsed facts: they share one identifier,
+    /// so a person gets one of them in any case.
     pub fn collect(&mut self, deliveries: &mut [NewDelivery]) {
-        for delivery in deliveries.iter_mut().filter(|delivery| delivery.digest.is_none()) {
+        let is_single = |delivery: &NewDelivery| {
+            delivery.digest.is_none() && delivery.event.is_of_fact(delivery.notification.event_id)
+        };
+        for delivery in deliveries.iter_mut().filter(|delivery| is_single(delivery)) {
             let DeliveryTarget::Person(person) = &delivery.target else { continue };
             let category = delivery.notification.category;
             let count = self.singles.entry((person.clone(), delivery.channel, category)).or_default();

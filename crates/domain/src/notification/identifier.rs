@@ -33,6 +33,12 @@ impl EventKey {
         Self(derive(hour_millis, &[b"denials", workload.as_bytes(), &millis]))
     }
 
+    /// Whether this is the event of this fact alone.
+    #[must_use]
+    pub fn is_of_fact(self, fact: FactId) -> bool {
+        self.0 == fact.uuid()
+    }
+
     /// The identifier of the event.
     #[must_use]
     pub const fn uuid(self) -> Uuid {

@@ -18,7 +18,7 @@ use crate::{
         message::{OutgoingMessage, SendFailure},
         preference::{DefaultProfiles, PreferenceScope, PreferenceSet, Switches},
         profile::NotificationProfile,
-        projection::{NotifiableFact, Projection, SubjectContext, SuppressedDecision},
+        projection::{NotifiableFact, Projection, SubjectContext, SuppressedDecision, TurnedOn},
     },
     slug::Slug,
     store::{Change, CommitError, Page, PageRequest, Revision, StoreError},
@@ -26,7 +26,7 @@ use crate::{
     time::Timestamp,
 };
 use async_trait::async_trait;
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, ops::Range, time::Duration};
 use uuid::Uuid;
 
 /// The filters of an inbox.
@@ -304,6 +304,8 @@ pub struct FactBatch {
     pub at: Timestamp,
     /// How often a setting of the tenant went off. A digest holds notifications of one generation.
     pub generation: u64,
+    /// When the tenant's settings were turned on.
+    pub turned_on: TurnedOn,
     /// The facts of the batch that carry categories, in the order of the log, each with its subject.
     pub facts: Vec<(NotifiableFact, SubjectContext)>,
 }
@@ -366,13 +368,15 @@ pub trait ProjectionStore: Send + Sync {
         people: &[ActorRef],
         since: Timestamp,
     ) -> Result<HashMap<BurstKey, u32>, StoreError>;
-    /// Writes the rows of a batch and moves the position from `position` to `end`, all or nothing. Rows that exist stay as
-    /// they are. Returns the number of new notifications. Fails with `Stale` if another projector moved the position.
+    /// Writes the rows of a batch and moves the position over `positions`, all or nothing. Rows that exist stay as
+    /// they are. Returns the number of new notifications. `decided` is the time and the generation of the batch. Fails with
+    /// `Stale` if another projector moved the position, a setting of the tenant went off since, or the batch is half a
+    /// minute old, because its digests could be due.
     async fn commit_batch(
         &self,
         scope: TenantScope,
-        position: u64,
-        end: u64,
+        positions: Range<u64>,
+        decided: (Timestamp, u64),
         projection: &Projection,
     ) -> Result<u64, CommitError>;
 }

@@ -1,5 +1,7 @@
 //! From a fact to its notifications: a pure function of the fact, its subject, the people and their preferences.
 
+mod turned_on;
+
 use crate::{
     access::{ActorKind, ActorRef, ResourcePosition, Role},
     audit::{Fact, FactKind, Stamp, Subject},
@@ -19,7 +21,7 @@ use crate::{
         },
         profile::ProfileSettings,
         recipient::{Directory, Recipients, recipients},
-        rule::rule_of,
+        rule::rule_for,
         text::texts,
     },
     slug::Slug,
@@ -29,6 +31,7 @@ use crate::{
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 use std::collections::HashMap;
+pub use turned_on::TurnedOn;
 use uuid::Uuid;
 
 /// The actor of the facts that the projector writes.
@@ -108,6 +111,8 @@ pub struct PreferenceBook {
     pub profiles: Option<DefaultProfiles>,
     /// The tenant's settings.
     pub switches: Switches,
+    /// When they were turned on.
+    pub turned_on: TurnedOn,
     /// The tenant.
     pub tenant: TenantId,
     /// How often a setting of the tenant went off.
@@ -177,10 +182,26 @@ pub struct Projection {
     pub cut: usize,
 }
 
+impl Projection {
+    /// Adds what another fact produces. Facts that collapse into one event share the record of a suppressed notification,
+    /// which is written once.
+    pub fn append(&mut self, other: Self) {
+        self.notifications.extend(other.notifications);
+        self.deliveries.extend(other.deliveries);
+        for (decision, fact) in other.suppressed {
+            let id = decision.suppressed_decision_id;
+            if !self.suppressed.iter().any(|(known, _)| known.suppressed_decision_id == id) {
+                self.suppressed.push((decision, fact));
+            }
+        }
+        self.cut = self.cut.saturating_add(other.cut);
+    }
+}
+
 /// The recipients of a fact; `None` if its kind concerns nobody.
 #[must_use]
 pub fn recipients_of(fact: &NotifiableFact, subject: &SubjectContext, directory: &Directory) -> Option<Recipients> {
-    Some(recipients(fact, subject, &rule_of(fact.kind)?, directory))
+    Some(recipients(fact, subject, &rule_for(fact.kind, &fact.categories)?, directory))
 }
 
 /// Decides what the projector writes for a fact. `at` is the time of the records' facts and chooses the windows of digests.
@@ -192,14 +213,15 @@ pub fn project(
     book: &PreferenceBook,
     at: Timestamp,
 ) -> Projection {
-    let Some(rule) = rule_of(fact.kind) else { return Projection::default() };
+    let Some(rule) = rule_for(fact.kind, &fact.categories) else { return Projection::default() };
     let Recipients { actors, cut } = recipients(fact, subject, &rule, directory);
     let event = event_key(fact, subject);
     let event_texts = EventTexts::of(fact, subject);
+    let switches = book.turned_on.switches(book.switches, fact.occurred_at);
     let mut projection = Projection { cut, ..Projection::default() };
     for recipient in actors {
         let layers = layers(&recipient, subject, directory, book);
-        let decisions = fact.categories.iter().map(|category| (*category, layers.delivery(*category, book.switches)));
+        let decisions = fact.categories.iter().map(|category| (*category, layers.delivery(*category, switches)));
         let mut suppressions = Vec::new();
         let mut delivered = None;
         for (category, decision) in decisions {
@@ -222,7 +244,7 @@ pub fn project(
                 DeliveryDecision::Suppressed(_) => Vec::new(),
             };
             let new = NewNotification { notification, channels, standard_channels };
-            projection.deliveries.extend(personal_deliveries(event, &new, book, at));
+            projection.deliveries.extend(personal_deliveries(event, &new, (book, switches), at));
             projection.notifications.push(new);
             continue;
         }
@@ -323,11 +345,11 @@ fn shared_deliveries(
 fn personal_deliveries(
     event: EventKey,
     new: &NewNotification,
-    book: &PreferenceBook,
+    (book, switches): (&PreferenceBook, Switches),
     at: Timestamp,
 ) -> Vec<NewDelivery> {
     let NewNotification { notification, channels, standard_channels: _ } = new;
-    let profile = match book.switches {
+    let profile = match switches {
         Switches::Enabled(Tier::Advanced) => book.people.get(&notification.recipient),
         Switches::Enabled(Tier::Standard) | Switches::Disabled => None,
     };

@@ -61,7 +61,7 @@ pub fn recipients(
     let first = actors.clone();
     let acting = directory.rights.iter().filter(|(actor, rights)| {
         has_inbox(actor)
-            && rights.allow(rule.acting, &subject.position)
+            && rule.acting.is_some_and(|acting| rights.allow(acting, &subject.position))
             && rights.allow(rule.view, &subject.position)
             && !first.contains(actor)
     });

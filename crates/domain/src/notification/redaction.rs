@@ -2,7 +2,9 @@
 //!
 //! Only redacted configurations are stored, so no later read, log or fact can show a value.
 
+use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
+use url::Url;
 
 /// The text in place of a removed value.
 pub const REDACTED: &str = "[redacted]";
@@ -73,8 +75,21 @@ fn redact_value(value: Value) -> Value {
 }
 
 /// Replaces user information, the values of sensitive parameters in query and fragment, and what follows the host of a chat
-/// service, in a text that has the form of an address.
+/// service, in a text that has the form of an address. An address with such a part is stored as a URL parser writes it,
+/// because other spellings of its host and separators hide the part.
 fn redact_address(text: &str) -> String {
+    if let Ok(url) = Url::parse(text)
+        && url.has_host()
+    {
+        let redacted = redact_parts(url.as_str());
+        if redacted != url.as_str() {
+            return redacted;
+        }
+    }
+    redact_parts(text)
+}
+
+fn redact_parts(text: &str) -> String {
     let Some((scheme, rest)) = text.split_once("//") else { return text.to_owned() };
     let end = rest.find(['/', '?', '#', '\\']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(end);
@@ -110,7 +125,7 @@ fn redact_parameters(parameters: &str) -> String {
         let (pair, next) = after.split_at(end);
         redacted.push(separator);
         match pair.split_once('=') {
-            Some((name, _)) if is_sensitive_key(name) => {
+            Some((name, _)) if is_sensitive_key(&percent_decode_str(name).decode_utf8_lossy()) => {
                 redacted.push_str(name);
                 redacted.push('=');
                 redacted.push_str(REDACTED);
@@ -170,8 +185,13 @@ mod tests {
     fn redacts_whole_addresses_of_chat_services() {
         for (address, redacted) in [
             ("https://hooks.slack.com/services/T0/B0/hunter2", "https://hooks.slack.com/[redacted]"),
-            ("https://Discord.com/api/webhooks/1/hunter2?wait=true", "https://Discord.com/[redacted]"),
-            ("https://acme.webhook.office.com:443/webhookb2/hunter2", "https://acme.webhook.office.com:443/[redacted]"),
+            ("https://Discord.com/api/webhooks/1/hunter2?wait=true", "https://discord.com/[redacted]"),
+            ("https://acme.webhook.office.com:443/webhookb2/hunter2", "https://acme.webhook.office.com/[redacted]"),
+            ("https:\\\\hooks.slack.com\\services\\T\\hunter2", "https://hooks.slack.com/[redacted]"),
+            ("https:hooks.slack.com/services/T/hunter2", "https://hooks.slack.com/[redacted]"),
+            ("https:///hooks.slack.com/services/T/hunter2", "https://hooks.slack.com/[redacted]"),
+            ("https://hooks%2Eslack.com/services/T/hunter2", "https://hooks.slack.com/[redacted]"),
+            (" https://hooks.slack\t.com/services/T/hunter2", "https://hooks.slack.com/[redacted]"),
             ("https://chat.example.org/hooks/hunter2", "https://chat.example.org/[redacted]"),
         ] {
             assert_eq!(redact_address(address), redacted);
@@ -194,13 +214,15 @@ mod tests {
     fn redacts_credentials_in_addresses() {
         for (address, expected) in [
             ("https://user:hunter2@hooks.example/a?b=c", "https://[redacted]@hooks.example/a?b=c"),
-            ("https://hunter2@hooks.example", "https://[redacted]@hooks.example"),
+            ("https://hunter2@hooks.example", "https://[redacted]@hooks.example/"),
+            ("https:hooks.example/in?token=hunter2", "https://hooks.example/in?token=[redacted]"),
+            ("https://h.example/a?%74oken=hunter2", "https://h.example/a?%74oken=[redacted]"),
             ("https://a@b:hunter2@hooks.example/", "https://[redacted]@hooks.example/"),
             ("//u:hunter2@host/x", "//[redacted]@host/x"),
             ("https://h.example/a?token=hunter2&x=1", "https://h.example/a?token=[redacted]&x=1"),
             ("https://h.example/a?x=1;api_key=hunter2", "https://h.example/a?x=1;api_key=[redacted]"),
             ("https://h.example/a#access_token=hunter2", "https://h.example/a#access_token=[redacted]"),
-            ("https://h.example?sig=hunter2#x", "https://h.example?sig=[redacted]#x"),
+            ("https://h.example?sig=hunter2#x", "https://h.example/?sig=[redacted]#x"),
             ("https://h.example/@path?user=ada@example.org", "https://h.example/@path?user=ada@example.org"),
             ("ada@example.org", "ada@example.org"),
             ("127.0.0.1", "127.0.0.1"),

@@ -10,8 +10,8 @@ pub struct NotificationRule {
     pub categories: &'static [FactCategory],
     /// The severity.
     pub severity: Severity,
-    /// Holders of this permission in the fact's scope act on it.
-    pub acting: Permission,
+    /// Holders of this permission in the fact's scope act on it; `None` if nobody has to.
+    pub acting: Option<Permission>,
     /// A recipient must hold this permission in the fact's scope, unless it submitted the run that the fact is about.
     pub view: Permission,
 }
@@ -27,7 +27,16 @@ const fn rule(
     acting: Permission,
     view: Permission,
 ) -> Option<NotificationRule> {
-    Some(NotificationRule { categories, severity, acting, view })
+    Some(NotificationRule { categories, severity, acting: Some(acting), view })
+}
+
+/// The rule for a fact of a kind with these categories. A run whose policy only asks to tell its owner succeeded, so nobody
+/// has to act on it.
+#[must_use]
+pub fn rule_for(kind: FactKind, categories: &[FactCategory]) -> Option<NotificationRule> {
+    let rule = rule_of(kind)?;
+    let is_report = kind == K::ExecutionEnded && categories == [C::Reports];
+    Some(if is_report { NotificationRule { severity: S::Info, acting: None, ..rule } } else { rule })
 }
 
 /// The rule for a kind of fact; `None` for kinds that concern nobody. A fact of a kind with a rule still concerns nobody

@@ -38,7 +38,16 @@ impl Connections {
             let due = self.connection_store.due_expiry_notices(PAGE).await?;
             let before = given;
             for notice in &due {
-                given = given.saturating_add(u64::from(self.give_notice(*notice).await?));
+                match self.give_notice(*notice).await {
+                    Ok(is_given) => given = given.saturating_add(u64::from(is_given)),
+                    // The notices of other connections do not wait for this one.
+                    Err(error) => tracing::warn!(
+                        tenant_id = %notice.tenant,
+                        connection_id = %notice.connection_id,
+                        error = &error as &dyn std::error::Error,
+                        "failed to give a notice of expiring credentials; retrying in 60 s"
+                    ),
+                }
             }
             // A stale notice stays due, and the next look decides again.
             if given == before {

@@ -4,6 +4,7 @@ use crate::{
     Failure, SequencerWakeup, Settings, Stores,
     access::{IdentityMode, effective_rights},
     clock_and_ids::ClockAndIds,
+    notification::inbox_wakeups::InboxWakeups,
     services::SharedState,
 };
 use fairway_domain::{
@@ -14,7 +15,7 @@ use fairway_domain::{
         burst::{self, BurstCounts},
         ports::{FactBatch, HeldRoles, PreferenceStore, ProfileStore, ProjectionStore},
         preference::{PreferenceSet, Switches},
-        projection::{NotifiableFact, PreferenceBook, Projection, SubjectContext, project, recipients_of},
+        projection::{NotifiableFact, PreferenceBook, Projection, SubjectContext, TurnedOn, project, recipients_of},
         recipient::Directory,
     },
     store::{CommitError, Revision},
@@ -23,13 +24,16 @@ use fairway_domain::{
 };
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
+    ops::Range,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 /// Maximum number of facts in one batch.
 const MAX_FACTS: u32 = 500;
+/// By how much a batch shrinks after a failure.
+const BATCH_DIVISOR: u32 = 8;
 /// Maximum number of rows in one commit, unless a single fact has more.
 const MAX_ROWS: usize = 2_000;
 /// Number of logs that are read together.
@@ -50,8 +54,10 @@ pub struct Projector {
     preference_store: Arc<dyn PreferenceStore>,
     profile_store: Arc<dyn ProfileStore>,
     outbox_wakeup: Arc<Notify>,
-    inbox_wakeup: watch::Sender<()>,
+    inbox_wakeups: Arc<InboxWakeups>,
     failed: Mutex<HashMap<TenantId, Instant>>,
+    /// Smaller batches of logs that failed, until one succeeds.
+    batch_limits: Mutex<HashMap<TenantId, u32>>,
 }
 
 /// The number of rows that a commit of the projection writes.
@@ -65,8 +71,9 @@ impl Projector {
         Self {
             profile_store: Arc::clone(&stores.notification_profiles),
             outbox_wakeup: Arc::clone(&shared.outbox_wakeup),
-            inbox_wakeup: shared.inbox_wakeup.clone(),
+            inbox_wakeups: Arc::clone(&shared.inbox_wakeups),
             failed: Mutex::default(),
+            batch_limits: Mutex::default(),
             context: shared.context.clone(),
             settings: Arc::clone(&shared.settings),
             projection_store: Arc::clone(&stores.projections),
@@ -120,55 +127,68 @@ impl Projector {
 
     async fn project_tenant(&self, tenant: TenantId) -> Result<u64, Failure> {
         let scope = TenantScope::for_background_task(tenant);
-        let Some(batch) = self.projection_store.next_batch(scope, MAX_FACTS).await? else { return Ok(0) };
+        let limit = self.batch_limits().get(&tenant).copied().unwrap_or(MAX_FACTS);
+        let projected = self.project_facts(scope, limit).await;
+        // A batch may fail because its statements take too long, so the next attempt has fewer facts.
+        let _ = match &projected {
+            Ok(_) => self.batch_limits().remove(&tenant),
+            Err(_) => self.batch_limits().insert(tenant, (limit / BATCH_DIVISOR).max(1)),
+        };
+        projected
+    }
+
+    /// The size of the next batch of logs that failed.
+    fn batch_limits(&self) -> MutexGuard<'_, HashMap<TenantId, u32>> {
+        self.batch_limits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn project_facts(&self, scope: TenantScope, limit: u32) -> Result<u64, Failure> {
+        let Some(batch) = self.projection_store.next_batch(scope, limit).await? else { return Ok(0) };
         let (position, end) = (batch.position, batch.end);
         match self.project_batch(scope, batch).await {
             Ok(()) => Ok(end.saturating_sub(position)),
-            // Another projector moved the position, so its rows are committed.
+            // Another projector moved the position, or a setting went off; the next batch is decided anew.
             Err(CommitError::Stale) => Ok(0),
             Err(error) => Err(error.into()),
         }
     }
 
     async fn project_batch(&self, scope: TenantScope, batch: FactBatch) -> Result<(), CommitError> {
-        let FactBatch { mut position, end, at, generation, mut facts } = batch;
+        let FactBatch { mut position, end, at, generation, turned_on, mut facts } = batch;
         let mut pending = Projection::default();
         if !facts.is_empty() {
             self.complete_audiences(&mut facts);
             let directory = self.directory(scope, &facts).await?;
-            let book = self.preference_book(scope, &directory, &facts, generation).await?;
+            let book = self.preference_book(scope, &directory, &facts, (generation, turned_on)).await?;
             let mut bursts = self.burst_counts(scope, &directory, &book, at).await?;
             for (fact, subject) in &facts {
-                let Projection { notifications, mut deliveries, suppressed, cut } =
-                    project(fact, subject, &directory, &book, at);
+                let mut projection = project(fact, subject, &directory, &book, at);
                 if let Some(bursts) = &mut bursts {
-                    bursts.collect(&mut deliveries);
+                    bursts.collect(&mut projection.deliveries);
                 }
+                let cut = projection.cut;
                 if cut > 0 {
                     tracing::warn!(tenant_id = %scope.tenant(), fact_id = %fact.fact_id, cut, "a fact has too many recipients; the rest gets no notification");
                 }
-                pending.notifications.extend(notifications);
-                pending.deliveries.extend(deliveries);
-                pending.suppressed.extend(suppressed);
-                pending.cut = pending.cut.saturating_add(cut);
+                pending.append(projection);
                 if row_count(&pending) >= MAX_ROWS {
                     let next = fact.index.saturating_add(1);
-                    self.commit(scope, position, next, &pending).await?;
+                    self.commit(scope, position..next, (at, generation), &pending).await?;
                     (position, pending) = (next, Projection::default());
                 }
             }
         }
-        if position < end { self.commit(scope, position, end, &pending).await } else { Ok(()) }
+        if position < end { self.commit(scope, position..end, (at, generation), &pending).await } else { Ok(()) }
     }
 
     async fn commit(
         &self,
         scope: TenantScope,
-        position: u64,
-        end: u64,
+        positions: Range<u64>,
+        decided: (Timestamp, u64),
         projection: &Projection,
     ) -> Result<(), CommitError> {
-        self.projection_store.commit_batch(scope, position, end, projection).await?;
+        self.projection_store.commit_batch(scope, positions, decided, projection).await?;
         if !projection.suppressed.is_empty() {
             self.context.notify_facts();
         }
@@ -176,7 +196,7 @@ impl Projector {
             self.outbox_wakeup.notify_one();
         }
         if !projection.notifications.is_empty() {
-            self.inbox_wakeup.send_replace(());
+            self.inbox_wakeups.notify(scope.tenant());
         }
         Ok(())
     }
@@ -274,7 +294,7 @@ impl Projector {
         scope: TenantScope,
         directory: &Directory,
         facts: &[(NotifiableFact, SubjectContext)],
-        generation: u64,
+        (generation, turned_on): (u64, TurnedOn),
     ) -> Result<PreferenceBook, CommitError> {
         let people: Vec<ActorRef> = directory.rights.keys().cloned().collect();
         let workspaces: BTreeSet<WorkspaceId> =
@@ -305,6 +325,7 @@ impl Projector {
             sets,
             profiles,
             switches,
+            turned_on,
             tenant: scope.tenant(),
             generation,
             destinations,

@@ -53,6 +53,8 @@ pub struct NotificationSender {
     /// Attempts in progress.
     attempts: Mutex<HashMap<DeliveryId, Attempt>>,
     is_stopping: AtomicBool,
+    /// Held by a claim until its deliveries are attempts in progress, so that the drain misses none of them.
+    claiming: tokio::sync::Mutex<()>,
 }
 
 /// An attempt in progress.
@@ -73,6 +75,7 @@ impl NotificationSender {
             observer: Arc::clone(&shared.notification_observer),
             attempts: Mutex::default(),
             is_stopping: AtomicBool::new(false),
+            claiming: tokio::sync::Mutex::default(),
         }
     }
 
@@ -86,6 +89,10 @@ impl NotificationSender {
     /// # Errors
     /// When the store fails.
     pub async fn claim(&self, room: usize) -> Result<Claim, StoreError> {
+        let _claiming = self.claiming.lock().await;
+        if self.is_stopping.load(Ordering::Relaxed) {
+            return Ok(Claim::default());
+        }
         let (lanes, tenants) = self.attempts_in_progress();
         let share = MAX_IN_FLIGHT.checked_div(tenants.len().saturating_add(1)).unwrap_or(0).max(MIN_TENANT_SHARE);
         let busy_tenants = tenants.into_iter().filter(|(_, count)| *count >= share).map(|(tenant, _)| tenant);
@@ -124,6 +131,7 @@ impl NotificationSender {
     pub async fn drain(&self, grace: Duration) {
         self.is_stopping.store(true, Ordering::Relaxed);
         let ended = async {
+            drop(self.claiming.lock().await);
             while !self.attempts().is_empty() {
                 tokio::time::sleep(DRAIN_INTERVAL).await;
             }
@@ -142,6 +150,10 @@ impl NotificationSender {
 
     /// Sends a claimed delivery and stores the outcome.
     pub async fn attempt(&self, claimed: ClaimedDelivery) {
+        // A panic must not leave the attempt counted, because the lane would lose its place for good.
+        let _ended = scopeguard::guard(claimed.outgoing.message.delivery_id, |delivery| {
+            self.attempts().remove(&delivery);
+        });
         let sent = self.message_sender.send(&claimed.outgoing).await;
         let outcome = match sent {
             Ok(status) => AttemptOutcome::Sent(status),
@@ -149,7 +161,6 @@ impl NotificationSender {
         };
         self.observer.attempt_ended(claimed.outgoing.channel, &outcome);
         self.store(&claimed, outcome).await;
-        self.attempts().remove(&claimed.outgoing.message.delivery_id);
     }
 
     fn after(&self, claimed: &ClaimedDelivery, failure: SendFailure) -> AttemptOutcome {

@@ -1,10 +1,9 @@
 //! The live stream of an inbox: notifications in the order of the log, from any position.
 
 use super::Notifications;
+pub use super::inbox_wakeups::InboxChanges;
 use crate::{Failure, access::Operation};
-use fairway_domain::{access::Caller, notification::inbox::Notification};
-use std::time::Duration;
-use tokio::sync::watch;
+use fairway_domain::{access::Caller, notification::inbox::Notification, tenant::TenantScope};
 
 /// Maximum number of notifications of one read.
 const MAX_BATCH: u32 = 100;
@@ -72,20 +71,9 @@ impl Notifications {
         Ok(InboxBatch { notifications, next, unread, has_more })
     }
 
-    /// Follows the projections of this process from now on.
+    /// Follows what this process projects for the caller's tenant from now on.
     #[must_use]
-    pub fn inbox_changes(&self) -> InboxChanges {
-        InboxChanges(self.inbox_wakeup.subscribe())
-    }
-}
-
-/// The projections of this process since the last wait.
-pub struct InboxChanges(watch::Receiver<()>);
-
-impl InboxChanges {
-    /// Waits until this process has projected further facts since the last wait, or the time is over: other processes project
-    /// too.
-    pub async fn wait(&mut self, most: Duration) {
-        let _ = tokio::time::timeout(most, self.0.changed()).await;
+    pub fn inbox_changes(&self, caller: &Caller) -> InboxChanges {
+        self.inbox_wakeups.subscribe(TenantScope::for_caller(caller).tenant())
     }
 }

@@ -44,7 +44,15 @@ impl Releases {
         loop {
             let page = self.deployment_store.list_serving(after, PAGE).await?;
             for serving in &page {
-                self.advise_release(*serving).await?;
+                if let Err(error) = self.advise_release(*serving).await {
+                    // Other releases do not wait for this one.
+                    tracing::warn!(
+                        tenant_id = %serving.tenant,
+                        release_id = %serving.release,
+                        error = &error as &dyn std::error::Error,
+                        "failed to evaluate a release; retrying when the evaluation is next due"
+                    );
+                }
             }
             after = page.last().copied();
             if after.is_none() {

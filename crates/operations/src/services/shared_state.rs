@@ -10,6 +10,7 @@ use crate::{
         active_runs::ActiveRuns, large_runs::LargeRuns, plan::PlanCache, run_limit::RunSlots, script::ScriptSlots,
     },
     idempotency::KeyedRequests,
+    notification::inbox_wakeups::InboxWakeups,
     rate_limit::{RateLimitCache, RateLimits},
     release::{ActiveReleaseCache, ContentSummary},
     transparency_log::{TileCache, new_tile_cache},
@@ -26,7 +27,7 @@ use fairway_domain::{
 };
 use moka::sync::Cache;
 use std::sync::Arc;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 /// Ports without a connection, settings, caches, and the runs of the process. All clones share them.
 #[derive(Clone)]
@@ -68,7 +69,7 @@ pub(crate) struct SharedState {
     /// Wakes the sender of this process after a projection.
     pub(crate) outbox_wakeup: Arc<Notify>,
     /// Wakes the inbox streams of this process after a projection.
-    pub(crate) inbox_wakeup: watch::Sender<()>,
+    pub(crate) inbox_wakeups: Arc<InboxWakeups>,
 }
 
 impl SharedState {
@@ -82,7 +83,7 @@ impl SharedState {
             endpoint_probe: gateways.endpoint_probe,
             message_sender: gateways.message_sender,
             outbox_wakeup: Arc::default(),
-            inbox_wakeup: watch::Sender::default(),
+            inbox_wakeups: Arc::default(),
             code_gateway: gateways.code_gateway,
             run_observer: gateways.run_observer,
             notification_observer: gateways.notification_observer,

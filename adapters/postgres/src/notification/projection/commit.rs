@@ -13,13 +13,24 @@ use fairway_domain::{
     },
     store::{CommitError, Revision},
     tenant::TenantScope,
+    time::Timestamp,
 };
+use std::ops::Range;
 
 /// The position is moved first: its row lock orders concurrent projectors, and the later one finds another position.
 static COMMIT: GuardedBatch = GuardedBatch::new(
     "moved AS (
         INSERT INTO notification_position AS stored (tenant_id, position, cut_recipients)
-        VALUES ({log_id}, {end}, {cut})
+        SELECT held.tenant_id, {end}, {cut} FROM (
+            -- The batch was decided under these settings, so none may go off before its commit.
+            SELECT tenant_id FROM tenant
+            WHERE tenant_id = {log_id} AND notification_generation + advanced_notification_generation = {generation}
+                -- A digest is due a minute after its window, so that no line joins one that was sent.
+                AND fairway_now() < {decided_at} + interval '30 seconds'
+            FOR SHARE
+        ) AS held
+        -- Without a condition, PostgreSQL reads ON CONFLICT as a join.
+        WHERE true
         ON CONFLICT (tenant_id) DO UPDATE
         SET position = excluded.position, cut_recipients = stored.cut_recipients + excluded.cut_recipients
         WHERE stored.position = {position}
@@ -45,7 +56,7 @@ static COMMIT: GuardedBatch = GuardedBatch::new(
                 ELSE md5(moved.tenant_id::text || outbox.recipient)::uuid END),
             channel,
             outbox.destination_id, outbox.recipient, 'pending',
-            -- A commit in progress may still add lines to a digest.
+            -- A batch that was decided in the window may still add lines.
             coalesce(digest_end + interval '1 minute', fairway_now()), tenant.notification_generation,
             CASE WHEN requires_advanced_tier THEN tenant.advanced_notification_generation END,
             destination.generation, digest, category, severity, title, body, event_kind, event_id,
@@ -86,16 +97,18 @@ impl Database {
     pub(super) async fn commit_projection(
         &self,
         scope: TenantScope,
-        position: u64,
-        end: u64,
+        positions: Range<u64>,
+        (at, generation): (Timestamp, u64),
         projection: &Projection,
     ) -> Result<u64, CommitError> {
         let count = |name, number: u64| decode(name, i64::try_from(number).ok());
         let input = suppressed_input(scope, projection).with_rows("inbox");
         let input = with_outbox(with_inbox(input, projection).with_rows("outbox"), projection)
             .with_param("log_id", scope.tenant().uuid())
-            .with_param("position", count("position", position)?)
-            .with_param("end", count("end", end)?)
+            .with_param("position", count("position", positions.start)?)
+            .with_param("end", count("end", positions.end)?)
+            .with_param("generation", count("generation", generation)?)
+            .with_param("decided_at", at.to_datetime())
             .with_param("cut", i64::try_from(projection.cut).unwrap_or(i64::MAX));
         let rows = self.commit(COMMIT.text(&input)?, &input.params()).await?;
         let row = decode("is_moved", rows.first())?;

@@ -23,7 +23,7 @@ use fairway_domain::{
             Switches,
         },
         profile::{NotificationProfile, ProfileSettings},
-        projection::{NotifiableFact, PreferenceBook, Projection, SubjectContext, project},
+        projection::{NotifiableFact, PreferenceBook, Projection, SubjectContext, TurnedOn, project},
         recipient::Directory,
     },
     store::{Change, Conflict, Revision},
@@ -71,6 +71,7 @@ pub(crate) fn projection_of(submitter: &ActorRef, opted_out: bool) -> Projection
         sets: HashMap::from([(submitter.clone(), vec![set])]),
         profiles: None,
         switches: Switches::Enabled(Tier::Standard),
+        turned_on: TurnedOn::default(),
         tenant: DEFAULT_TENANT.into(),
         generation: 0,
         destinations: Vec::new(),
@@ -86,7 +87,7 @@ async fn position(stage: &Fixture) -> u64 {
 }
 
 pub(super) async fn batch(stage: &Fixture) -> Decision {
-    let position = position(stage).await;
+    let (position, decided) = (position(stage).await, stage.decided().await);
     let mut both = projection_of(&actor(), false);
     both.suppressed = projection_of(&actor(), true).suppressed;
     assert_eq!((both.notifications.len(), both.suppressed.len()), (1, 1));
@@ -95,15 +96,19 @@ pub(super) async fn batch(stage: &Fixture) -> Decision {
         "INSERT INTO notification_position (tenant_id, position) VALUES ('{DEFAULT_TENANT}', 1)
          ON CONFLICT (tenant_id) DO UPDATE SET position = notification_position.position + 1"
     );
-    Decision::new(async move |_| store.commit_batch(scope(), position, position + 1, &both).await.map(|_| ()))
+    Decision::new(async move |_| store.commit_batch(scope(), position..position + 1, decided, &both).await.map(|_| ()))
         .stale_after(moved)
+        // A setting went off, and perhaps on again.
+        .stale_after(format!(
+            "UPDATE tenant SET notification_generation = notification_generation + 1 WHERE tenant_id = '{DEFAULT_TENANT}'"
+        ))
 }
 
 /// An unread notification of the actor of the tests.
 async fn notification(stage: &Fixture) -> Notification {
     let projection = projection_of(&actor(), false);
-    let position = position(stage).await;
-    stage.store.commit_batch(scope(), position, position + 1, &projection).await.unwrap();
+    let (position, decided) = (position(stage).await, stage.decided().await);
+    stage.store.commit_batch(scope(), position..position + 1, decided, &projection).await.unwrap();
     let id = projection.notifications[0].notification.notification_id;
     InboxStore::find(&*stage.store, scope(), &actor(), id).await.unwrap().unwrap()
 }
@@ -243,8 +248,8 @@ pub(super) async fn retry(stage: &Fixture) -> Decision {
         digest: None,
         requires_advanced_tier: false,
     });
-    let position = position(stage).await;
-    stage.store.commit_batch(scope(), position, position + 1, &projection).await.unwrap();
+    let (position, decided) = (position(stage).await, stage.decided().await);
+    stage.store.commit_batch(scope(), position..position + 1, decided, &projection).await.unwrap();
     stage.run(&format!("UPDATE notification_delivery SET status = 'failed' WHERE delivery_id = '{id}'")).await;
     let (failed, _) = DeliveryStore::find(&*stage.store, scope(), id).await.unwrap().unwrap();
     let change = failed.retry(&stamp()).unwrap();

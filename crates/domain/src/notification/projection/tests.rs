@@ -70,6 +70,7 @@ fn book() -> PreferenceBook {
         sets: HashMap::new(),
         profiles: None,
         switches: Switches::Enabled(Tier::Standard),
+        turned_on: TurnedOn::default(),
         tenant: id(1).into(),
         generation: 0,
         destinations: Vec::new(),
@@ -193,6 +194,48 @@ fn denials_of_guests_collapse_by_workload_and_hour() {
         assert_ne!(id_of(guest, 1, 0), id_of("anonymous", 2, 50), "the next hour");
     }
     assert_ne!(id_of("user:ada", 1, 0), id_of("user:ada", 2, 0));
+}
+
+#[test]
+fn collapsed_denials_share_one_record() {
+    let sets = HashMap::from([opt_out("user:owner", &[FactCategory::Executions, FactCategory::ComplianceFindings])]);
+    let (owner, book) = (directory(&[("user:owner", Role::Viewer)]), PreferenceBook { sets, ..book() });
+    let mut all = Projection::default();
+    for number in [1, 2] {
+        let (fact, subject) = denial("anonymous", number);
+        all.append(project(&fact, &subject, &owner, &book, at()));
+    }
+    let (first, _) = denial("anonymous", 1);
+    let events: Vec<_> = all.suppressed.iter().map(|(decision, _)| decision.event_id).collect();
+    assert_eq!(events, [first.fact_id; 2], "one for each category");
+}
+
+#[test]
+fn report_to_the_owner_asks_nobody_to_act() {
+    let (mut fact, subject) = denial("user:ada", 0);
+    fact.kind = FactKind::ExecutionEnded;
+    let people = directory(&[("user:owner", Role::Viewer), ("user:operator", Role::Operator)]);
+    let told = |fact: &NotifiableFact| {
+        let written = project(fact, &subject, &people, &book(), at()).notifications;
+        let told = |new: &NewNotification| (new.notification.recipient.to_string(), new.notification.severity);
+        written.iter().map(told).collect::<Vec<_>>()
+    };
+    fact.categories = vec![FactCategory::Executions, FactCategory::Reports];
+    assert!(told(&fact).contains(&("user:operator".to_owned(), Severity::Warning)));
+    fact.categories = vec![FactCategory::Reports];
+    let expected = ["user:owner", "user:ada"].map(|actor| (actor.to_owned(), Severity::Info));
+    assert_eq!(told(&fact), expected);
+}
+
+#[test]
+fn facts_of_a_time_without_notifications_are_not_made_up_for() {
+    let (fact, subject) = denial("user:ada", 0);
+    let later = fact.occurred_at.plus(std::time::Duration::from_secs(1));
+    let turned_on = TurnedOn { notifications: Some(later), advanced: None };
+    let book = PreferenceBook { turned_on, ..book() };
+    assert!(project(&fact, &subject, &Directory::default(), &book, at()).notifications.is_empty());
+    let fact = NotifiableFact { occurred_at: later, ..fact };
+    assert_eq!(project(&fact, &subject, &Directory::default(), &book, at()).notifications.len(), 1);
 }
 
 #[test]

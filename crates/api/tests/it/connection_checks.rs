@@ -1,0 +1,41 @@
+//! Scheduled checks of connections: once a day, by the clock of the database.
+
+use fairway_testkit::{FaultyEndpoint, ScriptedResponse, TestApp};
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+
+const DAY: i64 = 24 * 60 * 60;
+
+/// Looks several times at once, as several servers do; returns the number of checks.
+async fn look(app: &TestApp) -> u64 {
+    let looks = (0..4).map(|_| app.services().connections.make_due_checks());
+    join_all(looks).await.into_iter().map(Result::unwrap).sum()
+}
+
+#[tokio::test]
+async fn active_connections_are_checked_once_a_day() {
+    let app = TestApp::builder().setting("FAIRWAY_EGRESS_ALLOW", "127.0.0.0/8").start().await;
+    let endpoint = FaultyEndpoint::start().await;
+    endpoint.respond_with(ScriptedResponse::status(500, "{}"));
+    let create = async |name: &str, body: Value| {
+        let mut connection = json!({ "name": name, "connector_kind": "http", "endpoint": endpoint.url("/health") });
+        connection.as_object_mut().unwrap().extend(body.as_object().unwrap().clone());
+        app.post("/v1/connections", connection).await.expect(201)["connection_id"].as_str().unwrap().to_owned()
+    };
+    let checked = create("crm", json!({})).await;
+    let disabled = create("disabled", json!({ "status": "disabled" })).await;
+    let other = create("other", json!({ "connector_kind": "other" })).await;
+    assert_eq!(look(&app).await, 0, "a new connection is a day old first");
+    app.database().move_clock(DAY + 60).await.unwrap();
+    assert_eq!(look(&app).await, 1);
+    let read = async |id: &str| app.get(format!("/v1/connections/{id}")).await.expect(200);
+    let shown = read(&checked).await;
+    assert_eq!((&shown["health"], &shown["checks"][0]["checked_by"]), (&json!("unhealthy"), &json!("system:clock")));
+    for unchecked in [disabled, other] {
+        assert_eq!(read(&unchecked).await["health"], "unchecked");
+    }
+    let owner = app.database().connect_as_owner().await.unwrap();
+    let facts = "SELECT count(*) FROM fact WHERE kind = 'connection.checked' AND position('connector_health' IN
+        convert_from(body, 'UTF8')) > 0";
+    assert_eq!(owner.query_one(facts, &[]).await.unwrap().get::<_, i64>(0), 1, "its changed health concerns people");
+}

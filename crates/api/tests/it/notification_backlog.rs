@@ -1,0 +1,82 @@
+//! Facts that a projector reads late: it starts after them, in another server.
+
+use crate::fixture::{ECHO_FLOW, TENANT, WORKSPACE, WorkspaceFixture};
+use fairway_testkit::{TestApp, app::Client};
+use serde_json::{Value, json};
+
+async fn inbox(app: &Client, actor: &str) -> Vec<Value> {
+    app.get("/v1/notifications/inbox").as_actor(actor).await.expect(200).as_array().unwrap().clone()
+}
+
+async fn set_enabled(app: &Client, is_enabled: bool) {
+    let settings = json!({ "notifications_enabled": is_enabled });
+    app.patch(format!("/v1/tenants/{TENANT}/settings"), settings).await.expect(200);
+}
+
+async fn set_status(stage: &WorkspaceFixture<'_>, status: &str) {
+    let path = stage.fill_path("/v1/workloads/{workload_id}");
+    stage.app.patch(path, json!({ "status": status })).await.expect(200);
+}
+
+fn is_suspension(one: &Value) -> bool {
+    one["source_event"]["kind"] == "workload.changed"
+}
+
+/// A public workload whose policy denies every run.
+async fn deny_guests(app: &Client, runs: usize) {
+    let given = app.fixtures();
+    let rules = json!([{ "id": "no", "condition": "always", "outcome": "deny", "reason_code": "never" }]);
+    let flow = given.flow("denied-flow", ECHO_FLOW).await;
+    let policy = given.policy_with_rules("denied-policy", rules).await;
+    let workload = given.active_workload_with("denied", vec![flow, policy]).await;
+    let config = json!({ "interface_config": { "presentation_mode": "form", "access_mode": "public", "input_fields": [
+        { "name": "ticket", "type": "text" },
+    ] } });
+    app.patch(format!("/v1/workloads/{}", workload.workload_id), config).await.expect(200);
+    for _ in 0..runs {
+        let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
+        app.post(workload.execute_path(), body).as_actor("anonymous").await.expect_refusal(403, "policy_denied");
+    }
+}
+
+#[tokio::test]
+async fn server_without_notifications_leaves_them_to_another() {
+    let app = TestApp::builder().without_notifications().start().await;
+    let stage = WorkspaceFixture::create(&app).await;
+    set_status(&stage, "suspended").await;
+    let is_sequenced = async || {
+        let events = app.get("/v1/audit/events?limit=200").await.expect(200);
+        events.as_array().unwrap().iter().any(|event| event["kind"] == "workload.changed")
+    };
+    while !is_sequenced().await {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    assert_eq!(inbox(&app, "user:local").await, Vec::<Value>::new());
+    let _other = TestApp::builder().sharing_storage_of(&app).start().await;
+    stage.await_notification("user:local", is_suspension).await;
+}
+
+#[tokio::test]
+async fn facts_of_a_time_without_notifications_are_recorded_and_not_made_up_for() {
+    let app = TestApp::builder().without_notifications().start().await;
+    let stage = WorkspaceFixture::create(&app).await;
+    app.fixtures().bind_role("user:operator", "operator", "workspace", Some(WORKSPACE)).await;
+    set_enabled(&app, false).await;
+    set_status(&stage, "suspended").await;
+    // The denials of guests collapse into one event, so all of them share one record for each recipient and category.
+    deny_guests(&app, 3).await;
+    set_enabled(&app, true).await;
+    set_status(&stage, "registered").await;
+    set_status(&stage, "suspended").await;
+    let _other = TestApp::builder().sharing_storage_of(&app).start().await;
+    stage.await_notification("user:local", is_suspension).await;
+    let suspensions = inbox(&app, "user:local").await.into_iter().filter(is_suspension).count();
+    assert_eq!(suspensions, 1, "the one after the settings went on");
+    let owner = app.database().connect_as_owner().await.unwrap();
+    let records = "SELECT event_kind, count(*), count(DISTINCT (recipient, category)) FROM suppressed_decision
+        WHERE recipient = 'user:operator' AND event_kind <> 'tenant.configured' GROUP BY event_kind ORDER BY event_kind";
+    let records = owner.query(records, &[]).await.unwrap();
+    let records: Vec<(String, i64, i64)> = records.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect();
+    let expected = [("execution.denied", 2), ("workload.changed", 1)];
+    assert_eq!(records, expected.map(|(kind, count)| (kind.to_owned(), count, count)));
+}

@@ -1,0 +1,90 @@
+//! Scheduled checks: every active connection with an endpoint is checked once a day, so that people are told when a system stops
+//! answering, and not when somebody happens to ask.
+
+use super::Connections;
+use crate::Failure;
+use fairway_domain::{
+    access::ActorRef, audit::Stamp, connection::DueCheck, id::ConnectionCheckId, store::CommitError,
+    tenant::TenantScope,
+};
+use futures_util::StreamExt as _;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+/// The pause between two looks for due checks.
+const INTERVAL: Duration = Duration::from_secs(60);
+/// The number of checks of one look.
+const PAGE: u32 = 200;
+/// Checks at the same time. An endpoint may answer slowly.
+const CONCURRENT_CHECKS: usize = 8;
+/// The system actor that checks.
+const ACTOR: &str = "clock";
+
+/// Makes due checks, forever. Any number of processes may run it concurrently.
+pub async fn run_connection_checks(connections: Arc<Connections>) {
+    loop {
+        tokio::time::sleep(INTERVAL).await;
+        if let Err(error) = connections.make_due_checks().await {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "failed to find connections to check; retrying in 60 s"
+            );
+        }
+    }
+}
+
+impl Connections {
+    /// Checks each due connection once. Returns the number of recorded checks.
+    ///
+    /// # Errors
+    /// When the due connections cannot be read.
+    pub async fn make_due_checks(&self) -> Result<u64, Failure> {
+        let due = self.connection_store.due_checks(PAGE).await?;
+        let made = AtomicU64::new(0);
+        let check = async |due: DueCheck| match self.make_check(due).await {
+            Ok(is_made) => {
+                made.fetch_add(u64::from(is_made), Ordering::Relaxed);
+            }
+            // Checks of other connections do not wait for this one.
+            Err(error) => tracing::warn!(
+                tenant_id = %due.tenant,
+                connection_id = %due.connection_id,
+                error = &error as &dyn std::error::Error,
+                "failed to check a connection; retrying in 60 s"
+            ),
+        };
+        futures_util::stream::iter(due).for_each_concurrent(CONCURRENT_CHECKS, check).await;
+        let made = made.into_inner();
+        if made > 0 {
+            self.context.notify_facts();
+        }
+        Ok(made)
+    }
+
+    async fn make_check(&self, due: DueCheck) -> Result<bool, Failure> {
+        let scope = TenantScope::for_background_task(due.tenant);
+        let found = self.connection_store.find(scope, due.connection_id).await?;
+        // Another process may have checked it since.
+        let Some(connection) = found.filter(|connection| connection.revision == due.revision) else {
+            return Ok(false);
+        };
+        let (health, code) = super::health_of(self.probe(scope, &connection).await?);
+        let (actor, request_id) = (ActorRef::system(ACTOR), self.context.new_id());
+        let stamp = Stamp { fact_id: self.context.new_id(), at: self.context.clock.now(), actor, request_id };
+        let check: ConnectionCheckId = self.context.new_id();
+        let change = connection.record_check(check, health, code, &stamp);
+        match self.connection_store.commit_check(scope, change, None).await {
+            // The connection changed, or another process has checked it.
+            Err(CommitError::Stale) => Ok(false),
+            committed => {
+                committed?;
+                Ok(true)
+            }
+        }
+    }
+}
