@@ -157,7 +157,7 @@ fn without_a_server(ada: &CommandRecorder<'_>) {
     assert!(tried.contains("allow (dev_ticket)") && tried.contains("- long-tickets: does not hold"), "{tried}");
     let folder = ada.terminal.home.path().join("fresh");
     ada.run_ok(&["init", path_text(&folder)]);
-    assert!(ada.run_ok(&["completions", "fish"]).contains("request-changes"));
+    assert!(ada.run_ok(&["completions", "fish"]).contains("COMPLETE"));
     let pages = ada.terminal.home.path().join("pages");
     ada.run_ok(&["man", path_text(&pages)]);
     assert!(pages.join("fairway-releases-advance.1").exists());

@@ -309,7 +309,7 @@ fn generates_help_completions_and_manual_pages() {
     assert!(terminal.run_ok(&["--help"]).contains("Exit codes"));
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = terminal.run_ok(&["completions", shell]);
-        assert!(script.contains("workloads") && script.contains("request-changes"), "{shell}");
+        assert!(script.contains("COMPLETE") && script.contains("fairway"), "{shell}");
     }
     let folder = terminal.home.path().join("man");
     terminal.run_ok(&["man", path_text(&folder)]);

@@ -11,6 +11,7 @@ mod all_commands;
 mod check;
 mod codes;
 mod commands;
+mod completion;
 mod daily;
 mod demo;
 mod guide;

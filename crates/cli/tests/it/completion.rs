@@ -1,0 +1,48 @@
+//! Completion of names and identifiers from the server.
+
+use crate::{CommandOutput, Terminal, commands::create_contents};
+use fairway_testkit::{FaultyEndpoint, TestApp};
+use std::time::{Duration, Instant};
+
+/// What the script of bash gets for a command line whose last word is being completed.
+fn complete(terminal: &Terminal, words: &[&str]) -> CommandOutput {
+    let line: Vec<&str> = ["--", "fairway"].iter().chain(words).copied().collect();
+    let mut command = terminal.command(&line);
+    command.env("COMPLETE", "bash").env("_CLAP_COMPLETE_INDEX", words.len().to_string()).env("_CLAP_IFS", "\n");
+    CommandOutput::of(command.output().unwrap())
+}
+
+fn values(terminal: &Terminal, words: &[&str]) -> Vec<String> {
+    let output = complete(terminal, words);
+    assert_eq!((output.code, output.err.as_str()), (0, ""), "{words:?}");
+    output.out.lines().map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn completes_names_and_identifiers_from_the_server() {
+    let app = TestApp::start().await;
+    let (ada, _) = create_contents(&app);
+    let active = app.fixtures().active_workload("sorting").await;
+    assert_eq!(values(&ada, &["workloads", "show", "sor"]), ["sorting"]);
+    let assets = values(&ada, &["assets", "show", "sort-"]);
+    assert_eq!(assets, ["sort-policy", "sort-model", "sort-prompt"]);
+    assert_eq!(values(&ada, &["run", "sorting", "--env", ""]), ["dev"]);
+    let releases = values(&ada, &["releases", "show", ""]);
+    for expected in ["latest", "sorting@dev", active.release_id.as_str()] {
+        assert!(releases.iter().any(|value| value == expected), "{expected}: {releases:?}");
+    }
+    // The options of the incomplete command line count.
+    let nowhere = ["--server", "http://127.0.0.1:9", "workloads", "show", "sor"];
+    assert_eq!(values(&ada, &nowhere), [""; 0]);
+    assert!(values(&ada, &["work"]).contains(&"workloads".to_owned()));
+}
+
+#[tokio::test]
+async fn silent_server_delays_a_completion_by_a_second() {
+    let silent = FaultyEndpoint::start().await;
+    let mut terminal = Terminal::offline();
+    terminal.server = Some(silent.url(""));
+    let since = Instant::now();
+    assert_eq!(values(&terminal, &["workloads", "show", "x"]), [""; 0]);
+    assert!(since.elapsed() < Duration::from_secs(10), "{:?}", since.elapsed());
+}
