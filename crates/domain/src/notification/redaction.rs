@@ -10,7 +10,17 @@ use url::Url;
 pub const REDACTED: &str = "[redacted]";
 
 /// Parts of key names, in lower case without separators, whose values are secrets.
-const SENSITIVE_PARTS: [&str; 19] = [
+const SENSITIVE_PARTS: [&str; 29] = [
+    "accountkey",
+    "authkey",
+    "connectionstring",
+    "encryptionkey",
+    "hmac",
+    "masterkey",
+    "passcode",
+    "sessionid",
+    "sshkey",
+    "webhookkey",
     "password",
     "passwd",
     "passphrase",
@@ -32,7 +42,7 @@ const SENSITIVE_PARTS: [&str; 19] = [
     "jwt",
 ];
 /// Whole key names, in the same form, whose values are secrets.
-const SENSITIVE_NAMES: [&str; 8] = ["auth", "key", "pwd", "pass", "pin", "sig", "sas", "headers"];
+const SENSITIVE_NAMES: [&str; 9] = ["auth", "xauth", "key", "pwd", "pass", "pin", "sig", "sas", "headers"];
 
 /// Hosts of chat services whose webhook addresses are secrets as a whole, and the domains below which they lie.
 const CHAT_HOSTS: [&str; 7] = [
@@ -104,7 +114,19 @@ fn redact_parts(text: &str) -> String {
         Some(start) => path.split_at(start),
         None => (path, ""),
     };
-    format!("{scheme}//{authority}{path}{}", redact_parameters(parameters))
+    format!("{scheme}//{authority}{}{}", redact_path(path), redact_parameters(parameters))
+}
+
+/// Redacts the parameters of a path's segments, which follow a semicolon.
+fn redact_path(path: &str) -> String {
+    let segments = path.split('/').map(|segment| match segment.find(';') {
+        Some(start) => {
+            let (name, parameters) = segment.split_at(start);
+            format!("{name}{}", redact_parameters(parameters))
+        }
+        None => segment.to_owned(),
+    });
+    segments.collect::<Vec<_>>().join("/")
 }
 
 /// Whether an address is that of a webhook of a chat service, which is a secret as a whole.
@@ -115,7 +137,7 @@ fn is_chat(authority: &str, path: &str) -> bool {
     path.len() > 1 && (is_of_service || path.starts_with(MATTERMOST_HOOKS))
 }
 
-/// Redacts the parameters of a text that begins with `?` or `#`, or is empty.
+/// Redacts the parameters of a text that begins with `?`, `#` or `;`, or is empty.
 fn redact_parameters(parameters: &str) -> String {
     let mut redacted = String::with_capacity(parameters.len());
     let mut rest = parameters;
@@ -163,6 +185,13 @@ mod tests {
             "key",
             "routing_key",
             "routingKey",
+            "AccountKey",
+            "hmac_key",
+            "webhook_key",
+            "ssh-key",
+            "X-Auth",
+            "connection_string",
+            "session_id",
             "integration-key",
             "private_key",
             "privateKey",
@@ -216,6 +245,9 @@ mod tests {
             ("https://user:hunter2@hooks.example/a?b=c", "https://[redacted]@hooks.example/a?b=c"),
             ("https://hunter2@hooks.example", "https://[redacted]@hooks.example/"),
             ("https:hooks.example/in?token=hunter2", "https://hooks.example/in?token=[redacted]"),
+            ("http:/u:hunter2@h.example/a", "http://[redacted]@h.example/a"),
+            ("http:\\\\u:hunter2@h.example/a", "http://[redacted]@h.example/a"),
+            ("https://h.example/a;token=hunter2/b?x=1", "https://h.example/a;token=[redacted]/b?x=1"),
             ("https://h.example/a?%74oken=hunter2", "https://h.example/a?%74oken=[redacted]"),
             ("https://a@b:hunter2@hooks.example/", "https://[redacted]@hooks.example/"),
             ("//u:hunter2@host/x", "//[redacted]@host/x"),
