@@ -440,6 +440,7 @@ diesel::table! {
         workspace_id -> Nullable<Uuid>,
         workload_id -> Nullable<Uuid>,
         subject_id -> Nullable<Uuid>,
+        is_categorized -> Bool,
     }
 }
 
@@ -953,6 +954,8 @@ diesel::table! {
         created_by -> Text,
         notification_generation -> BigInt,
         advanced_notification_generation -> BigInt,
+        notifications_on_since -> Nullable<Timestamptz>,
+        advanced_notifications_on_since -> Nullable<Timestamptz>,
     }
 }
 

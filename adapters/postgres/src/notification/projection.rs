@@ -50,8 +50,6 @@ static ACTING_ROLES: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
     let can_act = |role: &Role| acting.iter().any(|permission| role.permissions().has(*permission));
     Role::ALL.iter().filter(|role| can_act(role)).map(|role| role.as_str()).collect()
 });
-/// The member of a stored fact that only facts with categories have.
-const CATEGORIES_MEMBER: &[u8] = b"\"categories\":";
 
 #[derive(Deserialize)]
 struct FactBody {
@@ -102,24 +100,29 @@ static BEHIND: Query = Query::new(
     WHERE tenant_id > {after} AND size > coalesce(position, 0) ORDER BY tenant_id LIMIT {limit}",
 );
 
-/// The facts of a batch, of which only the ones that may concern people are read. Comparing the bytes spares the others the
-/// parse. OFFSET 0 makes the planner read each fact by its key.
+/// The facts of a batch: those that carry categories, up to the limit, and all others up to the last of them. If they are fewer
+/// than the limit, the batch ends with the log. OFFSET 0 makes the planner read each fact by its key.
 static NEXT_FACTS: Query = Query::new(
     "WITH start AS MATERIALIZED (
         SELECT coalesce((SELECT position FROM notification_position WHERE tenant_id = {tenant_id}), 0) AS position
      ),
      batch AS MATERIALIZED (
         SELECT index, fact_id FROM fact_order
-        WHERE tenant_id = {tenant_id} AND index >= (SELECT position FROM start) ORDER BY index LIMIT {limit}
+        WHERE tenant_id = {tenant_id} AND index >= (SELECT position FROM start) AND is_categorized
+        ORDER BY index LIMIT {limit}
+     ),
+     ending AS MATERIALIZED (
+        SELECT CASE WHEN count(*) < {limit}
+            THEN (SELECT size FROM fact_log WHERE tenant_id = {tenant_id}) ELSE max(index) + 1 END AS index
+        FROM batch
      )
-     SELECT start.position, (SELECT count(*) FROM batch) AS facts, fairway_now() AS at,
+     SELECT start.position, coalesce(ending.index, start.position) - start.position AS facts, fairway_now() AS at,
         tenant.notification_generation + tenant.advanced_notification_generation AS generation,
         tenant.notifications_on_since, tenant.advanced_notifications_on_since, noted.index, noted.body
-     FROM start JOIN tenant ON tenant.tenant_id = {tenant_id} LEFT JOIN (
+     FROM start CROSS JOIN ending JOIN tenant ON tenant.tenant_id = {tenant_id} LEFT JOIN (
         SELECT index, body FROM batch CROSS JOIN LATERAL (
             SELECT body FROM fact
             WHERE fact.tenant_id = {tenant_id} AND fact.fact_id = batch.fact_id AND kind = ANY({kinds})
-                AND position({member} IN body) > 0
             OFFSET 0
         ) AS concerning
      ) AS noted ON true
@@ -349,8 +352,7 @@ impl ProjectionStore for Database {
     async fn next_batch(&self, scope: TenantScope, limit: u32) -> Result<Option<FactBatch>, StoreError> {
         let input = Input::of_params(scope)
             .with_param("limit", i64::from(limit))
-            .with_list_param("kinds", NOTIFYING_KINDS.clone())
-            .with_param("member", CATEGORIES_MEMBER);
+            .with_list_param("kinds", NOTIFYING_KINDS.clone());
         let rows = self.fetch(&NEXT_FACTS, input).await?;
         let first = decode("position", rows.first())?;
         let count = decode("facts", u64::try_from(first.column::<i64>("facts")?).ok())?;

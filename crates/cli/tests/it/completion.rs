@@ -1,7 +1,7 @@
 //! Completion of names and identifiers from the server.
 
 use crate::{CommandOutput, Terminal, commands::create_contents};
-use fairway_testkit::{FaultyEndpoint, TestApp};
+use fairway_testkit::{FaultyEndpoint, ScriptedResponse, TestApp};
 use std::time::{Duration, Instant};
 
 /// What the script of bash gets for a command line whose last word is being completed.
@@ -37,9 +37,10 @@ async fn completes_names_and_identifiers_from_the_server() {
     assert!(values(&ada, &["work"]).contains(&"workloads".to_owned()));
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn silent_server_delays_a_completion_by_a_second() {
     let silent = FaultyEndpoint::start().await;
+    silent.respond_with(ScriptedResponse::hang());
     let mut terminal = Terminal::offline();
     terminal.server = Some(silent.url(""));
     let since = Instant::now();
