@@ -292,7 +292,11 @@ export async function console_use_case() {
   await grant.getByLabel("Endpoint").fill("https://crm.example.org");
   await look(operator, "console-grant");
   await confirm(operator, grant, "Grant");
-  equal((await read()).status, "active", "the last grant activates the use case");
+  const granted = await read();
+  equal(granted.status, "active", "the last grant activates the use case");
+  await operator.goto(`${SERVER}/console/releases/${granted.release_id}`);
+  await operator.getByRole("link", { name: id }).click();
+  await operator.waitForURL(`**/console/use-cases/${id}**`);
   await close(operator);
 }
 

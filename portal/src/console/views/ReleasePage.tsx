@@ -94,6 +94,9 @@ function ReleaseView({ seen, isStale, onShow }: { seen: Tagged<ReleaseDetail>; i
       <Facts
         items={[
           [text("workload"), <Link key="w" to="/workloads/$id" params={{ id: release.workload_id }}>{slug ?? release.workload_id}</Link>],
+          ...(release.use_case_id
+            ? [[text("use_case"), <Link key="u" to="/use-cases/$id" params={{ id: release.use_case_id }}>{release.use_case_id}</Link>] as const]
+            : []),
           [text("lane"), named(release.target_lane)],
           [text("created_by"), release.created_by === session.actor ? `${release.created_by} ${text("you")}` : release.created_by],
           [text("changed"), <Time key="t" value={release.updated_at} />],
