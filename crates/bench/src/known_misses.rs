@@ -17,10 +17,6 @@ pub(crate) const KNOWN_MISSES: &[KnownMiss] = &[
         reason: "each version syncs a file and two directories (docs/performance.md, \"Next\")",
     },
     KnownMiss {
-        target: "use case create: share of the baseline: commit of two inserts",
-        reason: "its round trips were reduced from six to four and not measured since (docs/performance.md, \"Use cases\")",
-    },
-    KnownMiss {
         target: "use case create and publish: share of the baseline: commit of two inserts",
         reason: "a publication syncs three files (docs/performance.md, \"Use cases\")",
     },
