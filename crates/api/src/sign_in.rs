@@ -6,7 +6,7 @@ mod test_sign_in;
 
 #[cfg(test)]
 pub(crate) use logout::EndSessionRequest;
-pub(crate) use logout::{backchannel_resource, end_session, sign_out_resource};
+pub(crate) use logout::{END_SESSION_PATH, backchannel_resource, end_session, sign_out_resource};
 pub(crate) use test_sign_in::test_resource;
 
 use crate::{
@@ -187,9 +187,10 @@ async fn finish_sign_in(request: HttpRequest, api: web::Data<Api>) -> Result<Htt
     if pending.is_test {
         return without_attempt(test_sign_in::finish(&request, &api, &person).await?);
     }
-    end_earlier_session(&request, &api).await?;
     match api.services.sessions.start(provider, &person, request_id()).await {
         Ok(token) => {
+            // Only now: a refused sign-in changes nothing.
+            end_earlier_session(&request, &api).await?;
             let mut response = see_other(&pending.return_to);
             let cookie = session_cookie(&token, authentication.session_lifetime().total);
             response.add_cookie(&cookie).map_err(|_| ApiError::internal())?;
