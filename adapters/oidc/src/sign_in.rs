@@ -4,6 +4,7 @@ mod discovery;
 mod overage;
 
 use crate::{
+    TokenVerifier,
     config::{IssuerConfig, IssuerConfigError},
     fetch::KeySource,
     key_store::KeyStore,
@@ -106,11 +107,13 @@ type OAuthClient<AuthUrlState, TokenUrlState> = Client<
 >;
 
 impl OidcSignIn {
-    /// Sign-in with these issuers. Their addresses are read at the first sign-in.
+    /// Sign-in with these issuers, whose keys are those of the verifier of access tokens. Their addresses are read at the
+    /// first sign-in.
     ///
     /// # Errors
-    /// When the configuration of an issuer is invalid.
+    /// When the configuration of an issuer is invalid, or the verifier does not know it.
     pub fn new(
+        verifier: &TokenVerifier,
         guard: &Guard,
         clock: Arc<dyn Clock>,
         secrets: Arc<dyn SecretReader>,
@@ -122,7 +125,7 @@ impl OidcSignIn {
             .collect();
         let client = |config: SignInConfig| {
             config.issuer.check()?;
-            let keys = KeyStore::new(KeySource::new(guard, &config.issuer)?, Arc::clone(&clock));
+            let keys = verifier.keys_of(&config.issuer.rules.issuer).ok_or(IssuerConfigError::NoIssuer)?;
             let addresses = Addresses::new(KeySource::new(guard, &config.issuer)?);
             Ok(PortalClient { config, keys, addresses })
         };
