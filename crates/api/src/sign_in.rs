@@ -125,7 +125,7 @@ async fn sign_in(request: HttpRequest, api: web::Data<Api>) -> Result<HttpRespon
     let redirect = callback_url(authentication);
     match provider.authorization_url(&chosen.issuer, &redirect, &attempt).await {
         Ok(url) => {
-            let pending = PendingSignIn::new(attempt, chosen.issuer.clone(), return_to);
+            let pending = PendingSignIn::new(attempt, chosen.issuer.clone(), return_to, api.clock.now());
             let key = api.sign_in_key().await?;
             let cookie = pending.to_cookie(provider, &key).ok_or_else(ApiError::internal)?;
             let mut response = see_other(&url);
@@ -161,7 +161,8 @@ async fn finish_sign_in(request: HttpRequest, api: web::Data<Api>) -> Result<Htt
         Err(_) => return Ok(stale_page()),
     };
     let key = api.sign_in_key().await?;
-    let Some(pending) = PendingSignIn::of_request(&request, provider, &key) else { return Ok(stale_page()) };
+    let now = api.clock.now();
+    let Some(pending) = PendingSignIn::of_request(&request, provider, &key, now) else { return Ok(stale_page()) };
     if !pending.is_answered_by(callback.state.as_deref(), callback.iss.as_deref()) {
         return Ok(stale_page());
     }
