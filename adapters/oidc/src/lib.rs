@@ -71,6 +71,11 @@ impl TokenVerifier {
         Ok(Self { issuers: known, cache: TokenCache::new(), clock })
     }
 
+    /// The keys of an issuer, which its sign-in shares: unknown key identifiers of both cause one fetch.
+    fn keys_of(&self, issuer: &str) -> Option<Arc<KeyStore>> {
+        self.issuer(Some(issuer)).ok().map(|issuer| Arc::clone(&issuer.keys))
+    }
+
     /// The issuer with exactly this identifier.
     fn issuer(&self, claimed: Option<&str>) -> Result<&Arc<Issuer>, InvalidToken> {
         let found = self.issuers.iter().find(|issuer| Some(issuer.rules.issuer.as_str()) == claimed);

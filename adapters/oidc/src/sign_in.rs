@@ -4,6 +4,7 @@ mod discovery;
 mod overage;
 
 use crate::{
+    TokenVerifier,
     config::{IssuerConfig, IssuerConfigError},
     fetch::KeySource,
     key_store::KeyStore,
@@ -15,7 +16,8 @@ use fairway_domain::{
     access::{
         identity::{GroupsClaim, InvalidToken, TokenRefusal, TokenUse, UnverifiedToken},
         sign_in::{
-            ProviderLogout, ProviderTokens, SignInAttempt, SignInError, SignInIssuer, SignInProvider, SignedInPerson,
+            ProviderLogout, ProviderTokens, RenewedTokens, SignInAttempt, SignInError, SignInIssuer, SignInProvider,
+            SignedInPerson,
         },
     },
     json,
@@ -105,11 +107,13 @@ type OAuthClient<AuthUrlState, TokenUrlState> = Client<
 >;
 
 impl OidcSignIn {
-    /// Sign-in with these issuers. Their addresses are read at the first sign-in.
+    /// Sign-in with these issuers, whose keys are those of the verifier of access tokens. Their addresses are read at the
+    /// first sign-in.
     ///
     /// # Errors
-    /// When the configuration of an issuer is invalid.
+    /// When the configuration of an issuer is invalid, or the verifier does not know it.
     pub fn new(
+        verifier: &TokenVerifier,
         guard: &Guard,
         clock: Arc<dyn Clock>,
         secrets: Arc<dyn SecretReader>,
@@ -121,7 +125,7 @@ impl OidcSignIn {
             .collect();
         let client = |config: SignInConfig| {
             config.issuer.check()?;
-            let keys = KeyStore::new(KeySource::new(guard, &config.issuer)?, Arc::clone(&clock));
+            let keys = verifier.keys_of(&config.issuer.rules.issuer).ok_or(IssuerConfigError::NoIssuer)?;
             let addresses = Addresses::new(KeySource::new(guard, &config.issuer)?);
             Ok(PortalClient { config, keys, addresses })
         };
@@ -154,19 +158,16 @@ impl OidcSignIn {
         Ok(oauth.set_client_secret(ClientSecret::new(secret.expose().to_owned())))
     }
 
-    /// The person of a token response. A renewed ID token has no nonce (OpenID Connect Core 12.2).
+    /// The person whom tokens prove. A renewed ID token has no nonce (OpenID Connect Core 12.2).
     async fn person(
         &self,
         client: &PortalClient,
         addresses: &DiscoveredAddresses,
-        response: &TokenResponse,
+        renewed: &RenewedTokens,
         nonce: Option<&str>,
-        earlier: Option<&ProviderTokens>,
     ) -> Result<SignedInPerson, SignInError> {
-        let id_token = response.extra_fields().id_token.clone();
-        let id_token = id_token.or_else(|| earlier.map(|tokens| tokens.id_token.clone()));
-        let id_token = id_token.ok_or(SignInError::Malformed)?;
-        let is_new = response.extra_fields().id_token.is_some();
+        let is_new = renewed.id_token.is_some();
+        let id_token = renewed.id_token.as_ref().unwrap_or(&renewed.tokens.id_token).clone();
         let token = UnverifiedToken::parse_for(&id_token, TokenUse::IdToken)?;
         let (rules, now) = (&client.config.issuer.rules, self.clock.now());
         let mut identity = if is_new {
@@ -180,7 +181,7 @@ impl OidcSignIn {
         };
         let issued_at = token.issued_at();
         let mut claims = token.into_claims();
-        match userinfo(client, addresses, response, &identity.subject).await? {
+        match userinfo(client, addresses, &renewed.access_token, &identity.subject).await? {
             Some(userinfo) => {
                 // Groups that only the first ID token listed or announced cannot be read again.
                 if !is_new && rules.names_groups(&claims) && !rules.names_groups(&userinfo) {
@@ -203,18 +204,27 @@ impl OidcSignIn {
         // A test sign-in shows the claims, and sources may have tokens.
         claims.remove("_claim_sources");
         let text = |name: &str| claims.get(name).and_then(Value::as_str).map(str::to_owned);
-        let refresh_token = response.refresh_token().map(|token| token.secret().clone());
         Ok(SignedInPerson {
             display_name: text("name").filter(|name| !name.trim().is_empty()),
             issuer_session: text("sid"),
-            tokens: ProviderTokens {
-                refresh_token: refresh_token.or_else(|| earlier.and_then(|tokens| tokens.refresh_token.clone())),
-                id_token,
-            },
+            tokens: ProviderTokens { refresh_token: renewed.tokens.refresh_token.clone(), id_token },
             issued_at,
             claims,
             identity,
         })
+    }
+}
+
+/// The tokens of a response. A provider that does not rotate its refresh tokens sends none with a renewal.
+fn renewed_tokens(response: &TokenResponse, earlier: &ProviderTokens) -> RenewedTokens {
+    let refresh_token = response.refresh_token().map(|token| token.secret().clone());
+    RenewedTokens {
+        tokens: ProviderTokens {
+            refresh_token: refresh_token.or_else(|| earlier.refresh_token.clone()),
+            id_token: earlier.id_token.clone(),
+        },
+        id_token: response.extra_fields().id_token.clone(),
+        access_token: response.access_token().secret().clone(),
     }
 }
 
@@ -231,11 +241,11 @@ async fn verify_signature(client: &PortalClient, token: &UnverifiedToken<'_>) ->
 async fn userinfo(
     client: &PortalClient,
     addresses: &DiscoveredAddresses,
-    response: &TokenResponse,
+    access_token: &str,
     subject: &str,
 ) -> Result<Option<Map<String, Value>>, SignInError> {
     let Some(url) = &addresses.userinfo else { return Ok(None) };
-    let authorization = bearer(response.access_token().secret())?;
+    let authorization = bearer(access_token)?;
     let accept = (header::ACCEPT, HeaderValue::from_static("application/json"));
     let headers = HeaderMap::from_iter([(header::AUTHORIZATION, authorization), accept]);
     let request = EgressRequest { method: Method::GET, path: String::new(), headers, body: Default::default() };
@@ -375,10 +385,14 @@ impl SignInProvider for OidcSignIn {
             .request_async(&GuardedClient(&client.addresses))
             .await
             .map_err(|error| token_failure(issuer, error))?;
-        self.person(client, &addresses, &response, Some(&attempt.nonce), None).await
+        let tokens = renewed_tokens(&response, &ProviderTokens::default());
+        if tokens.id_token.is_none() {
+            return Err(SignInError::Malformed);
+        }
+        self.person(client, &addresses, &tokens, Some(&attempt.nonce)).await
     }
 
-    async fn renew(&self, issuer: &str, tokens: &ProviderTokens) -> Result<SignedInPerson, SignInError> {
+    async fn renew(&self, issuer: &str, tokens: &ProviderTokens) -> Result<RenewedTokens, SignInError> {
         let client = self.client(issuer)?;
         let refresh_token = tokens.refresh_token.clone().ok_or(SignInError::Refused)?;
         let addresses = client.addresses.get().await?;
@@ -388,7 +402,13 @@ impl SignInProvider for OidcSignIn {
             .request_async(&GuardedClient(&client.addresses))
             .await
             .map_err(|error| token_failure(issuer, error))?;
-        self.person(client, &addresses, &response, None, Some(tokens)).await
+        Ok(renewed_tokens(&response, tokens))
+    }
+
+    async fn read_again(&self, issuer: &str, renewed: &RenewedTokens) -> Result<SignedInPerson, SignInError> {
+        let client = self.client(issuer)?;
+        let addresses = client.addresses.get().await?;
+        self.person(client, &addresses, renewed, None).await
     }
 
     async fn end_session_url(&self, issuer: &str, id_token: &str, return_to: &str) -> Option<String> {

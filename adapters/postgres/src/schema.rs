@@ -902,6 +902,8 @@ diesel::table! {
         last_used_at -> Timestamptz,
         expires_at -> Timestamptz,
         ended_at -> Nullable<Timestamptz>,
+        renewal_id -> Nullable<Uuid>,
+        renewal_until -> Nullable<Timestamptz>,
     }
 }
 

@@ -22,6 +22,7 @@ use fairway_domain::{
     access::{AccessStore, identity::IdentityProvider, sign_in::SignInProvider},
     execution::dispatch::DispatchPolicy,
     redaction::Redactor,
+    time::Clock,
 };
 use fairway_operations::{
     Failure, Gateways, Services, Settings as RunSettings, Stores,
@@ -55,6 +56,7 @@ pub struct Api {
     pub(crate) load_shedder: LoadShedder,
     /// The provider accounts, without credentials.
     pub(crate) provider_plugins: Arc<[ProviderPlugin]>,
+    pub(crate) clock: Arc<dyn Clock>,
     database: Database,
     cursor_key: Arc<OnceCell<CursorKey>>,
 }
@@ -119,6 +121,7 @@ pub struct Process {
     max_waiting: usize,
     mode: IdentityMode,
     authentication: Option<Authentication>,
+    clock: Arc<dyn Clock>,
     dispatch: DispatchPolicy,
     metrics: Metrics,
     provider_plugins: Arc<[ProviderPlugin]>,
@@ -261,7 +264,7 @@ impl Process {
             code_gateway: gateway,
             run_observer,
             notification_observer,
-            clock,
+            clock: Arc::clone(&clock),
             ids,
         };
         let services = Services::new(stores(&relays, access.as_ref()), gateways, runs);
@@ -274,6 +277,7 @@ impl Process {
             max_waiting: settings.waiting_line,
             mode,
             authentication,
+            clock,
             dispatch: settings.dispatch,
             metrics,
             provider_plugins: provider_plugins(&settings.providers),
@@ -323,6 +327,7 @@ impl Process {
             metrics: self.metrics.clone(),
             load_shedder: LoadShedder::new(database.in_flight().clone(), self.max_waiting),
             provider_plugins: Arc::clone(&self.provider_plugins),
+            clock: Arc::clone(&self.clock),
             database,
             cursor_key: Arc::clone(&self.cursor_key),
         })

@@ -6,7 +6,7 @@ mod test_sign_in;
 
 #[cfg(test)]
 pub(crate) use logout::EndSessionRequest;
-pub(crate) use logout::{backchannel_resource, end_session, sign_out_resource};
+pub(crate) use logout::{END_SESSION_PATH, backchannel_resource, end_session, sign_out_resource};
 pub(crate) use test_sign_in::test_resource;
 
 use crate::{
@@ -125,7 +125,7 @@ async fn sign_in(request: HttpRequest, api: web::Data<Api>) -> Result<HttpRespon
     let redirect = callback_url(authentication);
     match provider.authorization_url(&chosen.issuer, &redirect, &attempt).await {
         Ok(url) => {
-            let pending = PendingSignIn::new(attempt, chosen.issuer.clone(), return_to);
+            let pending = PendingSignIn::new(attempt, chosen.issuer.clone(), return_to, api.clock.now());
             let key = api.sign_in_key().await?;
             let cookie = pending.to_cookie(provider, &key).ok_or_else(ApiError::internal)?;
             let mut response = see_other(&url);
@@ -161,7 +161,8 @@ async fn finish_sign_in(request: HttpRequest, api: web::Data<Api>) -> Result<Htt
         Err(_) => return Ok(stale_page()),
     };
     let key = api.sign_in_key().await?;
-    let Some(pending) = PendingSignIn::of_request(&request, provider, &key) else { return Ok(stale_page()) };
+    let now = api.clock.now();
+    let Some(pending) = PendingSignIn::of_request(&request, provider, &key, now) else { return Ok(stale_page()) };
     if !pending.is_answered_by(callback.state.as_deref(), callback.iss.as_deref()) {
         return Ok(stale_page());
     }
@@ -187,9 +188,10 @@ async fn finish_sign_in(request: HttpRequest, api: web::Data<Api>) -> Result<Htt
     if pending.is_test {
         return without_attempt(test_sign_in::finish(&request, &api, &person).await?);
     }
-    end_earlier_session(&request, &api).await?;
     match api.services.sessions.start(provider, &person, request_id()).await {
         Ok(token) => {
+            // Only now: a refused sign-in changes nothing.
+            end_earlier_session(&request, &api).await?;
             let mut response = see_other(&pending.return_to);
             let cookie = session_cookie(&token, authentication.session_lifetime().total);
             response.add_cookie(&cookie).map_err(|_| ApiError::internal())?;

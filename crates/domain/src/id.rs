@@ -46,6 +46,8 @@ ids! {
     IdentityId,
     /// A browser session.
     SessionId,
+    /// A claim of a session's renewal.
+    RenewalId,
     /// A principal bound to a workload.
     PrincipalBindingId,
     /// A governed asset.

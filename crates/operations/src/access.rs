@@ -18,6 +18,7 @@ pub(crate) use pinned_identities::PinCache;
 pub use pinned_identities::PinnedIdentities;
 pub use principal_binding::{PrincipalBindings, RequestedBinding};
 pub use role_bindings::{RoleBindingDraft, RoleBindings};
+pub(crate) use sessions::SessionRenewals;
 pub use sessions::{ActiveSession, SessionFailure, Sessions};
 pub use sign_in_tests::{ClockDifference, SignInReport, SignInTests, TestedPrincipal};
 pub use table::{Operation, Requirement};

@@ -2,6 +2,8 @@
 
 #![expect(clippy::panic, reason = "a test fails when a sign-in lacks a parameter")]
 
+mod faults;
+
 use aws_lc_rs::{
     digest,
     signature::{Ed25519KeyPair, KeyPair as _},
@@ -10,9 +12,10 @@ use base64::{
     Engine as _,
     engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
 };
+use faults::HeldAnswers;
 use serde_json::{Value, json};
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{SystemTime, UNIX_EPOCH},
@@ -53,6 +56,10 @@ struct IssuerState {
     person: Mutex<Person>,
     /// The sign-in of the command line.
     device: Mutex<Device>,
+    /// The refresh tokens of sessions that are valid. Each works once.
+    refresh_tokens: Mutex<HashSet<String>>,
+    /// Whether answers wait, and how many do.
+    held: HeldAnswers,
     /// Codes that were issued, with the nonce and the PKCE challenge of their sign-in.
     codes: Mutex<HashMap<String, (String, String)>>,
 }
@@ -65,8 +72,11 @@ struct Person {
     /// The error of the token endpoint.
     failure: Option<&'static str>,
     omits_id_tokens: bool,
+    fails_userinfo: bool,
     names_issuer: bool,
     renewals: usize,
+    /// Questions to the token endpoint.
+    token_requests: usize,
     /// Status and body at the link of an overage.
     linked_groups: (&'static str, Value),
 }
@@ -105,11 +115,21 @@ impl TestIssuer {
             refuses_refresh: false,
             failure: None,
             omits_id_tokens: false,
+            fails_userinfo: false,
             names_issuer: false,
             renewals: 0,
+            token_requests: 0,
             linked_groups: ("404 Not Found", Value::Null),
         });
-        let state = Arc::new(IssuerState { address, key, person, device: Mutex::default(), codes: Mutex::default() });
+        let state = Arc::new(IssuerState {
+            address,
+            key,
+            person,
+            device: Mutex::default(),
+            refresh_tokens: Mutex::default(),
+            held: HeldAnswers::default(),
+            codes: Mutex::default(),
+        });
         let served = Arc::clone(&state);
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -174,6 +194,12 @@ impl TestIssuer {
     #[must_use]
     pub fn renewals(&self) -> usize {
         self.state.person().renewals
+    }
+
+    /// The number of questions to the token endpoint.
+    #[must_use]
+    pub fn token_requests(&self) -> usize {
+        self.state.person().token_requests
     }
 
     /// Lets the person refuse the sign-in of the command line.
@@ -263,6 +289,10 @@ impl IssuerState {
 
     fn person(&self) -> MutexGuard<'_, Person> {
         self.person.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn refresh_tokens(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.refresh_tokens.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn device(&self) -> MutexGuard<'_, Device> {
@@ -364,6 +394,7 @@ impl IssuerState {
             pairs.find_map(|(key, value)| (key == name).then_some(value.to_owned()))
         };
         let refused = ("400 Bad Request", json!({"error": "invalid_grant"}));
+        self.person().token_requests += 1;
         if let Some(failure) = self.person().failure {
             return ("400 Bad Request", json!({"error": failure}));
         }
@@ -388,6 +419,10 @@ impl IssuerState {
                 json!(nonce)
             }
             Some("refresh_token") if !self.person().refuses_refresh => {
+                let is_valid = field("refresh_token").is_some_and(|token| self.refresh_tokens().remove(&token));
+                if !is_valid {
+                    return refused;
+                }
                 self.person().renewals += 1;
                 Value::Null
             }
@@ -400,8 +435,14 @@ impl IssuerState {
         let claims = with(base, self.person().id_token.clone());
         let id_token = self.sign(&json!({"alg": "EdDSA", "kid": KEY_ID, "typ": "JWT"}), &claims);
         let is_omitted = nonce.is_null() && self.person().omits_id_tokens;
+        let refresh_token = {
+            let mut valid = self.refresh_tokens();
+            let token = format!("session-refresh-{}", self.person().token_requests);
+            valid.insert(token.clone());
+            token
+        };
         let mut response = json!({
-            "access_token": "opaque", "token_type": "Bearer", "expires_in": 300, "refresh_token": "refresh",
+            "access_token": "opaque", "token_type": "Bearer", "expires_in": 300, "refresh_token": refresh_token,
             "id_token": id_token,
         });
         if let (true, Value::Object(members)) = (is_omitted, &mut response) {
@@ -444,9 +485,11 @@ async fn reply(mut stream: TcpStream, state: &IssuerState) -> std::io::Result<()
         Some("/groups") if head.to_ascii_lowercase().contains(&format!("authorization: bearer {GROUPS_TOKEN}")) => {
             state.person().linked_groups.clone()
         }
+        Some("/userinfo") if state.person().fails_userinfo => ("503 Service Unavailable", Value::Null),
         Some("/userinfo") => ("200 OK", with(json!({"sub": "1"}), state.person().userinfo.clone())),
         _ => ("404 Not Found", Value::Null),
     };
+    state.held.pass().await;
     let (body, length) = (body.to_string(), body.to_string().len());
     let response = format!(
         "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"

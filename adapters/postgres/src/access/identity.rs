@@ -11,7 +11,7 @@ use diesel::{BoolExpressionMethods as _, ExpressionMethods as _, QueryDsl as _};
 use fairway_domain::{
     access::{
         ActorRef,
-        identity::{IdentityStore, NameHolder, PinnedIdentity},
+        identity::{IdentityStore, NameHolder, PinnedIdentity, Replaces},
     },
     audit::Fact,
     id::TenantId,
@@ -73,10 +73,13 @@ impl IdentityStore for Database {
         &self,
         scope: TenantScope,
         presented: &PinnedIdentity,
+        replaces: Replaces,
     ) -> Result<Option<PinnedIdentity>, StoreError> {
         static REFRESH: Query = Query::new(
             "seen AS (
-                UPDATE identity SET groups = presented_groups, email = presented_email, last_seen_at = fairway_now()
+                UPDATE identity SET last_seen_at = fairway_now(),
+                    groups = CASE WHEN replaces_groups THEN presented_groups ELSE identity.groups END,
+                    email = CASE WHEN replaces_email THEN presented_email ELSE identity.email END
                 FROM input
                 WHERE identity.tenant_id = input.tenant_id AND identity.issuer = input.issuer
                     AND identity.subject = input.subject
@@ -84,7 +87,8 @@ impl IdentityStore for Database {
             )
             SELECT identity_id, actor FROM seen",
         );
-        let input = input_of(scope, presented);
+        let input =
+            input_of(scope, presented).with("replaces_groups", replaces.groups).with("replaces_email", replaces.email);
         let rows = self.write_idempotent(REFRESH.text(&input)?, &input.params()).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         Ok(Some(PinnedIdentity {

@@ -12,11 +12,12 @@ use fairway_domain::{
     access::{
         ActorRef,
         session::{
-            LiveSession, LogoutTarget, NewSession, SessionLifetime, SessionSnapshot, SessionStore, USE_INTERVAL,
+            LiveSession, LogoutTarget, MAX_GROUPS_AGE, NewSession, RENEWAL_LEASE, SessionLifetime, SessionSnapshot,
+            SessionStore, USE_INTERVAL,
         },
     },
     audit::Fact,
-    id::SessionId,
+    id::{RenewalId, SessionId},
     share_link::TokenHash,
     store::{CommitError, StoreError},
     tenant::TenantScope,
@@ -135,6 +136,74 @@ impl SessionStore for Database {
         self.write_idempotent(USE.text(&input)?, &input.params()).await.map(drop)
     }
 
+    async fn claim_renewal(
+        &self,
+        scope: TenantScope,
+        session: SessionId,
+        claim: RenewalId,
+    ) -> Result<Option<Vec<u8>>, StoreError> {
+        // A repeated statement finds its own claim.
+        static CLAIM: Query = Query::new(
+            "claimed AS (
+                UPDATE session SET renewal_id = input.renewal_id,
+                    renewal_until = fairway_now() + make_interval(secs => lease_seconds)
+                FROM input
+                WHERE session.tenant_id = input.tenant_id AND session.session_id = input.session_id
+                    AND ended_at IS NULL
+                    AND groups_read_at <= fairway_now() - make_interval(secs => max_age_seconds)
+                    AND (renewal_until IS NULL OR renewal_until <= fairway_now()
+                        OR session.renewal_id = input.renewal_id)
+                RETURNING sealed_tokens
+            )
+            SELECT sealed_tokens FROM claimed",
+        );
+        let input = Input::new(scope)
+            .with("session_id", session.uuid())
+            .with("renewal_id", claim.uuid())
+            .with("lease_seconds", RENEWAL_LEASE.as_secs_f64())
+            .with("max_age_seconds", MAX_GROUPS_AGE.as_secs_f64());
+        let rows = self.write_idempotent(CLAIM.text(&input)?, &input.params()).await?;
+        rows.first().map(|row| row.column("sealed_tokens")).transpose()
+    }
+
+    async fn keep_tokens(
+        &self,
+        scope: TenantScope,
+        session: SessionId,
+        sealed_tokens: &[u8],
+    ) -> Result<(), StoreError> {
+        static KEEP: Query = Query::new(
+            "kept AS (
+                UPDATE session SET sealed_tokens = new_tokens FROM input
+                WHERE session.tenant_id = input.tenant_id AND session.session_id = input.session_id
+                    AND ended_at IS NULL
+                RETURNING 1
+            )
+            SELECT count(*) FROM kept",
+        );
+        let input = Input::new(scope).with("session_id", session.uuid()).with("new_tokens", sealed_tokens);
+        self.write_idempotent(KEEP.text(&input)?, &input.params()).await.map(drop)
+    }
+
+    async fn release_renewal(
+        &self,
+        scope: TenantScope,
+        session: SessionId,
+        claim: RenewalId,
+    ) -> Result<(), StoreError> {
+        static RELEASE: Query = Query::new(
+            "released AS (
+                UPDATE session SET renewal_until = NULL FROM input
+                WHERE session.tenant_id = input.tenant_id AND session.session_id = input.session_id
+                    AND session.renewal_id = input.renewal_id
+                RETURNING 1
+            )
+            SELECT count(*) FROM released",
+        );
+        let input = Input::new(scope).with("session_id", session.uuid()).with("renewal_id", claim.uuid());
+        self.write_idempotent(RELEASE.text(&input)?, &input.params()).await.map(drop)
+    }
+
     async fn renew(
         &self,
         scope: TenantScope,
@@ -144,7 +213,8 @@ impl SessionStore for Database {
     ) -> Result<(), StoreError> {
         static RENEW: Query = Query::new(
             "renewed AS (
-                UPDATE session SET groups = new_groups, groups_read_at = fairway_now(), sealed_tokens = new_tokens
+                UPDATE session SET groups = new_groups, groups_read_at = fairway_now(), sealed_tokens = new_tokens,
+                    renewal_until = NULL
                 FROM input
                 WHERE session.tenant_id = input.tenant_id AND session.session_id = input.session_id
                     AND ended_at IS NULL
@@ -207,20 +277,26 @@ impl SessionStore for Database {
 
     async fn delete_expired(&self) -> Result<u64, StoreError> {
         static DELETE: Query = Query::new(
-            "old AS (
-                SELECT tenant_id, session_id FROM session
-                WHERE least(expires_at, coalesce(ended_at, expires_at)) < fairway_now() - interval '1 day'
-                LIMIT (SELECT max_sessions FROM input)
-            ),
-            gone AS (
-                DELETE FROM session USING old
-                WHERE (session.tenant_id, session.session_id) = (old.tenant_id, old.session_id)
+            // By row address, because the planner would read the whole table for a join with many rows.
+            "gone AS (
+                DELETE FROM session WHERE ctid = ANY (ARRAY(
+                    SELECT ctid FROM session
+                    WHERE least(expires_at, coalesce(ended_at, expires_at)) < fairway_now() - interval '1 day'
+                    LIMIT (SELECT max_sessions FROM input)
+                ))
                 RETURNING 1
             )
             SELECT count(*) FROM gone",
         );
         let input = Input::one().with("max_sessions", MAX_DELETED_SESSIONS);
-        read_count(&self.write_idempotent(DELETE.text(&input)?, &input.params()).await?)
+        let mut deleted = 0_u64;
+        loop {
+            let batch = read_count(&self.write_idempotent(DELETE.text(&input)?, &input.params()).await?)?;
+            deleted = deleted.saturating_add(batch);
+            if i64::try_from(batch).unwrap_or(0) < MAX_DELETED_SESSIONS {
+                return Ok(deleted);
+            }
+        }
     }
 }
 

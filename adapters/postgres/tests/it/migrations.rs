@@ -188,7 +188,7 @@ async fn reports_the_constraint_that_a_migration_violates() {
 }
 
 /// For each migration, an object whose creation kills the connection.
-const KILLED_AT: [&str; 18] = [
+const KILLED_AT: [&str; 21] = [
     "fairway_now",
     "role_binding",
     "fact_order",
@@ -207,6 +207,9 @@ const KILLED_AT: [&str; 18] = [
     "connection_expiry_notice",
     "notification_delivery",
     "suppressed_decision_by_recipient",
+    "session_by_end",
+    "connection_by_check",
+    "fact_order_categorized",
 ];
 
 #[tokio::test]

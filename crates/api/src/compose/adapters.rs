@@ -79,6 +79,11 @@ impl Adapters {
                 .with_context(|| format!("failed to set up the provider account `{}`", account.account_slot))?;
             accounts.push((account.account_slot.clone(), provider));
         }
+        let verifier = token_verifier(settings, &guard)?;
+        let sign_in = match &verifier {
+            Some(verifier) => sign_in(settings, verifier, &guard, &secrets)?,
+            None => None,
+        };
         let tool_client = Arc::new(ToolClient::new(guard.clone(), Arc::clone(&secrets)));
         Ok(Self {
             access_decorator: None,
@@ -89,11 +94,11 @@ impl Adapters {
             checkpoint_signer: checkpoint_signer(settings, &secrets),
             provider: Arc::new(Accounts::new(accounts)),
             code_gateway: gateway(settings, &guard)?,
-            sign_in: sign_in(settings, &guard, &secrets)?,
+            sign_in,
             http_caller: tool_client.clone(),
             endpoint_probe: tool_client,
             message_sender: message_sender(settings, &guard, &secrets)?,
-            identity_provider: identity_provider(settings, &guard)?,
+            identity_provider: verifier.map(|verifier| verifier as Arc<dyn IdentityProvider>),
             clock: Arc::new(SystemClock),
             ids: Arc::new(SystemIds),
         })
@@ -141,7 +146,7 @@ fn gateway(settings: &Settings, guard: &Guard) -> anyhow::Result<Arc<dyn ScriptG
 }
 
 /// The verifier of access tokens, in OIDC mode.
-fn identity_provider(settings: &Settings, guard: &Guard) -> anyhow::Result<Option<Arc<dyn IdentityProvider>>> {
+fn token_verifier(settings: &Settings, guard: &Guard) -> anyhow::Result<Option<Arc<TokenVerifier>>> {
     match settings.auth_mode {
         AuthMode::Local => Ok(None),
         AuthMode::Oidc => {
@@ -155,6 +160,7 @@ fn identity_provider(settings: &Settings, guard: &Guard) -> anyhow::Result<Optio
 /// The sign-in of browsers, if an issuer has a client for the portal.
 fn sign_in(
     settings: &Settings,
+    verifier: &TokenVerifier,
     guard: &Guard,
     secrets: &Arc<dyn SecretReader>,
 ) -> anyhow::Result<Option<Arc<dyn SignInProvider>>> {
@@ -172,7 +178,7 @@ fn sign_in(
     if configs.is_empty() {
         return Ok(None);
     }
-    let sign_in = OidcSignIn::new(guard, Arc::new(SystemClock), Arc::clone(secrets), configs);
+    let sign_in = OidcSignIn::new(verifier, guard, Arc::new(SystemClock), Arc::clone(secrets), configs);
     Ok(Some(Arc::new(sign_in.context("failed to set up the sign-in")?)))
 }
 

@@ -10,7 +10,7 @@ use crate::{
     compose::Api,
     error::ApiError,
     http::{outermost_middleware::request_id, path},
-    sign_in::SESSION_COOKIE,
+    sign_in::{END_SESSION_PATH, SESSION_COOKIE},
 };
 use actix_web::{
     Error, HttpMessage as _, HttpRequest, ResponseError as _,
@@ -32,7 +32,7 @@ use fairway_domain::{
     id::TenantId,
 };
 use fairway_operations::access::{ActiveSession, Claims, IdentityMode, SessionFailure};
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 const ACTOR: HeaderName = HeaderName::from_static("x-actor-ref");
 const TENANT: HeaderName = HeaderName::from_static("x-tenant-id");
@@ -151,6 +151,11 @@ impl Authentication {
         self.sign_in.as_deref()
     }
 
+    /// As [`Self::sign_in`], for a task that outlives the request.
+    const fn shared_sign_in(&self) -> Option<&Arc<dyn SignInProvider>> {
+        self.sign_in.as_ref()
+    }
+
     /// How long sessions are valid.
     pub(crate) const fn session_lifetime(&self) -> SessionLifetime {
         self.session_lifetime
@@ -190,10 +195,7 @@ impl Authentication {
                 return Err(self.invalid_token());
             }
             Err(refusal @ TokenRefusal::Unavailable { retry_after }) => {
-                let seconds = retry_after.as_secs().max(1);
-                return Err(ApiError::unavailable()
-                    .with_header(header::RETRY_AFTER, HeaderValue::from(seconds))
-                    .log_cause(&refusal));
+                return Err(unavailable_provider(retry_after).log_cause(&refusal));
             }
         };
         let claims = api.services.pinned_identities.claims(&identity, chosen, request_id()).await?;
@@ -216,7 +218,12 @@ impl Authentication {
             return Ok(RequestIdentity::Anonymous { tenant: chosen });
         }
         // A browser sends the cookie of an ended session by itself, so it proves nothing and refuses nothing.
-        let Some(session) = session_of(api, self, request).await? else {
+        let session = match request.path() {
+            // A session must end while the provider does not answer.
+            END_SESSION_PATH => stored_session_of(api, request).await?,
+            _ => session_of(api, self, request).await?,
+        };
+        let Some(session) = session else {
             return Ok(RequestIdentity::Anonymous { tenant: chosen });
         };
         let changes = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
@@ -257,12 +264,30 @@ pub(crate) async fn session_of(
     authentication: &Authentication,
     request: &HttpRequest,
 ) -> Result<Option<BrowserSession>, ApiError> {
-    let (Some(token), Some(provider)) = (session_token(request), authentication.sign_in()) else { return Ok(None) };
+    let (Some(token), Some(provider)) = (session_token(request), authentication.shared_sign_in()) else {
+        return Ok(None);
+    };
     match api.services.sessions.find(provider, &token, request_id()).await {
         Ok(active) => Ok(active.map(|active| BrowserSession { token, active })),
         Err(SessionFailure::Failure(failure)) => Err(failure.into()),
-        Err(failure @ SessionFailure::Provider(_)) => Err(ApiError::unavailable().log_cause(&failure)),
+        Err(failure @ SessionFailure::Provider { retry_after, .. }) => {
+            Err(unavailable_provider(retry_after).log_cause(&failure))
+        }
     }
+}
+
+/// The session of a request's cookie as it is stored, without reading its groups again.
+async fn stored_session_of(api: &Api, request: &HttpRequest) -> Result<Option<BrowserSession>, ApiError> {
+    let Some(token) = session_token(request) else { return Ok(None) };
+    let snapshot = api.services.sessions.find_stored(&token).await?;
+    Ok(snapshot.map(|snapshot| BrowserSession { active: ActiveSession::of(snapshot, &token), token }))
+}
+
+/// The refusal while an identity provider does not answer.
+fn unavailable_provider(retry_after: Duration) -> ApiError {
+    let seconds = retry_after.as_millis().div_ceil(1_000).max(1);
+    let seconds = u64::try_from(seconds).unwrap_or(u64::MAX);
+    ApiError::unavailable().with_header(header::RETRY_AFTER, HeaderValue::from(seconds))
 }
 
 /// The session token of a request's cookie.

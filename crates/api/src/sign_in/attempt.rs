@@ -6,14 +6,17 @@ use actix_web::{
     cookie::{Cookie, time::Duration as CookieDuration},
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use fairway_domain::access::sign_in::{SignInAttempt, SignInProvider};
+use fairway_domain::{
+    access::sign_in::{SignInAttempt, SignInProvider},
+    time::Timestamp,
+};
 use serde::{Deserialize, Serialize};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// The cookie.
 pub(super) const COOKIE: &str = "__Host-fairway-sign-in";
-/// Time for a person to sign in at the provider, in seconds.
-const LIFETIME_SECONDS: u64 = 600;
+/// Time for a person to sign in at the provider.
+const LIFETIME: Duration = Duration::from_secs(600);
 /// The purpose under which the state is encrypted.
 const PURPOSE: &str = "sign-in state";
 
@@ -27,36 +30,45 @@ pub(super) struct PendingSignIn {
     pub(super) issuer: String,
     /// The page to show afterwards.
     pub(super) return_to: String,
-    expires_at: u64,
+    expires_at: Timestamp,
     /// Whether an administrator tests the sign-in, which makes no session.
     #[serde(default)]
     pub(super) is_test: bool,
 }
 
 impl PendingSignIn {
-    pub(super) fn new(attempt: SignInAttempt, issuer: String, return_to: String) -> Self {
+    pub(super) fn new(attempt: SignInAttempt, issuer: String, return_to: String, now: Timestamp) -> Self {
         let SignInAttempt { state, nonce, pkce_verifier } = attempt;
-        let expires_at = now().saturating_add(LIFETIME_SECONDS);
-        Self { state, nonce, pkce_verifier, issuer, return_to, expires_at, is_test: false }
+        Self { state, nonce, pkce_verifier, issuer, return_to, expires_at: now.plus(LIFETIME), is_test: false }
     }
 
     /// A sign-in that an administrator tests.
-    pub(super) fn test(attempt: SignInAttempt, issuer: String) -> Self {
-        Self { is_test: true, ..Self::new(attempt, issuer, String::new()) }
+    pub(super) fn test(attempt: SignInAttempt, issuer: String, now: Timestamp) -> Self {
+        Self { is_test: true, ..Self::new(attempt, issuer, String::new(), now) }
     }
 
     /// The sealed cookie.
     pub(super) fn to_cookie(&self, provider: &dyn SignInProvider, key: &[u8; 32]) -> Option<Cookie<'static>> {
         let sealed = provider.seal(key, PURPOSE, &serde_json::to_vec(self).ok()?)?;
-        let lifetime = CookieDuration::seconds(i64::try_from(LIFETIME_SECONDS).ok()?);
+        let lifetime = CookieDuration::seconds(i64::try_from(LIFETIME.as_secs()).ok()?);
         Some(host_cookie(COOKIE, URL_SAFE_NO_PAD.encode(sealed), lifetime))
     }
 
     /// The sign-in of a browser; `None` if it has none, or an expired one.
-    pub(super) fn of_request(request: &HttpRequest, provider: &dyn SignInProvider, key: &[u8; 32]) -> Option<Self> {
+    pub(super) fn of_request(
+        request: &HttpRequest,
+        provider: &dyn SignInProvider,
+        key: &[u8; 32],
+        now: Timestamp,
+    ) -> Option<Self> {
         let sealed = URL_SAFE_NO_PAD.decode(request.cookie(COOKIE)?.value()).ok()?;
         let plain = provider.open(key, PURPOSE, &sealed)?;
-        serde_json::from_slice(&plain).ok().filter(|pending: &Self| now() < pending.expires_at)
+        serde_json::from_slice(&plain).ok().filter(|pending: &Self| pending.is_open(now))
+    }
+
+    /// Whether the person still has time. A browser may keep the cookie for longer.
+    fn is_open(&self, now: Timestamp) -> bool {
+        now < self.expires_at
     }
 
     /// Whether a callback repeats the state, and comes from the chosen issuer if it names one (RFC 9207).
@@ -76,6 +88,23 @@ impl PendingSignIn {
     }
 }
 
-fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_after_ten_minutes() {
+        let started_at = Timestamp::parse("2026-11-28T10:00:00Z").unwrap();
+        let attempt = || SignInAttempt { state: "s".into(), nonce: "n".into(), pkce_verifier: "p".into() };
+        for pending in [
+            PendingSignIn::new(attempt(), "https://idp.example".into(), "/".into(), started_at),
+            PendingSignIn::test(attempt(), "https://idp.example".into(), started_at),
+        ] {
+            // As the sealed cookie holds it.
+            let stored = serde_json::to_vec(&pending).unwrap();
+            let pending: PendingSignIn = serde_json::from_slice(&stored).unwrap();
+            assert!(pending.is_open(Timestamp::parse("2026-11-28T10:09:59.999999Z").unwrap()));
+            assert!(!pending.is_open(Timestamp::parse("2026-11-28T10:10:00Z").unwrap()));
+        }
+    }
 }

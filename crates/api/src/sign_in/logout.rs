@@ -24,6 +24,8 @@ use validator::Validate;
 
 /// Path of the sign-out of a browser.
 pub(super) const SIGN_OUT_PATH: &str = "/sign-out";
+/// Path of the end of a session by the API.
+pub(crate) const END_SESSION_PATH: &str = "/v1/session/logout";
 /// Path of the logout by an identity provider.
 pub(super) const BACKCHANNEL_PATH: &str = "/sign-out/backchannel";
 /// Path after a sign-out. It does not sign in again by itself.
@@ -83,6 +85,8 @@ async fn sign_out(
         if !token.is_csrf_token(&form.csrf_token) {
             return Err(ApiError::csrf_token_invalid());
         }
+        // First: the provider may not answer, or the browser not wait for its address.
+        sessions.end(&token, &snapshot, SessionEnd::SignedOut, request_id()).await?;
         if let Some(provider) = authentication.sign_in()
             && let Some(id_token) = sessions.id_token(provider, &token, &snapshot)
         {
@@ -90,7 +94,6 @@ async fn sign_out(
             let url = provider.end_session_url(&snapshot.issuer, &id_token, &return_to).await;
             location = url.unwrap_or(location);
         }
-        sessions.end(&token, &snapshot, SessionEnd::SignedOut, request_id()).await?;
     }
     let mut response = leave(&request, &location);
     response.add_cookie(&removal(SESSION_COOKIE)).map_err(|_| ApiError::internal())?;

@@ -55,7 +55,7 @@ async fn start(request: HttpRequest, api: web::Data<Api>) -> Result<HttpResponse
     let redirect = format!("{}{CALLBACK_PATH}", authentication.base_url());
     match provider.authorization_url(&chosen.issuer, &redirect, &attempt).await {
         Ok(url) => {
-            let pending = PendingSignIn::test(attempt, chosen.issuer.clone());
+            let pending = PendingSignIn::test(attempt, chosen.issuer.clone(), api.clock.now());
             let key = api.sign_in_key().await?;
             let cookie = pending.to_cookie(provider, &key).ok_or_else(ApiError::internal)?;
             let mut response = see_other(&with_prompt(&url)?);

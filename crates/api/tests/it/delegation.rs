@@ -55,6 +55,22 @@ async fn delegated_run_belongs_to_its_subject_and_records_both() {
 }
 
 #[tokio::test]
+async fn roles_of_the_groups_of_a_subject_count() {
+    let (app, workload) = start().await;
+    bind_principal(&app, &workload, "user:noa").await;
+    let owner = app.database().connect_as_owner().await.unwrap();
+    let signed_in = "INSERT INTO identity (tenant_id, identity_id, issuer, subject, actor, groups, first_seen_at,
+            last_seen_at)
+        SELECT tenant_id, gen_random_uuid(), 'https://issuer.example', 'noa', 'user:noa', '{group:ops}', fairway_now(),
+            fairway_now() FROM tenant";
+    owner.execute(signed_in, &[]).await.unwrap();
+    app.fixtures().bind_role("user:noa", "viewer", "workspace", Some(WORKSPACE)).await;
+    submit_delegated(&app, &workload, "user:noa").await.expect_refusal(403, "forbidden");
+    app.fixtures().bind_role("group:ops", "runtime_user", "workspace", Some(WORKSPACE)).await;
+    submit_delegated(&app, &workload, "user:noa").await.expect(200);
+}
+
+#[tokio::test]
 async fn delegation_requires_both_permissions_and_a_binding() {
     let (app, workload) = start().await;
     let given = app.fixtures();

@@ -41,6 +41,12 @@ impl Scene {
         Self { issuer, local, app }
     }
 
+    /// Another server of the same installation.
+    async fn another_server(&self) -> TestApp {
+        let builder = TestApp::builder().sharing_storage_of(&self.local).oidc(&self.issuer);
+        builder.setting("FAIRWAY_OIDC_CLIENT_ID", PORTAL).start().await
+    }
+
     /// Begins a sign-in: the callback that the provider sends the browser to, and the cookie of the attempt.
     async fn begin(&self, query: &str) -> (String, String) {
         let response = self.app.get(format!("/sign-in{query}")).await;
@@ -257,6 +263,89 @@ async fn concurrent_requests_share_one_renewal() {
 }
 
 #[tokio::test]
+async fn a_renewal_survives_a_client_that_disconnects() {
+    let scene = Scene::start().await;
+    let browser = scene.sign_in().await;
+    age(&scene, "groups_read_at", "10 minutes").await;
+    scene.issuer.hold();
+    tokio::select! {
+        response = browser.session() => panic!("{}", response.text()),
+        () = scene.issuer.wait_for_held() => {}
+    }
+    scene.issuer.release();
+    browser.session().await.expect(200);
+    assert_eq!(scene.issuer.renewals(), 1);
+}
+
+#[tokio::test]
+async fn servers_spend_a_refresh_token_once() {
+    let scene = Scene::start().await;
+    let browser = scene.sign_in().await;
+    let other = scene.another_server().await;
+    let there = Browser { app: &other, session: browser.session.clone() };
+    age(&scene, "groups_read_at", "10 minutes").await;
+    scene.issuer.hold();
+    let after_the_first = async {
+        scene.issuer.wait_for_held().await;
+        let release = async {
+            // The other server reads the session meanwhile.
+            for _ in 0..5 {
+                other.get("/healthz").await;
+            }
+            scene.issuer.release();
+        };
+        tokio::join!(there.session(), release).0
+    };
+    let (one, two) = tokio::join!(browser.session(), after_the_first);
+    one.expect(200);
+    two.expect(200);
+    assert_eq!(scene.issuer.renewals(), 1);
+}
+
+#[tokio::test]
+async fn a_renewal_keeps_the_new_refresh_token_when_the_provider_fails_after_it() {
+    let scene = Scene::start().await;
+    let browser = scene.sign_in().await;
+    age(&scene, "groups_read_at", "10 minutes").await;
+    scene.issuer.fail_userinfo(true);
+    browser.session().await.expect_refusal(503, "unavailable");
+    scene.issuer.fail_userinfo(false);
+    // The first server remembers the failure for some seconds.
+    let other = scene.another_server().await;
+    Browser { app: &other, session: browser.session.clone() }.session().await.expect(200);
+    assert_eq!(scene.issuer.renewals(), 2);
+}
+
+#[tokio::test]
+async fn access_tokens_replace_no_address_and_no_groups_that_they_leave_out() {
+    let scene = Scene::start().await;
+    let claims = json!({"preferred_username": "ada", "email": "ada@example.org", "email_verified": true});
+    scene.issuer.set_person(claims, json!({"groups": ["ops"]}));
+    scene.sign_in().await;
+    let stored = async || {
+        let database = connect(scene.app.database_url()).await.unwrap();
+        let row = database.query_one("SELECT email, groups FROM identity WHERE actor = 'user:ada'", &[]).await.unwrap();
+        (row.get::<_, Option<String>>(0), row.get::<_, Vec<String>>(1))
+    };
+    let call = async |claims: Value| {
+        let token = scene.issuer.token(claims);
+        scene.app.get("/v1/session").header("Authorization", format!("Bearer {token}")).await.expect(200)
+    };
+    let address = Some("ada@example.org".to_owned());
+    assert_eq!(call(json!({"sub": "1"})).await["groups"], json!([]), "a token has its own groups");
+    assert_eq!(stored().await, (address.clone(), vec!["group:ops".to_owned()]));
+    let other = json!({"sub": "1", "groups": ["dev"], "email": "eve@example.org", "email_verified": true});
+    assert_eq!(call(other).await["groups"], json!(["group:dev"]));
+    assert_eq!(stored().await, (address, vec!["group:dev".to_owned()]));
+    // A token gives no address to the name that it pins either.
+    let bob = json!({"sub": "9", "preferred_username": "bob", "email": "bob@example.org", "email_verified": true});
+    call(bob).await;
+    let database = connect(scene.app.database_url()).await.unwrap();
+    let row = database.query_one("SELECT email FROM identity WHERE actor = 'user:bob'", &[]).await.unwrap();
+    assert_eq!(row.get::<_, Option<String>>(0), None);
+}
+
+#[tokio::test]
 async fn renewal_takes_nothing_from_the_first_token() {
     let scene = Scene::start().await;
     scene.issuer.set_person(json!({"preferred_username": "ada", "groups": ["ops"]}), json!({}));
@@ -306,9 +395,50 @@ async fn an_unavailable_provider_ends_no_session_and_prevents_no_sign_out() {
     browser.session().await.expect_refusal(503, "unavailable");
     scene.issuer.fail_with("invalid_client");
     browser.session().await.expect_refusal(503, "unavailable");
-    let request = scene.app.request(Method::POST, "/sign-out");
-    let form = request.with_body("application/x-www-form-urlencoded", format!("csrf_token={csrf}"));
-    assert_eq!(browser.send(form).await.status, 303);
+    assert_eq!(browser.send(sign_out_form(&scene.app, &csrf)).await.status, 303);
+    browser.session().await.expect_refusal(401, "unauthenticated");
+    let scene = Scene::start().await;
+    let browser = scene.sign_in().await;
+    let csrf = browser.csrf_token().await;
+    scene.issuer.fail_with("temporarily_unavailable");
+    age(&scene, "groups_read_at", "10 minutes").await;
+    let ended = browser.send(scene.app.post("/v1/session/logout", json!({}))).header("X-CSRF-Token", csrf).await;
+    assert_eq!(ended.status, 204, "{}", ended.text());
+    browser.session().await.expect_refusal(401, "unauthenticated");
+}
+
+fn sign_out_form(app: &TestApp, csrf: &str) -> Request {
+    let request = app.request(Method::POST, "/sign-out");
+    request.with_body("application/x-www-form-urlencoded", format!("csrf_token={csrf}"))
+}
+
+#[tokio::test]
+async fn requests_share_the_failure_of_a_renewal() {
+    let scene = Scene::start().await;
+    let browser = scene.sign_in().await;
+    scene.issuer.fail_with("temporarily_unavailable");
+    age(&scene, "groups_read_at", "10 minutes").await;
+    let before = scene.issuer.token_requests();
+    for response in futures_util::future::join_all((0..8).map(|_| browser.session())).await {
+        let wait: u64 = response.header("retry-after").unwrap().parse().unwrap();
+        assert!((1..=10).contains(&wait), "{wait}");
+        response.expect_refusal(503, "unavailable");
+    }
+    assert_eq!(scene.issuer.token_requests(), before + 1);
+}
+
+#[tokio::test]
+async fn a_sign_out_ends_the_session_before_it_asks_the_provider() {
+    let scene = Scene::start().await;
+    let browser = scene.sign_in().await;
+    let csrf = browser.csrf_token().await;
+    // This server has not read the addresses of the provider yet.
+    let other = scene.another_server().await;
+    scene.issuer.hold();
+    tokio::select! {
+        response = browser.send(sign_out_form(&other, &csrf)) => panic!("{}", response.text()),
+        () = scene.issuer.wait_for_held() => {}
+    }
     browser.session().await.expect_refusal(401, "unauthenticated");
 }
 
@@ -324,6 +454,20 @@ async fn a_new_sign_in_ends_the_earlier_session_of_the_browser() {
     for path in [format!("/v1/workspaces/{WORKSPACE}/environments/dev/settings"), format!("/v1/releases/{WORKSPACE}")] {
         browser.send(scene.app.get(path)).await.expect_refusal(401, "unauthenticated");
     }
+}
+
+#[tokio::test]
+async fn a_refused_sign_in_keeps_the_earlier_session() {
+    let scene = Scene::start().await;
+    let browser = scene.sign_in().await;
+    // Another person with the name of the first.
+    scene.issuer.set_person(json!({"sub": "2", "preferred_username": "ada"}), json!({"sub": "2"}));
+    let (callback, attempt) = scene.begin("").await;
+    let cookies = format!("{ATTEMPT}={attempt}; {SESSION}={}", browser.session);
+    let refused = scene.app.get(callback).header("Cookie", cookies).await;
+    let has_session = cookie(&refused, SESSION).is_some();
+    assert!(!has_session && refused.text().contains("Sign-in is refused"), "{}", refused.text());
+    browser.session().await.expect(200);
 }
 
 #[tokio::test]
@@ -387,12 +531,17 @@ async fn cookies_are_worth_nothing_at_rest_and_elsewhere() {
     let scene = Scene::start().await;
     let browser = scene.sign_in().await;
     let database = connect(scene.app.database_url()).await.unwrap();
-    let rows = database.query("SELECT to_jsonb(session)::text FROM session", &[]).await.unwrap();
-    let stored: String = rows[0].get(0);
+    let sql = "SELECT to_jsonb(session)::text, secret_hash, sealed_tokens FROM session";
+    let row = database.query_one(sql, &[]).await.unwrap();
+    let (texts, hash, sealed): (String, Vec<u8>, Vec<u8>) = (row.get(0), row.get(1), row.get(2));
+    // Two tokens, so that their absence below means something.
+    assert!(sealed.len() > 200, "{}", sealed.len());
     let secret = browser.session.split_once('_').unwrap().1;
     let csrf = browser.csrf_token().await;
-    for plain in [secret, &csrf, "refresh", "ey"] {
-        assert!(!stored.contains(plain), "{plain} is stored");
+    for plain in [secret, &csrf, "refresh", "id_token", "eyJ"] {
+        for stored in [texts.as_bytes(), &hash, &sealed] {
+            assert!(!stored.windows(plain.len()).any(|part| part == plain.as_bytes()), "{plain} is stored");
+        }
     }
     for changed in [
         String::new(),

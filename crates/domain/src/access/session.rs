@@ -3,7 +3,7 @@
 use crate::{
     access::ActorRef,
     audit::{Fact, FactKind, Stamp, Subject},
-    id::{IdentityId, SessionId, TenantId},
+    id::{IdentityId, RenewalId, SessionId, TenantId},
     share_link::TokenHash,
     store::{CommitError, StoreError},
     tenant::TenantScope,
@@ -33,6 +33,9 @@ pub struct SessionLifetime {
 
 /// How old a session's groups may be before they are read again from the identity provider. Contract: 10 minutes at most.
 pub const MAX_GROUPS_AGE: Duration = Duration::from_secs(9 * 60);
+/// How long a claim of a renewal lasts. Longer than the provider's requests of a renewal may take, so that no other
+/// server spends the same refresh token while one waits for the provider.
+pub const RENEWAL_LEASE: Duration = Duration::from_secs(90);
 /// How often the use of a session is recorded.
 pub const USE_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -103,8 +106,8 @@ impl SessionToken {
     }
 }
 
-/// A session to create. The store sets its times by its own clock.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// A session to create. The store sets its times by its own clock. `Debug` output omits persons and tokens.
+#[derive(Clone, PartialEq, Eq)]
 pub struct NewSession {
     /// Its identifier.
     pub session_id: SessionId,
@@ -120,6 +123,12 @@ pub struct NewSession {
     pub issuer_session: Option<String>,
     /// Tokens of the identity provider, encrypted under [`SessionToken::sealing_key`].
     pub sealed_tokens: Vec<u8>,
+}
+
+impl fmt::Debug for NewSession {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("NewSession").field("session_id", &self.session_id).finish_non_exhaustive()
+    }
 }
 
 impl NewSession {
@@ -154,8 +163,8 @@ impl SessionEnd {
     }
 }
 
-/// A stored session at the time of a read.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// A stored session at the time of a read. `Debug` output omits persons and tokens.
+#[derive(Clone, PartialEq, Eq)]
 pub struct SessionSnapshot {
     /// Its identifier.
     pub session_id: SessionId,
@@ -179,6 +188,12 @@ pub struct SessionSnapshot {
     pub unused_for: Duration,
     /// The age of its groups.
     pub groups_age: Duration,
+}
+
+impl fmt::Debug for SessionSnapshot {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("SessionSnapshot").field("session_id", &self.session_id).finish_non_exhaustive()
+    }
 }
 
 impl SessionSnapshot {
@@ -207,13 +222,22 @@ const fn subject(session_id: SessionId) -> Subject {
     Subject { kind: "session", id: session_id.uuid() }
 }
 
-/// Which sessions a logout of the identity provider ends.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// Which sessions a logout of the identity provider ends. `Debug` output omits the identifiers.
+#[derive(Clone, PartialEq, Eq)]
 pub enum LogoutTarget {
     /// One session of the provider (`sid`).
     IssuerSession(String),
     /// Every session of a subject.
     Subject(String),
+}
+
+impl fmt::Debug for LogoutTarget {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::IssuerSession(_) => "IssuerSession(…)",
+            Self::Subject(_) => "Subject(…)",
+        })
+    }
 }
 
 /// A session that a logout ends.
@@ -243,7 +267,19 @@ pub trait SessionStore: Send + Sync {
     ) -> Result<(), CommitError>;
     /// Records that a session is in use, unless that was recorded within [`USE_INTERVAL`].
     async fn record_use(&self, scope: TenantScope, session: SessionId) -> Result<(), StoreError>;
-    /// Replaces groups and tokens that were read again from the identity provider, unless the session has ended.
+    /// Claims the renewal of a session whose groups are older than [`MAX_GROUPS_AGE`], for [`RENEWAL_LEASE`]. Returns
+    /// its encrypted tokens; `None` if another claim holds, the session was renewed meanwhile, or it has ended.
+    async fn claim_renewal(
+        &self,
+        scope: TenantScope,
+        session: SessionId,
+        claim: RenewalId,
+    ) -> Result<Option<Vec<u8>>, StoreError>;
+    /// Replaces the tokens of a session that has not ended, before the rest of its renewal is known.
+    async fn keep_tokens(&self, scope: TenantScope, session: SessionId, sealed_tokens: &[u8])
+    -> Result<(), StoreError>;
+    /// Replaces groups and tokens that were read again from the identity provider, unless the session has ended, and
+    /// ends the claim.
     async fn renew(
         &self,
         scope: TenantScope,
@@ -251,6 +287,9 @@ pub trait SessionStore: Send + Sync {
         groups: &[ActorRef],
         sealed_tokens: &[u8],
     ) -> Result<(), StoreError>;
+    /// Ends a claim whose renewal failed.
+    async fn release_renewal(&self, scope: TenantScope, session: SessionId, claim: RenewalId)
+    -> Result<(), StoreError>;
     /// Ends a session. Stale when it has ended.
     async fn commit_end(&self, scope: TenantScope, session: SessionId, fact: Fact) -> Result<(), CommitError>;
     /// The sessions that a logout ends, of every tenant.

@@ -47,8 +47,8 @@ impl fmt::Debug for ProviderTokens {
     }
 }
 
-/// A person whom an identity provider proves.
-#[derive(Clone, Debug)]
+/// A person whom an identity provider proves. `Debug` output omits the values.
+#[derive(Clone)]
 pub struct SignedInPerson {
     /// The identity.
     pub identity: VerifiedIdentity,
@@ -62,6 +62,30 @@ pub struct SignedInPerson {
     pub issued_at: Option<Timestamp>,
     /// All claims of the ID token and of userinfo, for a test sign-in by an administrator.
     pub claims: Map<String, Value>,
+}
+
+impl fmt::Debug for SignedInPerson {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("SignedInPerson").finish_non_exhaustive()
+    }
+}
+
+/// The answer to a refresh token. The provider may accept the earlier refresh token no more, so the new one must be
+/// stored before anything else can fail. `Debug` output omits the values.
+#[derive(Clone)]
+pub struct RenewedTokens {
+    /// The tokens to store: the new refresh token, and the earlier ID token, which was verified.
+    pub tokens: ProviderTokens,
+    /// The new ID token, if the provider issued one. It is not verified yet.
+    pub id_token: Option<String>,
+    /// The access token, with which the provider shows the claims of the person.
+    pub access_token: String,
+}
+
+impl fmt::Debug for RenewedTokens {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("RenewedTokens(…)")
+    }
 }
 
 /// A verified logout of an identity provider (OpenID Connect Back-Channel Logout 1.0).
@@ -157,8 +181,11 @@ pub trait SignInProvider: Send + Sync {
         named_issuer: Option<&str>,
     ) -> Result<SignedInPerson, SignInError>;
 
-    /// Reads the identity again; refused when the provider ended the session.
-    async fn renew(&self, issuer: &str, tokens: &ProviderTokens) -> Result<SignedInPerson, SignInError>;
+    /// Spends the refresh token; refused when the provider ended the session.
+    async fn renew(&self, issuer: &str, tokens: &ProviderTokens) -> Result<RenewedTokens, SignInError>;
+
+    /// The identity that renewed tokens prove.
+    async fn read_again(&self, issuer: &str, renewed: &RenewedTokens) -> Result<SignedInPerson, SignInError>;
 
     /// The address at which the provider ends its session too; `None` if it offers none.
     async fn end_session_url(&self, issuer: &str, id_token: &str, return_to: &str) -> Option<String>;

@@ -11,7 +11,8 @@ use fairway_domain::{
     access::{
         ActorRef,
         identity::{
-            IdentityRefusal, IdentityStore, PinnedIdentity, TenantClaim, VerifiedIdentity, group_actors, tenant_slug,
+            IdentityRefusal, IdentityStore, PinnedIdentity, Replaces, TenantClaim, VerifiedIdentity, group_actors,
+            tenant_slug,
         },
     },
     audit::{AuditStore, Fact, Stamp},
@@ -23,8 +24,7 @@ use fairway_domain::{
 use moka::sync::Cache;
 use std::{sync::Arc, time::Duration};
 
-/// How long a process serves a pinned identity without reading it again. The stored groups and e-mail address are at
-/// most this old.
+/// How long a process serves the pinned identity of access tokens without reading it again.
 const PIN_LIFETIME: Duration = Duration::from_secs(600);
 /// How long a process remembers that it recorded a fact about an identity, so that repeated requests add none.
 const FACT_LIFETIME: Duration = Duration::from_secs(3600);
@@ -102,7 +102,7 @@ impl PinnedIdentities {
         chosen: Option<TenantId>,
         request_id: RequestId,
     ) -> Result<Claims, Failure> {
-        let (tenant, pin) = self.pinned(identity, request_id).await?;
+        let (tenant, pin) = self.pinned_by_token(identity, request_id).await?;
         let own = Claims { actor: pin.actor.clone(), groups: pin.groups.clone(), tenant: Some(tenant) };
         self.claims_in(own, chosen).await
     }
@@ -118,28 +118,45 @@ impl PinnedIdentities {
         }
     }
 
-    /// The pinned identity of a verified one, with its tenant.
+    /// The pinned identity of a sign-in, with its tenant. Groups and e-mail address become those of the sign-in.
     ///
     /// # Errors
     /// As [`Self::claims`].
-    pub async fn pinned(
+    pub async fn pinned_by_sign_in(
         &self,
         identity: &VerifiedIdentity,
         request_id: RequestId,
     ) -> Result<(TenantId, Arc<PinnedIdentity>), Failure> {
-        let groups = group_actors(&identity.groups)?;
-        let tenant = self.tenant_of(identity).await?;
-        let key = SubjectKey { tenant, issuer: identity.issuer.clone(), subject: identity.subject.clone() };
-        if let Some(pin) = self.cache.pins.get(&key)
-            && pin.groups == groups
-            && pin.email == identity.email
-        {
-            return Ok((tenant, pin));
-        }
+        let (key, groups) = self.subject(identity).await?;
         let presented = PinnedIdentity::first_seen(self.context.new_id(), identity, groups);
-        let pin = self.read_or_pin(&key, &presented, request_id).await?;
+        let pin = self.read_or_pin(&key, &presented, Replaces::BY_SIGN_IN, request_id).await?;
+        Ok((key.tenant, pin))
+    }
+
+    /// The pinned identity of an access token, with its tenant and the groups of the token.
+    async fn pinned_by_token(
+        &self,
+        identity: &VerifiedIdentity,
+        request_id: RequestId,
+    ) -> Result<(TenantId, Arc<PinnedIdentity>), Failure> {
+        let (key, groups) = self.subject(identity).await?;
+        if let Some(pin) = self.cache.pins.get(&key).filter(|pin| pin.groups == groups) {
+            return Ok((key.tenant, pin));
+        }
+        let presented =
+            PinnedIdentity { email: None, ..PinnedIdentity::first_seen(self.context.new_id(), identity, groups) };
+        let replaces = Replaces::by_access_token(&identity.groups);
+        let pin = self.read_or_pin(&key, &presented, replaces, request_id).await?;
+        let tenant = key.tenant;
         self.cache.pins.insert(key, Arc::clone(&pin));
         Ok((tenant, pin))
+    }
+
+    /// The subject of an identity in its tenant, and its groups.
+    async fn subject(&self, identity: &VerifiedIdentity) -> Result<(SubjectKey, Vec<ActorRef>), Failure> {
+        let groups = group_actors(&identity.groups)?;
+        let tenant = self.tenant_of(identity).await?;
+        Ok((SubjectKey { tenant, issuer: identity.issuer.clone(), subject: identity.subject.clone() }, groups))
     }
 
     /// The tenant of a verified identity.
@@ -165,12 +182,13 @@ impl PinnedIdentities {
         &self,
         key: &SubjectKey,
         presented: &PinnedIdentity,
+        replaces: Replaces,
         request_id: RequestId,
     ) -> Result<Arc<PinnedIdentity>, Failure> {
         let scope = TenantScope::for_identity(key.tenant);
-        let pin = match self.identity_store.refresh(scope, presented).await? {
+        let pin = match self.identity_store.refresh(scope, presented, replaces).await? {
             Some(known) => known,
-            None => self.pin(scope, key, presented, request_id).await?,
+            None => self.pin(scope, key, presented, replaces, request_id).await?,
         };
         let is_admin = |actor: &ActorRef| self.settings.bootstrap_admins.contains(actor);
         if key.tenant == TenantId::from(DEFAULT_TENANT) && (is_admin(&pin.actor) || pin.groups.iter().any(is_admin)) {
@@ -186,6 +204,7 @@ impl PinnedIdentities {
         scope: TenantScope,
         key: &SubjectKey,
         presented: &PinnedIdentity,
+        replaces: Replaces,
         request_id: RequestId,
     ) -> Result<PinnedIdentity, Failure> {
         let stamp = self.stamp(&presented.actor, request_id);
@@ -195,7 +214,9 @@ impl PinnedIdentities {
                 Ok(presented.clone())
             }
             // Another request has pinned the same subject.
-            Err(CommitError::Stale) => self.identity_store.refresh(scope, presented).await?.ok_or(Failure::Contended),
+            Err(CommitError::Stale) => {
+                self.identity_store.refresh(scope, presented, replaces).await?.ok_or(Failure::Contended)
+            }
             Err(CommitError::Conflict(Conflict::ActorNameTaken)) => {
                 let fact = presented.refused_fact(&self.stamp(&ActorRef::anonymous(), request_id));
                 self.record_once(key, scope, fact).await?;

@@ -1,7 +1,11 @@
 //! Browser sessions: sign-in, the claims of a session's requests, and sign-out.
 
+mod renewal;
+
+pub(crate) use renewal::SessionRenewals;
+
 use super::{Claims, PinnedIdentities};
-use crate::{Failure, Settings, Stores, cache::PendingLoads, clock_and_ids::ClockAndIds, services::SharedState};
+use crate::{Failure, Settings, Stores, clock_and_ids::ClockAndIds, services::SharedState};
 use fairway_domain::{
     access::{
         ActorRef,
@@ -11,12 +15,12 @@ use fairway_domain::{
         sign_in::{ProviderLogout, ProviderTokens, SignInError, SignInProvider, SignedInPerson},
     },
     audit::Stamp,
-    id::{RequestId, SessionId},
+    id::RequestId,
     store::CommitError,
     tenant::TenantScope,
 };
 use serde::{Deserialize, Serialize};
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 /// The purpose under which a session's tokens are encrypted.
 const TOKENS_PURPOSE: &str = "session tokens";
@@ -28,6 +32,16 @@ pub struct ActiveSession {
     pub snapshot: SessionSnapshot,
     /// The claims of its requests in its own tenant.
     pub claims: Claims,
+}
+
+impl ActiveSession {
+    /// The session of this token.
+    #[must_use]
+    pub fn of(snapshot: SessionSnapshot, token: &SessionToken) -> Self {
+        let claims =
+            Claims { actor: snapshot.actor.clone(), groups: snapshot.groups.clone(), tenant: Some(token.tenant()) };
+        Self { snapshot, claims }
+    }
 }
 
 /// Provider tokens as a session stores them, encrypted.
@@ -44,7 +58,7 @@ pub struct Sessions {
     settings: Arc<Settings>,
     session_store: Arc<dyn SessionStore>,
     pinned_identities: Arc<PinnedIdentities>,
-    renewals: Arc<PendingLoads<SessionId, Option<Vec<ActorRef>>>>,
+    renewals: Arc<SessionRenewals>,
 }
 
 impl Sessions {
@@ -69,7 +83,7 @@ impl Sessions {
         person: &SignedInPerson,
         request_id: RequestId,
     ) -> Result<SessionToken, Failure> {
-        let (tenant, pin) = self.pinned_identities.pinned(&person.identity, request_id).await?;
+        let (tenant, pin) = self.pinned_identities.pinned_by_sign_in(&person.identity, request_id).await?;
         let token = SessionToken::from_secret(tenant, self.context.ids.secret());
         let name = pin.actor.to_string();
         let name = name.split_once(':').map_or(name.as_str(), |(_, name)| name);
@@ -96,7 +110,7 @@ impl Sessions {
     /// When the store or the identity provider does not answer.
     pub async fn find(
         &self,
-        provider: &dyn SignInProvider,
+        provider: &Arc<dyn SignInProvider>,
         token: &SessionToken,
         request_id: RequestId,
     ) -> Result<Option<ActiveSession>, SessionFailure> {
@@ -106,9 +120,7 @@ impl Sessions {
             return Ok(None);
         };
         if snapshot.groups_age >= MAX_GROUPS_AGE {
-            // Requests that arrive together share one renewal: providers accept a refresh token once.
-            let renewal = self.renew(provider, token, request_id);
-            match self.renewals.get_or_compute(snapshot.session_id, renewal).await? {
+            match self.renewed(provider, token, snapshot.session_id, request_id).await? {
                 Some(groups) => snapshot.groups = groups,
                 None => return Ok(None),
             }
@@ -116,9 +128,7 @@ impl Sessions {
         if snapshot.unused_for >= USE_INTERVAL {
             self.session_store.record_use(scope, snapshot.session_id).await.map_err(Failure::from)?;
         }
-        let claims =
-            Claims { actor: snapshot.actor.clone(), groups: snapshot.groups.clone(), tenant: Some(token.tenant()) };
-        Ok(Some(ActiveSession { snapshot, claims }))
+        Ok(Some(ActiveSession::of(snapshot, token)))
     }
 
     /// The session of a cookie as it is stored, without reading its groups again: for its end, which needs none.
@@ -128,54 +138,6 @@ impl Sessions {
     pub async fn find_stored(&self, token: &SessionToken) -> Result<Option<SessionSnapshot>, Failure> {
         let found = self.session_store.find(TenantScope::for_session(token), &token.hash()).await?;
         Ok(found.filter(|session| session.is_live(self.settings.session_lifetime)))
-    }
-
-    /// Reads a session's groups again; `None` if the session is over. The provider may say so, or give the person
-    /// another name or tenant than those of the session.
-    async fn renew(
-        &self,
-        provider: &dyn SignInProvider,
-        token: &SessionToken,
-        request_id: RequestId,
-    ) -> Result<Option<Vec<ActorRef>>, SessionFailure> {
-        // Another request may have renewed it meanwhile.
-        let Some(snapshot) = self.find_stored(token).await? else { return Ok(None) };
-        if snapshot.groups_age < MAX_GROUPS_AGE {
-            return Ok(Some(snapshot.groups));
-        }
-        let renewed = match opened(provider, token, &snapshot.sealed_tokens) {
-            Some(tokens) => provider.renew(&snapshot.issuer, &tokens).await,
-            None => Err(SignInError::Refused),
-        };
-        let refused = async || {
-            self.end(token, &snapshot, SessionEnd::Refused, request_id).await?;
-            Ok(None)
-        };
-        let person = match renewed {
-            Ok(person) if person.identity.subject == snapshot.subject => person,
-            Ok(_) => return refused().await,
-            Err(error @ (SignInError::Refused | SignInError::Token(_) | SignInError::UnknownIssuer)) => {
-                let (issuer, clock_seconds) = (&snapshot.issuer, error.clock_seconds());
-                tracing::info!(issuer, code = error.code(), clock_seconds, "provider renews no session; ending it");
-                return refused().await;
-            }
-            Err(
-                error @ (SignInError::Unavailable
-                | SignInError::Malformed
-                | SignInError::Client
-                | SignInError::ClientSecret),
-            ) => return Err(SessionFailure::Provider(error)),
-        };
-        // First, because the provider may accept the old refresh token no more.
-        let sealed = sealed(provider, token, &person.tokens)?;
-        let pin = match self.pinned_identities.pinned(&person.identity, request_id).await {
-            Ok((tenant, pin)) if tenant == token.tenant() && pin.actor == snapshot.actor => pin,
-            Ok(_) | Err(Failure::Identity(_)) => return refused().await,
-            Err(failure) => return Err(failure.into()),
-        };
-        let scope = TenantScope::for_session(token);
-        self.session_store.renew(scope, snapshot.session_id, &pin.groups, &sealed).await.map_err(Failure::from)?;
-        Ok(Some(pin.groups.clone()))
     }
 
     /// Ends a session. The next request with its cookie has no identity.
@@ -248,8 +210,13 @@ pub enum SessionFailure {
     #[error(transparent)]
     Failure(#[from] Failure),
     /// The identity provider does not respond, so the server cannot check whether the session is still valid.
-    #[error("the groups of the session cannot be read again: {0}")]
-    Provider(SignInError),
+    #[error("the groups of the session cannot be read again: {error}")]
+    Provider {
+        /// Why.
+        error: SignInError,
+        /// The time until the next attempt.
+        retry_after: Duration,
+    },
 }
 
 fn sealed(provider: &dyn SignInProvider, token: &SessionToken, tokens: &ProviderTokens) -> Result<Vec<u8>, Failure> {

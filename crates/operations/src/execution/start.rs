@@ -23,7 +23,7 @@ use crate::{
     workload::unknown_slug,
 };
 use fairway_domain::{
-    access::{Caller, principal_binding::PrincipalBindingStore},
+    access::{Caller, identity::IdentityStore, principal_binding::PrincipalBindingStore},
     execution::{
         ports::{RunStore, WorkloadWithDeployment},
         script::ScriptGateway,
@@ -66,6 +66,7 @@ pub struct Executions {
     pub(crate) share_link_store: Arc<dyn ShareLinkStore>,
     pub(crate) scope_resolver: Arc<ScopeResolver>,
     pub(crate) identities: Arc<Identities>,
+    identity_store: Arc<dyn IdentityStore>,
     pub(crate) rate_limits: Arc<RateLimits>,
     pub(crate) execution_reader: Arc<ExecutionReader>,
     pub(crate) run_engine: Arc<RunEngine>,
@@ -97,6 +98,7 @@ impl Executions {
             share_link_store: Arc::clone(&stores.share_links),
             scope_resolver: Arc::clone(&common.scope_resolver),
             identities: Arc::clone(&common.identities),
+            identity_store: Arc::clone(&stores.identities),
             rate_limits: Arc::clone(&common.rate_limits),
             execution_reader: Arc::clone(execution_reader),
             run_engine: Arc::clone(run_engine),
@@ -131,7 +133,8 @@ impl Executions {
             let (caller, client) = match &request.on_behalf_of {
                 None => (sender, None),
                 Some(subject) => {
-                    let subject = Claims { actor: subject.clone(), groups: Vec::new(), tenant: Some(sender.tenant) };
+                    let groups = self.identity_store.groups_of(TenantScope::for_caller(&sender), subject).await?;
+                    let subject = Claims { actor: subject.clone(), groups, tenant: Some(sender.tenant) };
                     match self.caller_for_run(mode, &subject, request_id, fresh).await {
                         // A principal without rights in the tenant is bound to no workload there.
                         Err(Failure::NotFound) => return Err(RunRefusal::PrincipalNotBound.into()),

@@ -2,9 +2,9 @@
 
 use crate::{
     Gateways, Settings, Stores,
-    access::{Claims, Identities, PinCache, ScopeResolver},
+    access::{Claims, Identities, PinCache, ScopeResolver, SessionRenewals},
     asset::{Artifacts, RecordedMismatches},
-    cache::{MAX_BYTES, PendingLoads, caller_bytes, claims_bytes, weighted_cache},
+    cache::{MAX_BYTES, caller_bytes, claims_bytes, weighted_cache},
     clock_and_ids::ClockAndIds,
     execution::{
         active_runs::ActiveRuns, large_runs::LargeRuns, plan::PlanCache, run_limit::RunSlots, script::ScriptSlots,
@@ -17,11 +17,11 @@ use crate::{
     wakeups::WakeupSender,
 };
 use fairway_domain::{
-    access::{ActorRef, Caller},
+    access::Caller,
     asset::artifact_store::ArtifactStore,
     connection::probe::EndpointProbe,
     execution::{http_call::HttpCaller, observer::RunObserver, provider::Provider, script::ScriptGateway},
-    id::{AssetVersionId, NamespaceId, SessionId, TenantId, WorkspaceId},
+    id::{AssetVersionId, NamespaceId, TenantId, WorkspaceId},
     notification::{backlog::NotificationObserver, message::MessageSender},
     transparency_log::{CheckpointArchive, CheckpointSigner},
 };
@@ -58,7 +58,7 @@ pub(crate) struct SharedState {
     pub(crate) mismatches: RecordedMismatches,
     pub(crate) pins: PinCache,
     /// Renewals of browser sessions in progress.
-    pub(crate) session_renewals: Arc<PendingLoads<SessionId, Option<Vec<ActorRef>>>>,
+    pub(crate) session_renewals: Arc<SessionRenewals>,
     /// Clients that the rate limit refuses at present.
     pub(crate) refusals: RateLimitCache,
     pub(crate) active_runs: Arc<ActiveRuns>,
@@ -102,7 +102,7 @@ impl SharedState {
             summaries: weighted_cache(MAX_BYTES.summaries, |_, summary: &Arc<ContentSummary>| summary.bytes()).build(),
             mismatches: RecordedMismatches::new(),
             pins: PinCache::new(),
-            session_renewals: Arc::new(PendingLoads::new()),
+            session_renewals: Arc::new(SessionRenewals::new()),
             refusals: RateLimitCache::new(),
             wakeups: WakeupSender::new(Arc::clone(&active_runs)),
             active_runs,

@@ -42,8 +42,9 @@ export function Identity({ client, session, onActAs }: { client: Client; session
   }
   const signOut = async () => {
     try {
-      await client.send("/v1/session/logout", { method: "POST", body: {} });
-    } finally {
+      location.assign(await client.signOut());
+    } catch {
+      // The page then shows whether the session has ended.
       location.reload();
     }
   };

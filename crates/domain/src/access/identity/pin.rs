@@ -15,6 +15,7 @@ use crate::{
 };
 use async_trait::async_trait;
 use serde_json::json;
+use std::fmt;
 
 /// Maximum groups of a subject. More would make each permission check slow.
 const MAX_GROUPS: usize = 500;
@@ -23,8 +24,8 @@ const SUBJECT_PREFIX: &str = "sub-";
 /// Hexadecimal digits after [`SUBJECT_PREFIX`].
 const SUBJECT_DIGITS: usize = 16;
 
-/// A subject of an issuer under its name in a tenant.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// A subject of an issuer under its name in a tenant. `Debug` output omits the person.
+#[derive(Clone, PartialEq, Eq)]
 pub struct PinnedIdentity {
     /// Its identifier.
     pub identity_id: IdentityId,
@@ -36,8 +37,34 @@ pub struct PinnedIdentity {
     pub actor: ActorRef,
     /// The groups that the subject presented last.
     pub groups: Vec<ActorRef>,
-    /// The verified e-mail address that the subject presented last.
+    /// The verified e-mail address of the last sign-in.
     pub email: Option<String>,
+}
+
+impl fmt::Debug for PinnedIdentity {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("PinnedIdentity").field("identity_id", &self.identity_id).finish_non_exhaustive()
+    }
+}
+
+/// What a verified identity replaces of the pinned one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Replaces {
+    /// The groups.
+    pub groups: bool,
+    /// The e-mail address.
+    pub email: bool,
+}
+
+impl Replaces {
+    /// By a sign-in, which presents everything.
+    pub const BY_SIGN_IN: Self = Self { groups: true, email: true };
+
+    /// By an access token, which has no e-mail address of a sign-in, and may leave the groups out.
+    #[must_use]
+    pub const fn by_access_token(groups: &GroupsClaim) -> Self {
+        Self { groups: !matches!(groups, GroupsClaim::Absent), email: false }
+    }
 }
 
 /// Reason why a verified identity is not served.
@@ -218,11 +245,12 @@ pub trait IdentityStore: Send + Sync {
     async fn find_tenant(&self, slug: &Slug) -> Result<Option<TenantId>, StoreError>;
     /// The slug of a tenant.
     async fn find_tenant_slug(&self, tenant: TenantId) -> Result<Option<Slug>, StoreError>;
-    /// The identity of a subject, if it is pinned. Groups and e-mail address become the presented ones.
+    /// The identity of a subject, if it is pinned, with the presented groups. What `replaces` names is stored.
     async fn refresh(
         &self,
         scope: TenantScope,
         presented: &PinnedIdentity,
+        replaces: Replaces,
     ) -> Result<Option<PinnedIdentity>, StoreError>;
     /// The holder of an identity's name, without a change to what is stored.
     async fn name_holder(&self, scope: TenantScope, presented: &PinnedIdentity) -> Result<NameHolder, StoreError>;

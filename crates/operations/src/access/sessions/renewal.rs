@@ -1,0 +1,180 @@
+//! Renewal of sessions: reads the groups of a session again with its refresh token, which providers accept once.
+//!
+//! A renewal runs in a task of its own, because a client that disconnects must not lose the new refresh token. Requests
+//! of this process share it. A claim in the database keeps other servers from spending the same refresh token; they wait
+//! for its result.
+
+use super::{SessionFailure, Sessions, opened, sealed};
+use crate::{Failure, cache::PendingLoads};
+use fairway_domain::{
+    access::{
+        ActorRef,
+        session::{MAX_GROUPS_AGE, SessionEnd, SessionSnapshot, SessionToken},
+        sign_in::{ProviderTokens, SignInError, SignInProvider, SignedInPerson},
+    },
+    id::{RenewalId, RequestId, SessionId},
+    tenant::TenantScope,
+};
+use moka::sync::Cache;
+use std::{fmt, sync::Arc, time::Duration};
+use tokio::time::Instant;
+
+/// How long the requests of a session share a failed renewal, so that a provider that hangs delays one of them only.
+const FAILURE_SHARED: Duration = Duration::from_secs(10);
+/// How long a request waits for the renewal by another server.
+const MAX_WAIT: Duration = Duration::from_secs(15);
+/// How often it looks for the result.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Sessions whose failed renewal is remembered, so that the memory is bounded.
+const MAX_FAILURES: u64 = 1_024;
+
+/// The groups of a renewed session; `None` if it is over.
+type Renewed = Option<Vec<ActorRef>>;
+
+/// Renewals of this process. All clones of the operations share them.
+pub(crate) struct SessionRenewals {
+    pending: PendingLoads<SessionId, Renewed>,
+    failures: Cache<SessionId, (SignInError, Instant)>,
+}
+
+impl fmt::Debug for SessionRenewals {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("SessionRenewals").finish_non_exhaustive()
+    }
+}
+
+impl SessionRenewals {
+    pub(crate) fn new() -> Self {
+        let failures = Cache::builder().max_capacity(MAX_FAILURES).time_to_live(FAILURE_SHARED).build();
+        Self { pending: PendingLoads::new(), failures }
+    }
+
+    /// The failure of a renewal that ended a short time ago.
+    fn failure(&self, session: SessionId) -> Option<SessionFailure> {
+        let (error, at) = self.failures.get(&session)?;
+        Some(SessionFailure::Provider { error, retry_after: FAILURE_SHARED.saturating_sub(at.elapsed()) })
+    }
+
+    fn fail(&self, session: SessionId, error: SignInError) -> SessionFailure {
+        self.failures.insert(session, (error.clone(), Instant::now()));
+        SessionFailure::Provider { error, retry_after: FAILURE_SHARED }
+    }
+}
+
+impl Sessions {
+    /// Reads the groups of a session again, in a task of its own; `None` if the session is over.
+    pub(super) async fn renewed(
+        &self,
+        provider: &Arc<dyn SignInProvider>,
+        token: &SessionToken,
+        session: SessionId,
+        request_id: RequestId,
+    ) -> Result<Renewed, SessionFailure> {
+        let (sessions, provider, token) = (self.clone(), Arc::clone(provider), token.clone());
+        let renewal = tokio::spawn(async move {
+            let renewal = sessions.renew(provider.as_ref(), &token, request_id);
+            sessions.renewals.pending.get_or_compute(session, renewal).await
+        });
+        renewal.await.unwrap_or(Err(Failure::Inconsistent("the renewal of a session was interrupted").into()))
+    }
+
+    /// Renews a session, or waits for the renewal by another server.
+    async fn renew(
+        &self,
+        provider: &dyn SignInProvider,
+        token: &SessionToken,
+        request_id: RequestId,
+    ) -> Result<Renewed, SessionFailure> {
+        let (scope, claim) = (TenantScope::for_session(token), self.context.new_id::<RenewalId>());
+        let started_at = Instant::now();
+        loop {
+            let Some(snapshot) = self.find_stored(token).await? else { return Ok(None) };
+            if snapshot.groups_age < MAX_GROUPS_AGE {
+                return Ok(Some(snapshot.groups));
+            }
+            let session = snapshot.session_id;
+            if let Some(failure) = self.renewals.failure(session) {
+                return Err(failure);
+            }
+            let claimed = self.session_store.claim_renewal(scope, session, claim).await.map_err(Failure::from)?;
+            if let Some(sealed_tokens) = claimed {
+                let snapshot = SessionSnapshot { sealed_tokens, ..snapshot };
+                let renewed = self.renew_claimed(provider, token, &snapshot, request_id).await;
+                if renewed.is_err()
+                    && let Err(error) = self.session_store.release_renewal(scope, session, claim).await
+                {
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "failed to release the claim of a session's renewal; it ends by itself"
+                    );
+                }
+                return renewed;
+            }
+            if started_at.elapsed() >= MAX_WAIT {
+                return Err(SessionFailure::Provider { error: SignInError::Unavailable, retry_after: FAILURE_SHARED });
+            }
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
+    }
+
+    /// Renews a session whose renewal this server claimed. The provider may end the session, or give the person another
+    /// name or tenant than those of the session, which ends it too.
+    async fn renew_claimed(
+        &self,
+        provider: &dyn SignInProvider,
+        token: &SessionToken,
+        snapshot: &SessionSnapshot,
+        request_id: RequestId,
+    ) -> Result<Renewed, SessionFailure> {
+        let scope = TenantScope::for_session(token);
+        let refused = async || {
+            self.end(token, snapshot, SessionEnd::Refused, request_id).await?;
+            Ok(None)
+        };
+        let proved = match opened(provider, token, &snapshot.sealed_tokens) {
+            Some(tokens) => self.proved_again(provider, token, snapshot, &tokens).await?,
+            None => Err(SignInError::Refused),
+        };
+        let person = match proved {
+            Ok(person) if person.identity.subject == snapshot.subject => person,
+            Ok(_) => return refused().await,
+            Err(error @ (SignInError::Refused | SignInError::Token(_) | SignInError::UnknownIssuer)) => {
+                let (issuer, clock_seconds) = (&snapshot.issuer, error.clock_seconds());
+                tracing::info!(issuer, code = error.code(), clock_seconds, "provider renews no session; ending it");
+                return refused().await;
+            }
+            Err(
+                error @ (SignInError::Unavailable
+                | SignInError::Malformed
+                | SignInError::Client
+                | SignInError::ClientSecret),
+            ) => return Err(self.renewals.fail(snapshot.session_id, error)),
+        };
+        let pin = match self.pinned_identities.pinned_by_sign_in(&person.identity, request_id).await {
+            Ok((tenant, pin)) if tenant == token.tenant() && pin.actor == snapshot.actor => pin,
+            Ok(_) | Err(Failure::Identity(_)) => return refused().await,
+            Err(failure) => return Err(failure.into()),
+        };
+        let sealed = sealed(provider, token, &person.tokens)?;
+        self.session_store.renew(scope, snapshot.session_id, &pin.groups, &sealed).await.map_err(Failure::from)?;
+        Ok(Some(pin.groups.clone()))
+    }
+
+    /// The person whom the provider proves for the refresh token.
+    async fn proved_again(
+        &self,
+        provider: &dyn SignInProvider,
+        token: &SessionToken,
+        snapshot: &SessionSnapshot,
+        tokens: &ProviderTokens,
+    ) -> Result<Result<SignedInPerson, SignInError>, Failure> {
+        let renewed = match provider.renew(&snapshot.issuer, tokens).await {
+            Ok(renewed) => renewed,
+            Err(error) => return Ok(Err(error)),
+        };
+        // Before anything else can fail: the provider may accept the old refresh token no more.
+        let sealed = sealed(provider, token, &renewed.tokens)?;
+        self.session_store.keep_tokens(TenantScope::for_session(token), snapshot.session_id, &sealed).await?;
+        Ok(provider.read_again(&snapshot.issuer, &renewed).await)
+    }
+}
