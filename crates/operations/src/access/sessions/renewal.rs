@@ -1,7 +1,8 @@
 //! Renewal of sessions: reads the groups of a session again with its refresh token, which providers accept once.
 //!
 //! A renewal runs in a task of its own, because a client that disconnects must not lose the new refresh token. Requests
-//! of this process share it. A claim in the database keeps other servers from spending the same refresh token; they wait
+//! of this process share it. A claim in the database keeps other servers from spending the same refresh token; they
+//! wait
 //! for its result.
 
 use super::{SessionFailure, Sessions, opened, sealed};
