@@ -285,10 +285,7 @@ impl Bench<'_> {
             report_progress("reads with verified tokens");
             findings.verified_tokens = Some(self.measure_verified_tokens().await?);
         }
-        for task in Task::ALL.into_iter().filter(|task| self.plan.selects(task.name())) {
-            report_progress(task.name());
-            findings.task_costs.push(self.measure_task(task).await?);
-        }
+        findings.task_costs = self.measure_tasks().await?;
         // Skipped by default, because storing the chunks takes minutes.
         if self.plan.selects(large_corpus::NAME) && (self.plan.only.is_some() || self.plan.fill.is_some()) {
             findings.retrieval = Some(self.measure_retrieval().await?);
@@ -388,6 +385,15 @@ impl Bench<'_> {
             self.measure_load(server, scripts, INTERLEAVED_DURATION).await
         };
         verified_tokens::measure(self.home, self.postgres, &self.plan.server, &self.fixtures, measure).await
+    }
+
+    async fn measure_tasks(&self) -> Result<Vec<TaskCost>> {
+        let mut costs = Vec::new();
+        for task in Task::ALL.into_iter().filter(|task| self.plan.selects(task.name())) {
+            report_progress(task.name());
+            costs.push(self.measure_task(task).await?);
+        }
+        Ok(costs)
     }
 
     async fn measure_task(&self, task: Task) -> Result<TaskCost> {

@@ -105,8 +105,13 @@ pub(crate) struct LogoutArguments {}
 
 /// Deletes the tokens of the selected profile, and ends its sign-in at the provider.
 pub(crate) fn sign_out(session: &Session) -> Result<(), Failure> {
-    // A configuration that cannot be read has no folder for a lock either.
     Configuration::read()?.profile(session.global().profile.as_deref())?;
+    let configuration = Configuration::read()?;
+    let name = configuration.selected_name(session.global().profile.as_deref());
+    // A missing configuration has no folder for a lock either.
+    if configuration.stored_profile(&name).token.is_none() {
+        return print(&format!("profile `{}` has no token", sanitize(&name)));
+    }
     let _lock = Configuration::lock()?;
     let mut configuration = Configuration::read()?;
     let name = configuration.selected_name(session.global().profile.as_deref());

@@ -71,6 +71,22 @@ async fn roles_of_the_groups_of_a_subject_count() {
 }
 
 #[tokio::test]
+async fn a_role_of_a_refused_subject_counts_on_its_next_run() {
+    let (app, workload) = start().await;
+    bind_principal(&app, &workload, "user:mia").await;
+    for _ in 0..2 {
+        submit_delegated(&app, &workload, "user:mia").await.expect(200);
+        let roles = app.get("/v1/role-bindings?limit=200").await.expect(200);
+        let own = roles.as_array().unwrap().iter().find(|role| role["principal"] == "user:mia").unwrap();
+        app.delete(format!("/v1/role-bindings/{}", own["role_binding_id"].as_str().unwrap())).await.expect(204);
+        for _ in 0..2 {
+            submit_delegated(&app, &workload, "user:mia").await.expect_refusal(403, "principal_not_bound");
+        }
+        app.fixtures().bind_role("user:mia", "runtime_user", "workspace", Some(WORKSPACE)).await;
+    }
+}
+
+#[tokio::test]
 async fn delegation_requires_both_permissions_and_a_binding() {
     let (app, workload) = start().await;
     let given = app.fixtures();

@@ -135,11 +135,21 @@ impl Executions {
                 Some(subject) => {
                     let groups = self.identity_store.groups_of(TenantScope::for_caller(&sender), subject).await?;
                     let subject = Claims { actor: subject.clone(), groups, tenant: Some(sender.tenant) };
-                    match self.caller_for_run(mode, &subject, request_id, fresh).await {
+                    let found = self.caller_for_run(mode, &subject, request_id, fresh).await;
+                    let has_rights = match &found {
+                        Err(Failure::NotFound) => false,
+                        Ok(subject) => !subject.rights.is_empty(),
+                        Err(_) => true,
+                    };
+                    match found {
+                        found if has_rights => (found?, Some(sender)),
+                        // The cached caller may be older than its first role.
+                        _ if !fresh => {
+                            fresh = true;
+                            continue;
+                        }
                         // A principal without rights in the tenant is bound to no workload there.
-                        Err(Failure::NotFound) => return Err(RunRefusal::PrincipalNotBound.into()),
-                        Ok(subject) if subject.rights.is_empty() => return Err(RunRefusal::PrincipalNotBound.into()),
-                        subject => (subject?, Some(sender)),
+                        _ => return Err(RunRefusal::PrincipalNotBound.into()),
                     }
                 }
             };
