@@ -1,5 +1,7 @@
 //! A benchmark run: starts all processes, measures every scenario between its baselines, and stops the processes.
 
+mod separate_servers;
+
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -13,8 +15,8 @@ use crate::code_mode::{self, ScriptLatency};
 use crate::cold_start::{self, ColdStart};
 use crate::cost_meter::{Cost, CostMeter, resident};
 use crate::environment::{
-    DATABASE, Postgres, RunDirectory, SMALL_DATABASE, start_baseline, start_gateway, start_notifier,
-    start_provider_and_server, start_queue, start_receiver, start_server,
+    DATABASE, Postgres, RunDirectory, SMALL_DATABASE, start_baseline, start_gateway, start_provider_and_server,
+    start_queue, start_server,
 };
 use crate::fill_history::{self, HistorySize, StoredRuns};
 use crate::fixtures::{Fixtures, Workload};
@@ -28,7 +30,7 @@ use crate::permission_revocation::{self, RevocationResult};
 use crate::queued::{self, QueuedRuns};
 use crate::report::{Machine, Report};
 use crate::scenario::{BaselineOperation, KeyMode, Scenario, WorkloadSpread};
-use crate::task_cost::{self, Task, TaskCost};
+use crate::task_cost::{Task, TaskCost};
 use crate::thresholds::CLIENTS;
 use crate::timing_oracle::{self, TimingComparison};
 use crate::verified_tokens;
@@ -367,42 +369,6 @@ impl Bench<'_> {
             gateway.0.stop().await?;
         }
         Ok(rounds)
-    }
-
-    /// Uses a separate server, which may reach a receiver on this machine.
-    async fn measure_notifications(&self) -> Result<NotificationFigures> {
-        let mut receiver = start_receiver(self.home).await?;
-        let start = async || start_notifier(self.home, self.postgres, &self.plan.server).await;
-        let server = start().await?;
-        let [fairway, _] = &self.databases;
-        let seen = notifications::measure(&self.fixtures, fairway, receiver.address, server, start).await?;
-        receiver.stop().await?;
-        Ok(seen)
-    }
-
-    async fn measure_verified_tokens(&self) -> Result<InterleavedScenario> {
-        let measure = async |server: &ChildProcess, scripts: Vec<ClientScript>| {
-            self.measure_load(server, scripts, INTERLEAVED_DURATION).await
-        };
-        verified_tokens::measure(self.home, self.postgres, &self.plan.server, &self.fixtures, measure).await
-    }
-
-    async fn measure_tasks(&self) -> Result<Vec<TaskCost>> {
-        let mut costs = Vec::new();
-        for task in Task::ALL.into_iter().filter(|task| self.plan.selects(task.name())) {
-            report_progress(task.name());
-            costs.push(self.measure_task(task).await?);
-        }
-        Ok(costs)
-    }
-
-    async fn measure_task(&self, task: Task) -> Result<TaskCost> {
-        let measure = async |server: &ChildProcess, scripts: Vec<ClientScript>| {
-            self.measure_load(server, scripts, self.plan.time() / 2).await
-        };
-        let [fairway, _] = &self.databases;
-        let place = (self.home, self.postgres, self.plan);
-        task_cost::measure(task, place, (&self.fixtures, fairway), measure).await
     }
 
     async fn measure_retrieval(&self) -> Result<RetrievalLatency> {

@@ -53,6 +53,7 @@ const RESTRICTIONS: &[Restriction] = &[
             "adapters/postgres/src/execution/review.rs",
             "crates/operations/src/asset/artifact_maintenance.rs",
             "crates/operations/src/connection/expiry.rs",
+            "crates/operations/src/connection/scheduled_checks.rs",
             "crates/operations/src/notification/projector.rs",
             "crates/operations/src/release/rollback_advisor.rs",
             "crates/operations/src/rollout/rollout_controller.rs",
@@ -80,7 +81,7 @@ const RESTRICTIONS: &[Restriction] = &[
         // The tenant of a session token is used for its own session only.
         call: "TenantScope::for_session(",
         problem: CHOOSES_TENANT,
-        callers: &["crates/operations/src/access/sessions.rs"],
+        callers: &["crates/operations/src/access/sessions.rs", "crates/operations/src/access/sessions/renewal.rs"],
     },
     Restriction {
         // A verified identity chooses the tenant of its pin, and a logout of the provider that of the ended sessions.

@@ -1,5 +1,5 @@
-//! Scheduled checks: every active connection with an endpoint is checked once a day, so that people are told when a system stops
-//! answering, and not when somebody happens to ask.
+//! Scheduled checks: every active connection with an endpoint is checked once a day, so that a system that stops answering
+//! is noticed without a request.
 
 use super::Connections;
 use crate::Failure;

@@ -7,8 +7,8 @@ use crate::{
 
 /// When the notification settings of a tenant were last turned on; `None` if never.
 ///
-/// A projector may be behind when a setting is turned on. What happened before stays without notifications then, because
-/// turning a setting on makes up for nothing.
+/// A projector may be behind when a setting is turned on. Facts of the time before stay without notifications then, because
+/// nobody expects a notification of a time in which they were off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TurnedOn {
     /// The setting of all notifications.

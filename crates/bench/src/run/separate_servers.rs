@@ -1,0 +1,50 @@
+//! Benchmarks that start servers of their own over the measured database.
+
+use anyhow::Result;
+
+use super::{Bench, INTERLEAVED_DURATION, report_progress};
+use crate::child::ChildProcess;
+use crate::environment::{start_notifier, start_receiver};
+use crate::interleaved::InterleavedScenario;
+use crate::load::ClientScript;
+use crate::notifications::{self, NotificationFigures};
+use crate::task_cost::{self, Task, TaskCost};
+use crate::verified_tokens;
+
+impl Bench<'_> {
+    /// Uses a separate server, which may reach a receiver on this machine.
+    pub(super) async fn measure_notifications(&self) -> Result<NotificationFigures> {
+        let mut receiver = start_receiver(self.home).await?;
+        let start = async || start_notifier(self.home, self.postgres, &self.plan.server).await;
+        let server = start().await?;
+        let [fairway, _] = &self.databases;
+        let seen = notifications::measure(&self.fixtures, fairway, receiver.address, server, start).await?;
+        receiver.stop().await?;
+        Ok(seen)
+    }
+
+    pub(super) async fn measure_verified_tokens(&self) -> Result<InterleavedScenario> {
+        let measure = async |server: &ChildProcess, scripts: Vec<ClientScript>| {
+            self.measure_load(server, scripts, INTERLEAVED_DURATION).await
+        };
+        verified_tokens::measure(self.home, self.postgres, &self.plan.server, &self.fixtures, measure).await
+    }
+
+    pub(super) async fn measure_tasks(&self) -> Result<Vec<TaskCost>> {
+        let mut costs = Vec::new();
+        for task in Task::ALL.into_iter().filter(|task| self.plan.selects(task.name())) {
+            report_progress(task.name());
+            costs.push(self.measure_task(task).await?);
+        }
+        Ok(costs)
+    }
+
+    async fn measure_task(&self, task: Task) -> Result<TaskCost> {
+        let measure = async |server: &ChildProcess, scripts: Vec<ClientScript>| {
+            self.measure_load(server, scripts, self.plan.time() / 2).await
+        };
+        let [fairway, _] = &self.databases;
+        let place = (self.home, self.postgres, self.plan);
+        task_cost::measure(task, place, (&self.fixtures, fairway), measure).await
+    }
+}
