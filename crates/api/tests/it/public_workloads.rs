@@ -159,10 +159,11 @@ async fn rate_limit_counts_each_client_and_workload_across_servers() {
     let counters = "INSERT INTO throttle SELECT '00000000-0000-7000-8000-000000000001', sha256(number::text::bytea),
         fairway_now() + interval '1 minute' * sign(number - 20000) FROM generate_series(1, 20001) AS number";
     owner.execute(counters, &[]).await.unwrap();
-    assert!(app.services().rate_limits.sweep_rate_limits().await.unwrap() >= 20_001);
+    // The servers sweep in the background too, so that the remaining counters are compared.
+    app.services().rate_limits.sweep_rate_limits().await.unwrap();
     assert_eq!(owner.query_one("SELECT count(*) FROM throttle", &[]).await.unwrap().get::<_, i64>(0), 1);
     app.database().move_clock(7200).await.unwrap();
-    assert_eq!(app.services().rate_limits.sweep_rate_limits().await.unwrap(), 1);
+    app.services().rate_limits.sweep_rate_limits().await.unwrap();
     assert_eq!(owner.query_one("SELECT count(*) FROM throttle", &[]).await.unwrap().get::<_, i64>(0), 0);
 }
 
