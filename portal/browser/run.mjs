@@ -37,7 +37,6 @@ const MODULES = { operator, work, assets, settings, jobs, forms, runs, access, c
 
 const only = process.argv.slice(2);
 const failures = [];
-const unsteady = [];
 
 /** Runs the test of a state; returns the first line of its error, or null. */
 async function attempt(state, test) {
@@ -63,12 +62,8 @@ try {
         failures.push(`${name}.mjs has no test of ${state}`);
         continue;
       }
-      // A page that loads beside other programs may answer late, so a failure counts when its repetition fails too.
-      const first = await attempt(state, test);
-      if (first === null) continue;
-      const second = await attempt(state, test);
-      if (second === null) unsteady.push(`${state}: ${first}`);
-      else failures.push(`${state}: ${second}`);
+      const failure = await attempt(state, test);
+      if (failure !== null) failures.push(`${state}: ${failure}`);
     }
   }
   for (const violation of violations) failures.push(violation);
@@ -76,7 +71,6 @@ try {
 } finally {
   await close();
 }
-if (unsteady.length > 0) console.log(`\n${unsteady.length} states passed when repeated:\n  ${unsteady.join("\n  ")}`);
 // The command that runs this program repeats them at the end of its output.
 writeFileSync(join(process.env.PORTAL_PICTURES, "failures.txt"), failures.join("\n"));
 if (failures.length > 0) {

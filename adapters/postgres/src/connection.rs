@@ -9,9 +9,9 @@ use crate::{
 use async_trait::async_trait;
 use fairway_domain::{
     connection::{
-        CheckedConnection, Connection, ConnectionCheck, ConnectionRecord, ConnectionSnapshot, ConnectionStatus,
-        ConnectionStore, ConnectorKind, DueCheck, Health, HealthState, MAX_ENDPOINT_CHARS, MAX_SECRET_BINDINGS,
-        SecretBindings,
+        CHECK_INTERVAL, CheckedConnection, Connection, ConnectionCheck, ConnectionRecord, ConnectionSnapshot,
+        ConnectionStatus, ConnectionStore, ConnectorKind, DueCheck, Health, HealthState, MAX_ENDPOINT_CHARS,
+        MAX_SECRET_BINDINGS, SecretBindings,
         expiry::{DueNotice, ExpiryNotice},
     },
     id::{ConnectionId, WorkspaceId},
@@ -248,10 +248,13 @@ impl ConnectionStore for Database {
         static DUE_CHECKS: Query = Query::new(
             "SELECT tenant_id, connection_id, revision FROM connection
              WHERE status = 'active' AND endpoint IS NOT NULL AND connector_kind <> 'other'
-                AND coalesce(checked_at, updated_at) <= fairway_now() - interval '1 day'
+                AND coalesce(checked_at, updated_at)
+                    <= fairway_now() - make_interval(secs => (SELECT interval_seconds FROM input))
              ORDER BY coalesce(checked_at, updated_at) LIMIT (SELECT max_rows FROM input)",
         );
-        let rows = self.fetch(&DUE_CHECKS, Input::one().with("max_rows", i64::from(limit))).await?;
+        let input =
+            Input::one().with("max_rows", i64::from(limit)).with("interval_seconds", CHECK_INTERVAL.as_secs_f64());
+        let rows = self.fetch(&DUE_CHECKS, input).await?;
         let due = |row: &Row| {
             let (tenant, connection_id) = (row.id("tenant_id")?, row.id("connection_id")?);
             Ok(DueCheck { tenant, connection_id, revision: row.revision("revision")? })

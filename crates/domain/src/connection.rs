@@ -16,7 +16,7 @@ use crate::{
     time::Timestamp,
     use_case::bundle::{REDACTED, has_markup},
 };
-pub use ports::{ConnectionStore, DueCheck};
+pub use ports::{CHECK_INTERVAL, ConnectionStore, DueCheck};
 use serde_json::json;
 pub use states::{ConnectionStatus, ConnectorKind, HealthState};
 use std::collections::BTreeMap;

@@ -12,12 +12,12 @@ use fairway_domain::{
     access::{
         ActorRef,
         session::{
-            LiveSession, LogoutTarget, MAX_GROUPS_AGE, NewSession, RENEWAL_LEASE, SessionLifetime, SessionSnapshot,
-            SessionStore, USE_INTERVAL,
+            LiveSession, LogoutTarget, MAX_GROUPS_AGE, NewSession, RENEWAL_LEASE, RenewalClaim, SessionLifetime,
+            SessionSnapshot, SessionStore, USE_INTERVAL,
         },
     },
     audit::Fact,
-    id::{RenewalId, SessionId},
+    id::SessionId,
     share_link::TokenHash,
     store::{CommitError, StoreError},
     tenant::TenantScope,
@@ -83,6 +83,10 @@ fn texts(actors: &[ActorRef]) -> Vec<String> {
     actors.iter().map(ActorRef::to_string).collect()
 }
 
+fn input_of_claim<'v>(scope: TenantScope, claim: RenewalClaim) -> Input<'v> {
+    Input::new(scope).with("session_id", claim.session_id.uuid()).with("renewal_id", claim.renewal_id.uuid())
+}
+
 #[async_trait]
 impl SessionStore for Database {
     async fn find(&self, scope: TenantScope, hash: &TokenHash) -> Result<Option<SessionSnapshot>, StoreError> {
@@ -136,12 +140,7 @@ impl SessionStore for Database {
         self.write_idempotent(USE.text(&input)?, &input.params()).await.map(drop)
     }
 
-    async fn claim_renewal(
-        &self,
-        scope: TenantScope,
-        session: SessionId,
-        claim: RenewalId,
-    ) -> Result<Option<Vec<u8>>, StoreError> {
+    async fn claim_renewal(&self, scope: TenantScope, claim: RenewalClaim) -> Result<Option<Vec<u8>>, StoreError> {
         // A repeated statement finds its own claim.
         static CLAIM: Query = Query::new(
             "claimed AS (
@@ -157,9 +156,7 @@ impl SessionStore for Database {
             )
             SELECT sealed_tokens FROM claimed",
         );
-        let input = Input::new(scope)
-            .with("session_id", session.uuid())
-            .with("renewal_id", claim.uuid())
+        let input = input_of_claim(scope, claim)
             .with("lease_seconds", RENEWAL_LEASE.as_secs_f64())
             .with("max_age_seconds", MAX_GROUPS_AGE.as_secs_f64());
         let rows = self.write_idempotent(CLAIM.text(&input)?, &input.params()).await?;
@@ -169,28 +166,23 @@ impl SessionStore for Database {
     async fn keep_tokens(
         &self,
         scope: TenantScope,
-        session: SessionId,
+        claim: RenewalClaim,
         sealed_tokens: &[u8],
     ) -> Result<(), StoreError> {
         static KEEP: Query = Query::new(
             "kept AS (
                 UPDATE session SET sealed_tokens = new_tokens FROM input
                 WHERE session.tenant_id = input.tenant_id AND session.session_id = input.session_id
-                    AND ended_at IS NULL
+                    AND session.renewal_id = input.renewal_id AND ended_at IS NULL
                 RETURNING 1
             )
             SELECT count(*) FROM kept",
         );
-        let input = Input::new(scope).with("session_id", session.uuid()).with("new_tokens", sealed_tokens);
+        let input = input_of_claim(scope, claim).with("new_tokens", sealed_tokens);
         self.write_idempotent(KEEP.text(&input)?, &input.params()).await.map(drop)
     }
 
-    async fn release_renewal(
-        &self,
-        scope: TenantScope,
-        session: SessionId,
-        claim: RenewalId,
-    ) -> Result<(), StoreError> {
+    async fn release_renewal(&self, scope: TenantScope, claim: RenewalClaim) -> Result<(), StoreError> {
         static RELEASE: Query = Query::new(
             "released AS (
                 UPDATE session SET renewal_until = NULL FROM input
@@ -200,14 +192,14 @@ impl SessionStore for Database {
             )
             SELECT count(*) FROM released",
         );
-        let input = Input::new(scope).with("session_id", session.uuid()).with("renewal_id", claim.uuid());
+        let input = input_of_claim(scope, claim);
         self.write_idempotent(RELEASE.text(&input)?, &input.params()).await.map(drop)
     }
 
     async fn renew(
         &self,
         scope: TenantScope,
-        session: SessionId,
+        claim: RenewalClaim,
         groups: &[ActorRef],
         sealed_tokens: &[u8],
     ) -> Result<(), StoreError> {
@@ -217,15 +209,13 @@ impl SessionStore for Database {
                     renewal_until = NULL
                 FROM input
                 WHERE session.tenant_id = input.tenant_id AND session.session_id = input.session_id
-                    AND ended_at IS NULL
+                    AND session.renewal_id = input.renewal_id AND ended_at IS NULL
                 RETURNING 1
             )
             SELECT count(*) FROM renewed",
         );
-        let input = Input::new(scope)
-            .with("session_id", session.uuid())
-            .with_all("new_groups", texts(groups))
-            .with("new_tokens", sealed_tokens);
+        let input =
+            input_of_claim(scope, claim).with_all("new_groups", texts(groups)).with("new_tokens", sealed_tokens);
         self.write_idempotent(RENEW.text(&input)?, &input.params()).await.map(drop)
     }
 

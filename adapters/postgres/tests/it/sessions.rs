@@ -6,7 +6,7 @@ use crate::{
     indexes::{MAX_BLOCKS_PER_ROW, assert_no_seq_scans, measure},
 };
 use fairway_domain::{
-    access::session::{self, LogoutTarget, NewSession, SessionEnd, SessionStore},
+    access::session::{self, LogoutTarget, NewSession, RenewalClaim, SessionEnd, SessionStore},
     share_link::TokenHash,
 };
 use fairway_postgres::Database;
@@ -66,12 +66,17 @@ async fn statements_of_sessions_find_their_rows_by_an_index() {
         let id = session.session_id;
         let found = SessionStore::find(store, scope(), &hash).await.unwrap().unwrap();
         store.record_use(scope(), id).await.unwrap();
-        SessionStore::renew(store, scope(), id, &session.groups, &[2]).await.unwrap();
+        let claim = RenewalClaim { session_id: id, renewal_id: uuid::Uuid::now_v7().into() };
+        assert_eq!(store.claim_renewal(scope(), claim).await.unwrap(), None, "its groups are new");
+        store.keep_tokens(scope(), claim, &[2]).await.unwrap();
+        SessionStore::renew(store, scope(), claim, &session.groups, &[2]).await.unwrap();
+        store.release_renewal(scope(), claim).await.unwrap();
         for target in [LogoutTarget::IssuerSession("none".to_owned()), LogoutTarget::Subject(found.subject)] {
             store.list_for_logout(&found.issuer, &target).await.unwrap();
         }
         let fact = session::ended_fact(id, &session.actor, SessionEnd::SignedOut, &stamp());
         store.commit_end(scope(), id, fact).await.unwrap();
+        assert_eq!(store.delete_expired().await.unwrap(), 0);
     };
     let (_database, counts) = measure(database, touch).await;
     assert_no_seq_scans(&counts);
@@ -79,4 +84,55 @@ async fn statements_of_sessions_find_their_rows_by_an_index() {
         let blocks = counts[table].blocks_per_access();
         assert!(blocks <= MAX_BLOCKS_PER_ROW, "{blocks} blocks of {table} were read for each row");
     }
+}
+
+#[tokio::test]
+async fn one_server_claims_a_renewal_until_it_ends() {
+    let stage = Fixture::new().await;
+    let (session, hash) = stored_session(&stage).await;
+    let (id, store) = (session.session_id, &*stage.store);
+    let [one, other] = [(); 2].map(|()| RenewalClaim { session_id: id, renewal_id: uuid::Uuid::now_v7().into() });
+    let owner = stage.database.connect_as_owner().await.unwrap();
+    let age = async |columns: &str| owner.batch_execute(&format!("UPDATE session SET {columns}")).await.unwrap();
+    let old = "groups_read_at = groups_read_at - interval '10 minutes'";
+    age(old).await;
+    assert_eq!(store.claim_renewal(scope(), one).await.unwrap(), Some(session.sealed_tokens.clone()));
+    // A repeated statement finds its own claim.
+    assert_eq!(store.claim_renewal(scope(), one).await.unwrap(), Some(session.sealed_tokens));
+    assert_eq!(store.claim_renewal(scope(), other).await.unwrap(), None);
+    store.release_renewal(scope(), other).await.unwrap();
+    assert_eq!(store.claim_renewal(scope(), other).await.unwrap(), None, "only its holder releases a claim");
+    store.keep_tokens(scope(), one, &[7]).await.unwrap();
+    store.release_renewal(scope(), one).await.unwrap();
+    assert_eq!(store.claim_renewal(scope(), other).await.unwrap(), Some(vec![7]));
+    age("renewal_until = renewal_until - interval '90 seconds'").await;
+    assert_eq!(store.claim_renewal(scope(), one).await.unwrap(), Some(vec![7]), "a claim ends by itself");
+    // The server whose claim has ended may still hold older tokens.
+    store.keep_tokens(scope(), other, &[6]).await.unwrap();
+    SessionStore::renew(store, scope(), other, &session.groups, &[6]).await.unwrap();
+    assert_eq!(store.claim_renewal(scope(), one).await.unwrap(), Some(vec![7]), "only the holder stores tokens");
+    SessionStore::renew(store, scope(), one, &session.groups, &[8]).await.unwrap();
+    assert_eq!(store.claim_renewal(scope(), other).await.unwrap(), None, "its groups are new");
+    age(old).await;
+    assert_eq!(store.claim_renewal(scope(), other).await.unwrap(), Some(vec![8]));
+    let snapshot = SessionStore::find(store, scope(), &hash).await.unwrap().unwrap();
+    let fact = snapshot.ended_fact(SessionEnd::SignedOut, &stamp());
+    store.commit_end(scope(), id, fact).await.unwrap();
+    store.keep_tokens(scope(), other, &[9]).await.unwrap();
+    assert_eq!(store.claim_renewal(scope(), other).await.unwrap(), None, "it has ended");
+    let kept = owner.query_one("SELECT sealed_tokens FROM session", &[]).await.unwrap();
+    assert!(kept.get::<_, Vec<u8>>(0).is_empty(), "an ended session has no tokens");
+}
+
+#[tokio::test]
+async fn deletes_every_old_session_in_batches() {
+    let stage = Fixture::new().await;
+    stored_session(&stage).await;
+    // One more than a statement deletes.
+    let old =
+        "INSERT INTO session SELECT tenant_id, gen_random_uuid(), sha256(n::text::bytea), identity_id, NULL, 'x', '{}',
+            now(), '\\x01', now(), now(), now() - interval '2 days' FROM identity, generate_series(1, 10001) AS n";
+    stage.database.connect_as_owner().await.unwrap().batch_execute(old).await.unwrap();
+    assert_eq!(stage.store.delete_expired().await.unwrap(), 10_001);
+    assert_eq!(stage.query_number("SELECT count(*) FROM session").await, 1);
 }

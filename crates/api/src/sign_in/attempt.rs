@@ -87,3 +87,24 @@ impl PendingSignIn {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_after_ten_minutes() {
+        let started_at = Timestamp::parse("2026-11-28T10:00:00Z").unwrap();
+        let attempt = || SignInAttempt { state: "s".into(), nonce: "n".into(), pkce_verifier: "p".into() };
+        for pending in [
+            PendingSignIn::new(attempt(), "https://idp.example".into(), "/".into(), started_at),
+            PendingSignIn::test(attempt(), "https://idp.example".into(), started_at),
+        ] {
+            // As the sealed cookie holds it.
+            let stored = serde_json::to_vec(&pending).unwrap();
+            let pending: PendingSignIn = serde_json::from_slice(&stored).unwrap();
+            assert!(pending.is_open(Timestamp::parse("2026-11-28T10:09:59.999999Z").unwrap()));
+            assert!(!pending.is_open(Timestamp::parse("2026-11-28T10:10:00Z").unwrap()));
+        }
+    }
+}

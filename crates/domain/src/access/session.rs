@@ -33,6 +33,15 @@ pub struct SessionLifetime {
 
 /// How old a session's groups may be before they are read again from the identity provider. Contract: 10 minutes at most.
 pub const MAX_GROUPS_AGE: Duration = Duration::from_secs(9 * 60);
+/// A server's claim to renew a session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RenewalClaim {
+    /// The session.
+    pub session_id: SessionId,
+    /// The claim.
+    pub renewal_id: RenewalId,
+}
+
 /// How long a claim of a renewal lasts. Longer than the provider's requests of a renewal may take, so that no other
 /// server spends the same refresh token while one waits for the provider.
 pub const RENEWAL_LEASE: Duration = Duration::from_secs(90);
@@ -269,27 +278,26 @@ pub trait SessionStore: Send + Sync {
     async fn record_use(&self, scope: TenantScope, session: SessionId) -> Result<(), StoreError>;
     /// Claims the renewal of a session whose groups are older than [`MAX_GROUPS_AGE`], for [`RENEWAL_LEASE`]. Returns
     /// its encrypted tokens; `None` if another claim holds, the session was renewed meanwhile, or it has ended.
-    async fn claim_renewal(
+    async fn claim_renewal(&self, scope: TenantScope, claim: RenewalClaim) -> Result<Option<Vec<u8>>, StoreError>;
+    /// Replaces the tokens of a session before the rest of its renewal is known, unless the session has ended or another
+    /// server claimed it since.
+    async fn keep_tokens(
         &self,
         scope: TenantScope,
-        session: SessionId,
-        claim: RenewalId,
-    ) -> Result<Option<Vec<u8>>, StoreError>;
-    /// Replaces the tokens of a session that has not ended, before the rest of its renewal is known.
-    async fn keep_tokens(&self, scope: TenantScope, session: SessionId, sealed_tokens: &[u8])
-    -> Result<(), StoreError>;
-    /// Replaces groups and tokens that were read again from the identity provider, unless the session has ended, and
-    /// ends the claim.
+        claim: RenewalClaim,
+        sealed_tokens: &[u8],
+    ) -> Result<(), StoreError>;
+    /// Replaces groups and tokens that were read again from the identity provider, under the conditions of
+    /// [`Self::keep_tokens`], and ends the claim.
     async fn renew(
         &self,
         scope: TenantScope,
-        session: SessionId,
+        claim: RenewalClaim,
         groups: &[ActorRef],
         sealed_tokens: &[u8],
     ) -> Result<(), StoreError>;
     /// Ends a claim whose renewal failed.
-    async fn release_renewal(&self, scope: TenantScope, session: SessionId, claim: RenewalId)
-    -> Result<(), StoreError>;
+    async fn release_renewal(&self, scope: TenantScope, claim: RenewalClaim) -> Result<(), StoreError>;
     /// Ends a session. Stale when it has ended.
     async fn commit_end(&self, scope: TenantScope, session: SessionId, fact: Fact) -> Result<(), CommitError>;
     /// The sessions that a logout ends, of every tenant.

@@ -11,6 +11,10 @@ use crate::{
     tenant::TenantScope,
 };
 use async_trait::async_trait;
+use std::time::Duration;
+
+/// How long after its last check or change a connection is checked again.
+pub const CHECK_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A connection whose check is due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,8 +71,8 @@ pub trait ConnectionStore: Send + Sync {
         change: Change<CheckedConnection>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// Active connections of any tenant with an endpoint, whose last check or change is a day old by the clock of the
-    /// database, oldest first.
+    /// Active connections of any tenant with an endpoint, whose last check or change is [`CHECK_INTERVAL`] old by the
+    /// clock of the database, oldest first.
     async fn due_checks(&self, limit: u32) -> Result<Vec<DueCheck>, StoreError>;
     /// Active connections of any tenant whose notice of expiry is due by the clock of the database, earliest expiry first.
     async fn due_expiry_notices(&self, limit: u32) -> Result<Vec<DueNotice>, StoreError>;

@@ -3,7 +3,13 @@
 
 use crate::time::Timestamp;
 use jiff::{ToSpan as _, Zoned, tz::TimeZone};
+use std::time::Duration;
 
+/// How long after its window a digest is due.
+pub const DIGEST_GRACE: Duration = Duration::from_secs(60);
+/// How long after its decision a batch of notifications may be committed. Shorter than [`DIGEST_GRACE`], so that no line
+/// joins a digest that was sent.
+pub const MAX_BATCH_AGE: Duration = Duration::from_secs(30);
 /// Microseconds of an hour.
 const HOUR_MICROS: i64 = 60 * 60 * 1_000_000;
 

@@ -8,7 +8,11 @@ use crate::{
 use fairway_domain::{
     id::{DestinationId, WorkloadId, WorkspaceId},
     notification::{
-        Channel, delivery::NewDelivery, digest::DigestWindow, inbox::Notification, preference::DecidingScope,
+        Channel,
+        delivery::NewDelivery,
+        digest::{DIGEST_GRACE, DigestWindow, MAX_BATCH_AGE},
+        inbox::Notification,
+        preference::DecidingScope,
         projection::Projection,
     },
     store::{CommitError, Revision},
@@ -25,8 +29,8 @@ static COMMIT: GuardedBatch = GuardedBatch::new(
             -- The batch was decided under these settings, so none may go off before its commit.
             SELECT tenant_id FROM tenant
             WHERE tenant_id = {log_id} AND notification_generation + advanced_notification_generation = {generation}
-                -- A digest is due a minute after its window, so that no line joins one that was sent.
-                AND fairway_now() < {decided_at} + interval '30 seconds'
+                -- An older batch could add a line to a digest that was sent.
+                AND fairway_now() < {decided_at} + make_interval(secs => {max_age_seconds})
             FOR SHARE
         ) AS held
         -- Without a condition, PostgreSQL reads ON CONFLICT as a join.
@@ -57,7 +61,7 @@ static COMMIT: GuardedBatch = GuardedBatch::new(
             channel,
             outbox.destination_id, outbox.recipient, 'pending',
             -- A batch that was decided in the window may still add lines.
-            coalesce(digest_end + interval '1 minute', fairway_now()), tenant.notification_generation,
+            coalesce(digest_end + make_interval(secs => {grace_seconds}), fairway_now()), tenant.notification_generation,
             CASE WHEN requires_advanced_tier THEN tenant.advanced_notification_generation END,
             destination.generation, digest, category, severity, title, body, event_kind, event_id,
             outbox.workspace_id, outbox.workload_id, outbox.environment, outbox.link, outbox.created_at, 1
@@ -109,6 +113,8 @@ impl Database {
             .with_param("end", count("end", positions.end)?)
             .with_param("generation", count("generation", generation)?)
             .with_param("decided_at", at.to_datetime())
+            .with_param("max_age_seconds", MAX_BATCH_AGE.as_secs_f64())
+            .with_param("grace_seconds", DIGEST_GRACE.as_secs_f64())
             .with_param("cut", i64::try_from(projection.cut).unwrap_or(i64::MAX));
         let rows = self.commit(COMMIT.text(&input)?, &input.params()).await?;
         let row = decode("is_moved", rows.first())?;

@@ -1,8 +1,7 @@
 //! Renewal of sessions: reads the groups of a session again with its refresh token, which providers accept once.
 //!
 //! A renewal runs in a task of its own, because a client that disconnects must not lose the new refresh token. Requests
-//! of this process share it. A claim in the database keeps other servers from spending the same refresh token; they
-//! wait
+//! of this process share it. A claim in the database keeps other servers from spending the same refresh token. They wait
 //! for its result.
 
 use super::{SessionFailure, Sessions, opened, sealed};
@@ -10,10 +9,10 @@ use crate::{Failure, cache::PendingLoads};
 use fairway_domain::{
     access::{
         ActorRef,
-        session::{MAX_GROUPS_AGE, SessionEnd, SessionSnapshot, SessionToken},
+        session::{MAX_GROUPS_AGE, RenewalClaim, SessionEnd, SessionSnapshot, SessionToken},
         sign_in::{ProviderTokens, SignInError, SignInProvider, SignedInPerson},
     },
-    id::{RenewalId, RequestId, SessionId},
+    id::{RequestId, SessionId},
     tenant::TenantScope,
 };
 use moka::sync::Cache;
@@ -86,7 +85,7 @@ impl Sessions {
         token: &SessionToken,
         request_id: RequestId,
     ) -> Result<Renewed, SessionFailure> {
-        let (scope, claim) = (TenantScope::for_session(token), self.context.new_id::<RenewalId>());
+        let (scope, renewal_id) = (TenantScope::for_session(token), self.context.new_id());
         let started_at = Instant::now();
         loop {
             let Some(snapshot) = self.find_stored(token).await? else { return Ok(None) };
@@ -97,12 +96,13 @@ impl Sessions {
             if let Some(failure) = self.renewals.failure(session) {
                 return Err(failure);
             }
-            let claimed = self.session_store.claim_renewal(scope, session, claim).await.map_err(Failure::from)?;
+            let claim = RenewalClaim { session_id: session, renewal_id };
+            let claimed = self.session_store.claim_renewal(scope, claim).await.map_err(Failure::from)?;
             if let Some(sealed_tokens) = claimed {
                 let snapshot = SessionSnapshot { sealed_tokens, ..snapshot };
-                let renewed = self.renew_claimed(provider, token, &snapshot, request_id).await;
+                let renewed = self.renew_claimed(provider, token, &snapshot, claim, request_id).await;
                 if renewed.is_err()
-                    && let Err(error) = self.session_store.release_renewal(scope, session, claim).await
+                    && let Err(error) = self.session_store.release_renewal(scope, claim).await
                 {
                     tracing::warn!(
                         error = &error as &dyn std::error::Error,
@@ -125,6 +125,7 @@ impl Sessions {
         provider: &dyn SignInProvider,
         token: &SessionToken,
         snapshot: &SessionSnapshot,
+        claim: RenewalClaim,
         request_id: RequestId,
     ) -> Result<Renewed, SessionFailure> {
         let scope = TenantScope::for_session(token);
@@ -133,7 +134,7 @@ impl Sessions {
             Ok(None)
         };
         let proved = match opened(provider, token, &snapshot.sealed_tokens) {
-            Some(tokens) => self.proved_again(provider, token, snapshot, &tokens).await?,
+            Some(tokens) => self.proved_again(provider, token, &snapshot.issuer, claim, &tokens).await?,
             None => Err(SignInError::Refused),
         };
         let person = match proved {
@@ -157,7 +158,7 @@ impl Sessions {
             Err(failure) => return Err(failure.into()),
         };
         let sealed = sealed(provider, token, &person.tokens)?;
-        self.session_store.renew(scope, snapshot.session_id, &pin.groups, &sealed).await.map_err(Failure::from)?;
+        self.session_store.renew(scope, claim, &pin.groups, &sealed).await.map_err(Failure::from)?;
         Ok(Some(pin.groups.clone()))
     }
 
@@ -166,16 +167,17 @@ impl Sessions {
         &self,
         provider: &dyn SignInProvider,
         token: &SessionToken,
-        snapshot: &SessionSnapshot,
+        issuer: &str,
+        claim: RenewalClaim,
         tokens: &ProviderTokens,
     ) -> Result<Result<SignedInPerson, SignInError>, Failure> {
-        let renewed = match provider.renew(&snapshot.issuer, tokens).await {
+        let renewed = match provider.renew(issuer, tokens).await {
             Ok(renewed) => renewed,
             Err(error) => return Ok(Err(error)),
         };
         // Before anything else can fail: the provider may accept the old refresh token no more.
         let sealed = sealed(provider, token, &renewed.tokens)?;
-        self.session_store.keep_tokens(TenantScope::for_session(token), snapshot.session_id, &sealed).await?;
-        Ok(provider.read_again(&snapshot.issuer, &renewed).await)
+        self.session_store.keep_tokens(TenantScope::for_session(token), claim, &sealed).await?;
+        Ok(provider.read_again(issuer, &renewed).await)
     }
 }
