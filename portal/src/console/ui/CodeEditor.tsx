@@ -7,6 +7,7 @@ import { EditorState } from "@codemirror/state";
 import { drawSelection, EditorView, highlightActiveLine, keymap, lineNumbers } from "@codemirror/view";
 import { tags } from "@lezer/highlight";
 import { useEffect, useRef, type RefObject } from "react";
+import { Echoes } from "../core/echoes";
 import type { Finding } from "../core/positions";
 
 interface Props {
@@ -56,6 +57,7 @@ export default function CodeEditor({ label, language, value, onChange, findings,
   const changed = useRef(onChange);
   changed.current = onChange;
   const start = useRef(value);
+  const echoes = useRef(new Echoes());
   useEffect(() => {
     const element = host.current;
     if (!element) return;
@@ -81,7 +83,10 @@ export default function CodeEditor({ label, language, value, onChange, findings,
           EditorView.contentAttributes.of({ "aria-label": label, spellcheck: "false" }),
           EditorView.domEventHandlers({ beforeinput: replaceSelection }),
           EditorView.updateListener.of((update) => {
-            if (update.docChanged) changed.current(update.state.doc.toString());
+            if (!update.docChanged) return;
+            const text = update.state.doc.toString();
+            echoes.current.report(text);
+            changed.current(text);
           }),
         ],
       }),
@@ -99,8 +104,8 @@ export default function CodeEditor({ label, language, value, onChange, findings,
   }, [goTo, label, language]);
   useEffect(() => {
     const editor = view.current;
-    // A text from elsewhere, such as another version, replaces what is in the editor.
-    if (editor && editor.state.doc.toString() !== value) editor.dispatch({ changes: { from: 0, to: editor.state.doc.length, insert: value } });
+    // A text from elsewhere, such as another version, replaces what is in the editor. An own text may be older than that.
+    if (!echoes.current.isEcho(value) && editor && editor.state.doc.toString() !== value) editor.dispatch({ changes: { from: 0, to: editor.state.doc.length, insert: value } });
     start.current = value;
   }, [value]);
   useEffect(() => {
