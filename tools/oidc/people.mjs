@@ -39,7 +39,12 @@ export async function two_people() {
 /** A sign-out ends the session here and at the provider; the cookie is worth nothing from then on. */
 export async function sign_out() {
   await grant("group:support", "runtime_user");
+  for (const path of [FORM, "/console"]) await signOutFrom(path);
+}
+
+async function signOutFrom(path) {
   const page = await signIn("bob");
+  await page.goto(SERVER + path);
   const cookie = (await cookieOf(page)).value;
   equal((await request("GET", "/v1/session", { cookie })).json.actor, "user:bob");
   await page.getByRole("button", { name: "Sign out" }).click();
