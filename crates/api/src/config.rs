@@ -34,7 +34,7 @@ use fairway_domain::{
     rate_limit::Quota,
     redaction::NationalId,
     secret::ServerSecretRef,
-    transparency_log::LogOrigin,
+    transparency_log::{LogOrigin, WitnessKey},
 };
 use fairway_egress::Allowance;
 use fairway_operations::generator::Provisioning;
@@ -65,6 +65,8 @@ pub struct Settings {
     pub checkpoint_key: Option<ServerSecretRef>,
     /// Reference of the previous key, which signs too while keys are rotated.
     pub checkpoint_previous_key: Option<ServerSecretRef>,
+    /// The witnesses that cosign checkpoints, each with its address.
+    pub witnesses: Vec<(WitnessKey, Url)>,
     /// Authentication of callers.
     pub auth_mode: AuthMode,
     /// The identity providers of OIDC mode.
@@ -262,6 +264,7 @@ impl Settings {
             checkpoint_key: raw.read_optional(&setting::CHECKPOINT_KEY_REF, parsers::server_secret)?,
             checkpoint_previous_key: raw
                 .read_optional(&setting::CHECKPOINT_PREVIOUS_KEY_REF, parsers::server_secret)?,
+            witnesses: raw.read(&setting::WITNESSES, parsers::witnesses)?,
             data_dir,
             auth_mode: raw.read(&setting::AUTH_MODE, parsers::auth_mode)?,
             issuers: raw.issuers()?,

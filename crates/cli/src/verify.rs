@@ -8,8 +8,8 @@ use crate::{
 };
 use clap::Args;
 use fairway_domain::{
-    evidence::bundle::{BundleReport, CheckVerdict, MAX_BUNDLE_BYTES, verify_bundle},
-    transparency_log::VerifierKey,
+    evidence::bundle::{BundleReport, CheckVerdict, MAX_BUNDLE_BYTES, OutsideEvidence, SecondCheckpoint, verify_bundle},
+    transparency_log::{VerifierKey, WitnessKey},
 };
 use serde_json::json;
 use std::{
@@ -35,6 +35,18 @@ pub(crate) struct Arguments {
     /// A file with a public key a line
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
+    /// The public key of a witness that must have cosigned the checkpoint, in the same form; repeatable
+    #[arg(long, value_name = "KEY")]
+    witness: Vec<String>,
+    /// The number of these witnesses that is enough; all by default
+    #[arg(long, value_name = "NUMBER", requires = "witness")]
+    witnesses_required: Option<usize>,
+    /// A checkpoint of the log that somebody else kept, from `GET /v1/audit/checkpoint`
+    #[arg(long, value_name = "FILE")]
+    checkpoint: Option<PathBuf>,
+    /// The proof from `fairway audit consistency`, if the two checkpoints have different sizes
+    #[arg(long, value_name = "FILE", requires = "checkpoint")]
+    consistency_proof: Option<PathBuf>,
 }
 
 /// Verifies a bundle and shows each check.
@@ -47,7 +59,19 @@ pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failur
     }
     let keys = texts.iter().map(|text| VerifierKey::parse(text).map_err(|refusal| Failure::Usage(refusal.to_string())));
     let keys: Vec<VerifierKey> = keys.collect::<Result<_, _>>()?;
-    let report = verify_bundle(&read(&arguments.file, MAX_BUNDLE_BYTES + 1)?, &keys);
+    let witnesses = witness_keys(arguments)?;
+    let read_note = |path: &PathBuf| read(path, 1 << 20);
+    let checkpoint = arguments.checkpoint.as_ref().map(read_note).transpose()?;
+    let proof = arguments.consistency_proof.as_ref().map(read_note).transpose()?;
+    let outside = OutsideEvidence {
+        log_keys: &keys,
+        witnesses: &witnesses,
+        required_witnesses: arguments.witnesses_required.unwrap_or(witnesses.len()),
+        second_checkpoint: checkpoint
+            .as_deref()
+            .map(|note| SecondCheckpoint { note, consistency_proof: proof.as_deref() }),
+    };
+    let report = verify_bundle(&read(&arguments.file, MAX_BUNDLE_BYTES + 1)?, outside);
     let output = session.offline();
     if output.is_for_people() {
         print_report(&report)?;
@@ -65,6 +89,16 @@ pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failur
     let failed = report.checks.iter().filter(|check| check.verdict == CheckVerdict::Failed).count();
     let hint = if keys.is_empty() { "; give a key with --key" } else { "" };
     Err(Failure::Failed(format!("{failed} of {} checks failed{hint}", report.checks.len())))
+}
+
+/// The keys of the witnesses.
+fn witness_keys(arguments: &Arguments) -> Result<Vec<WitnessKey>, Failure> {
+    if arguments.witnesses_required.is_some_and(|required| !(1..=arguments.witness.len()).contains(&required)) {
+        let usage = "`--witnesses-required` must be at least 1 and at most the number of `--witness`";
+        return Err(Failure::Usage(usage.to_owned()));
+    }
+    let parse = |text: &String| WitnessKey::parse(text).map_err(|refusal| Failure::Usage(refusal.to_string()));
+    arguments.witness.iter().map(parse).collect()
 }
 
 /// Reads at most that many bytes.

@@ -4,6 +4,7 @@
 //! C2SP specifications `tlog-tiles`, `tlog-checkpoint` and `signed-note`, so that foreign tools read and verify them.
 
 mod checkpoint;
+mod cosignature;
 mod log_audit;
 mod merkle;
 mod ports;
@@ -13,11 +14,12 @@ mod tile;
 mod tree_edge;
 
 pub use checkpoint::{Checkpoint, CheckpointRefusal, LogOrigin, LogOriginRefusal};
+pub use cosignature::{WitnessKey, WitnessRequest, cosigned_message};
 pub use log_audit::{LogAudit, LogDefect, LogDefectCause};
 pub use merkle::{ConsistencyClaim, InclusionClaim, TreeHash, node_hash};
 pub use ports::{
     ArchiveError, CheckpointArchive, CheckpointSigner, LoggedFact, PendingLog, SigningError, StoredEntry, TreeAdvance,
-    TreeState, TreeStore,
+    TreeState, TreeStore, Witness, WitnessError, WitnessResponse,
 };
 pub use proof_plan::{ProofPlan, TileReader};
 pub use signed_note::{NoteRefusal, NoteSignature, NoteSigningKey, SignedNote, VerifierKey, VerifierKeyRefusal};

@@ -86,7 +86,7 @@ use fairway_domain::{
     slug::Slug,
     tenant::{TenantStore, WorkspaceStore},
     time::Clock,
-    transparency_log::{CheckpointArchive, CheckpointSigner, LogOrigin, TreeStore},
+    transparency_log::{CheckpointArchive, CheckpointSigner, LogOrigin, TreeStore, Witness},
     use_case::ports::UseCaseStore,
     wakeup::WakeupBus,
     workload::ports::WorkloadStore,
@@ -256,6 +256,8 @@ pub struct Gateways {
     pub checkpoint_archive: Arc<dyn CheckpointArchive>,
     /// Signs checkpoints.
     pub checkpoint_signer: Arc<dyn CheckpointSigner>,
+    /// Cosign checkpoints; none by default.
+    pub witnesses: Vec<Arc<dyn Witness>>,
     /// Observes the ends of runs.
     pub run_observer: Arc<dyn RunObserver>,
     /// Observes deliveries of notifications.

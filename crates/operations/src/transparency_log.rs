@@ -3,6 +3,7 @@
 mod log_auditor;
 mod tiles;
 mod tree_builder;
+mod witnesses;
 
 pub use log_auditor::{AuditError, AuditEvidence, AuditFinding, AuditedLog, LogAuditor};
 pub(crate) use tiles::{TileCache, new_tile_cache};

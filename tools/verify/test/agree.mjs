@@ -79,7 +79,7 @@ async function compare(lib, kind, folder) {
   });
   expect(found >= LEAST, `${kind}: only ${found} changes were found`);
   console.log(`${kind}: ${cases.length} files, ${found} refused, by three verifiers`);
-  checkSecondCheckpoints(lib, { file, statement, log, kind, expect });
+  checkSecondCheckpoints(lib, { statement, log, kind, expect, run: { command: VERIFY_COMMAND, folder } });
 }
 
 const lib = await loadLibrary(VERIFY_MODULES);

@@ -1,7 +1,43 @@
-// What only the page checks: a second checkpoint, consistency proofs, and cosignatures of witnesses.
+// A second checkpoint, consistency proofs, and cosignatures of witnesses: `fairway verify` and the page must agree on each.
+import { spawnSync } from "node:child_process";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { Log } from "./log.mjs";
 
 const failedOf = ({ failed }) => failed.map(({ name }) => name).join();
+
+/** What `fairway verify` says about a file, with the same keys, witnesses, checkpoint and proof as the page. */
+function askCommand({ command, folder }, file, { keys, witnesses = [], otherCheckpoint = "", consistencyProof = "" }) {
+  const written = (name, content) => {
+    const path = join(folder, name);
+    writeFileSync(path, content);
+    return path;
+  };
+  const args = ["verify", written("outside.json", file), "--output", "json"];
+  keys.forEach((key) => args.push("--key", key));
+  witnesses.forEach((witness) => args.push("--witness", witness));
+  if (otherCheckpoint !== "") args.push("--checkpoint", written("checkpoint.txt", otherCheckpoint));
+  if (consistencyProof !== "") args.push("--consistency-proof", written("proof.json", consistencyProof));
+  const { status, stdout, stderr } = spawnSync(command, args, { encoding: "utf8", maxBuffer: 1 << 26 });
+  if (status !== 0 && status !== 1) throw new Error(`fairway verify exits with ${status}: ${stderr}`);
+  return JSON.parse(stdout);
+}
+
+/** The report of the page, after the comparison with that of `fairway verify`. */
+function verifyBoth(lib, file, given, { run, expect, say }) {
+  const page = lib.verifyBundle(file, {
+    ...given,
+    keys: lib.readLogKeys(given.keys.join("\n")),
+    witnesses: lib.readWitnessKeys((given.witnesses ?? []).join("\n")),
+  });
+  const command = askCommand(run, file, given);
+  // The page counts no cosignatures, because each of its witnesses is required.
+  const named = command.checks.filter(({ verdict, name }) => verdict === "failed" && name !== "number of cosignatures");
+  const byCommand = named.map(({ name }) => name).join();
+  expect(byCommand === failedOf(page), `${say}: fairway names ${byCommand}, the page ${failedOf(page)}`);
+  expect(command.proven.join() === page.proven.join(), `${say}: fairway says ${command.proven.join("; ")}, the page ${page.proven.join("; ")}`);
+  return page;
+}
 
 /** A witness that cosigns notes (C2SP `tlog-cosignature`). */
 function witnessOf(lib, seed, name) {
@@ -17,7 +53,7 @@ function witnessOf(lib, seed, name) {
 }
 
 /** Compares the checkpoint of a bundle with others of the same log, of forks, and of other logs. */
-export function checkSecondCheckpoints(lib, { statement, log, kind, expect }) {
+export function checkSecondCheckpoints(lib, { statement, log, kind, expect, run }) {
   const chain = statement.predicate[lib.CHAIN] ?? statement.predicate;
   const bodies = Array.from({ length: 300 }, (_, index) => `{"fact":${index}}`);
   // The facts of the bundle at the end of another log of 300 facts, and what follows there.
@@ -26,14 +62,14 @@ export function checkSecondCheckpoints(lib, { statement, log, kind, expect }) {
   const { facts, checkpoint, leaves } = log.prove(whole, places);
   const own = structuredClone(statement);
   Object.assign(own.predicate[lib.CHAIN] ?? own.predicate, { facts, checkpoint });
-  const verify = (given) => lib.verifyBundle(log.seal(own), { keys: lib.readLogKeys(log.key), ...given });
   const say = (name) => `${kind}: second checkpoint: ${name}`;
+  const verify = (name, given) => verifyBoth(lib, log.seal(own), { keys: [log.key], ...given }, { run, expect, say: say(name) });
   const isRefused = (name, given, check) => {
-    const named = failedOf(verify(given));
+    const named = failedOf(verify(name, given));
     expect(named.includes(check), `${say(name)}: ${named || "nothing"} failed instead of ${check}`);
   };
   const holds = (name, given, hasOneHistory) => {
-    const report = verify(given);
+    const report = verify(name, given);
     expect(report.hasPassed && report.hasOneHistory === hasOneHistory, `${say(name)}: ${failedOf(report)}`);
   };
   const longer = [...leaves, ...bodies.slice(0, 77).map((body) => lib.leafHash(lib.utf8(`${body} later`)))];
@@ -59,19 +95,19 @@ export function checkSecondCheckpoints(lib, { statement, log, kind, expect }) {
   isRefused("by another key", { otherCheckpoint: stranger.checkpoint(leaves.length, log.root(leaves)) }, "signature of the second checkpoint");
   isRefused("no note", { otherCheckpoint: "x" }, "signature of the second checkpoint");
   const elsewhere = new Log(lib, log.seed, `${log.name}2`);
-  const otherOrigin = { keys: lib.readLogKeys(`${log.key}\n${elsewhere.key}`), otherCheckpoint: elsewhere.checkpoint(leaves.length, log.root(leaves)) };
+  const otherOrigin = { keys: [log.key, elsewhere.key], otherCheckpoint: elsewhere.checkpoint(leaves.length, log.root(leaves)) };
   isRefused("of another origin", otherOrigin, "origin of the second checkpoint");
-  checkWitnesses(lib, { own, log, checkpoint, say, expect });
+  checkWitnesses(lib, { own, log, checkpoint, say, expect, run });
 }
 
-function checkWitnesses(lib, { own, log, checkpoint, say, expect }) {
+function checkWitnesses(lib, { own, log, checkpoint, say, expect, run }) {
   const text = checkpoint.slice(0, checkpoint.indexOf("\n\n") + 1);
   const [ann, ben] = [witnessOf(lib, Buffer.alloc(32, 3), "witness.example/ann"), witnessOf(lib, Buffer.alloc(32, 4), "witness.example/ben")];
-  const verify = (lines, witnesses) => {
+  const verify = (name, lines, witnesses) => {
     const cosigned = structuredClone(own);
     Object.assign(cosigned.predicate[lib.CHAIN] ?? cosigned.predicate, { checkpoint: checkpoint + lines.join("") });
-    const given = { keys: lib.readLogKeys(log.key), witnesses: lib.readWitnessKeys(witnesses.map(({ key }) => key).join("\n")) };
-    return lib.verifyBundle(log.seal(cosigned), given);
+    const given = { keys: [log.key], witnesses: witnesses.map(({ key }) => key) };
+    return verifyBoth(lib, log.seal(cosigned), given, { run, expect, say: say(name) });
   };
   const both = [ann.cosign(text, 1_790_000_000), ben.cosign(text, 1_790_000_001)];
   for (const [name, lines, witnesses, passes] of [
@@ -79,9 +115,9 @@ function checkWitnesses(lib, { own, log, checkpoint, say, expect }) {
     ["a cosignature of another moment", [ann.cosign(text, 1, 2)], [ann], false], ["a cosignature of another text", [ann.cosign(`${text}x\n`, 1)], [ann], false],
     ["a second, false cosignature", [...both, ann.cosign(text, 1, 2)], [ann], false],
   ]) {
-    const report = verify(lines, witnesses);
+    const report = verify(name, lines, witnesses);
     expect(report.hasPassed === passes && report.isWitnessed, `${say(name)}: ${failedOf(report)}`);
     expect(passes || failedOf(report) === "cosignature of the checkpoint", `${say(name)}: ${failedOf(report)}`);
   }
-  expect(verify(both, []).checks.filter(({ verdict, name }) => verdict === "not_included" && name === "signature by another key").length === 2, say("unknown signatures are shown"));
+  expect(verify("no witness", both, []).checks.filter(({ verdict, name }) => verdict === "not_included" && name === "signature by another key").length === 2, say("unknown signatures are shown"));
 }

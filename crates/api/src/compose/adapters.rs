@@ -18,9 +18,9 @@ use fairway_domain::{
     notification::message::MessageSender,
     secret::{Secret, SecretReader},
     time::Clock,
-    transparency_log::{CheckpointArchive, CheckpointSigner},
+    transparency_log::{CheckpointArchive, CheckpointSigner, Witness, WitnessKey},
 };
-use fairway_egress::{Allowance, Guard, ServerMode};
+use fairway_egress::{Allowance, Guard, ServerMode, Url};
 use fairway_message_sender::{GuardedSender, MailServer};
 use fairway_oidc::{OidcSignIn, SignInConfig, TokenVerifier};
 use fairway_operations::access::IdentityMode;
@@ -28,6 +28,7 @@ use fairway_providers::{Account, Accounts, Anthropic, Connection, LocalProvider,
 use fairway_sandbox::{EmbeddedGateway, HttpGateway};
 use fairway_secrets::{CheckpointKey, SecretSigner, SecretSources, Vault};
 use fairway_tool_client::ToolClient;
+use fairway_witness_client::HttpWitness;
 use std::sync::Arc;
 
 /// A decorator around the store of role bindings.
@@ -44,6 +45,8 @@ pub struct Adapters {
     pub checkpoint_archive: Arc<dyn CheckpointArchive>,
     /// Signs checkpoints.
     pub checkpoint_signer: Arc<dyn CheckpointSigner>,
+    /// Cosign checkpoints.
+    pub witnesses: Vec<Arc<dyn Witness>>,
     /// Calls model providers.
     pub provider: Arc<dyn Provider>,
     /// Calls the URLs of tools and hooks.
@@ -92,6 +95,7 @@ impl Adapters {
                 CheckpointObjects::open(&settings.facts).context("failed to open the checkpoint archive")?,
             ),
             checkpoint_signer: checkpoint_signer(settings, &secrets),
+            witnesses: witnesses(settings, &guard)?,
             provider: Arc::new(Accounts::new(accounts)),
             code_gateway: gateway(settings, &guard)?,
             sign_in,
@@ -125,6 +129,16 @@ fn checkpoint_signer(settings: &Settings, secrets: &Arc<dyn SecretReader>) -> Ar
     );
     let generate = || Secret::new(BASE64_STANDARD.encode(SystemIds.secret()));
     Arc::new(SecretSigner::new(Arc::clone(secrets), current, settings.checkpoint_previous_key.clone(), generate))
+}
+
+/// The witnesses that cosign checkpoints.
+fn witnesses(settings: &Settings, guard: &Guard) -> anyhow::Result<Vec<Arc<dyn Witness>>> {
+    let witness = |(key, address): &(WitnessKey, Url)| {
+        let witness = HttpWitness::new(guard, key.clone(), address);
+        let witness = witness.with_context(|| format!("failed to set up the witness `{}`", key.name()))?;
+        Ok(Arc::new(witness) as Arc<dyn Witness>)
+    };
+    settings.witnesses.iter().map(witness).collect()
 }
 
 /// The runtime gateway: the embedded sandbox, unless the settings name an external gateway.

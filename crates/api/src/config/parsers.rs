@@ -15,7 +15,7 @@ use fairway_domain::{
     redaction::NationalId,
     secret::ServerSecretRef,
     slug::Slug,
-    transparency_log::LogOrigin,
+    transparency_log::{LogOrigin, WitnessKey},
 };
 use fairway_egress::{Allowance, Guard, ServerMode};
 use fairway_message_sender::MailServer;
@@ -177,6 +177,18 @@ pub(super) fn log_origin(text: &str) -> Result<LogOrigin, String> {
 pub(super) fn server_secret(text: &str) -> Result<ServerSecretRef, String> {
     ServerSecretRef::parse(text)
         .map_err(|_| "must be `env:NAME`, `file:path` or `vault:path#key`, and never the key itself".to_owned())
+}
+
+/// Parses a list of witnesses, each a verifier key and an address with a space between them.
+pub(super) fn witnesses(text: &str) -> Result<Vec<(WitnessKey, Url)>, String> {
+    let witness = |item: &str| {
+        let (key, address) = item.split_once(' ')?;
+        Some((WitnessKey::parse(key).ok()?, web_address(address.trim()).ok()?))
+    };
+    let witnesses: Option<Vec<_>> = list(text).map(witness).collect();
+    witnesses.ok_or_else(|| {
+        "must list witnesses as `<name>+<key id>+<base64> https://witness.example`, separated by commas".to_owned()
+    })
 }
 
 pub(super) fn auth_mode(text: &str) -> Result<AuthMode, String> {

@@ -42,6 +42,8 @@ pub(super) const CHECKPOINT_KEY_REF: Setting = plain("transparency_log.key_ref",
 /// Secret reference of the previous key, which signs too while keys are rotated.
 pub(super) const CHECKPOINT_PREVIOUS_KEY_REF: Setting =
     plain("transparency_log.previous_key_ref", "FAIRWAY_CHECKPOINT_PREVIOUS_KEY_REF", "");
+/// Witnesses that cosign checkpoints: a list of a verifier key and an address, with a space between them.
+pub(super) const WITNESSES: Setting = plain("transparency_log.witnesses", "FAIRWAY_WITNESSES", "");
 /// Authentication of callers.
 pub(super) const AUTH_MODE: Setting = plain("auth.mode", "FAIRWAY_AUTH_MODE", "local");
 /// The issuer of the tokens that callers present.
@@ -163,6 +165,7 @@ pub const SETTINGS: &[Setting] = &[
     LOG_ORIGIN,
     CHECKPOINT_KEY_REF,
     CHECKPOINT_PREVIOUS_KEY_REF,
+    WITNESSES,
     AUTH_MODE,
     OIDC_ISSUER,
     OIDC_AUDIENCE,

@@ -129,3 +129,4 @@ mod use_cases;
 mod value_budget;
 mod versions;
 mod webhook_verifiers;
+mod witnesses;

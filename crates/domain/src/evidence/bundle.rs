@@ -12,7 +12,7 @@ mod verification;
 
 pub use envelope::{Envelope, EnvelopeSignature};
 pub use report::{BundleCheck, BundleKind, BundleReport, CheckVerdict};
-pub use verification::{last_outcome, verify_bundle};
+pub use verification::{OutsideEvidence, SecondCheckpoint, last_outcome, verify_bundle};
 
 use crate::id::{AssetVersionId, TenantId};
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,6 @@
 //! Ports of the transparency log: the stored tree, the archive of checkpoints, and the signer.
 
-use super::{Checkpoint, TreeEdge, TreeHash};
+use super::{Checkpoint, NoteSignature, TreeEdge, TreeHash, WitnessKey, WitnessRequest};
 use crate::{
     id::{FactId, TenantId, WorkloadId, WorkspaceId},
     store::StoreError,
@@ -138,6 +138,38 @@ pub trait CheckpointSigner: Send + Sync {
     async fn public_keys(&self) -> Result<Vec<[u8; 32]>, SigningError>;
     /// Signs bytes with each key; the keys with their signatures, the current one first.
     async fn sign(&self, message: &[u8]) -> Result<Vec<([u8; 32], [u8; 64])>, SigningError>;
+}
+
+/// What a witness answers to a checkpoint.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum WitnessResponse {
+    /// Its signature lines; none of them is verified.
+    Cosigned(Vec<NoteSignature>),
+    /// The size of the tree that it cosigned last, which is not the one of the request.
+    KnowsSize(u64),
+}
+
+/// A witness did not cosign a checkpoint.
+#[derive(Debug, thiserror::Error)]
+pub enum WitnessError {
+    /// It is unreachable, too slow, or its response has another form.
+    #[error("the witness is unavailable")]
+    Unavailable(#[source] Box<dyn Error + Send + Sync>),
+    /// It does not know the log or its key.
+    #[error("the witness does not know this log or its key")]
+    UnknownLog,
+    /// It refuses the checkpoint, because it contradicts one that it cosigned.
+    #[error("the checkpoint contradicts one that the witness cosigned")]
+    Contradicted,
+}
+
+/// A witness: another party that cosigns checkpoints which are consistent with those that it cosigned before.
+#[async_trait]
+pub trait Witness: Send + Sync {
+    /// Its public key.
+    fn key(&self) -> &WitnessKey;
+    /// Asks for a cosignature.
+    async fn add_checkpoint(&self, request: &WitnessRequest) -> Result<WitnessResponse, WitnessError>;
 }
 
 impl TreeState {

@@ -31,10 +31,6 @@ fn key_id(name: &str, encoded_key: &[u8]) -> [u8; 4] {
     [a, b, c, d]
 }
 
-fn encode_key(key: &[u8; 32]) -> Vec<u8> {
-    std::iter::once(ED25519).chain(*key).collect()
-}
-
 /// The text is not the key of a verifier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum VerifierKeyRefusal {
@@ -49,20 +45,78 @@ pub enum VerifierKeyRefusal {
     Key,
 }
 
-/// A named public key, in the form `<name>+<key id>+<base64 key>`.
+/// A named Ed25519 public key of one signature type, in the form `<name>+<key id>+<base64 of type and key>`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct VerifierKey {
+pub(super) struct EncodedKey {
     name: String,
+    signature_type: u8,
     id: [u8; 4],
     key: VerifyingKey,
 }
+
+impl EncodedKey {
+    pub(super) fn new(name: &str, signature_type: u8, public_key: &[u8; 32]) -> Option<Self> {
+        let key = VerifyingKey::from_bytes(public_key).ok().filter(|key| !key.is_weak())?;
+        let id = key_id(name, &encode_key(signature_type, public_key));
+        is_key_name(name).then(|| Self { name: name.to_owned(), signature_type, id, key })
+    }
+
+    pub(super) fn parse(text: &str, signature_type: u8) -> Result<Self, VerifierKeyRefusal> {
+        let (name, rest) = text.split_once('+').ok_or(VerifierKeyRefusal::Form)?;
+        let (id, encoded) = rest.split_once('+').ok_or(VerifierKeyRefusal::Form)?;
+        let encoded = BASE64_STANDARD.decode(encoded).map_err(|_| VerifierKeyRefusal::Form)?;
+        let key: &[u8; 32] = match encoded.split_first() {
+            Some((found, key)) if *found == signature_type => key.try_into().map_err(|_| VerifierKeyRefusal::Key)?,
+            _ => return Err(VerifierKeyRefusal::Key),
+        };
+        let parsed = Self::new(name, signature_type, key).ok_or(VerifierKeyRefusal::Key)?;
+        if parsed.id_hex() == id { Ok(parsed) } else { Err(VerifierKeyRefusal::KeyId) }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn id_hex(&self) -> String {
+        self.id.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Whether the line says that this key signed it.
+    pub(super) fn is_named_by(&self, line: &NoteSignature) -> bool {
+        line.name == self.name && line.key_id == self.id
+    }
+
+    /// Whether the signature of these bytes is by this key.
+    pub(super) fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
+        Signature::from_slice(signature).is_ok_and(|signature| self.key.verify_strict(message, &signature).is_ok())
+    }
+
+    /// A signature line of this key.
+    pub(super) fn line(&self, signature: Vec<u8>) -> NoteSignature {
+        NoteSignature { name: self.name.clone(), key_id: self.id, signature }
+    }
+}
+
+impl fmt::Display for EncodedKey {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let encoded = BASE64_STANDARD.encode(encode_key(self.signature_type, self.key.as_bytes()));
+        write!(out, "{}+{}+{encoded}", self.name, self.id_hex())
+    }
+}
+
+fn encode_key(signature_type: u8, key: &[u8; 32]) -> Vec<u8> {
+    std::iter::once(signature_type).chain(*key).collect()
+}
+
+/// A named public key, in the form `<name>+<key id>+<base64 key>`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VerifierKey(EncodedKey);
 
 impl VerifierKey {
     /// Names a public key; `None` for a name that no note can carry and for a key that is weak or no point.
     #[must_use]
     pub fn new(name: &str, public_key: &[u8; 32]) -> Option<Self> {
-        let key = VerifyingKey::from_bytes(public_key).ok().filter(|key| !key.is_weak())?;
-        is_key_name(name).then(|| Self { name: name.to_owned(), id: key_id(name, &encode_key(public_key)), key })
+        EncodedKey::new(name, ED25519, public_key).map(Self)
     }
 
     /// Parses the text form.
@@ -70,46 +124,37 @@ impl VerifierKey {
     /// # Errors
     /// When the text has another form, or its parts do not belong together.
     pub fn parse(text: &str) -> Result<Self, VerifierKeyRefusal> {
-        let (name, rest) = text.split_once('+').ok_or(VerifierKeyRefusal::Form)?;
-        let (id, encoded) = rest.split_once('+').ok_or(VerifierKeyRefusal::Form)?;
-        let encoded = BASE64_STANDARD.decode(encoded).map_err(|_| VerifierKeyRefusal::Form)?;
-        let key: &[u8; 32] = match encoded.split_first() {
-            Some((&ED25519, key)) => key.try_into().map_err(|_| VerifierKeyRefusal::Key)?,
-            _ => return Err(VerifierKeyRefusal::Key),
-        };
-        let verifier = Self::new(name, key).ok_or(VerifierKeyRefusal::Key)?;
-        if verifier.id_hex() == id { Ok(verifier) } else { Err(VerifierKeyRefusal::KeyId) }
+        EncodedKey::parse(text, ED25519).map(Self)
     }
 
     /// The name.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.name
+        self.0.name()
     }
 
     /// The raw public key.
     #[must_use]
     pub fn public_key(&self) -> [u8; 32] {
-        self.key.to_bytes()
+        self.0.key.to_bytes()
     }
 
     /// The key identifier in hex.
     #[must_use]
     pub fn id_hex(&self) -> String {
-        self.id.iter().map(|byte| format!("{byte:02x}")).collect()
+        self.0.id_hex()
     }
 
     /// Whether the signature of these bytes is by this key.
     #[must_use]
     pub fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
-        Signature::from_slice(signature).is_ok_and(|signature| self.key.verify_strict(message, &signature).is_ok())
+        self.0.verifies(message, signature)
     }
 }
 
 impl fmt::Display for VerifierKey {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let encoded = BASE64_STANDARD.encode(encode_key(self.key.as_bytes()));
-        write!(out, "{}+{}+{encoded}", self.name, self.id_hex())
+        self.0.fmt(out)
     }
 }
 
@@ -181,7 +226,18 @@ impl NoteSignature {
     /// The signature line of a signature by that key.
     #[must_use]
     pub fn new(key: &VerifierKey, signature: &[u8; 64]) -> Self {
-        Self { name: key.name.clone(), key_id: key.id, signature: signature.to_vec() }
+        key.0.line(signature.to_vec())
+    }
+
+    /// Parses signature lines, as a witness returns them. No signature is verified.
+    ///
+    /// # Errors
+    /// When a line has another form, or there are too many.
+    pub fn parse_lines(text: &str) -> Result<Vec<Self>, NoteRefusal> {
+        let lines = text.strip_suffix('\n').unwrap_or(text);
+        let parsed: Vec<Self> =
+            lines.split('\n').take(MAX_SIGNATURES + 1).map(parse_signature).collect::<Result<_, _>>()?;
+        if parsed.len() > MAX_SIGNATURES { Err(NoteRefusal::TooManySignatures) } else { Ok(parsed) }
     }
 }
 
@@ -216,12 +272,14 @@ impl SignedNote {
         if !is_text(text) {
             return Err(NoteRefusal::Form);
         }
-        let signatures: Vec<NoteSignature> =
-            lines.split('\n').take(MAX_SIGNATURES + 1).map(parse_signature).collect::<Result<_, _>>()?;
-        if signatures.len() > MAX_SIGNATURES {
-            return Err(NoteRefusal::TooManySignatures);
-        }
-        Ok(Self { text: text.to_owned(), signatures })
+        Ok(Self { text: text.to_owned(), signatures: NoteSignature::parse_lines(lines)? })
+    }
+
+    /// The note with further signature lines.
+    #[must_use]
+    pub fn with_signatures(mut self, further: impl IntoIterator<Item = NoteSignature>) -> Self {
+        self.signatures.extend(further);
+        self
     }
 
     /// The signed text.
@@ -239,7 +297,7 @@ impl SignedNote {
     /// Whether the note has a valid signature by this key and no invalid one under the key's name and identifier.
     #[must_use]
     pub fn is_signed_by(&self, key: &VerifierKey) -> bool {
-        let mut own = self.signatures.iter().filter(|line| line.name == key.name && line.key_id == key.id).peekable();
+        let mut own = self.signatures.iter().filter(|line| key.0.is_named_by(line)).peekable();
         own.peek().is_some() && own.all(|line| key.verifies(self.text.as_bytes(), &line.signature))
     }
 }

@@ -23,7 +23,7 @@ use fairway_domain::{
     execution::{http_call::HttpCaller, observer::RunObserver, provider::Provider, script::ScriptGateway},
     id::{AssetVersionId, NamespaceId, TenantId, WorkspaceId},
     notification::{backlog::NotificationObserver, message::MessageSender},
-    transparency_log::{CheckpointArchive, CheckpointSigner},
+    transparency_log::{CheckpointArchive, CheckpointSigner, Witness},
 };
 use moka::sync::Cache;
 use std::sync::Arc;
@@ -42,6 +42,7 @@ pub(crate) struct SharedState {
     pub(crate) notification_observer: Arc<dyn NotificationObserver>,
     pub(crate) checkpoint_archive: Arc<dyn CheckpointArchive>,
     pub(crate) checkpoint_signer: Arc<dyn CheckpointSigner>,
+    pub(crate) witnesses: Vec<Arc<dyn Witness>>,
     /// Tiles of transparency logs. A full tile never changes.
     pub(crate) log_tiles: TileCache,
     pub(crate) context: ClockAndIds,
@@ -89,6 +90,7 @@ impl SharedState {
             notification_observer: gateways.notification_observer,
             checkpoint_archive: gateways.checkpoint_archive,
             checkpoint_signer: gateways.checkpoint_signer,
+            witnesses: gateways.witnesses,
             log_tiles: new_tile_cache(),
             context: ClockAndIds::new(gateways.clock, gateways.ids),
             settings: Arc::new(settings),

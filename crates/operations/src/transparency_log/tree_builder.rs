@@ -5,6 +5,10 @@
 //! next builder writes again, and two concurrent builders write the same bytes or prefixes of each other. No step holds a
 //! lock, and nothing waits for a step: a lost step is refused by the size of the stored tree.
 
+use super::{
+    tiles::TileLoader,
+    witnesses::{RETRY_DELAY, Witnesses},
+};
 use crate::services::SharedState;
 use fairway_domain::{
     asset::artifact_store::{ArtifactError, ArtifactPath, ArtifactStore},
@@ -18,6 +22,7 @@ use fairway_domain::{
 };
 use futures_util::future::try_join_all;
 use std::{collections::HashMap, sync::Arc, time::Duration};
+use tokio::time::Instant;
 
 /// Maximum number of leaves that one step appends: 16 tiles.
 const MAX_LEAVES: u32 = 4_096;
@@ -69,6 +74,7 @@ pub struct TreeBuilder {
     archive: Arc<dyn CheckpointArchive>,
     signer: Arc<dyn CheckpointSigner>,
     origin: LogOrigin,
+    witnesses: Witnesses,
     /// What this builder knows of each log since it compared the log with the archive.
     logs: HashMap<TenantId, KnownLog>,
 }
@@ -79,6 +85,8 @@ struct KnownLog {
     tree_size: u64,
     /// A published checkpoint that the tree has not reached. The log must lead to it.
     ahead: Option<Checkpoint>,
+    /// When the witnesses that miss in its latest checkpoint are asked again.
+    cosign_again_at: Option<Instant>,
 }
 
 /// Builds trees, forever.
@@ -116,6 +124,10 @@ impl TreeBuilder {
             archive: Arc::clone(&shared.checkpoint_archive),
             signer: Arc::clone(&shared.checkpoint_signer),
             origin: shared.settings.log_origin.clone(),
+            witnesses: Witnesses::new(
+                &shared.witnesses,
+                TileLoader::new(Arc::clone(&shared.artifact_store), shared.log_tiles.clone()),
+            ),
             logs: HashMap::new(),
         }
     }
@@ -126,9 +138,10 @@ impl TreeBuilder {
     /// When the logs or the public keys cannot be read.
     pub async fn build_once(&mut self) -> Result<Progress, BuildError> {
         let signed_by = self.key_fingerprint().await?;
+        let complete = format!("{signed_by}{}", self.witnesses.fingerprint());
         let (mut after, mut progress) = (None, Progress::UpToDate);
         loop {
-            let logs = self.tree_store.pending_logs(&signed_by, after, MAX_LOGS).await?;
+            let logs = self.tree_store.pending_logs(&complete, after, MAX_LOGS).await?;
             let Some(last) = logs.last() else { return Ok(progress) };
             after = Some(last.tenant);
             for log in logs {
@@ -168,6 +181,11 @@ impl TreeBuilder {
         let tenant = log.tenant;
         let scope = TenantScope::for_background_task(tenant);
         let from_size = log.tree.edge.size();
+        let is_behind = from_size < log.log_size;
+        let cosign_again_at = self.logs.get(&tenant).and_then(|known| known.cosign_again_at);
+        if !is_behind && cosign_again_at.is_some_and(|at| Instant::now() < at) {
+            return Ok(Progress::UpToDate);
+        }
         let log = match self.logs.get(&tenant) {
             Some(known) if known.tree_size <= from_size => log,
             Some(_) | None => match self.compare_with_archive(scope, &log).await? {
@@ -194,8 +212,10 @@ impl TreeBuilder {
         {
             return Err(BuildError::Forked("checkpoint"));
         }
-        let checkpoint = if is_reached { Some(self.publish(tenant, &edge).await?) } else { None };
-        let advance = TreeAdvance { from_size, edge, checkpoint, signed_by: signed_by.to_owned() };
+        let published = if is_reached { Some(self.publish(scope, &edge).await?) } else { None };
+        let (checkpoint, cosigned_by) = published.map_or_else(Default::default, |(note, by)| (Some(note), by));
+        let is_complete = cosigned_by == self.witnesses.fingerprint();
+        let advance = TreeAdvance { from_size, edge, checkpoint, signed_by: format!("{signed_by}{cosigned_by}") };
         if !self.tree_store.advance_tree(scope, advance).await? {
             // Another builder was faster.
             return Ok(Progress::Backlog);
@@ -203,6 +223,7 @@ impl TreeBuilder {
         if let Some(known) = self.logs.get_mut(&tenant) {
             known.tree_size = size;
             known.ahead = known.ahead.take().filter(|_| !is_reached);
+            known.cosign_again_at = (!is_complete).then(|| Instant::now() + RETRY_DELAY);
         }
         Ok(if size < log.log_size { Progress::Backlog } else { Progress::UpToDate })
     }
@@ -234,7 +255,7 @@ impl TreeBuilder {
             }
             ahead = (newest.size > tree_size).then_some(newest);
         }
-        self.logs.insert(tenant, KnownLog { tree_size: log.tree.edge.size(), ahead });
+        self.logs.insert(tenant, KnownLog { tree_size: log.tree.edge.size(), ahead, cosign_again_at: None });
         Ok(Some(log))
     }
 
@@ -258,8 +279,10 @@ impl TreeBuilder {
         try_join_all(puts).await.map(|_| ())
     }
 
-    /// Signs the checkpoint of a tree, and keeps it in the archive before anybody else can read it.
-    async fn publish(&self, tenant: TenantId, edge: &TreeEdge) -> Result<String, BuildError> {
+    /// Signs the checkpoint of a tree, asks the witnesses to cosign it, and keeps it in the archive before anybody else can
+    /// read it. Returns the note, and the fingerprint of the witnesses that cosigned it.
+    async fn publish(&mut self, scope: TenantScope, edge: &TreeEdge) -> Result<(String, String), BuildError> {
+        let tenant = scope.tenant();
         let origin = self.origin.of_tenant(tenant);
         let checkpoint = Checkpoint { origin, size: edge.size(), root: edge.root() };
         let text = checkpoint.to_string();
@@ -268,11 +291,13 @@ impl TreeBuilder {
             let key = VerifierKey::new(&checkpoint.origin, &key).ok_or(BuildError::InvalidOrigin)?;
             signatures.push(NoteSignature::new(&key, &signature));
         }
-        let note = SignedNote::new(text, signatures).ok_or(BuildError::InvalidOrigin)?.to_string();
+        let note = SignedNote::new(text, signatures).ok_or(BuildError::InvalidOrigin)?;
+        let (note, cosigned_by) = self.witnesses.cosign(scope, edge, &checkpoint, note).await;
+        let note = note.to_string();
         let kept = self.archive.keep(tenant, checkpoint.size, &note).await?;
         // Another builder, or this one under older keys, may have published the same tree.
         if kept == note.as_bytes() || self.parse_archived(tenant, &kept)? == checkpoint {
-            Ok(note)
+            Ok((note, cosigned_by))
         } else {
             Err(BuildError::Forked("checkpoint"))
         }

@@ -47,6 +47,10 @@ pub struct BundleReport {
     pub kind: BundleKind,
     /// All checks, in the order of the chain.
     pub checks: Vec<BundleCheck>,
+    /// Whether the checkpoint is consistent with a second one.
+    pub has_one_history: bool,
+    /// Whether the verifier requires cosignatures.
+    pub is_witnessed: bool,
 }
 
 /// What the bundle of a run shows whose checks all pass.
@@ -65,6 +69,11 @@ const PROVEN_OF_RELEASES: [&str; 4] = [
     "the bytes of the included versions are those that the approved digest names",
     "the facts are part of the log that the checkpoint signs",
 ];
+
+/// What a second checkpoint shows.
+const ONE_HISTORY: &str = "the log of the bundle and the log of the second checkpoint have one history";
+/// What cosignatures show.
+const WITNESSED: &str = "the given witnesses saw this checkpoint, and no other history of the log";
 
 /// What no release summary shows.
 const NOT_PROVEN_OF_RELEASES: [&str; 4] = [
@@ -92,12 +101,17 @@ impl BundleReport {
 
     /// What the bundle shows; nothing if a check failed.
     #[must_use]
-    pub fn proven(&self) -> &'static [&'static str] {
-        match self.kind {
-            _ if !self.has_passed() => &[],
-            BundleKind::Execution => &PROVEN,
-            BundleKind::Release => &PROVEN_OF_RELEASES,
+    pub fn proven(&self) -> Vec<&'static str> {
+        if !self.has_passed() {
+            return Vec::new();
         }
+        let chain = match self.kind {
+            BundleKind::Execution => PROVEN.as_slice(),
+            BundleKind::Release => PROVEN_OF_RELEASES.as_slice(),
+        };
+        let one_history = self.has_one_history.then_some(ONE_HISTORY);
+        let witnessed = self.is_witnessed.then_some(WITNESSED);
+        chain.iter().copied().chain(one_history).chain(witnessed).collect()
     }
 
     /// What the bundle does not show.

@@ -169,7 +169,7 @@ fn verifies_a_whole_bundle() {
 
 #[test]
 fn refuses_bundles_without_or_with_another_key() {
-    let report = verify_bundle(BUNDLE.as_bytes(), &[]);
+    let report = verify_bundle(BUNDLE.as_bytes(), &[] as &[VerifierKey]);
     assert!(failed(&report).contains(&"key from outside the bundle"));
     assert!(!report.has_passed() && report.proven().is_empty());
     let report = verify_bundle(BUNDLE.as_bytes(), &[verifier(2)]);
@@ -258,6 +258,7 @@ fn omitted_contents_are_reported_and_do_not_fail() {
     assert_eq!(skipped, ["content of the version"]);
 }
 
+mod cosignatures;
 mod release;
 
 proptest! {

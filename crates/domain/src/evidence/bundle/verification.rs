@@ -1,6 +1,9 @@
 //! The verification of bundles: a pure function of the file and of keys from outside.
 
+mod outside;
 mod release;
+
+pub use outside::{OutsideEvidence, SecondCheckpoint};
 
 use super::{
     BundledRelease, BundledVersion, EXECUTION_PREDICATE, Envelope, ExecutionPredicate, ExecutionStatement,
@@ -44,10 +47,13 @@ impl ReadFact<'_> {
 
 /// Verifies a bundle with keys that did not come with it. Without a key no bundle passes.
 #[must_use]
-pub fn verify_bundle(file: &[u8], keys: &[VerifierKey]) -> BundleReport {
-    let mut report = BundleReport::default();
+pub fn verify_bundle<'k>(file: &[u8], outside: impl Into<OutsideEvidence<'k>>) -> BundleReport {
+    let (mut report, outside) = (BundleReport::default(), outside.into());
     // A failed check of the form leaves nothing to check behind it.
-    let _ = check_bundle(&mut report, file, keys);
+    let checkpoint = check_bundle(&mut report, file, outside);
+    if let Some(second) = outside.second_checkpoint {
+        outside::check_second_checkpoint(&mut report, checkpoint.as_ref(), second, outside.log_keys);
+    }
     report
 }
 
@@ -63,7 +69,9 @@ pub fn last_outcome<'b>(facts: impl Iterator<Item = &'b [u8]>, execution: Execut
     outcomes.last()
 }
 
-fn check_bundle(report: &mut BundleReport, file: &[u8], keys: &[VerifierKey]) -> Option<()> {
+/// Checks a file, and returns the checkpoint in it.
+fn check_bundle(report: &mut BundleReport, file: &[u8], outside: OutsideEvidence<'_>) -> Option<Checkpoint> {
+    let keys = outside.log_keys;
     let has_key = !keys.is_empty();
     report.require("key from outside the bundle", "", "at least one", keys.len().to_string(), has_key);
     let envelope = Envelope::parse(file);
@@ -84,18 +92,17 @@ fn check_bundle(report: &mut BundleReport, file: &[u8], keys: &[VerifierKey]) ->
     if statement_of::<ReleaseStatement>(&envelope.payload).is_some() {
         report.kind = BundleKind::Release;
         let statement = check_statement(report, &envelope.payload, SUMMARY_PREDICATE)?;
-        release::check_release_chain(report, &statement, keys);
-        return Some(());
+        return release::check_release_chain(report, &statement, outside);
     }
     let statement: ExecutionStatement = check_statement(report, &envelope.payload, EXECUTION_PREDICATE)?;
     let predicate = &statement.predicate;
     check_subjects(report, &subjects_of(&predicate.evidence), &statement.subject);
     let log = LogPart { tenant_id: predicate.tenant_id, facts: &predicate.facts, checkpoint: &predicate.checkpoint };
-    let checkpoint = check_checkpoint(report, log, keys);
+    let checkpoint = check_checkpoint(report, log, outside);
     let facts = check_facts(report, log, checkpoint.as_ref());
     let end = check_end(report, predicate, &facts);
     check_release(report, predicate, &facts, end);
-    Some(())
+    checkpoint
 }
 
 /// The part of a predicate that leads to the log.
@@ -134,16 +141,17 @@ fn check_subjects(report: &mut BundleReport, named: &[StatementSubject], stated:
     report.require("subject", "", names(named), names(stated), is_named);
 }
 
-fn check_checkpoint(report: &mut BundleReport, log: LogPart<'_>, keys: &[VerifierKey]) -> Option<Checkpoint> {
+fn check_checkpoint(report: &mut BundleReport, log: LogPart<'_>, outside: OutsideEvidence<'_>) -> Option<Checkpoint> {
     let note = SignedNote::parse(log.checkpoint.as_bytes()).ok();
-    let signer = note.as_ref().and_then(|note| keys.iter().find(|key| note.is_signed_by(key)));
+    let signer = note.as_ref().and_then(|note| outside.log_keys.iter().find(|key| note.is_signed_by(key)));
     let signed = if signer.is_some() { "valid" } else { "none that is valid" };
     report.require("signature of the checkpoint", "", "a valid signature by a given key", signed, signer.is_some());
-    let checkpoint = note.and_then(|note| Checkpoint::parse(note.text()).ok());
+    let checkpoint = note.as_ref().and_then(|note| Checkpoint::parse(note.text()).ok());
     let origin = checkpoint.as_ref().map_or("", |checkpoint| checkpoint.origin.as_str());
     report.compare("origin of the log", "", signer.map_or("the name of a given key", VerifierKey::name), origin);
     let tenant = origin.rsplit('/').next().unwrap_or_default();
     report.compare("tenant of the log", "", log.tenant_id.to_string(), tenant);
+    outside::check_cosignatures(report, note.as_ref(), outside);
     checkpoint
 }
 

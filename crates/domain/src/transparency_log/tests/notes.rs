@@ -2,7 +2,7 @@ use crate::{
     id::TenantId,
     transparency_log::{
         Checkpoint, LogOrigin, NoteRefusal, NoteSignature, NoteSigningKey, SignedNote, TreeHash, VerifierKey,
-        VerifierKeyRefusal,
+        VerifierKeyRefusal, WitnessKey, WitnessRequest, cosigned_message,
     },
 };
 use uuid::Uuid;
@@ -137,4 +137,66 @@ fn signing_key_is_read_from_base64_and_never_shown() {
     // Ed25519 is deterministic, so the key reproduces the published signature.
     let note = SignedNote::new(PUBLISHED_TEXT.to_owned(), vec![sign(&key, "PeterNeumann", PUBLISHED_TEXT)]).unwrap();
     assert_eq!(note.to_string(), published_note());
+}
+
+/// The example of the specification of cosignatures: the form of its lines, whose keys are not published.
+const PUBLISHED_COSIGNED: &str = "example.com/behind-the-sofa\n20852163\nCsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=\n\n\
+    \u{2014} example.com/behind-the-sofa Az3grlgtzPICa5OS8npVmf1Myq/5IZniMp+ZJurmRDeOoRDe4URYN7u5/Zhcyv2q1gGzGku9nTo+zyWE+xeMcTOAYQ8=\n\
+    \u{2014} witness.example.com/w1 jWbPPwAAAABkGFDLEZMHwSRaJNiIDoe9DYn/zXcrtPHeolMI5OWXEhZCB9dlrDJsX3b2oyin1nPZqhf5nNo0xUe+mbIUBkBIfZ+qnA==\n";
+
+#[test]
+fn reads_published_cosignature() {
+    let note = SignedNote::parse(PUBLISHED_COSIGNED.as_bytes()).unwrap();
+    let line = &note.signatures()[1];
+    assert_eq!((line.name.as_str(), line.key_id), ("witness.example.com/w1", [0x8d, 0x66, 0xcf, 0x3f]));
+    let (seconds, signature) = line.signature.split_first_chunk::<8>().unwrap();
+    assert_eq!((u64::from_be_bytes(*seconds), signature.len()), (1_679_315_147, 64));
+    let expected = format!("cosignature/v1\ntime 1679315147\n{}", note.text());
+    assert_eq!(cosigned_message(note.text(), 1_679_315_147), expected.into_bytes());
+    assert_eq!(note.to_string(), PUBLISHED_COSIGNED);
+}
+
+#[test]
+fn cosignature_holds_for_its_witness_text_and_time_alone() {
+    let signing = NoteSigningKey::from_seed(&[7; 32]);
+    let witness = WitnessKey::new("witness.example/w", &signing.public_key()).unwrap();
+    assert_eq!(WitnessKey::parse(&witness.to_string()), Ok(witness.clone()));
+    // The key of a log is no key of a witness, even with the same bytes.
+    let log_key = VerifierKey::new("witness.example/w", &signing.public_key()).unwrap();
+    assert_ne!(log_key.id_hex(), witness.id_hex());
+    assert_eq!(WitnessKey::parse(&log_key.to_string()), Err(VerifierKeyRefusal::Key));
+    assert_eq!(VerifierKey::parse(&witness.to_string()), Err(VerifierKeyRefusal::Key));
+
+    let text = "logs.example/a\n5\nCsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=\n";
+    let note = SignedNote::new(text.to_owned(), vec![sign(&signing, "logs.example/a", text)]).unwrap();
+    let line = |seconds| witness.cosignature(seconds, &signing.sign(&cosigned_message(text, seconds)));
+    assert_eq!(witness.cosigned_at(&note), None, "the signature of the log is no cosignature");
+    let cosigned = note.clone().with_signatures([line(1_700_000_000), line(1_700_000_060)]);
+    assert_eq!(witness.cosigned_at(&cosigned), Some(1_700_000_060));
+    let parsed = SignedNote::parse(cosigned.to_string().as_bytes()).unwrap();
+    assert_eq!(parsed, cosigned);
+
+    let forged = |change: fn(&mut NoteSignature)| {
+        let mut line = line(1_700_000_000);
+        change(&mut line);
+        witness.cosigned_at(&note.clone().with_signatures([line]))
+    };
+    assert_eq!(forged(|line| line.signature[7] ^= 1), None, "another time");
+    assert_eq!(forged(|line| line.signature[20] ^= 1), None, "another signature");
+    assert_eq!(forged(|line| line.signature.truncate(8)), None, "no signature");
+    assert_eq!(forged(|line| line.signature.truncate(3)), None, "no time");
+    assert_eq!(forged(|line| line.name.push('x')), None, "another name");
+    assert_eq!(forged(|line| line.key_id[0] ^= 1), None, "another key");
+    // A valid line does not hide an invalid one.
+    let mut invalid = line(1_700_000_000);
+    invalid.signature[20] ^= 1;
+    assert_eq!(witness.cosigned_at(&note.clone().with_signatures([line(1_700_000_000), invalid])), None);
+    let other = SignedNote::new(text.replace("\n5\n", "\n6\n"), vec![line(1_700_000_000)]).unwrap();
+    assert_eq!(witness.cosigned_at(&other), None, "another checkpoint");
+    let late = u64::MAX;
+    assert_eq!(witness.cosigned_at(&note.clone().with_signatures([line(late)])), None, "no time of this epoch");
+
+    let request = WitnessRequest { old_size: 3, proof: vec![TreeHash::new([1; 32])], checkpoint: note.clone() };
+    let body = format!("old 3\nAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=\n\n{note}");
+    assert_eq!(request.to_string(), body);
 }

@@ -1,6 +1,12 @@
 //! The builder over stores in memory that fail at a chosen write.
 
+mod witnesses;
+
 use super::{BuildError, Progress, TreeBuilder};
+use crate::transparency_log::{
+    tiles::{TileLoader, new_tile_cache},
+    witnesses::Witnesses,
+};
 use async_trait::async_trait;
 use fairway_domain::{
     asset::{
@@ -13,7 +19,7 @@ use fairway_domain::{
     transparency_log::{
         ArchiveError, Checkpoint, CheckpointArchive, CheckpointSigner, LogOrigin, LoggedFact, NoteSigningKey,
         PendingLog, SignedNote, SigningError, StoredEntry, TreeAdvance, TreeEdge, TreeHash, TreeState, TreeStore,
-        VerifierKey,
+        VerifierKey, Witness,
     },
 };
 use std::{
@@ -106,12 +112,17 @@ impl World {
     }
 
     fn builder(&self) -> TreeBuilder {
+        self.builder_with(&[])
+    }
+
+    fn builder_with(&self, witnesses: &[Arc<dyn Witness>]) -> TreeBuilder {
         TreeBuilder {
             tree_store: Arc::new(self.clone()),
             artifact_store: Arc::new(self.clone()),
             archive: Arc::new(self.clone()),
             signer: Arc::new(self.clone()),
             origin: origin(),
+            witnesses: Witnesses::new(witnesses, TileLoader::new(Arc::new(self.clone()), new_tile_cache())),
             logs: HashMap::new(),
         }
     }
@@ -237,8 +248,8 @@ impl ArtifactStore for World {
         put.unwrap_or_else(|| Err(ArtifactError::Unavailable("stopped".into())))
     }
 
-    async fn read(&self, _: &ArtifactPath, _: usize) -> Result<Option<UnverifiedBytes>, ArtifactError> {
-        Ok(None)
+    async fn read(&self, path: &ArtifactPath, _: usize) -> Result<Option<UnverifiedBytes>, ArtifactError> {
+        Ok(self.state().tiles.get(path.as_str()).cloned().map(UnverifiedBytes::new))
     }
 
     fn list(&self, _: &'static str) -> Box<dyn ObjectListing + '_> {

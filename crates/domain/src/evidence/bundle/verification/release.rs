@@ -1,24 +1,29 @@
 //! The verification of release summaries.
 
-use super::{LogPart, check_checkpoint, check_facts, check_subjects, check_versions};
+use super::{LogPart, OutsideEvidence, check_checkpoint, check_facts, check_subjects, check_versions};
 use crate::{
     asset::canonical::Checksum,
     evidence::bundle::{
         release_summary::{ReleaseHistory, ReleaseStatement, SummaryResult, VERIFIER_ID, resource_uri, subject_of},
         report::BundleReport,
     },
-    transparency_log::VerifierKey,
+    transparency_log::Checkpoint,
 };
 
 /// Checks a summary: its result follows from the proven facts, and its contents are those that the digest names.
-pub(super) fn check_release_chain(report: &mut BundleReport, statement: &ReleaseStatement, keys: &[VerifierKey]) {
+/// Returns the checkpoint.
+pub(super) fn check_release_chain(
+    report: &mut BundleReport,
+    statement: &ReleaseStatement,
+    outside: OutsideEvidence<'_>,
+) -> Option<Checkpoint> {
     let predicate = &statement.predicate;
     let chain = &predicate.chain;
     check_subjects(report, &[subject_of(chain)], &statement.subject);
     report.compare("verifier", "", VERIFIER_ID, predicate.verifier.id.as_str());
     report.compare("resource", "", resource_uri(chain), predicate.resource_uri.as_str());
     let log = LogPart { tenant_id: chain.tenant_id, facts: &chain.facts, checkpoint: &chain.checkpoint };
-    let checkpoint = check_checkpoint(report, log, keys);
+    let checkpoint = check_checkpoint(report, log, outside);
     let facts = check_facts(report, log, checkpoint.as_ref());
     // A fact that is not in the log decides nothing.
     let proven = facts.iter().map(|fact| fact.proven.body.as_bytes());
@@ -50,4 +55,5 @@ pub(super) fn check_release_chain(report: &mut BundleReport, statement: &Release
         policy.starts_with(&format!("fairway:tenants/{}/", chain.tenant_id)) && policy.ends_with(&policy_end);
     report.require("policy of the summary", "", format!("the settings that end in {policy_end}"), policy, is_of_place);
     check_versions(report, &chain.release);
+    checkpoint
 }

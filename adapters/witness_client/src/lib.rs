@@ -1,0 +1,116 @@
+//! Asks witnesses of the transparency log for cosignatures (C2SP `tlog-witness`), through the egress guard.
+
+use async_trait::async_trait;
+use fairway_domain::transparency_log::{
+    NoteSignature, Witness, WitnessError, WitnessKey, WitnessRequest, WitnessResponse,
+};
+use fairway_egress::{EgressError, EgressRequest, Endpoint, Guard, Limits, Method, StatusCode, Url, header};
+use std::time::Duration;
+
+/// Timeout of a request. The caller limits the time of a cosignature further.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum length of a response, in bytes.
+const MAX_BODY: usize = 16 << 10;
+/// The media type of the response that names the size which the witness knows.
+const SIZE_TYPE: &str = "text/x.tlog.size";
+
+/// A witness behind an HTTP address.
+#[derive(Clone, Debug)]
+pub struct HttpWitness {
+    key: WitnessKey,
+    endpoint: Endpoint,
+}
+
+/// The response of a witness has another form than the protocol.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+enum ResponseError {
+    #[error("the witness returned status {0}")]
+    Status(StatusCode),
+    #[error("the response of the witness has another form")]
+    Form,
+}
+
+impl HttpWitness {
+    /// The witness with this key and submission prefix. The operator configured the address, so the guard of this witness
+    /// allows its exact origin.
+    ///
+    /// # Errors
+    /// When requests cannot be sent to the address.
+    pub fn new(guard: &Guard, key: WitnessKey, address: &Url) -> Result<Self, EgressError> {
+        let guard = guard.clone().with_allowed_origin(address);
+        let endpoint = guard.endpoint(address.as_str(), Limits { timeout: TIMEOUT, max_body: MAX_BODY })?;
+        Ok(Self { key, endpoint })
+    }
+}
+
+fn unavailable(source: impl std::error::Error + Send + Sync + 'static) -> WitnessError {
+    WitnessError::Unavailable(Box::new(source))
+}
+
+#[async_trait]
+impl Witness for HttpWitness {
+    fn key(&self) -> &WitnessKey {
+        &self.key
+    }
+
+    async fn add_checkpoint(&self, request: &WitnessRequest) -> Result<WitnessResponse, WitnessError> {
+        let call = EgressRequest {
+            method: Method::POST,
+            path: "add-checkpoint".to_owned(),
+            headers: header::HeaderMap::new(),
+            body: request.to_string().into(),
+        };
+        let response = self.endpoint.send(call).await.map_err(unavailable)?;
+        let status = response.status();
+        let is_size = response.headers().get(header::CONTENT_TYPE).is_some_and(|value| value == SIZE_TYPE);
+        let body = response.read_all().await.map_err(unavailable)?;
+        let text = std::str::from_utf8(&body).map_err(|_| unavailable(ResponseError::Form))?;
+        read_response(status, is_size, text)
+    }
+}
+
+/// Reads a response. A witness answers 409 when it knows another size, 404 and 403 when it does not know the log or its
+/// key, and 422 when the proof does not hold.
+fn read_response(status: StatusCode, is_size: bool, text: &str) -> Result<WitnessResponse, WitnessError> {
+    match status {
+        StatusCode::OK => {
+            let lines = NoteSignature::parse_lines(text).map_err(unavailable)?;
+            Ok(WitnessResponse::Cosigned(lines))
+        }
+        StatusCode::CONFLICT if is_size => {
+            let size = text.strip_suffix('\n').unwrap_or(text).parse();
+            size.map(WitnessResponse::KnowsSize).map_err(|_| unavailable(ResponseError::Form))
+        }
+        // The same size with another root.
+        StatusCode::CONFLICT | StatusCode::UNPROCESSABLE_ENTITY => Err(WitnessError::Contradicted),
+        StatusCode::NOT_FOUND | StatusCode::FORBIDDEN => Err(WitnessError::UnknownLog),
+        other => Err(unavailable(ResponseError::Status(other))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_each_response_of_the_protocol() {
+        let line = "\u{2014} witness.example+ AAAA\n";
+        for (status, is_size, text, expected) in [
+            (StatusCode::OK, false, "\u{2014} witness.example AAAAAAA=\n", "Cosigned"),
+            (StatusCode::OK, false, line, "Unavailable"),
+            (StatusCode::OK, false, "", "Unavailable"),
+            (StatusCode::CONFLICT, true, "17\n", "KnowsSize(17)"),
+            (StatusCode::CONFLICT, true, "-1\n", "Unavailable"),
+            (StatusCode::CONFLICT, true, "99999999999999999999\n", "Unavailable"),
+            (StatusCode::CONFLICT, false, "17\n", "Contradicted"),
+            (StatusCode::UNPROCESSABLE_ENTITY, false, "", "Contradicted"),
+            (StatusCode::NOT_FOUND, false, "", "UnknownLog"),
+            (StatusCode::FORBIDDEN, false, "", "UnknownLog"),
+            (StatusCode::BAD_REQUEST, false, "", "Unavailable"),
+            (StatusCode::INTERNAL_SERVER_ERROR, false, "", "Unavailable"),
+        ] {
+            let read = format!("{:?}", read_response(status, is_size, text));
+            assert!(read.contains(expected), "{status} {text:?}: {read}");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! What a verifier has from other sources than the bundle: keys of the log, witnesses, and a second checkpoint.
+
+use crate::{
+    evidence::bundle::report::BundleReport,
+    transparency_log::{Checkpoint, ConsistencyClaim, SignedNote, TreeHash, VerifierKey, WitnessKey},
+};
+use serde_json::Value;
+
+/// What a verifier has from other sources than the bundle.
+#[derive(Clone, Copy, Debug)]
+pub struct OutsideEvidence<'k> {
+    /// The keys of the log. One of them must have signed.
+    pub log_keys: &'k [VerifierKey],
+    /// The keys of witnesses.
+    pub witnesses: &'k [WitnessKey],
+    /// The number of these witnesses that must have cosigned the checkpoint.
+    pub required_witnesses: usize,
+    /// A checkpoint of the same log.
+    pub second_checkpoint: Option<SecondCheckpoint<'k>>,
+}
+
+/// A checkpoint that somebody else kept.
+#[derive(Clone, Copy, Debug)]
+pub struct SecondCheckpoint<'k> {
+    /// The signed note.
+    pub note: &'k [u8],
+    /// The answer of the consistency route as JSON, for checkpoints of different sizes.
+    pub consistency_proof: Option<&'k [u8]>,
+}
+
+impl<'k, K: AsRef<[VerifierKey]> + ?Sized> From<&'k K> for OutsideEvidence<'k> {
+    /// The keys of a log and nothing else.
+    fn from(log_keys: &'k K) -> Self {
+        Self { log_keys: log_keys.as_ref(), witnesses: &[], required_witnesses: 0, second_checkpoint: None }
+    }
+}
+
+/// Checks that enough of the given witnesses cosigned the checkpoint. Without witnesses there is nothing to check.
+pub(super) fn check_cosignatures(
+    report: &mut BundleReport,
+    note: Option<&SignedNote>,
+    OutsideEvidence { witnesses, required_witnesses, .. }: OutsideEvidence<'_>,
+) {
+    const NAME: &str = "cosignature of the checkpoint";
+    let mut cosigners: Vec<&str> = Vec::new();
+    for witness in witnesses {
+        match note.and_then(|note| witness.cosigned_at(note)) {
+            Some(seconds) => {
+                let actual = format!("valid, {seconds} s after 1970");
+                report.require(NAME, witness.name(), "a valid cosignature", actual, true);
+                cosigners.push(witness.name());
+            }
+            // One of several that are enough may be missing.
+            None if required_witnesses < witnesses.len() => report.skip(NAME, witness.name(), "a valid cosignature"),
+            None => {
+                report.require(NAME, witness.name(), "a valid cosignature", "none that is valid", false);
+            }
+        }
+    }
+    // Two keys of one witness are one witness.
+    cosigners.sort_unstable();
+    cosigners.dedup();
+    if required_witnesses > 0 {
+        report.is_witnessed = true;
+        report.require(
+            "number of cosignatures",
+            "",
+            format!("at least {required_witnesses}"),
+            cosigners.len().to_string(),
+            cosigners.len() >= required_witnesses,
+        );
+    }
+}
+
+/// Compares the checkpoint of a bundle with a second one, by a consistency proof if their sizes differ.
+pub(super) fn check_second_checkpoint(
+    report: &mut BundleReport,
+    checkpoint: Option<&Checkpoint>,
+    second: SecondCheckpoint<'_>,
+    keys: &[VerifierKey],
+) {
+    const CONSISTENT: &str = "a proof that the log only grew";
+    let note = SignedNote::parse(second.note).ok();
+    let is_signed = note.as_ref().is_some_and(|note| keys.iter().any(|key| note.is_signed_by(key)));
+    let signed = if is_signed { "valid" } else { "none that is valid" };
+    report.require(
+        "signature of the second checkpoint",
+        "",
+        "a valid signature by a given key",
+        signed,
+        is_signed,
+    );
+    let other = note.and_then(|note| Checkpoint::parse(note.text()).ok());
+    report.compare(
+        "origin of the second checkpoint",
+        "",
+        checkpoint.map_or("", |checkpoint| checkpoint.origin.as_str()),
+        other.as_ref().map_or("no checkpoint", |other| other.origin.as_str()),
+    );
+    let (Some(checkpoint), Some(other)) = (checkpoint, other.as_ref()) else { return };
+    if checkpoint.size == other.size {
+        let part = format!("{} facts", other.size);
+        report.has_one_history = report.compare(
+            "root of the second checkpoint",
+            part,
+            checkpoint.root.to_string(),
+            other.root.to_string(),
+        );
+        return;
+    }
+    let (earlier, later) = if checkpoint.size < other.size { (checkpoint, other) } else { (other, checkpoint) };
+    let part = format!("{} to {} facts", earlier.size, later.size);
+    let name = "consistency with the second checkpoint";
+    let Some(proof) = second.consistency_proof else {
+        report.skip(name, part, "a proof");
+        return;
+    };
+    let claim = ConsistencyClaim {
+        from_size: earlier.size,
+        from_root: earlier.root,
+        to_size: later.size,
+        to_root: later.root,
+    };
+    let holds = hashes_of(proof).is_some_and(|hashes| claim.is_shown_by(&hashes));
+    report.has_one_history =
+        report.require(name, part, CONSISTENT, if holds { CONSISTENT } else { "no such proof" }, holds);
+}
+
+/// The hashes in the answer of the consistency route.
+fn hashes_of(proof: &[u8]) -> Option<Vec<TreeHash>> {
+    let document: Value = serde_json::from_slice(proof).ok()?;
+    document.get("proof")?.as_array()?.iter().map(|hash| TreeHash::from_hex(hash.as_str()?)).collect()
+}

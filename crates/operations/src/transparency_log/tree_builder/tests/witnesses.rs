@@ -1,0 +1,178 @@
+//! Witnesses beside the builder: each cosigns one history, and none of them stops the log.
+
+use super::{World, tenant, verifier};
+use crate::transparency_log::{
+    tree_builder::Progress,
+    witnesses::RETRY_DELAY,
+};
+use async_trait::async_trait;
+use fairway_domain::transparency_log::{
+    Checkpoint, ConsistencyClaim, NoteSigningKey, TreeHash, Witness, WitnessError, WitnessKey, WitnessRequest,
+    WitnessResponse, cosigned_message,
+};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// How a witness behaves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Conduct {
+    Honest,
+    Unreachable,
+    Hanging,
+    /// It signs with another key than its own.
+    Forging,
+    /// It refuses each size that it is asked with.
+    Contrary,
+}
+
+struct WitnessState {
+    conduct: Conduct,
+    size: u64,
+    root: TreeHash,
+    requests: usize,
+}
+
+/// A witness in memory that keeps the rules of the protocol.
+struct TestWitness {
+    key: WitnessKey,
+    signing: NoteSigningKey,
+    state: Mutex<WitnessState>,
+}
+
+impl TestWitness {
+    fn new(seed: u8) -> Arc<Self> {
+        let signing = NoteSigningKey::from_seed(&[seed; 32]);
+        let key = WitnessKey::new(&format!("witness.example/{seed}"), &signing.public_key()).unwrap();
+        let root = TreeHash::of_empty_tree();
+        let state = Mutex::new(WitnessState { conduct: Conduct::Honest, size: 0, root, requests: 0 });
+        Arc::new(Self { key, signing, state })
+    }
+
+    fn state(&self) -> MutexGuard<'_, WitnessState> {
+        self.state.lock().unwrap()
+    }
+
+    fn behaves(&self, conduct: Conduct) {
+        self.state().conduct = conduct;
+    }
+}
+
+#[async_trait]
+impl Witness for TestWitness {
+    fn key(&self) -> &WitnessKey {
+        &self.key
+    }
+
+    async fn add_checkpoint(&self, request: &WitnessRequest) -> Result<WitnessResponse, WitnessError> {
+        self.state().requests += 1;
+        let conduct = self.state().conduct;
+        match conduct {
+            Conduct::Unreachable => return Err(WitnessError::Unavailable("down".into())),
+            Conduct::Hanging => std::future::pending().await,
+            Conduct::Contrary => return Ok(WitnessResponse::KnowsSize(request.old_size)),
+            Conduct::Honest | Conduct::Forging => {}
+        }
+        if !request.checkpoint.is_signed_by(&verifier(1)) {
+            return Err(WitnessError::UnknownLog);
+        }
+        let mut state = self.state();
+        if request.old_size != state.size {
+            return Ok(WitnessResponse::KnowsSize(state.size));
+        }
+        let checkpoint = Checkpoint::parse(request.checkpoint.text()).unwrap();
+        let claim = ConsistencyClaim {
+            from_size: state.size,
+            from_root: state.root,
+            to_size: checkpoint.size,
+            to_root: checkpoint.root,
+        };
+        if !claim.is_shown_by(&request.proof) {
+            return Err(WitnessError::Contradicted);
+        }
+        (state.size, state.root) = (checkpoint.size, checkpoint.root);
+        let message = cosigned_message(request.checkpoint.text(), 1_700_000_000);
+        let signing = match conduct {
+            Conduct::Forging => NoteSigningKey::from_seed(&[99; 32]),
+            _ => self.signing.clone(),
+        };
+        Ok(WitnessResponse::Cosigned(vec![self.key.cosignature(1_700_000_000, &signing.sign(&message))]))
+    }
+}
+
+fn all(witnesses: &[Arc<TestWitness>]) -> Vec<Arc<dyn Witness>> {
+    witnesses.iter().map(|witness| Arc::clone(witness) as Arc<dyn Witness>).collect()
+}
+
+impl World {
+    /// Builds with witnesses until nothing is left, as a new process.
+    async fn build_with(&self, witnesses: &[Arc<TestWitness>]) {
+        let mut builder = self.builder_with(&all(witnesses));
+        while builder.build_once().await.unwrap() == Progress::Backlog {}
+    }
+
+    /// Which of the witnesses cosigned the published checkpoint.
+    fn cosigners(&self, witnesses: &[Arc<TestWitness>]) -> Vec<bool> {
+        let note = self.published();
+        assert!(note.is_signed_by(&verifier(1)));
+        witnesses.iter().map(|witness| witness.key.cosigned_at(&note).is_some()).collect()
+    }
+}
+
+#[tokio::test]
+async fn witnesses_cosign_each_checkpoint_of_a_growing_log() {
+    let (world, witnesses) = (World::with_facts(3), [TestWitness::new(11), TestWitness::new(12)]);
+    for added in [0, 1, 300, 5_000, 256] {
+        world.add_facts(added);
+        // Each process begins without knowledge of the witnesses, so the second request has the size that they name.
+        world.build_with(&witnesses).await;
+        assert_eq!(world.cosigners(&witnesses), [true, true], "{added}");
+        world.assert_one_history();
+    }
+    let writes = world.state().writes;
+    world.build_with(&witnesses).await;
+    assert_eq!(world.state().writes, writes, "a cosigned log without new facts is not written");
+}
+
+#[tokio::test(start_paused = true)]
+async fn witness_that_fails_neither_stops_nor_enters_the_checkpoint() {
+    for conduct in [Conduct::Unreachable, Conduct::Hanging, Conduct::Forging, Conduct::Contrary] {
+        let (world, witnesses) = (World::with_facts(10), [TestWitness::new(11), TestWitness::new(12)]);
+        witnesses[0].behaves(conduct);
+        let mut builder = world.builder_with(&all(&witnesses));
+        assert_eq!(builder.build_once().await.unwrap(), Progress::UpToDate, "{conduct:?}");
+        assert_eq!(world.cosigners(&witnesses), [false, true], "{conduct:?}");
+        // It is left in peace for a while, and the log goes on.
+        let (requests, writes) = (witnesses[0].state().requests, world.state().writes);
+        builder.build_once().await.unwrap();
+        assert_eq!(world.state().writes, writes, "{conduct:?}: an idle log waits for its witnesses");
+        world.add_facts(5);
+        builder.build_once().await.unwrap();
+        assert_eq!(world.cosigners(&witnesses), [false, true], "{conduct:?}");
+        assert_eq!(witnesses[0].state().requests, requests, "{conduct:?}");
+        // Then an idle log gets the missing cosignature.
+        witnesses[0].behaves(Conduct::Honest);
+        tokio::time::advance(RETRY_DELAY).await;
+        builder.build_once().await.unwrap();
+        assert_eq!(world.cosigners(&witnesses), [true, true], "{conduct:?}");
+        world.assert_one_history();
+    }
+}
+
+/// A witness that cosigned one history refuses another, which the operator of the log signed with the same key.
+#[tokio::test]
+async fn second_history_gets_no_cosignature() {
+    let witnesses = [TestWitness::new(11)];
+    let first = World::with_facts(20);
+    first.build_with(&witnesses).await;
+    assert_eq!(first.cosigners(&witnesses), [true]);
+    for facts in [20, 30] {
+        let second = World::with_facts(facts);
+        second.state().facts[3] = super::leaf(1_000_000);
+        second.build_with(&witnesses).await;
+        assert_eq!(second.cosigners(&witnesses), [false], "{facts}");
+    }
+    // A log that was cut names a smaller tree than the witness knows.
+    let cut = World::with_facts(15);
+    cut.build_with(&witnesses).await;
+    assert_eq!(cut.cosigners(&witnesses), [false]);
+    assert_eq!(witnesses[0].state().size, 20, "the witness of log {} kept its history", tenant());
+}

@@ -1,0 +1,169 @@
+//! Cosignatures of new checkpoints by witnesses.
+
+use super::tiles::TileLoader;
+use fairway_domain::{
+    id::TenantId,
+    tenant::TenantScope,
+    transparency_log::{
+        Checkpoint, NoteSignature, ProofPlan, SignedNote, TreeEdge, Witness, WitnessError, WitnessRequest,
+        WitnessResponse,
+    },
+};
+use futures_util::future::join_all;
+use std::{collections::HashMap, sync::Arc, time::Duration};
+use tokio::time::{Instant, timeout};
+
+/// Time for the cosignature of a witness, with its second request. A checkpoint is at most five seconds behind its log,
+/// and the builder runs every two.
+const COSIGN_TIMEOUT: Duration = Duration::from_secs(1);
+/// Time in which an unavailable witness is not asked again, so that it delays no checkpoint.
+pub(super) const RETRY_DELAY: Duration = Duration::from_secs(30);
+
+/// The witnesses of all logs.
+pub(super) struct Witnesses {
+    known: Vec<KnownWitness>,
+    tile_loader: TileLoader,
+}
+
+/// A witness, and what this process knows of it.
+struct KnownWitness {
+    witness: Arc<dyn Witness>,
+    /// The size of the tree that it cosigned last, of each log.
+    sizes: HashMap<TenantId, u64>,
+    /// When it may be asked again, after it was unavailable.
+    waits_until: Option<Instant>,
+}
+
+/// A signed checkpoint with the tree that it covers.
+struct SignedTree<'t> {
+    scope: TenantScope,
+    edge: &'t TreeEdge,
+    checkpoint: &'t Checkpoint,
+    note: &'t SignedNote,
+}
+
+/// Why a witness did not cosign.
+#[derive(Debug, thiserror::Error)]
+enum CosignError {
+    #[error(transparent)]
+    Witness(#[from] WitnessError),
+    #[error("the witness took longer than {} ms", COSIGN_TIMEOUT.as_millis())]
+    TimedOut,
+    #[error("the response has no valid cosignature by the key of the witness")]
+    Unsigned,
+    #[error("the witness cosigned a tree of {0} facts, which this log does not have")]
+    LargerTree(u64),
+    #[error("the proof for the witness cannot be made")]
+    NoProof,
+}
+
+impl Witnesses {
+    pub(super) fn new(witnesses: &[Arc<dyn Witness>], tile_loader: TileLoader) -> Self {
+        let known = witnesses.iter().map(|witness| KnownWitness {
+            witness: Arc::clone(witness),
+            sizes: HashMap::new(),
+            waits_until: None,
+        });
+        Self { known: known.collect(), tile_loader }
+    }
+
+    /// The identifiers of the witnesses: the fingerprint of a checkpoint that all of them cosigned.
+    pub(super) fn fingerprint(&self) -> String {
+        self.known.iter().map(|known| known.witness.key().id_hex()).collect()
+    }
+
+    /// The note with the cosignatures of all witnesses that answer, and the fingerprint of these witnesses. A witness that
+    /// fails is left out and logged, because nobody outside may stop the log.
+    pub(super) async fn cosign(
+        &mut self,
+        scope: TenantScope,
+        edge: &TreeEdge,
+        checkpoint: &Checkpoint,
+        note: SignedNote,
+    ) -> (SignedNote, String) {
+        let (tile_loader, tree) = (&self.tile_loader, SignedTree { scope, edge, checkpoint, note: &note });
+        let lines = join_all(self.known.iter_mut().map(|known| known.cosign(tile_loader, &tree))).await;
+        let names = self.known.iter().zip(&lines).filter(|(_, line)| line.is_some());
+        let fingerprint = names.map(|(known, _)| known.witness.key().id_hex()).collect();
+        (note.with_signatures(lines.into_iter().flatten()), fingerprint)
+    }
+}
+
+impl KnownWitness {
+    async fn cosign(&mut self, tile_loader: &TileLoader, tree: &SignedTree<'_>) -> Option<NoteSignature> {
+        if self.waits_until.is_some_and(|until| Instant::now() < until) {
+            return None;
+        }
+        self.waits_until = None;
+        let tenant = tree.scope.tenant();
+        let known_size = self.sizes.get(&tenant).copied().unwrap_or_default();
+        let asked = timeout(COSIGN_TIMEOUT, self.ask(tile_loader, tree, known_size)).await;
+        let error = match asked.unwrap_or(Err(CosignError::TimedOut)) {
+            Ok(line) => {
+                self.sizes.insert(tenant, tree.checkpoint.size);
+                return Some(line);
+            }
+            Err(error) => error,
+        };
+        let (witness, source) = (self.witness.key().name(), &error as &dyn std::error::Error);
+        match error {
+            CosignError::Witness(WitnessError::Contradicted) => tracing::error!(
+                tenant_id = %tenant,
+                witness,
+                error = source,
+                "a witness cosigned another history of the audit log"
+            ),
+            // Another server published a later checkpoint, or the log was cut, which the archive shows.
+            CosignError::LargerTree(_) => tracing::warn!(
+                tenant_id = %tenant,
+                witness,
+                error = source,
+                "a witness did not cosign a checkpoint"
+            ),
+            CosignError::Witness(_) | CosignError::TimedOut | CosignError::Unsigned | CosignError::NoProof => {
+                self.waits_until = Some(Instant::now() + RETRY_DELAY);
+                tracing::warn!(
+                    tenant_id = %tenant,
+                    witness,
+                    error = source,
+                    "a witness did not cosign a checkpoint; asking it again in 30 s"
+                );
+            }
+        }
+        None
+    }
+
+    /// Asks for a cosignature, with the size that the witness knows. It tells that size if it is another.
+    async fn ask(
+        &self,
+        tile_loader: &TileLoader,
+        tree: &SignedTree<'_>,
+        known_size: u64,
+    ) -> Result<NoteSignature, CosignError> {
+        let mut old_size = known_size.min(tree.checkpoint.size);
+        for _ in 0..2 {
+            let plan = ProofPlan::consistency(old_size, tree.checkpoint.size).ok_or(CosignError::NoProof)?;
+            let proof = tile_loader.proof_hashes(tree.scope, tree.edge, &plan).await;
+            let proof = proof.map_err(|_| CosignError::NoProof)?;
+            let request = WitnessRequest { old_size, proof, checkpoint: tree.note.clone() };
+            match self.witness.add_checkpoint(&request).await? {
+                WitnessResponse::Cosigned(lines) => return self.valid_line(tree.note, lines),
+                WitnessResponse::KnowsSize(size) if size > tree.checkpoint.size => {
+                    return Err(CosignError::LargerTree(size));
+                }
+                WitnessResponse::KnowsSize(size) => old_size = size,
+            }
+        }
+        // The witness named a size and refused it.
+        Err(CosignError::Unsigned)
+    }
+
+    /// The line of the response that is a cosignature by the key of the witness. Other lines stay out of the note.
+    fn valid_line(&self, note: &SignedNote, lines: Vec<NoteSignature>) -> Result<NoteSignature, CosignError> {
+        let is_valid = |line: &NoteSignature| {
+            let alone = SignedNote::new(note.text().to_owned(), vec![line.clone()]);
+            alone.is_some_and(|alone| self.witness.key().cosigned_at(&alone).is_some())
+        };
+        lines.into_iter().find(is_valid).ok_or(CosignError::Unsigned)
+    }
+}
