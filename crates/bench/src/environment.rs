@@ -57,7 +57,8 @@ impl RunDirectory {
         Ok(RunDirectory { path, state })
     }
 
-    fn join(&self, name: &str) -> PathBuf {
+    /// The path of a file in the directory.
+    pub(crate) fn join(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 }

@@ -24,6 +24,7 @@ mod notifications;
 mod openai_provider;
 mod overload;
 mod permission_revocation;
+mod proofs;
 mod queued;
 mod receiver;
 mod report;

@@ -27,6 +27,7 @@ use crate::notifications::{self, NotificationFigures};
 use crate::openai_provider::{self, ProviderBenchmark};
 use crate::overload::{self, Overload};
 use crate::permission_revocation::{self, RevocationResult};
+use crate::proofs::{self, ProofFigures};
 use crate::queued::{self, QueuedRuns};
 use crate::report::{Machine, Report};
 use crate::scenario::{BaselineOperation, KeyMode, Scenario, WorkloadSpread};
@@ -51,7 +52,7 @@ const INTERLEAVED_DURATION: Duration = Duration::from_millis(1_200);
 const IDLE_DURATION: Duration = Duration::from_secs(3);
 
 /// The benchmarks outside the table of scenarios.
-const PARTS: [&str; 11] = [
+const PARTS: [&str; 12] = [
     timing_oracle::NAME,
     overload::NAME,
     queued::NAME,
@@ -60,6 +61,7 @@ const PARTS: [&str; 11] = [
     openai_provider::FIRST_PART_NAME,
     notifications::NAME,
     large_corpus::NAME,
+    proofs::NAME,
     verified_tokens::NAME,
     Task::Notifications.name(),
     Task::TransparencyLog.name(),
@@ -117,6 +119,8 @@ pub(crate) struct Findings {
     pub(crate) task_costs: Vec<TaskCost>,
     /// Document retrieval from a million chunks, if selected.
     pub(crate) retrieval: Option<RetrievalLatency>,
+    /// Proofs in a log of ten million facts, if selected.
+    pub(crate) proofs: Option<ProofFigures>,
     /// Resident memory of the server after all load, in bytes.
     pub(crate) memory_after: u64,
 }
@@ -183,6 +187,7 @@ pub(crate) async fn run_benchmark(plan: &Plan, home: &RunDirectory, postgres: &P
                 verified_tokens: None,
                 task_costs: Vec::new(),
                 retrieval: None,
+                proofs: None,
                 memory_after: 0,
             },
         )
@@ -292,6 +297,9 @@ impl Bench<'_> {
         if self.plan.selects(large_corpus::NAME) && (self.plan.only.is_some() || self.plan.fill.is_some()) {
             findings.retrieval = Some(self.measure_retrieval().await?);
         }
+        if self.plan.selects(proofs::NAME) && (self.plan.only.is_some() || self.plan.fill.is_some()) {
+            findings.proofs = Some(self.measure_proofs().await?);
+        }
         self.baseline.stop().await?;
         Ok(Report::of(findings))
     }
@@ -369,18 +377,6 @@ impl Bench<'_> {
             gateway.0.stop().await?;
         }
         Ok(rounds)
-    }
-
-    async fn measure_retrieval(&self) -> Result<RetrievalLatency> {
-        let pieces = self.plan.pieces;
-        report_progress(&format!("storing {pieces} document chunks"));
-        let (mut server, _) = start_server(self.home, self.postgres, DATABASE, &self.plan.server).await?;
-        let [fairway, _] = &self.databases;
-        let workload = large_corpus::store_corpus(&server, &self.fixtures, fairway, pieces).await?;
-        report_progress("retrieving documents");
-        let million = large_corpus::measure(&server, &workload, pieces).await.with_context(|| server.log_tail())?;
-        server.stop().await?;
-        Ok(million)
     }
 
     /// Stores runs, and selects those to read.
@@ -482,6 +478,6 @@ async fn idle_cost(meter: &CostMeter, server: &ChildProcess) -> Result<Cost> {
 }
 
 /// Prints progress on standard error; standard output contains only the report.
-fn report_progress(what: &str) {
+pub(crate) fn report_progress(what: &str) {
     eprintln!("bench: {what}");
 }

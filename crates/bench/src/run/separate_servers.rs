@@ -1,13 +1,15 @@
 //! Benchmarks that start servers of their own over the measured database.
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 
-use super::{Bench, INTERLEAVED_DURATION, report_progress};
+use super::{Bench, DATABASE, INTERLEAVED_DURATION, report_progress};
 use crate::child::ChildProcess;
-use crate::environment::{start_notifier, start_receiver};
+use crate::environment::{start_notifier, start_receiver, start_server};
 use crate::interleaved::InterleavedScenario;
+use crate::large_corpus::{self, RetrievalLatency};
 use crate::load::ClientScript;
 use crate::notifications::{self, NotificationFigures};
+use crate::proofs::{self, ProofFigures};
 use crate::task_cost::{self, Task, TaskCost};
 use crate::verified_tokens;
 
@@ -46,5 +48,26 @@ impl Bench<'_> {
         let [fairway, _] = &self.databases;
         let place = (self.home, self.postgres, self.plan);
         task_cost::measure(task, place, (&self.fixtures, fairway), measure).await
+    }
+
+    pub(super) async fn measure_retrieval(&self) -> Result<RetrievalLatency> {
+        let pieces = self.plan.pieces;
+        report_progress(&format!("storing {pieces} document chunks"));
+        let (mut server, _) = start_server(self.home, self.postgres, DATABASE, &self.plan.server).await?;
+        let [fairway, _] = &self.databases;
+        let workload = large_corpus::store_corpus(&server, &self.fixtures, fairway, pieces).await?;
+        report_progress("retrieving documents");
+        let million = large_corpus::measure(&server, &workload, pieces).await.with_context(|| server.log_tail())?;
+        server.stop().await?;
+        Ok(million)
+    }
+
+    pub(super) async fn measure_proofs(&self) -> Result<ProofFigures> {
+        let (mut server, _) = start_server(self.home, self.postgres, DATABASE, &self.plan.server).await?;
+        let [fairway, _] = &self.databases;
+        let figures = proofs::measure(&server, &self.fixtures, fairway, (self.home, &self.plan.server)).await;
+        let figures = figures.with_context(|| server.log_tail())?;
+        server.stop().await?;
+        Ok(figures)
     }
 }
