@@ -93,6 +93,7 @@ pub(crate) async fn measure(
     let stream_delay = stream_delay(server.address, furniture).await?;
     let delivery_delays = delivery_delays(server.address, furniture, database, receiver).await?;
     let inbox_pages = inbox_pages(server.address, database).await?;
+    resume(server.address, furniture).await?;
     server.stop().await?;
     Ok(NotificationFigures { projected, stream_delay, delivery_delays, inbox_pages })
 }
@@ -121,6 +122,15 @@ async fn suspend_many(server: SocketAddr, furniture: &Fixtures, facts: u32) -> R
         anyhow::Ok(())
     }))
     .await?;
+    Ok(())
+}
+
+/// Lets the suspended workloads run again, for the benchmarks after this one.
+async fn resume(server: SocketAddr, furniture: &Fixtures) -> Result<()> {
+    let mut connection = Connection::open(server).await?;
+    for workload in furniture.workloads.iter().take(CLIENTS) {
+        connection.json(patch(&format!("/v1/workloads/{}", workload.id), &json!({"status": "registered"}))).await?;
+    }
     Ok(())
 }
 
