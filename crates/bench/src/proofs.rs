@@ -194,7 +194,7 @@ mod tests {
             times
         };
         let seen =
-            |factor| ProofFigures { proofs: of(19 * factor), bundles: of(95 * factor), verifications: of(290 * factor) };
+            |factor: u64| ProofFigures { proofs: of(19 * factor), bundles: of(95 * factor), verifications: of(290 * factor) };
         let verdicts =
             |seen: &ProofFigures| judge(Some(seen)).into_iter().map(|one| one.verdict).collect::<Vec<_>>();
         assert_eq!(verdicts(&seen(1_000)), [TargetVerdict::Met; 3]);
