@@ -47,6 +47,9 @@ pub(crate) struct Arguments {
     /// The proof from `fairway audit consistency`, if the two checkpoints have different sizes
     #[arg(long, value_name = "FILE", requires = "checkpoint")]
     consistency_proof: Option<PathBuf>,
+    /// The recorded input of the policy decision, as JSON in the form of a test's `input`; the policy decides again
+    #[arg(long, value_name = "FILE")]
+    policy_input: Option<PathBuf>,
 }
 
 /// Verifies a bundle and shows each check.
@@ -63,7 +66,9 @@ pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failur
     let read_note = |path: &PathBuf| read(path, 1 << 20);
     let checkpoint = arguments.checkpoint.as_ref().map(read_note).transpose()?;
     let proof = arguments.consistency_proof.as_ref().map(read_note).transpose()?;
+    let policy_input = arguments.policy_input.as_ref().map(read_note).transpose()?;
     let outside = OutsideEvidence {
+        policy_input: policy_input.as_deref(),
         log_keys: &keys,
         witnesses: &witnesses,
         required_witnesses: arguments.witnesses_required.unwrap_or(witnesses.len()),

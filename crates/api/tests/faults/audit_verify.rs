@@ -1,7 +1,7 @@
 //! `fairway-server audit verify` on logs that somebody with access to the database changed.
 
 use crate::server_process::{Server, ServerSetup, wait_until};
-use fairway_testkit::TestDatabase;
+use fairway_testkit::{TestDatabase, is_long};
 use serde_json::Value;
 use std::{fs, path::PathBuf, time::Duration};
 
@@ -21,6 +21,7 @@ const KEEP: &str = "ALTER TABLE fact DISABLE TRIGGER append_only;
     CREATE TABLE kept_order AS TABLE fact_order;
     CREATE TABLE kept_log AS TABLE fact_log";
 const RESTORE: &str = "DELETE FROM fact_order;
+    DELETE FROM fact WHERE NOT EXISTS (SELECT FROM kept_fact WHERE kept_fact.fact_id = fact.fact_id);
     INSERT INTO fact_order SELECT * FROM kept_order;
     UPDATE fact SET body = kept_fact.body, leaf_hash = kept_fact.leaf_hash FROM kept_fact
         WHERE fact.tenant_id = kept_fact.tenant_id AND fact.fact_id = kept_fact.fact_id;
@@ -148,4 +149,111 @@ async fn audit_takes_a_kept_checkpoint_and_retired_keys() {
     assert!(code == Some(1) && line.contains("no present key of the log signed it"), "{line}");
     let (code, line) = rotated.audit(&["--key", &rotated.key]);
     assert!(code == Some(0) && line.ends_with("nothing is wrong"), "{line}");
+}
+
+/// The number of random changes in every run, and in the long form.
+const CHANGES: [u32; 2] = [100, 1_000];
+/// Entries that random changes concern: those of full tiles, whose hashes a checkpoint covers one by one.
+const CHANGED: u64 = 512;
+const NO_HASH: &str = "the bytes of the entry do not have its recorded hash";
+const OTHER_ENTRY: &str = "the checkpoint covers another entry";
+
+/// Random numbers from a seed (SplitMix64), so that a failure can be repeated.
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (mixed ^ (mixed >> 31)) % limit
+    }
+}
+
+/// A statement that puts another fact at an index.
+fn put_at(index: u64) -> String {
+    format!(
+        "WITH made AS (
+            INSERT INTO fact (tenant_id, fact_id, kind, body, leaf_hash)
+            SELECT '{TENANT}', gen_random_uuid(), 'made', body, sha256('\\x00'::bytea || body)
+            FROM convert_to('another fact', 'UTF8') AS body RETURNING tenant_id, fact_id)
+         INSERT INTO fact_order (tenant_id, index, fact_id) SELECT tenant_id, {index}, fact_id FROM made;"
+    )
+}
+
+/// A random change of the log by somebody who knows the schema, with its name and what an audit must say.
+fn random_change(draw: &mut Draw) -> (&'static str, String, String) {
+    let at = draw.below(CHANGED);
+    let place = facts_at(&at.to_string());
+    let own = format!("tenant_id = '{TENANT}'");
+    let byte = draw.below(30);
+    let edit = format!("set_byte(body, {byte} % length(body), get_byte(body, {byte} % length(body)) # 1)");
+    match draw.below(7) {
+        0 => ("edit", format!("UPDATE fact SET body = {edit} WHERE fact_id IN {place}"), format!("{at}: {NO_HASH}")),
+        1 => (
+            "edit with its hash",
+            format!(
+                "UPDATE fact SET body = {edit}, leaf_hash = sha256('\\x00'::bytea || {edit}) WHERE fact_id IN {place}"
+            ),
+            format!("{at}: {OTHER_ENTRY}"),
+        ),
+        2 => (
+            "delete",
+            format!("DELETE FROM fact_order WHERE {own} AND index = {at}"),
+            format!("{at}: the entry is missing"),
+        ),
+        3 => (
+            "insert",
+            format!(
+                "UPDATE fact_order SET index = index + 1000001 WHERE {own} AND index >= {at};
+                 UPDATE fact_order SET index = index - 1000000 WHERE {own} AND index > 1000000;
+                 {} UPDATE fact_log SET size = size + 1 WHERE {own}",
+                put_at(at)
+            ),
+            format!("{at}: {OTHER_ENTRY}"),
+        ),
+        4 => {
+            let other = (at + 1 + draw.below(CHANGED - 1)) % CHANGED;
+            let (first, second) = (at.min(other), at.max(other));
+            let swap = format!(
+                "UPDATE fact_order SET index = 1000000 WHERE {own} AND index = {first};
+                 UPDATE fact_order SET index = {first} WHERE {own} AND index = {second};
+                 UPDATE fact_order SET index = {second} WHERE {own} AND index = 1000000"
+            );
+            ("swap", swap, format!("{first}: {OTHER_ENTRY}"))
+        }
+        5 => (
+            "truncate",
+            format!(
+                "DELETE FROM fact_order WHERE {own} AND index >= {at}; UPDATE fact_log SET size = {at} WHERE {own}"
+            ),
+            format!("{at}: the log ends here"),
+        ),
+        _ => (
+            "old dump that was continued",
+            format!(
+                "DELETE FROM fact_order WHERE {own} AND index >= {at}; {} UPDATE fact_log SET size = {at} + 1 WHERE {own}",
+                put_at(at)
+            ),
+            format!("{at}: {OTHER_ENTRY}"),
+        ),
+    }
+}
+
+#[tokio::test]
+async fn every_random_change_is_named_by_its_index() {
+    let seed = std::env::var("FAIRWAY_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    let audited = AuditedServer::prepare().await;
+    let owner = audited.database.connect_as_owner().await.unwrap();
+    let mut draw = Draw(seed);
+    for number in 0..CHANGES[usize::from(is_long())] {
+        let (name, change, expected) = random_change(&mut draw);
+        owner.batch_execute(&change).await.unwrap();
+        let (code, line) = audited.audit(&["--tenant", TENANT]);
+        let found = code == Some(1) && line.contains(&format!("first bad index {expected}"));
+        assert!(found, "seed {seed}, change {number}: {name}: expected {expected}: {line}");
+        owner.batch_execute(RESTORE).await.unwrap();
+    }
+    let (code, line) = audited.audit(&[]);
+    assert!(code == Some(0), "the restored log: {line}");
 }

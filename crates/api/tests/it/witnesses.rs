@@ -141,7 +141,7 @@ async fn witness_cosigns_checkpoints_and_verifiers_require_it() {
     let log = [VerifierKey::parse(keys[0]["verifier_key"].as_str().unwrap()).unwrap()];
     let verify = |witnesses: &[WitnessKey]| {
         let required_witnesses = witnesses.len();
-        let outside = OutsideEvidence { log_keys: &log, witnesses, required_witnesses, second_checkpoint: None };
+        let outside = OutsideEvidence { log_keys: &log, witnesses, required_witnesses, second_checkpoint: None, policy_input: None };
         verify_bundle(&bundle, outside)
     };
     let report = verify(std::slice::from_ref(&witness.state.key));

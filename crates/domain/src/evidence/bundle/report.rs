@@ -51,6 +51,8 @@ pub struct BundleReport {
     pub has_one_history: bool,
     /// Whether the verifier requires cosignatures.
     pub is_witnessed: bool,
+    /// Whether the policy decided the same again, for an input from outside.
+    pub has_decided_again: bool,
 }
 
 /// What the bundle of a run shows whose checks all pass.
@@ -74,6 +76,9 @@ const PROVEN_OF_RELEASES: [&str; 4] = [
 const ONE_HISTORY: &str = "the log of the bundle and the log of the second checkpoint have one history";
 /// What cosignatures show.
 const WITNESSED: &str = "the given witnesses saw this checkpoint, and no other history of the log";
+
+/// What a decision for an input from outside shows.
+const DECIDED_AGAIN: &str = "the included policy decides the same for the given input, which the bundle does not name";
 
 /// What no release summary shows.
 const NOT_PROVEN_OF_RELEASES: [&str; 4] = [
@@ -111,7 +116,8 @@ impl BundleReport {
         };
         let one_history = self.has_one_history.then_some(ONE_HISTORY);
         let witnessed = self.is_witnessed.then_some(WITNESSED);
-        chain.iter().copied().chain(one_history).chain(witnessed).collect()
+        let decided = self.has_decided_again.then_some(DECIDED_AGAIN);
+        chain.iter().copied().chain(one_history).chain(witnessed).chain(decided).collect()
     }
 
     /// What the bundle does not show.

@@ -258,7 +258,7 @@ fn omitted_contents_are_reported_and_do_not_fail() {
     assert_eq!(skipped, ["content of the version"]);
 }
 
-mod cosignatures;
+mod outside;
 mod release;
 
 proptest! {

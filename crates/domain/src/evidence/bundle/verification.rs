@@ -102,6 +102,9 @@ fn check_bundle(report: &mut BundleReport, file: &[u8], outside: OutsideEvidence
     let facts = check_facts(report, log, checkpoint.as_ref());
     let end = check_end(report, predicate, &facts);
     check_release(report, predicate, &facts, end);
+    if let Some(input) = outside.policy_input {
+        outside::check_policy_decision(report, predicate, input);
+    }
     checkpoint
 }
 

@@ -1,7 +1,9 @@
 //! What a verifier has from other sources than the bundle: keys of the log, witnesses, and a second checkpoint.
 
 use crate::{
-    evidence::bundle::report::BundleReport,
+    asset::kind::AssetKind,
+    evidence::bundle::{ExecutionPredicate, report::BundleReport},
+    policy::{CompiledPolicy, ExplanationRefusal, PolicyDecision},
     transparency_log::{Checkpoint, ConsistencyClaim, SignedNote, TreeHash, VerifierKey, WitnessKey},
 };
 use serde_json::Value;
@@ -17,6 +19,8 @@ pub struct OutsideEvidence<'k> {
     pub required_witnesses: usize,
     /// A checkpoint of the same log.
     pub second_checkpoint: Option<SecondCheckpoint<'k>>,
+    /// The recorded input of the effective policy decision as JSON, in the form of a test's `input`.
+    pub policy_input: Option<&'k [u8]>,
 }
 
 /// A checkpoint that somebody else kept.
@@ -31,7 +35,13 @@ pub struct SecondCheckpoint<'k> {
 impl<'k, K: AsRef<[VerifierKey]> + ?Sized> From<&'k K> for OutsideEvidence<'k> {
     /// The keys of a log and nothing else.
     fn from(log_keys: &'k K) -> Self {
-        Self { log_keys: log_keys.as_ref(), witnesses: &[], required_witnesses: 0, second_checkpoint: None }
+        Self {
+            log_keys: log_keys.as_ref(),
+            witnesses: &[],
+            required_witnesses: 0,
+            second_checkpoint: None,
+            policy_input: None,
+        }
     }
 }
 
@@ -124,6 +134,30 @@ pub(super) fn check_second_checkpoint(
     let holds = hashes_of(proof).is_some_and(|hashes| claim.is_shown_by(&hashes));
     report.has_one_history =
         report.require(name, part, CONSISTENT, if holds { CONSISTENT } else { "no such proof" }, holds);
+}
+
+/// Decides again with the policy of the bundle, for an input from outside, and compares with the evidence.
+pub(super) fn check_policy_decision(report: &mut BundleReport, predicate: &ExecutionPredicate, input: &[u8]) {
+    const NAME: &str = "policy decision for the given input";
+    let member = |name: &str| predicate.evidence.get("policy_decision").and_then(|decision| decision.get(name));
+    let text = |name: &str| member(name).and_then(Value::as_str).unwrap_or("none");
+    let rules: Vec<&str> = member("rules").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+    let expected = format!("{} {} by {}", text("outcome"), text("reason_code"), rules.join(", "));
+    let policy = predicate.release.bindings.iter().find(|binding| binding.role == AssetKind::PolicyBundle.as_str());
+    let Some(content) = policy.and_then(|policy| policy.content.as_deref()) else {
+        report.skip(NAME, "", expected);
+        return;
+    };
+    let content: Value = serde_json::from_str(content).unwrap_or_default();
+    let decided = match serde_json::from_slice(input).map(|input| CompiledPolicy::explain(&content, &input)) {
+        Ok(Ok(explanation)) => {
+            let PolicyDecision { outcome, reason_code, matched_rules, .. } = explanation.decision;
+            format!("{} {reason_code} by {}", outcome.as_str(), matched_rules.join(", "))
+        }
+        Ok(Err(ExplanationRefusal::Bundle(_))) => "the policy does not compile".to_owned(),
+        Ok(Err(ExplanationRefusal::Input)) | Err(_) => "the input has another form".to_owned(),
+    };
+    report.has_decided_again = report.compare(NAME, "", expected, decided);
 }
 
 /// The hashes in the answer of the consistency route.

@@ -1,4 +1,4 @@
-//! Bundles whose checkpoint witnesses cosigned.
+//! What a verifier has besides the bundle: witnesses, a second checkpoint, and the input of the policy decision.
 
 use super::*;
 use crate::{
@@ -29,7 +29,7 @@ fn cosigned_by(seeds: &[u8]) -> String {
 
 fn verify(bundle: &str, witnesses: &[WitnessKey], required_witnesses: usize) -> BundleReport {
     let log_keys = &[verifier(1)];
-    let outside = OutsideEvidence { log_keys, witnesses, required_witnesses, second_checkpoint: None };
+    let outside = OutsideEvidence { log_keys, witnesses, required_witnesses, second_checkpoint: None, policy_input: None };
     verify_bundle(bundle.as_bytes(), outside)
 }
 
@@ -108,11 +108,45 @@ fn second_checkpoint_shows_one_history_or_two() {
         let consistency_proof = given.as_deref().map(str::as_bytes);
         let second_checkpoint = Some(SecondCheckpoint { note: note.as_bytes(), consistency_proof });
         let log_keys = &[verifier(1)];
-        let outside = OutsideEvidence { log_keys, witnesses: &[], required_witnesses: 0, second_checkpoint };
+        let outside = OutsideEvidence { log_keys, witnesses: &[], required_witnesses: 0, second_checkpoint, policy_input: None };
         let report = verify_bundle(BUNDLE.as_bytes(), outside);
         assert_eq!(failed(&report), failure.into_iter().collect::<Vec<_>>(), "{name}");
         assert_eq!(report.has_one_history, has_one_history, "{name}");
         let shows = report.proven().iter().any(|line| line.contains("one history"));
         assert_eq!(shows, has_one_history && failure.is_none(), "{name}");
     }
+}
+
+#[test]
+fn policy_of_the_bundle_decides_again_for_an_input_from_outside() {
+    const NAME: &str = "policy decision for the given input";
+    let policy = json!({ "rules": [{
+        "id": "small", "condition": "inputs.amount < 100", "outcome": "allow", "reason_code": "small_amount",
+    }]});
+    let mut predicate = predicate();
+    predicate.release.bindings[0].content = Some(policy.to_string());
+    let decided = json!({ "outcome": "allow", "reason_code": "small_amount", "rules": ["small"] });
+    predicate.evidence.insert("policy_decision".to_owned(), decided);
+    let verify = |predicate: &ExecutionPredicate, input: Option<&str>| {
+        let log_keys = &[verifier(1)];
+        let policy_input = input.map(str::as_bytes);
+        let outside = OutsideEvidence { policy_input, ..OutsideEvidence::from(log_keys) };
+        verify_bundle(seal(&ExecutionStatement::new(predicate.clone()), &[1]).as_bytes(), outside)
+    };
+    let verdict = |report: &BundleReport| report.checks.iter().find(|check| check.name == NAME).map(|one| one.verdict);
+    for (input, expected) in [
+        (Some(r#"{"inputs":{"amount":50}}"#), Some(CheckVerdict::Passed)),
+        (Some(r#"{"inputs":{"amount":500}}"#), Some(CheckVerdict::Failed)),
+        (Some(r#"{"inputs":{}}"#), Some(CheckVerdict::Failed)),
+        (Some(r#"{"stranger":1}"#), Some(CheckVerdict::Failed)),
+        (Some("no JSON"), Some(CheckVerdict::Failed)),
+        (None, None),
+    ] {
+        let report = verify(&predicate, input);
+        assert_eq!(verdict(&report), expected, "{input:?}");
+        assert_eq!(report.has_decided_again, expected == Some(CheckVerdict::Passed), "{input:?}");
+    }
+    predicate.release.bindings[0].content = None;
+    let report = verify(&predicate, Some(r#"{"inputs":{"amount":50}}"#));
+    assert_eq!(verdict(&report), Some(CheckVerdict::NotIncluded));
 }
