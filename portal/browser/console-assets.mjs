@@ -66,11 +66,100 @@ export async function console_assets() {
   equal([version.content, version.change_note, version.created_by], [{ description: "Says hello.", system_prompt: "Say hello." }, "The first one.", PEOPLE.author]);
   await refused(page, "Create a version", "Nothing is changed yet.");
   await page.getByText("The same in a shell").first().click();
-  await page.getByText(/fairway prompt render content.json --arg/).waitFor();
+  await page.getByText(/fairway prompt render content\.json/).waitFor();
   await close(page);
   const viewer = await visit(`/assets/${id}?tab=edit`, PEOPLE.viewer);
   await refused(viewer, "Create a version", "You need the permission asset.edit.");
   await close(viewer);
+}
+
+/** Presses the button of a dry run once the server allowed it. */
+async function press(page, name) {
+  const button = page.getByRole("button", { name, exact: true });
+  await until(async () => (await button.getAttribute("aria-disabled")) === "false", `${name} is allowed`);
+  await button.click();
+}
+
+async function stored(kind, name, content) {
+  const asset = await api("POST", "/v1/assets", { slug: `${name}-${Date.now()}`, asset_kind: kind, owner_ref: "team:browser", workspace_id: WORKSPACE });
+  await api("POST", `/v1/assets/${asset.asset_id}/versions?workspace_id=${WORKSPACE}`, { content });
+  return asset;
+}
+
+/** A prompt is rendered with what it includes before it is stored; a viewer may do it too, because nothing changes. */
+export async function console_preview() {
+  await people();
+  const tone = await stored("prompt_template", "tone", { system_prompt: "Be kind to $arg:who.", variables: [{ name: "who" }] });
+  const asset = await stored("prompt_template", "counting", { system_prompt: "Count." });
+  const page = await visit(`/assets/${asset.asset_id}?tab=edit`, PEOPLE.author);
+  await page.getByTestId("editor").getByRole("textbox").waitFor();
+  const text = (slug) => JSON.stringify({ system_prompt: `@asset-ref:${slug} Count to $arg:count, {{friend}}.`, variables: [{ name: "count", type: "number" }] }, null, 2);
+  await write(page, text(tone.slug));
+  await page.getByLabel("count", { exact: true }).fill("3");
+  await page.getByLabel("friend", { exact: true }).fill("Bob");
+  await page.getByLabel("Further arguments in JSON").fill('{"who": "Ada"');
+  await refused(page, "Preview", "The further arguments must be a JSON object.");
+  await page.getByLabel("Further arguments in JSON").fill('{"who": "Ada"}');
+  await press(page, "Preview");
+  const rendered = page.getByTestId("rendered");
+  await rendered.getByText("Be kind to Ada. Count to 3, Bob.").waitFor();
+  await look(page, "console-preview");
+  await page.getByText("The same in a shell").first().click();
+  await page.getByText(/fairway prompt render content\.json --arg who=Ada --arg count:=3 --arg friend=Bob/).waitFor();
+  await page.getByText(/prompt-preview\?workspace_id=/).first().waitFor();
+  await page.getByLabel("count", { exact: true }).fill("");
+  await rendered.getByText("The text or the values have changed since.").waitFor();
+  await press(page, "Preview");
+  await page.locator("[data-code=prompt_argument_missing]").waitFor();
+  await page.getByText(/The text needs it at line 2, column \d+\./).waitFor();
+  await write(page, text("gone-with-the-wind"));
+  await press(page, "Preview");
+  const findings = page.getByTestId("findings");
+  await findings.getByText("a referenced asset is unknown (prompt_unknown_asset)").waitFor();
+  await findings.getByRole("button", { name: "Line 2, column 21" }).waitFor();
+  await refused(page, "Create a version", "Correct the messages first: 1.");
+  await look(page, "console-preview-refused");
+  equal((await versionsOf(asset.asset_id)).length, 1, "nothing is stored");
+  await close(page);
+  const viewer = await visit(`/assets/${asset.asset_id}?tab=edit`, PEOPLE.viewer);
+  await refused(viewer, "Create a version", "You need the permission asset.edit.");
+  await press(viewer, "Preview");
+  await viewer.getByTestId("rendered").getByText("Count.").waitFor();
+  await close(viewer);
+}
+
+/** A policy decides for an input before it is stored, and says rule by rule what held and why not. */
+export async function console_policy_trial() {
+  await people();
+  const rule = (id, condition, outcome) => ({ id, condition, outcome, reason_code: id });
+  const tests = [{ name: "small", input: { environment: "dev", inputs: { amount: 7 } }, expect: { outcome: "allow" } }];
+  const content = { rules: [rule("small", "inputs.amount < 10", "allow")], tests };
+  const asset = await stored("policy_bundle", "amounts", content);
+  const page = await visit(`/assets/${asset.asset_id}?tab=edit`, PEOPLE.author);
+  await page.getByTestId("editor").getByRole("textbox").waitFor();
+  await write(page, JSON.stringify({ rules: [...content.rules, rule("night", 'environment == "dev" && inputs.hour > 22', "deny")] }, null, 2));
+  const input = page.getByLabel("Input in JSON");
+  check((await input.inputValue()).includes('"amount": 7'), "the first test is the first input");
+  await press(page, "Try it");
+  const decided = page.getByTestId("decided");
+  await decided.locator("dl").getByText("denied").waitFor();
+  await decided.getByText("policy_evaluation_error").waitFor();
+  await decided.getByText("inputs.hour > 22: cannot be evaluated, the input has no hour").waitFor();
+  await look(page, "console-policy-trial");
+  await input.fill('{"environment": "dev", "inputs": {"amount": 7, "hour": 9}}');
+  await press(page, "Try it");
+  await decided.locator("dl").getByText("allowed").waitFor();
+  await decided.getByText("inputs.hour > 22: does not hold").waitFor();
+  equal(await decided.locator("tbody tr").count(), 2, "each rule has a row");
+  await input.fill('{"environment": "dev", "hour": 9}');
+  await press(page, "Try it");
+  await page.getByText(/\(invalid_policy_input\)/).waitFor();
+  await input.fill("[");
+  await refused(page, "Try it", "The input must be a JSON object.");
+  await page.getByText("The same in a shell").first().click();
+  await page.getByText(/fairway policy try content\.json --input input\.json/).waitFor();
+  equal((await versionsOf(asset.asset_id)).length, 1, "nothing is stored");
+  await close(page);
 }
 
 /** Two versions are compared by words and by field; both lie in the address. */

@@ -28,7 +28,7 @@ const STATES = {
     "console_runs", "console_evidence", "console_cancel", "console_review", "console_home", "console_preferences", "console_inbox", "console_destinations", "console_access",
     "console_audit", "console_use_case", "console_connection", "console_keyboard", "console_long_lists", "console_narrow", "console_sign_in", "console_suppressed", "console_first_view",
   ],
-  assets: ["console_assets", "console_versions", "console_flow", "console_documents", "console_impact"],
+  assets: ["console_assets", "console_preview", "console_policy_trial", "console_versions", "console_flow", "console_documents", "console_impact"],
   settings: ["console_interface", "console_principals", "console_settings", "console_tenants", "console_can_all", "console_deliveries", "console_announce", "console_defaults"],
   jobs: ["console_release_refusals", "console_reading_refusals", "console_failures", "console_verdict_read", "console_resume", "console_anonymous"],
   people: ["german", "dark", "narrow", "right_to_left", "reduced_motion", "keyboard_only", "no_script", "first_view"],

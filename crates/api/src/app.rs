@@ -126,6 +126,8 @@ fn content_routes(config: &mut impl RouteConfig) {
         .service(asset::list_asset_versions)
         .service(asset::create_asset_version)
         .service(asset::read_asset_version)
+        .service(asset::dry_run::preview_prompt)
+        .service(asset::dry_run::try_policy)
         .service(asset_kind::list_asset_kinds)
         .service(asset_kind::read_asset_kind_schema)
         .service(asset::diff::diff_asset_versions)

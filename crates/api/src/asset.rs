@@ -2,6 +2,7 @@
 
 pub(crate) mod diff;
 pub(crate) mod draft;
+pub(crate) mod dry_run;
 pub(crate) mod grant;
 pub(crate) mod impact;
 pub(crate) mod lifecycle;

@@ -21,7 +21,7 @@ use pattern::Patterns;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
-use variables::EvaluationError;
+use variables::{Evaluation, EvaluationError};
 
 pub use explanation::{ClauseExplanation, DecisionExplanation, ExplanationRefusal, Holds, RuleExplanation};
 pub use scenario::{DecisionPart, Difference, Scenario};
@@ -258,33 +258,51 @@ impl CompiledPolicy {
     fn decide_within(&self, input: &PolicyInput<'_>, steps: u64) -> (PolicyDecision, u64) {
         let mut matched: Vec<&Rule> = Vec::new();
         let mut failed: Vec<FailedRule> = Vec::new();
-        // Constant rules and fast paths need no conversion, so the input is converted on first use.
-        let mut evaluation = None;
+        let mut evaluator = Evaluator::new(self, input, steps);
         for (rule, plain) in self.rules.iter().zip(&self.fast_paths) {
-            let fast_result = plain.as_ref().and_then(|plain| plain.evaluate(input));
-            let holds = match &rule.condition {
-                Condition::Always => Ok(true),
-                Condition::Never => Ok(false),
-                Condition::Expression(expression) => fast_result.map_or_else(
-                    || {
-                        evaluation
-                            .get_or_insert_with(|| {
-                                variables::Evaluation::new(input, &self.variables_read, &self.patterns, steps)
-                            })
-                            .try_evaluate(expression)
-                    },
-                    Ok,
-                ),
-            };
-            match holds {
+            match evaluator.try_holds(&rule.condition, plain.as_ref()) {
                 Ok(true) => matched.push(rule),
                 Ok(false) => {}
                 Err(_) if failed.len() >= MAX_FAILED_RULES => {}
                 Err(error) => failed.push(rule.failed(error)),
             }
         }
-        let steps_left = evaluation.map_or(steps, |evaluation| evaluation.steps_left());
-        (combine(&matched, failed), steps_left)
+        (combine(&matched, failed), evaluator.steps_left())
+    }
+}
+
+/// Evaluates conditions of a bundle for one input, within the steps of all of them together.
+struct Evaluator<'p> {
+    policy: &'p CompiledPolicy,
+    input: &'p PolicyInput<'p>,
+    steps: u64,
+    /// Constant rules and fast paths need no conversion, so the input is converted on first use.
+    evaluation: Option<Evaluation>,
+}
+
+impl<'p> Evaluator<'p> {
+    const fn new(policy: &'p CompiledPolicy, input: &'p PolicyInput<'p>, steps: u64) -> Self {
+        Self { policy, input, steps, evaluation: None }
+    }
+
+    /// Whether a condition holds that reads no other variables than the rules of the bundle.
+    fn try_holds(&mut self, condition: &Condition, plain: Option<&FastPath>) -> Result<bool, EvaluationError> {
+        let expression = match condition {
+            Condition::Always => return Ok(true),
+            Condition::Never => return Ok(false),
+            Condition::Expression(expression) => expression,
+        };
+        if let Some(holds) = plain.and_then(|plain| plain.evaluate(self.input)) {
+            return Ok(holds);
+        }
+        let (policy, input, steps) = (self.policy, self.input, self.steps);
+        self.evaluation
+            .get_or_insert_with(|| Evaluation::new(input, &policy.variables_read, &policy.patterns, steps))
+            .try_evaluate(expression)
+    }
+
+    fn steps_left(&self) -> u64 {
+        self.evaluation.as_ref().map_or(self.steps, Evaluation::steps_left)
     }
 }
 

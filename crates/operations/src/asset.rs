@@ -38,8 +38,7 @@ use fairway_domain::{
 };
 use serde_json::Value;
 use std::sync::Arc;
-use validate::ValidContent;
-pub(crate) use validate::validate;
+pub(crate) use validate::{ValidContent, validate};
 
 /// The parameters of a new asset.
 #[derive(Clone, Debug)]

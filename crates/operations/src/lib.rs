@@ -21,6 +21,7 @@ mod idempotency;
 pub mod knowledge;
 pub mod memory;
 pub mod notification;
+mod policy;
 mod prompt;
 pub mod provider_check;
 mod rate_limit;

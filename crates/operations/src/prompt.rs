@@ -1,3 +1,4 @@
-//! Prompts: their included assets.
+//! Prompts: their included assets, and previews.
 
 pub(crate) mod include;
+mod preview;

@@ -75,9 +75,15 @@ impl<T, const LIMIT: usize> Body<T, LIMIT> {
 
     /// The value, and a member that the type deferred, moved out of the document.
     pub fn split_member(self, member: &str) -> (T, Value) {
+        let (value, [member]) = self.split_members([member]);
+        (value, member)
+    }
+
+    /// The value, and the members that the type deferred, moved out of the document.
+    pub fn split_members<const N: usize>(self, members: [&str; N]) -> (T, [Value; N]) {
         let Self { value, mut document } = self;
-        let member = document.as_object_mut().and_then(|members| members.remove(member));
-        (value, member.unwrap_or_default())
+        let mut take = |member: &str| document.as_object_mut().and_then(|members| members.remove(member));
+        (value, members.map(|member| take(member).unwrap_or_default()))
     }
 
     /// The body as JSON, without any loss.

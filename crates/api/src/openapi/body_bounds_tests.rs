@@ -4,7 +4,13 @@ use super::document;
 use crate::{
     access::{NewRoleBinding, principal_binding::WantedPrincipalBinding},
     access_request::{AccessDenial, AccessGrant},
-    asset::{NewAsset, NewVersion, draft::DraftRequest, grant::NewAssetGrant, lifecycle::AssetMove},
+    asset::{
+        NewAsset, NewVersion,
+        draft::DraftRequest,
+        dry_run::{PolicyDraft, PromptDraft},
+        grant::NewAssetGrant,
+        lifecycle::AssetMove,
+    },
     builtin_tool::ToolCallBody,
     connection::{CheckRequest, ConnectionChange, NewConnectionBody},
     environment::EnvironmentChange,
@@ -87,6 +93,8 @@ const BODIES: &[(&str, Probe)] = &[
     ("NewWorkload", broken_bounds::<NewWorkload>),
     ("NewWorkspace", broken_bounds::<NewWorkspace>),
     ("NotificationPreferenceList", broken_bounds::<PreferenceList>),
+    ("PolicyDraft", broken_bounds::<PolicyDraft>),
+    ("PromptDraft", broken_bounds::<PromptDraft>),
     ("ReadAllRequest", broken_bounds::<ReadAllRequest>),
     ("RefineUseCase", broken_bounds::<RefineUseCase>),
     ("ReviewRequest", broken_bounds::<ReviewRequest>),

@@ -26,7 +26,7 @@ use fairway_domain::{
         inbox::InboxStatus,
         preference::{DecidingScope, ReasonCode},
     },
-    policy::Outcome as PolicyOutcome,
+    policy::{Holds, Outcome as PolicyOutcome},
     release::{StateName, lane::Lane, review::Verdict},
     rollout::RolloutStatus,
     slug::MAX_SLUG,
@@ -121,7 +121,11 @@ const PROPERTIES: &[Entry] = &[
     ("ReviewRequest", "outcome", || one_of(ReviewVerdict::ALL.map(ReviewVerdict::as_str))),
     ("Execution", "outcome", outcomes),
     ("ExecutionSection", "outcome", outcomes),
-    ("DecisionSection", "outcome", || one_of(PolicyOutcome::ALL.map(PolicyOutcome::as_str))),
+    ("DecisionSection", "outcome", policy_outcomes),
+    ("TrialDecision", "outcome", policy_outcomes),
+    ("TrialRule", "outcome", policy_outcomes),
+    ("TrialRule", "holds", || one_of(Holds::ALL.map(Holds::as_str))),
+    ("TrialClause", "holds", || one_of(Holds::ALL.map(Holds::as_str))),
     ("Approval", "outcome", verdicts),
     ("NewApproval", "outcome", verdicts),
     ("NewApproval", "subject_kind", subjects),
@@ -258,6 +262,10 @@ fn states() -> Constraint {
 
 fn run_statuses() -> Constraint {
     one_of(RunStatus::ALL.map(RunStatus::as_str))
+}
+
+fn policy_outcomes() -> Constraint {
+    one_of(PolicyOutcome::ALL.map(PolicyOutcome::as_str))
 }
 
 fn outcomes() -> Constraint {

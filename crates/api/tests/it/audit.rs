@@ -292,8 +292,7 @@ fn expected_notification_kinds(operation: &str) -> (&'static str, &'static str) 
 /// whether the route accepts an idempotency key.
 fn changing_operations() -> Vec<(String, bool)> {
     // In local mode there is no session to end.
-    let changes =
-        |route: &Route| route.method != "get" && !["validate_flow", "end_session"].contains(&route.operation_id());
+    let changes = |route: &Route| route.method != "get" && !route.is_dry_run() && route.operation_id() != "end_session";
     let all = routes().into_iter().filter(changes);
     let mut all: Vec<(String, bool)> =
         all.map(|route| (route.operation_id().to_owned(), route.has_parameter("Idempotency-Key"))).collect();

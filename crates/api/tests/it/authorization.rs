@@ -59,6 +59,8 @@ pub(crate) const EXPECTED_ACCESS: &[(&str, &str)] = &[
     ("list_asset_versions", "+ . + + + + + + + . . ."),
     ("read_asset_version", "+ . + + + + + + + . . ."),
     ("create_asset_version", "f . + f f f + + + . . ."),
+    ("preview_prompt", "+ . + + + + + + + . . ."),
+    ("try_policy", "+ . + + + + + + + . . ."),
     ("list_asset_kinds", "+ + + + + + + + + f + +"),
     ("read_asset_kind_schema", "+ + + + + + + + + f + +"),
     ("diff_asset_versions", "+ . + + + + + + + . . ."),

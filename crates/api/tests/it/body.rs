@@ -201,7 +201,15 @@ async fn rejects_bodies_over_the_size_limit() {
     let slug = |length: usize| json!({ "slug": "a".repeat(length) }).to_string();
     for route in routes().iter().filter(|route| route.takes_body()) {
         let path = format!("{}{}", stage.fill_path(&route.path), stage.required_query(route));
-        let contents = ["create_asset_version", "create_flow", "create_flow_version", "validate_flow", "add_documents"];
+        let contents = [
+            "create_asset_version",
+            "create_flow",
+            "create_flow_version",
+            "validate_flow",
+            "preview_prompt",
+            "try_policy",
+            "add_documents",
+        ];
         let holds_content = contents.contains(&route.operation_id());
         let limit = if holds_content { 4 << 20 } else { 1 << 20 };
         let send =

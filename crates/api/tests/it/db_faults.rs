@@ -103,8 +103,8 @@ fn changing_routes() -> Vec<Route> {
         route.method != "get"
             && !SIGN_IN_OPERATIONS.contains(&route.operation_id())
             && !GENERATING_OPERATIONS.contains(&route.operation_id())
-            && !["validate_flow", RUN_OPERATIONS[0], TOOL_OPERATION, CANCEL_OPERATION, SCRIPT_OPERATION]
-                .contains(&route.operation_id())
+            && !route.is_dry_run()
+            && ![RUN_OPERATIONS[0], TOOL_OPERATION, CANCEL_OPERATION, SCRIPT_OPERATION].contains(&route.operation_id())
     };
     routes().into_iter().filter(writes).collect()
 }

@@ -482,6 +482,14 @@ impl<'a> WorkspaceFixture<'a> {
             "create_asset_version" => {
                 return app.post(self.fill_path("/v1/assets/{asset_id}/versions"), self.successful_body(operation));
             }
+            "preview_prompt" => {
+                return app
+                    .post(self.fill_path("/v1/assets/{asset_id}/prompt-preview"), self.successful_body(operation));
+            }
+            "try_policy" => {
+                let path = format!("/v1/assets/{}/policy-trial", self.policy().asset_id);
+                return app.post(path, self.successful_body(operation));
+            }
             "add_documents" => return app.post(self.documents_path(), self.successful_body(operation)),
             "fetch_documents" => {
                 let name = self.unique_name();

@@ -36,6 +36,7 @@ mod delivery_visibility;
 mod destination;
 mod dispatch;
 mod draft_generation;
+mod dry_runs;
 mod egress;
 mod email;
 mod embeddable_page;

@@ -22,6 +22,11 @@ impl Route {
         self.path.split('/').filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}')).collect()
     }
 
+    /// Whether the route answers what a change would do, and stores nothing.
+    pub(crate) fn is_dry_run(&self) -> bool {
+        ["validate_flow", "preview_prompt", "try_policy"].contains(&self.operation_id())
+    }
+
     pub(crate) fn takes_body(&self) -> bool {
         self.operation.get("requestBody").is_some()
     }

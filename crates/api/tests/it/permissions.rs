@@ -113,6 +113,8 @@ const ASSETS: &[(&str, RequiredPermissions)] = &[
     ("list_asset_versions", Visibility("asset.view")),
     ("read_asset_version", Visibility("asset.view")),
     ("create_asset_version", Below("asset.view", &["asset.edit"])),
+    ("preview_prompt", Visibility("asset.view")),
+    ("try_policy", Visibility("asset.view")),
     ("list_asset_kinds", Membership),
     ("read_asset_kind_schema", Membership),
     ("diff_asset_versions", Visibility("asset.view")),

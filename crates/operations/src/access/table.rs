@@ -115,6 +115,9 @@ operations! {
     ListAssetVersions = "list_asset_versions" => on_resource(P::AssetView, P::AssetView);
     ReadAssetVersion = "read_asset_version" => on_resource(P::AssetView, P::AssetView);
     CreateAssetVersion = "create_asset_version" => on_resource(P::AssetView, P::AssetEdit);
+    // Dry runs change nothing, and show the text of included assets only to those who may view them.
+    PreviewPrompt = "preview_prompt" => on_resource(P::AssetView, P::AssetView);
+    TryPolicy = "try_policy" => on_resource(P::AssetView, P::AssetView);
     ListAssetKinds = "list_asset_kinds" => Membership;
     ReadAssetKindSchema = "read_asset_kind_schema" => Membership;
     DiffAssetVersions = "diff_asset_versions" => on_resource(P::AssetView, P::AssetView);

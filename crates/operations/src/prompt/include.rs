@@ -48,19 +48,32 @@ impl Assets {
         reference: &IncludedAsset,
         offset: usize,
     ) -> Result<Result<(Asset, AssetVersion, IncludedBody), PromptRefusal>, Failure> {
+        let (asset, version) = match self.find_include(caller, from, reference, offset).await? {
+            Ok(found) => found,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let body = body_of(&asset, &version)?.map_err(|refusal| refusal.to_prompt_refusal(offset));
+        Ok(body.map(|body| (asset, version, body)))
+    }
+
+    /// The asset and version that an include refers to. Whether it has a body is not checked.
+    pub(crate) async fn find_include(
+        &self,
+        caller: &Caller,
+        from: &ResourcePosition,
+        reference: &IncludedAsset,
+        offset: usize,
+    ) -> Result<Result<(Asset, AssetVersion), PromptRefusal>, Failure> {
         let label = match label_of(reference, offset) {
             Ok(label) => label,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        let (asset, version) = match self.resolve(caller, from, &reference.slug, label.as_ref()).await? {
-            Ok(found) => found,
-            Err(unresolved) => return Ok(Err(refusal_of(unresolved, offset))),
-        };
-        if asset.lifecycle == Lifecycle::Archived {
-            return Ok(Err(PromptRefusal::UnknownAsset { offset }));
-        }
-        let body = body_of(&asset, &version)?.map_err(|refusal| refusal.to_prompt_refusal(offset));
-        Ok(body.map(|body| (asset, version, body)))
+        let found = self.resolve(caller, from, &reference.slug, label.as_ref()).await?;
+        Ok(match found {
+            Ok((asset, _)) if asset.lifecycle == Lifecycle::Archived => Err(PromptRefusal::UnknownAsset { offset }),
+            Ok(found) => Ok(found),
+            Err(unresolved) => Err(refusal_of(unresolved, offset)),
+        })
     }
 
     /// Composes the prompt that a release binds, from the versions that its references were resolved to. Returns

@@ -113,6 +113,14 @@ export function useChange(key: string) {
   });
 }
 
+/** Asks what a change would do. Nothing is stored, so nothing is read again. */
+export function useDryRun<T>() {
+  const { client } = useConsole();
+  return useMutation<T, Problem, ApiRequest>({
+    mutationFn: async ({ method, path, body }) => (await (await client.send(path, { method, body })).json()) as T,
+  });
+}
+
 export { randomId };
 
 /** A scope of a permission. */

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { findingsOfFields, findingsOfLines, offsetOf, positionsOf, syntaxFinding } from "./positions";
+import { findingOfOffset, findingsOfFields, findingsOfLines, offsetOf, parsedObject, positionsOf, syntaxFinding } from "./positions";
 
 const TEXT = `{
   "system_prompt": 3,
@@ -41,4 +41,24 @@ test("places are counted in characters and stay inside of the text", () => {
     { from: 5, to: 8, line: 2, column: 1, code: "unknown_key", message: "m" },
   ]);
   expect(findingsOfLines("", [{ line: null, column: null, code: "c", message: "m" }])).toMatchObject([{ from: 0, to: 0, line: 1, column: 1 }]);
+});
+
+test("a byte of the prompt stands at its character in the JSON text, whatever its escapes", () => {
+  const prompt = 'é 😀 \n"x" @asset-ref:gone, and more';
+  const offset = new TextEncoder().encode(prompt.slice(0, prompt.indexOf("@"))).length;
+  const plain = JSON.stringify({ system_prompt: prompt }, null, 2);
+  const escaped = plain.replaceAll("é", "\\u00e9").replaceAll("😀", "\\ud83d\\uDE00");
+  for (const text of [plain, escaped]) {
+    const found = findingOfOffset(text, offset, "prompt_unknown_asset", "m");
+    expect(text.slice(found.from, found.to)).toBe("@asset-ref:gone,");
+    expect([found.line, found.code, found.message]).toEqual([2, "prompt_unknown_asset", "m"]);
+  }
+  expect(findingOfOffset(plain, 0, "c", "m")).toMatchObject({ line: 2, column: 21 });
+  expect(findingOfOffset("", 5, "c", "m")).toMatchObject({ from: 0, to: 0, line: 1, column: 1 });
+  expect(findingOfOffset(plain, 9_999, "c", "m")).toMatchObject({ line: 2 });
+});
+
+test("only a JSON object is the content of an asset", () => {
+  expect(parsedObject('{"a":1}')).toEqual({ a: 1 });
+  for (const text of ["", "{", "[]", "null", "7"]) expect(parsedObject(text), text).toBeNull();
 });

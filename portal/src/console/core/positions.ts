@@ -1,3 +1,5 @@
+import type { Json } from "../../api/types";
+
 /** A part of a text, by offsets. */
 export interface Span {
   from: number;
@@ -138,4 +140,34 @@ export function findingsOfLines(text: string, errors: readonly { line?: number |
       return findingAt(text, { from, to: Math.min(text.length, end.exec(text)?.index ?? from + 1) }, code, message);
     })
     .sort((left, right) => left.from - right.from);
+}
+
+/** A JSON object; null for any other text. */
+export function parsedObject(text: string): Record<string, Json> | null {
+  try {
+    const found = JSON.parse(text) as Json;
+    return found !== null && typeof found === "object" && !Array.isArray(found) ? found : null;
+  } catch {
+    return null;
+  }
+}
+
+/** One character of the source of a JSON string: an escaped pair, an escape, or the character itself. */
+const CHARACTER = /\\u[dD][89abAB][\da-fA-F]{2}\\u[dD][c-fC-F][\da-fA-F]{2}|\\u[\da-fA-F]{4}|\\.|[^]/uy;
+
+/** The server's message about a byte of `system_prompt`: it stands at the character in the JSON text. */
+export function findingOfOffset(text: string, offset: number, code: string, message: string): Finding {
+  const span = positionsOf(text).values.get("content.system_prompt") ?? { from: 0, to: 0 };
+  const encoder = new TextEncoder();
+  let at = span.from + 1;
+  for (let left = offset; left > 0 && at < span.to - 1; ) {
+    CHARACTER.lastIndex = at;
+    const [character = ""] = CHARACTER.exec(text) ?? [];
+    if (character === "") break;
+    left -= character.length === 1 && character < "\u0080" ? 1 : encoder.encode(character.startsWith("\\") ? (JSON.parse(`"${character}"`) as string) : character).length;
+    at += character.length;
+  }
+  const end = /[\s"\\]|$/g;
+  end.lastIndex = at + 1;
+  return findingAt(text, { from: Math.min(at, text.length), to: end.exec(text)?.index ?? text.length }, code, message);
 }

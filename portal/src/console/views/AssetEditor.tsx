@@ -4,7 +4,7 @@ import type { Problem } from "../../api/problem";
 import type { Json } from "../../api/types";
 import { useConsole, useRead } from "../core/console";
 import { sortedJson } from "../core/diff";
-import { findingsOfFields, findingsOfLines, syntaxFinding, type Finding } from "../core/positions";
+import { findingOfOffset, findingsOfFields, findingsOfLines, parsedObject, syntaxFinding, type Finding } from "../core/positions";
 import type { Asset, AssetVersion, Schemas } from "../core/types";
 import { useConsoleText } from "../i18n";
 import { Action, Commands, Failed, Loading } from "../ui/basics";
@@ -12,6 +12,7 @@ import { Dialog } from "../ui/Dialog";
 import { Field, NoteField } from "../ui/Filters";
 import { Table } from "../ui/Table";
 import { scopeOf } from "./AssetPage";
+import { AssetTrial } from "./AssetTrial";
 
 const CodeEditor = lazy(() => import("../ui/CodeEditor"));
 
@@ -65,7 +66,7 @@ function Editor({ asset, first, base, schema }: { asset: Asset; first: string; b
   const [refused, setRefused] = useState<{ value: string; findings: Finding[] } | null>(null);
   const goTo = useRef<((offset: number) => void) | null>(null);
   const checked = useFlowCheck(isFlow ? asset_id : null, value);
-  const content = useMemo(() => (isFlow ? null : parsed(value)), [isFlow, value]);
+  const content = useMemo(() => (isFlow ? null : parsedObject(value)), [isFlow, value]);
   const own = useMemo(() => (isFlow || content !== null ? [] : [syntaxFinding(value, text("json_object_needed"))].filter((one) => one !== null)), [isFlow, content, value, text]);
   const findings = isFlow ? checked.findings : own.length > 0 ? own : refused?.value === value ? refused.findings : NONE;
   const blocked = value === first && base !== null ? text("nothing_changed") : !isFlow && content === null ? text("json_object_needed") : findings.length > 0 ? text("has_findings", { count: findings.length }) : isFlow && checked.isPending ? text("checking_text") : null;
@@ -73,6 +74,12 @@ function Editor({ asset, first, base, schema }: { asset: Asset; first: string; b
   const request = isFlow
     ? { method: "POST" as const, path: apiPath("/v1/flows/{flow_id}/versions", { flow_id: asset_id }, { workspace_id }), body: { content_yaml: value, ...optional } }
     : { method: "POST" as const, path: apiPath("/v1/assets/{asset_id}/versions", { asset_id }, { workspace_id }), body: { content: content ?? {}, ...optional } };
+  /** Puts the messages of a refusal at their lines; false if there are none. */
+  const placeRefusal = (problem: Problem) => {
+    const found = refusalFindings(problem, value, isFlow);
+    if (found.length > 0) setRefused({ value, findings: found });
+    return found.length > 0;
+  };
   const words = isFlow ? ["flows", "add-version", slug, "flow.yaml"] : ["assets", "add-version", slug, "content.json"];
   return (
     <>
@@ -105,6 +112,7 @@ function Editor({ asset, first, base, schema }: { asset: Asset; first: string; b
           </button>
         )}
       </div>
+      <AssetTrial asset={asset} value={value} content={content} onRefused={placeRefusal} />
       <FieldHelp schema={schema} />
       <Commands items={[{ label: text("new_version"), request, words }, ...withoutServer(asset, text("without_server"))]} />
       {isOpen && (
@@ -113,11 +121,7 @@ function Editor({ asset, first, base, schema }: { asset: Asset; first: string; b
           confirm={text("new_version")}
           request={request}
           onClose={() => setOpen(false)}
-          onRefused={(problem) => {
-            const found = refusalFindings(problem, value, isFlow);
-            if (found.length > 0) setRefused({ value, findings: found });
-            return found.length > 0;
-          }}
+          onRefused={placeRefusal}
         >
           <p>{text("new_version_text", { name: slug })}</p>
           <Field label={text("version")} hint={text("label_hint")}>
@@ -132,27 +136,21 @@ function Editor({ asset, first, base, schema }: { asset: Asset; first: string; b
 
 const NONE: readonly Finding[] = [];
 
-/** A JSON object; null for any other text. */
-function parsed(value: string): Record<string, Json> | null {
-  try {
-    const found = JSON.parse(value) as Json;
-    return found !== null && typeof found === "object" && !Array.isArray(found) ? found : null;
-  } catch {
-    return null;
-  }
-}
+/** Fields of a request that are no part of the text. */
+const OUTSIDE = /^(?:input|arguments|asset_id)\b/;
 
 function refusalFindings(problem: Problem, value: string, isFlow: boolean): Finding[] {
   const errors = problem.detail["errors"];
   if (isFlow) return Array.isArray(errors) ? findingsOfLines(value, errors as Schemas["FlowError"][]) : [];
-  return findingsOfFields(value, problem.fields);
+  const { offset } = problem.detail;
+  if (typeof offset === "number" && !problem.code.startsWith("prompt_argument")) return [findingOfOffset(value, offset, problem.code, problem.message)];
+  return findingsOfFields(value, problem.fields.filter(({ path }) => !OUTSIDE.test(path)));
 }
 
-/** What can be tried without a server, because no route of it runs a content that is not stored. */
+/** What checks the content without a server. */
 function withoutServer({ asset_kind: kind }: Asset, label: string) {
   const path = apiPath("/v1/asset-kinds/{kind}/schema", { kind });
-  const words = { prompt_template: ["prompt", "render", "content.json", "--arg", "name=value"], policy_bundle: ["policy", "try", "content.json", "--input", "input.json"] } as Record<string, string[]>;
-  return [{ label, request: { method: "GET", path } as const, words: words[kind] ?? ["assets", "check", "content.json"] }];
+  return [{ label, request: { method: "GET", path } as const, words: ["assets", "check", "content.json"] }];
 }
 
 /** The server's check of a flow, once the text rests. */

@@ -88,6 +88,7 @@ export const OPERATIONS = [
   "list_workspace_destinations",
   "list_workspaces",
   "mark_inbox_read",
+  "preview_prompt",
   "publish_use_case",
   "read_active_release",
   "read_asset",
@@ -151,6 +152,7 @@ export const OPERATIONS = [
   "settle_execution",
   "submit_release",
   "transition_release",
+  "try_policy",
   "unbind_version",
   "validate_flow",
 ] as const;

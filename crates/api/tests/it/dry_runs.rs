@@ -1,0 +1,295 @@
+//! Dry runs of content: previews of prompts and trials of policies. They decide as versions and runs do, and store
+//! nothing.
+
+use crate::{
+    audit::audit_log,
+    fixture::WORKSPACE,
+    resource_usage::{assert_bounded, measure_polls},
+};
+use fairway_domain::access::ActorRef;
+use fairway_operations::access::{Claims, IdentityMode};
+use fairway_testkit::{
+    ArtifactFault, Behaviour, FaultyArtifacts, StubProvider, TestApp,
+    app::{Request, Response},
+};
+use serde_json::{Map, Value, json};
+use uuid::Uuid;
+
+/// Tables that a change or a run writes.
+const TABLES: [&str; 8] = [
+    "asset",
+    "asset_version",
+    "asset_reference",
+    "execution",
+    "policy_decision",
+    "evidence_artifact",
+    "fact",
+    "idempotency_key",
+];
+
+/// The number of rows in each of [`TABLES`], once every committed fact is sequenced.
+async fn rows(app: &TestApp) -> Vec<i64> {
+    audit_log(app).await;
+    let owner = app.database().connect_as_owner().await.unwrap();
+    let mut counts = Vec::new();
+    for table in TABLES {
+        counts.push(owner.query_one(&format!("SELECT count(*) FROM {table}"), &[]).await.unwrap().get(0));
+    }
+    counts
+}
+
+fn preview(app: &TestApp, asset: &str, content: Value, arguments: Value) -> Request {
+    app.post(format!("/v1/assets/{asset}/prompt-preview"), json!({ "content": content, "arguments": arguments }))
+}
+
+fn attempt(app: &TestApp, asset: &str, content: &Value, input: Value) -> Request {
+    app.post(format!("/v1/assets/{asset}/policy-trial"), json!({ "content": content, "input": input }))
+}
+
+/// A refusal without its request number.
+fn detail(answer: &Response) -> Value {
+    answer.json()["detail"].clone()
+}
+
+#[tokio::test]
+async fn a_preview_is_the_text_that_a_run_sends_and_nothing_is_stored() {
+    let provider = StubProvider::new(Behaviour::Answers("ok".to_owned()));
+    let artifacts = FaultyArtifacts::new(ArtifactFault::None);
+    let app = TestApp::builder().provider(provider.clone()).faulty_artifacts(&artifacts).start().await;
+    let given = app.fixtures();
+    given.asset_with_version("prompt_template", "tone", json!({ "system_prompt": "be kind to {{who}}" })).await;
+    given
+        .asset_with_version(
+            "skill",
+            "steps",
+            json!({ "name": "steps", "description": "Steps.", "body": "First $arg:who." }),
+        )
+        .await;
+    let content = json!({
+        "system_prompt": "@asset-ref:tone @asset-ref:steps $arg:who $arg:count $arg:tags {{free}} !command:go",
+        "variables": [{ "name": "who" }, { "name": "count", "type": "number" }, { "name": "tags", "type": "array" }],
+        "allowed_commands": ["go"],
+    });
+    let arguments = json!({ "who": "@asset-ref:tone", "count": 2.5, "tags": ["a", 1], "free": true, "unused": 1 });
+    let empty = given.asset_without_versions("prompt_template", "main").await;
+    let before = (rows(&app).await, artifacts.put_count());
+    let shown = preview(&app, &empty, content.clone(), arguments.clone()).await.expect(200);
+    let expected = "be kind to @asset-ref:tone First $arg:who. @asset-ref:tone 2.5 [\"a\",1] true !command:go";
+    assert_eq!(shown, json!({ "text": expected }));
+    // An idempotency key has no effect: the same key renders another text.
+    let again = preview(&app, &empty, json!({ "system_prompt": "x" }), json!({})).idempotency_key("one").await;
+    assert_eq!(again.expect(200), json!({ "text": "x" }));
+    let refused = preview(&app, &empty, json!({ "system_prompt": "$arg:x" }), json!({})).await;
+    refused.expect_refusal(422, "prompt_malformed_token");
+    assert_eq!((rows(&app).await, artifacts.put_count()), before, "{TABLES:?}");
+
+    given.next_version(&empty, content).await;
+    let main =
+        given.asset_with_version("prompt_template", "other", json!({ "system_prompt": "@asset-ref:tone" })).await;
+    let policies = [given.model_policy("model").await, given.policy("policy").await];
+    let workload = given.active_workload_with("sorter", [&policies[..], &[main.clone()]].concat()).await;
+    app.post(workload.execute_path(), json!({ "environment": "dev", "inputs": { "who": "all" } })).await.expect(200);
+    let sent = provider.calls().last().unwrap().conversation.system_prompt.clone();
+    let content = json!({ "system_prompt": "@asset-ref:tone" });
+    let shown = preview(&app, &main.asset_id, content, json!({ "who": "all" })).await.expect(200);
+    assert_eq!(shown["text"], json!(sent));
+}
+
+#[tokio::test]
+async fn a_preview_refuses_what_a_version_refuses() {
+    let app = TestApp::start().await;
+    let given = app.fixtures();
+    let canary = "canary-of-a-secret";
+    given.prompt("tone").await;
+    given.asset_with_version("prompt_template", "outer", json!({ "system_prompt": "see @asset-ref:tone" })).await;
+    given.asset_without_versions("prompt_template", "empty").await;
+    given.policy("policy").await;
+    let mine = given.asset_without_versions("prompt_template", "mine").await;
+    for (text, code, offset) in [
+        ("@asset-ref:missing", "prompt_unknown_asset", 0),
+        ("é @asset-ref:tone@v999", "prompt_unknown_asset", 3),
+        ("@asset-ref:empty", "prompt_unknown_asset", 0),
+        ("é @asset-ref:policy", "prompt_unknown_asset", 3),
+        ("@asset-ref:outer", "prompt_nested_reference", 0),
+        ("@asset-ref:mine@v1", "prompt_nested_reference", 0),
+        ("$arg:undeclared", "prompt_malformed_token", 0),
+        ("!command:go", "prompt_command_not_allowed", 0),
+    ] {
+        let content = json!({ "system_prompt": format!("{text} {canary}") });
+        let answer = preview(&app, &mine, content.clone(), json!({})).await;
+        assert_eq!(answer.expect_refusal(422, code)["offset"], offset, "{answer}");
+        assert!(!answer.text().contains(canary), "{answer}");
+        let made = app.post(format!("/v1/assets/{mine}/versions"), json!({ "content": content })).await;
+        assert_eq!(detail(&answer), detail(&made), "{text}");
+    }
+    let invalid = json!({ "system_prompt": 3, "bogus": canary });
+    let answer = preview(&app, &mine, invalid.clone(), json!({})).await;
+    answer.expect_refusal(400, "invalid_content");
+    let made = app.post(format!("/v1/assets/{mine}/versions"), json!({ "content": invalid })).await;
+    assert_eq!(detail(&answer), detail(&made));
+    assert!(!answer.text().contains(canary), "{answer}");
+
+    // The arguments: the token that needs a value, or the reference to the prompt that has the token.
+    let content =
+        json!({ "system_prompt": "é $arg:n @asset-ref:tone", "variables": [{ "name": "n", "type": "number" }] });
+    for (arguments, code, offset) in [
+        (json!({}), "prompt_argument_missing", 3),
+        (json!({ "n": canary }), "prompt_argument_type", 3),
+        (json!({ "n": 1 }), "prompt_argument_missing", 10),
+        (json!({ "n": 1, "ticket": [canary] }), "prompt_argument_type", 10),
+    ] {
+        let answer = preview(&app, &mine, content.clone(), arguments).await;
+        assert_eq!(answer.expect_refusal(422, code)["offset"], offset, "{answer}");
+        assert!(!answer.text().contains(canary) && !answer.text().contains("billing"), "{answer}");
+    }
+    for (content, arguments, path) in [(json!("x"), json!({}), "content"), (json!({}), json!([]), "arguments")] {
+        let answer = preview(&app, &mine, content, arguments).await.expect_refusal(422, "validation_error");
+        assert_eq!(answer["fields"][0]["path"], path);
+    }
+    // Another kind of asset.
+    let skill = given.asset_without_versions("skill", "skill").await;
+    for answer in [
+        preview(&app, &skill, json!({ "system_prompt": "x" }), json!({})).await,
+        attempt(&app, &mine, &json!({ "rules": [] }), json!({})).await,
+    ] {
+        let refused = answer.expect_refusal(422, "validation_error");
+        assert_eq!(refused["fields"][0]["code"], "wrong_asset_kind", "{answer}");
+    }
+}
+
+/// Without the second look, who is granted one template reads every prompt of its workspace through it.
+#[tokio::test]
+async fn a_preview_shows_only_included_assets_that_the_caller_sees() {
+    let app = TestApp::start().await;
+    let given = app.fixtures();
+    let (here, there) = (given.workspace("here", "here").await, given.workspace("there", "there").await);
+    let home = given.in_workspace(&here);
+    let shown = home.prompt("shown").await;
+    home.asset_with_version("prompt_template", "hidden", json!({ "system_prompt": "a secret" })).await;
+    home.asset_with_version("prompt_template", "nested", json!({ "system_prompt": "@asset-ref:hidden" })).await;
+    given.bind_role("user:ada", "viewer", "workspace", Some(&there)).await;
+    for workspace in [&here, &there] {
+        given.bind_role("user:both", "viewer", "workspace", Some(workspace)).await;
+    }
+    let grants = format!("/v1/assets/{}/grants?workspace_id={here}", shown.asset_id);
+    app.post(&grants, json!({ "principal": "user:ada" })).await.expect(201);
+    let ask = |slug: &str, actor: &str, from: Option<&str>| {
+        let query = from.map(|from| format!("?workspace_id={from}")).unwrap_or_default();
+        let body = json!({ "content": { "system_prompt": format!("@asset-ref:{slug}") }, "arguments": {} });
+        app.post(format!("/v1/assets/{}/prompt-preview{query}", shown.asset_id), body).as_actor(actor)
+    };
+    for from in [None, Some(here.as_str()), Some(there.as_str())] {
+        // Whether the prompt exists, includes another one, or is unknown makes no difference.
+        let answers = [ask("hidden", "user:ada", from).await, ask("nested", "user:ada", from).await];
+        let unknown = ask("unknown", "user:ada", from).await;
+        unknown.expect_refusal(422, "prompt_unknown_asset");
+        for answer in answers {
+            assert_eq!(detail(&answer), detail(&unknown), "{answer}");
+        }
+    }
+    for from in [None, Some(here.as_str())] {
+        assert_eq!(ask("hidden", "user:both", from).await.expect(200)["text"], "a secret");
+    }
+    ask("hidden", "user:both", Some(&there)).await.expect_refusal(404, "not_found");
+    // From a workspace that sees the template alone, the caller learns that the other one is elsewhere.
+    app.post(&grants, json!({ "grantee_workspace_id": there })).await.expect(201);
+    ask("hidden", "user:both", Some(&there)).await.expect_refusal(422, "prompt_cross_workspace");
+    ask("hidden", "user:ada", Some(&there)).await.expect_refusal(422, "prompt_unknown_asset");
+}
+
+#[tokio::test]
+async fn a_trial_explains_the_decision_rule_by_rule_and_nothing_is_stored() {
+    let artifacts = FaultyArtifacts::new(ArtifactFault::None);
+    let app = TestApp::builder().faulty_artifacts(&artifacts).start().await;
+    let policy = app.fixtures().policy("policy").await.asset_id;
+    let rule = |id: &str, condition: &str, outcome: &str| json!({ "id": id, "condition": condition, "outcome": outcome, "reason_code": id });
+    let mut reviewed = rule("reviewed", "inputs.n > 5", "allow_with_obligations");
+    reviewed["obligations"] = json!(["human_review"]);
+    let content = json!({
+        "rules": [rule("dev", "environment == \"dev\" && inputs.n > 9", "deny"), reviewed],
+        // Failed tests are what an author tries to understand.
+        "tests": [{ "name": "t", "input": { "inputs": { "n": 1 } }, "expect": { "outcome": "allow" } }],
+    });
+    let before = (rows(&app).await, artifacts.put_count());
+    let decided =
+        attempt(&app, &policy, &content, json!({ "environment": "dev", "inputs": { "n": 7 } })).await.expect(200);
+    let clause = |source: &str, holds: &str, missing: Value| json!({ "source": source, "holds": holds, "missing_field": missing });
+    let dev = |holds: &str, second: Value| {
+        json!({
+            "rule": "dev", "holds": holds, "outcome": "deny", "reason_code": "dev", "operator": "&&",
+            "clauses": [clause("environment == \"dev\"", "yes", Value::Null), second],
+        })
+    };
+    assert_eq!(
+        decided,
+        json!({
+            "decision": {
+                "outcome": "allow_with_obligations", "reason_code": "reviewed", "obligations": ["human_review"],
+                "matched_rules": ["reviewed"], "failed_rules": [],
+            },
+            "rules": [dev("no", clause("inputs.n > 9", "no", Value::Null)), {
+                "rule": "reviewed", "holds": "yes", "outcome": "allow_with_obligations", "reason_code": "reviewed",
+                "operator": null, "clauses": [clause("inputs.n > 5", "yes", Value::Null)],
+            }],
+        })
+    );
+    let failed = attempt(&app, &policy, &content, json!({ "environment": "dev" })).await.expect(200);
+    assert_eq!(failed["decision"]["reason_code"], "policy_evaluation_error");
+    let failure = |rule: &str| json!({ "rule": rule, "missing_field": "n" });
+    assert_eq!(failed["decision"]["failed_rules"], json!([failure("dev"), failure("reviewed")]));
+    assert_eq!(failed["rules"][0], dev("failed", clause("inputs.n > 9", "failed", json!("n"))));
+    let canary = "canary-of-a-secret";
+    for wrong in [json!({ "input": canary }), json!({ "inputs": { "n": 9_007_199_254_740_993_i64 } })] {
+        let answer = attempt(&app, &policy, &content, wrong).await;
+        let refused = answer.expect_refusal(422, "validation_error");
+        let field = (&refused["fields"][0]["path"], &refused["fields"][0]["code"]);
+        assert_eq!(field, (&json!("input"), &json!("invalid_policy_input")), "{answer}");
+        assert!(!answer.text().contains(canary), "{answer}");
+    }
+    // A bundle that no version can have.
+    let invalid = json!({ "rules": [rule("a", &format!("1 + {canary}"), "allow"), rule("a", "inputs.n", "allow")] });
+    let answer = attempt(&app, &policy, &invalid, json!({})).await;
+    answer.expect_refusal(400, "invalid_content");
+    let made = app.post(format!("/v1/assets/{policy}/versions"), json!({ "content": invalid })).await;
+    assert_eq!(detail(&answer), detail(&made));
+    assert_eq!((rows(&app).await, artifacts.put_count()), before, "{TABLES:?}");
+    let listed = app.get(format!("/v1/assets/{policy}/versions?workspace_id={WORKSPACE}")).await.expect(200);
+    assert_eq!(listed.as_array().unwrap().len(), 1);
+}
+
+/// Content and input of a dry run are untrusted: they take bounded time and memory, on the blocking pool (T12, T13).
+#[tokio::test]
+async fn heavy_dry_runs_are_bounded_and_do_not_block_the_thread() {
+    let app = TestApp::start().await;
+    let given = app.fixtures();
+    let policy = given.policy("policy").await.asset_id;
+    let costly = "inputs.list.exists(x, inputs.list.exists(y, x == y + 1000))";
+    let rule = |index: usize| {
+        let condition = format!("{costly} || {costly}");
+        json!({ "id": format!("r{index}"), "condition": condition, "outcome": "allow", "reason_code": "x" })
+    };
+    let content = json!({ "rules": (0..200).map(rule).collect::<Vec<_>>() });
+    let input = json!({ "inputs": { "list": (0..150).collect::<Vec<_>>() } });
+    let tried = assert_bounded("a costly policy", attempt(&app, &policy, &content, input.clone())).await.expect(200);
+    assert_eq!(tried["rules"].as_array().unwrap().len(), 200);
+
+    let mine = given.asset_without_versions("prompt_template", "mine").await;
+    let repeated = json!({ "system_prompt": "$arg:x ".repeat(9_000), "variables": [{ "name": "x" }] });
+    let long = json!({ "x": "y".repeat(1 << 20) });
+    let refused = assert_bounded("a long rendering", preview(&app, &mine, repeated, long)).await;
+    refused.expect_refusal(422, "prompt_too_large");
+
+    let claims = Claims { actor: ActorRef::parse("user:local").unwrap(), groups: Vec::new(), tenant: None };
+    let services = app.services();
+    let caller = services.identities.identify(IdentityMode::Local, &claims, Uuid::from_u128(1).into()).await.unwrap();
+    let id = policy.parse::<Uuid>().unwrap().into();
+    let (decided, longest, took) = measure_polls(services.assets.try_policy(&caller, id, None, content, input)).await;
+    assert_eq!(decided.unwrap().rules.len(), 200);
+    assert!(longest < took / 2, "the thread was blocked for {longest:?} of {took:?}");
+    let id = mine.parse::<Uuid>().unwrap().into();
+    let content = json!({ "system_prompt": "@!${".repeat(500_000) });
+    let (text, longest, took) =
+        measure_polls(services.assets.preview_prompt(&caller, id, None, content, Map::new())).await;
+    assert_eq!(text.unwrap().len(), 2_000_000);
+    assert!(longest < took / 2, "the thread was blocked for {longest:?} of {took:?}");
+}

@@ -1,0 +1,94 @@
+//! Previews: the text that a template makes before it is a version. Nothing is stored.
+
+use super::include::{body_of, refusal_of};
+use crate::{
+    Failure,
+    access::Operation,
+    asset::{Assets, ValidContent, validate},
+    blocking::{Processor, WorkDeadline, busy},
+    reference::Unresolved,
+};
+use fairway_domain::{
+    access::{Caller, ResourcePosition},
+    asset::{Asset, kind::AssetKind},
+    id::{AssetId, WorkspaceId},
+    prompt::{IncludedAsset, MAX_RENDERED_BYTES, PromptRefusal, PromptTemplate, composition::IncludedBody},
+};
+use fairway_fair_queue::AcquireError;
+use fairway_memory_limit::admit;
+use serde_json::{Map, Value};
+use std::{collections::BTreeMap, time::Duration};
+
+/// Peak memory of a preview in bytes: the included bodies, a copy of them, and the rendered text.
+const PREVIEW_BYTES: usize = 32 << 20;
+/// How long a preview waits for memory.
+const PREVIEW_WAIT: Duration = Duration::from_secs(5);
+
+impl Assets {
+    /// Renders a template that is not stored as a version of the asset, with what a version would include now. The
+    /// asset is seen from `from`, or from any workspace that the caller sees it from.
+    ///
+    /// # Errors
+    /// Not found when the caller does not see the asset; also when the asset is no prompt template, a version with the
+    /// content would be refused, the caller does not see an included asset, or an argument does not fit.
+    pub async fn preview_prompt(
+        &self,
+        caller: &Caller,
+        id: AssetId,
+        from: Option<WorkspaceId>,
+        content: Value,
+        arguments: Map<String, Value>,
+    ) -> Result<String, Failure> {
+        let (scope, asset) = self.asset_from_optional(caller, Operation::PreviewPrompt, id, from).await?;
+        if asset.kind != AssetKind::PromptTemplate {
+            return Err(Failure::invalid_field("asset_id", "wrong_asset_kind", "the asset is no prompt template"));
+        }
+        let ValidContent { prompt, .. } = validate(scope, asset.kind, content).await?;
+        let prompt = prompt.ok_or(Failure::Inconsistent("valid content of a prompt template is no template"))?;
+        let processor = Processor::acquire(scope, WorkDeadline::Request).await?;
+        let _memory = admit(PREVIEW_BYTES, PREVIEW_WAIT).await.map_err(|_| busy(AcquireError::TimedOut))?;
+        let bodies = self.read_seen_includes(caller, &asset, from, &prompt).await?;
+        let render = move || prompt.compose(|reference| bodies.get(reference).cloned())?.render(&arguments);
+        processor.run(render).await?.map_err(Failure::prompt)
+    }
+
+    /// The bodies that a version of the template would include now.
+    ///
+    /// A version includes whatever is visible in the workspace of its asset. A preview shows the text, so the caller
+    /// must see each included asset too, from where it sees the template: a grant of one template opens no other.
+    async fn read_seen_includes(
+        &self,
+        caller: &Caller,
+        own: &Asset,
+        from: Option<WorkspaceId>,
+        prompt: &PromptTemplate,
+    ) -> Result<BTreeMap<IncludedAsset, IncludedBody>, Failure> {
+        let home = ResourcePosition::workspace(caller.tenant, own.namespace_id, own.workspace_id);
+        let from = match from {
+            Some(workspace) => Some(self.scope_resolver.workspace_position_unchecked(caller, workspace).await?),
+            None => None,
+        };
+        let mut bodies = BTreeMap::new();
+        let mut bytes = 0_usize;
+        for (reference, offset) in prompt.distinct_references() {
+            if reference.slug == own.slug {
+                return Err(Failure::prompt(PromptRefusal::NestedReference { offset }));
+            }
+            let (asset, version) =
+                self.find_include(caller, &home, reference, offset).await?.map_err(Failure::prompt)?;
+            if !self.sees_asset(caller, &asset, from.as_ref()).await? {
+                let known = from.is_some() && self.sees_asset(caller, &asset, None).await?;
+                let unresolved = if known { Unresolved::OtherWorkspace } else { Unresolved::Unknown };
+                return Err(Failure::prompt(refusal_of(unresolved, offset)));
+            }
+            let body = body_of(&asset, &version)?;
+            let body = body.map_err(|refusal| Failure::prompt(refusal.to_prompt_refusal(offset)))?;
+            bytes = bytes.saturating_add(body.bytes());
+            if bytes > MAX_RENDERED_BYTES {
+                return Err(Failure::prompt(PromptRefusal::TooLarge { offset }));
+            }
+            bodies.insert(reference.clone(), body);
+        }
+        Ok(bodies)
+    }
+}
