@@ -339,7 +339,7 @@ async fn clients_find_the_issuer_of_their_tokens() {
         start_with(&issuer, |builder| builder.setting("FAIRWAY_PUBLIC_URL", "https://fairway.test")).await;
     for (path, resource) in [("", "https://fairway.test"), ("/mcp", "https://fairway.test/mcp")] {
         let path = format!("/.well-known/oauth-protected-resource{path}");
-        let metadata = app.get(&path).header("Host", "evil.example").await.expect(200);
+        let metadata = app.get(&path).header("Host", "localhost").await.expect(200);
         assert_eq!(metadata["resource"], resource);
         assert_eq!(metadata["authorization_servers"], json!([issuer.url()]));
         local.get(&path).await.expect_refusal(404, "not_found");
@@ -355,6 +355,38 @@ async fn clients_find_the_issuer_of_their_tokens() {
     call().token(&issuer.person("ada", &[])).await.expect(200);
     let foreign = issuer.token(json!({"sub": "1", "aud": "https://other.example"}));
     call().token(&foreign).await.expect_refusal(401, "unauthenticated");
+}
+
+/// A page of another site reaches the server under its own name (DNS rebinding), with a matching `Origin`.
+#[tokio::test]
+async fn only_own_hosts_are_served() {
+    let issuer = issuer().await;
+    let change = |builder: Builder| {
+        let builder = builder.setting("FAIRWAY_PUBLIC_URL", "https://fairway.test:8443");
+        builder.setting("FAIRWAY_ALLOWED_HOSTS", "forms.test, 10.1.2.3")
+    };
+    let (_local, app) = start_with(&issuer, change).await;
+    let token = issuer.person("ada", &[]);
+    let call = |host: &str| {
+        let ping = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"});
+        let request = app.post("/mcp", ping).header("Accept", "application/json, text/event-stream").token(&token);
+        request.header("Host", host).header("Origin", format!("https://{host}"))
+    };
+    for host in ["fairway.test", "fairway.test:8443", "forms.test", "10.1.2.3:8080", "localhost:8080"] {
+        call(host).await.expect(200);
+        app.get("/v1/session").header("Host", host).token(&token).await.expect(200);
+    }
+    for host in ["evil.example", "fairway.test.evil.example", "evil.fairway.test", "10.1.2.4:8080", "fairway.test."] {
+        call(host).await.expect_refusal(421, "misdirected_request");
+        for path in ["/v1/session", "/v1/sign-in", "/sign-in", "/console", "/.well-known/oauth-protected-resource"] {
+            let request = app.get(path).header("Host", host).token(&token);
+            request.await.expect_refusal(421, "misdirected_request");
+        }
+        // The probes of load balancers have a host of their own.
+        for path in ["/healthz", "/readyz"] {
+            app.get(path).header("Host", host).await.expect(200);
+        }
+    }
 }
 
 #[tokio::test]
