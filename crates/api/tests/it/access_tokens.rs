@@ -91,6 +91,24 @@ async fn names_callers_by_claims_and_grants_only_their_bindings() {
     assert_eq!(service["actor"], "service:ci");
 }
 
+/// Providers mark tokens for client credentials in different ways.
+#[tokio::test]
+async fn clients_of_keycloak_and_entra_id_are_services() {
+    let (issuer, _local, app) = start().await;
+    let keycloak = json!({"sub": "7b1c", "azp": "build", "preferred_username": "service-account-build", "groups": []});
+    let entra = json!({"sub": "9f2e", "oid": "9f2e", "azp": "0d3c", "ver": "2.0"});
+    let marked = json!({"sub": "4a5b", "oid": "4a5b", "appid": "6e7f", "idtyp": "app", "ver": "1.0"});
+    let person = json!({"sub": "1", "azp": "portal", "preferred_username": "service-account-build"});
+    for (claims, actor) in [
+        (keycloak, "service:build"),
+        (entra, "service:0d3c"),
+        (marked, "service:6e7f"),
+        (person, "user:service-account-build"),
+    ] {
+        assert_eq!(app.get("/v1/session").token(&issuer.token(claims)).await.expect(200)["actor"], actor);
+    }
+}
+
 #[tokio::test]
 async fn bootstrap_administrators_are_recorded() {
     let (issuer, _local, app) = start().await;
