@@ -13,7 +13,7 @@ use crate::{
     compose::Api,
     error::ApiError,
     http::{
-        authentication::{Authentication, session_token},
+        authentication::{Authentication, CliClient, session_token},
         html_page::{self, escape},
         outermost_middleware::request_id,
         query,
@@ -62,6 +62,32 @@ pub(crate) struct SignInSettingsView {
     cli_client_id: Option<String>,
     /// The scopes that a sign-in requests.
     scopes: Vec<String>,
+    /// Every issuer, in the order of the configuration; empty in local mode.
+    issuers: Vec<SignInIssuerView>,
+}
+
+/// How clients sign in at an issuer.
+#[derive(Serialize, ToSchema)]
+#[schema(as = SignInIssuer)]
+pub(crate) struct SignInIssuerView {
+    issuer: String,
+    /// Its name for people.
+    name: String,
+    /// The client of the command line; null if none is configured.
+    cli_client_id: Option<String>,
+    /// The scopes that a sign-in requests.
+    scopes: Vec<String>,
+}
+
+impl SignInIssuerView {
+    fn of(client: &CliClient) -> Self {
+        Self {
+            issuer: client.issuer.clone(),
+            name: client.name.clone(),
+            cli_client_id: client.client_id.clone(),
+            scopes: client.scopes.clone(),
+        }
+    }
 }
 
 /// Reads how clients sign in. It needs no identity.
@@ -72,12 +98,14 @@ pub(crate) struct SignInSettingsView {
 )]
 #[get("/v1/sign-in")]
 pub(crate) async fn read_sign_in_settings(api: web::Data<Api>) -> HttpResponse {
-    let client = api.authentication.as_ref().and_then(Authentication::cli_client);
+    let clients = api.authentication.as_ref().map_or(&[][..], Authentication::cli_clients);
+    let client = clients.first();
     let view = SignInSettingsView {
         mode: api.mode.as_str(),
         issuer: client.map(|client| client.issuer.clone()),
         cli_client_id: client.and_then(|client| client.client_id.clone()),
         scopes: client.map(|client| client.scopes.clone()).unwrap_or_default(),
+        issuers: clients.iter().map(SignInIssuerView::of).collect(),
     };
     ResourceResponse::ok(&view).into_response()
 }
