@@ -233,11 +233,25 @@ impl Settings {
         file: Option<&str>,
         environment: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> Result<Self, ConfigError> {
+        let (settings, contradictions) = Self::inspect(file, environment)?;
+        contradictions.into_iter().next().map_or(Ok(settings), Err)
+    }
+
+    /// As [`Self::load`], with all contradictions between settings that can be read.
+    ///
+    /// # Errors
+    /// The first unknown key or variable, or the first invalid value.
+    pub fn inspect(
+        file: Option<&str>,
+        environment: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Result<(Self, Vec<ConfigError>), ConfigError> {
         let raw = RawSettings::collect(file, environment)?;
         let settings = Self::read(&raw)?;
-        settings.check_conflicts()?;
+        let mut contradictions: Vec<ConfigError> = settings.check_conflicts().err().into_iter().collect();
+        contradictions.extend(Issuer::contradictions(&settings.issuers));
+        contradictions.extend(combined::session_contradiction(settings.session_lifetime, &raw));
         let rendered = SETTINGS.iter().map(|setting| settings.render(setting, &raw)).collect();
-        Ok(Self { rendered, ..settings })
+        Ok((Self { rendered, ..settings }, contradictions))
     }
 
     /// Reads each setting, without the rendered ones.

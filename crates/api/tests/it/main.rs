@@ -26,6 +26,7 @@ mod body;
 mod body_values;
 mod captured_telemetry;
 mod concurrency;
+mod config_check;
 mod connection_checks;
 mod connections;
 mod credentials;
