@@ -30,9 +30,11 @@ use actix_web::{
 };
 use attempt::PendingSignIn;
 use fairway_domain::access::{
+    identity::IdentityRefusal,
     session::{SessionEnd, SessionToken},
     sign_in::{SignInError, SignInProvider},
 };
+use fairway_operations::Failure;
 use serde::{Deserialize, Serialize};
 use url::{Url, form_urlencoded};
 use utoipa::ToSchema;
@@ -225,12 +227,28 @@ async fn finish_sign_in(request: HttpRequest, api: web::Data<Api>) -> Result<Htt
             response.add_cookie(&cookie).map_err(|_| ApiError::internal())?;
             without_attempt(response)
         }
-        Err(failure) => {
-            let error = ApiError::from(failure);
-            let text = format!("<p>{}</p>\n<p>Error code: <code>{}</code></p>", escape(error.message()), error.code());
-            without_attempt(html_page::page(error.status(), "Sign-in is refused", &text))
-        }
+        Err(failure) => without_attempt(refusal_page(failure)),
     }
+}
+
+/// The page for a proved person whom the server refuses. It names the claim that an administrator has to configure, and
+/// never its value.
+fn refusal_page(failure: Failure) -> HttpResponse {
+    let claim = if let Failure::Identity(refusal) = &failure { tenant_claim_text(refusal) } else { String::new() };
+    let error = ApiError::from(failure);
+    let text = format!("<p>{}</p>\n{claim}<p>Error code: <code>{}</code></p>", escape(error.message()), error.code());
+    html_page::page(error.status(), "Sign-in is refused", &text)
+}
+
+/// What is wrong with the claim of the tenant, as a paragraph; empty for other refusals.
+fn tenant_claim_text(refusal: &IdentityRefusal) -> String {
+    let Some(claim) = refusal.tenant_claim().map(escape) else { return String::new() };
+    let problem = if matches!(refusal, IdentityRefusal::TenantMissing { .. }) {
+        "the identity provider sent no text in it"
+    } else {
+        "no tenant that this identity provider serves has its value as slug"
+    };
+    format!("<p>The claim <code>{claim}</code> must name the tenant: {problem}.</p>\n")
 }
 
 /// The authentication of a server with sign-in for browsers.

@@ -200,7 +200,9 @@ fn write_rule(text: &mut String, rule: MappingRule, verdict: &MappingVerdict) {
         MappingVerdict::Applied(effect) => ("applied", escape(effect)),
         MappingVerdict::Ignored(effect) => ("ignored", escape(effect)),
         MappingVerdict::Refused(refusal) => {
-            ("refused", format!("{} (<code>{}</code>)", escape(&refusal.to_string()), refusal.code()))
+            let claim = refusal.tenant_claim().map(|claim| format!("; claim <code>{}</code>", escape(claim)));
+            let claim = claim.unwrap_or_default();
+            ("refused", format!("{} (<code>{}</code>){claim}", escape(&refusal.to_string()), refusal.code()))
         }
     };
     let _ = writeln!(text, "<tr><td>{}</td><td>{word}</td><td>{effect}</td></tr>", rule.as_str());

@@ -112,6 +112,7 @@ mod service;
 mod share_link;
 mod share_token;
 mod sign_in;
+mod sign_in_pages;
 mod slow_clients;
 mod slugs;
 mod streaming;
