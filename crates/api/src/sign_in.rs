@@ -162,7 +162,7 @@ async fn sign_in(request: HttpRequest, api: web::Data<Api>) -> Result<HttpRespon
             response.add_cookie(&cookie).map_err(|_| ApiError::internal())?;
             Ok(response)
         }
-        Err(error) => Ok(error_page(authentication, &error, "")),
+        Err(error) => Ok(error_page(authentication, &error, "", SIGN_IN_PATH)),
     }
 }
 
@@ -188,31 +188,34 @@ async fn finish_sign_in(request: HttpRequest, api: web::Data<Api>) -> Result<Htt
     let (authentication, provider) = oidc_of(&api)?;
     let callback: CallbackQuery = match query::parse_query(request.query_string()) {
         Ok(callback) => callback,
-        Err(_) => return Ok(stale_page()),
+        Err(_) => return Ok(stale_page(SIGN_IN_PATH)),
     };
     let key = api.sign_in_key().await?;
-    let now = api.clock.now();
-    let Some(pending) = PendingSignIn::of_request(&request, provider, &key, now) else { return Ok(stale_page()) };
-    if !pending.is_answered_by(callback.state.as_deref(), callback.iss.as_deref()) {
-        return Ok(stale_page());
-    }
-    let refused = |error: &SignInError| without_attempt(error_page(authentication, error, ""));
-    let code = match (callback.code, callback.error) {
-        (Some(code), None) => code,
-        _ => return refused(&SignInError::Refused),
+    let Some(pending) = PendingSignIn::of_request(&request, provider, &key) else {
+        return Ok(stale_page(SIGN_IN_PATH));
     };
+    let retry = pending.retry_path(provider);
+    let is_answered = pending.is_answered_by(callback.state.as_deref(), callback.iss.as_deref());
+    if !is_answered || !pending.is_open(api.clock.now()) {
+        return Ok(stale_page(&retry));
+    }
     let redirect = callback_url(authentication);
     let attempt = pending.attempt();
-    let redeemed = provider.redeem(&pending.issuer, &redirect, &attempt, &code, callback.iss.as_deref());
-    let person = match redeemed.await {
+    let redeemed = match (&callback.code, callback.error) {
+        (Some(code), None) => {
+            provider.redeem(&pending.issuer, &redirect, &attempt, code, callback.iss.as_deref()).await
+        }
+        _ => Err(SignInError::Refused),
+    };
+    let person = match redeemed {
         Ok(person) => person,
         Err(error) => {
             let clock_seconds = error.clock_seconds();
             tracing::warn!(issuer = pending.issuer, code = error.code(), clock_seconds, "a sign-in failed");
-            return match pending.is_test {
-                true => without_attempt(test_sign_in::refuse(&request, &api, authentication, &error).await?),
-                false => refused(&error),
-            };
+            return without_attempt(match pending.is_test {
+                true => test_sign_in::refuse(&request, &api, authentication, &error, &retry).await?,
+                false => error_page(authentication, &error, "", &retry),
+            });
         }
     };
     if pending.is_test {
@@ -307,18 +310,19 @@ fn is_own_path(path: &str) -> bool {
         && path.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-/// The page for a callback that belongs to no sign-in of this browser.
-fn stale_page() -> HttpResponse {
+/// The page for a callback that belongs to no sign-in of this browser, with a link to another attempt.
+fn stale_page(retry: &str) -> HttpResponse {
     let text = format!(
         "<p>This sign-in has expired, or it was started in another browser.</p>\n\
-         <p><a href=\"{SIGN_IN_PATH}\">Sign in again</a></p>"
+         <p><a href=\"{}\">Sign in again</a></p>",
+        escape(retry)
     );
     html_page::page(StatusCode::BAD_REQUEST, "Sign-in failed", &text)
 }
 
 /// The page for a failed sign-in. It shows what an administrator has to compare with the provider's settings, and
-/// `details`, a paragraph.
-fn error_page(authentication: &Authentication, error: &SignInError, details: &str) -> HttpResponse {
+/// `details`, a paragraph, and links to another attempt.
+fn error_page(authentication: &Authentication, error: &SignInError, details: &str, retry: &str) -> HttpResponse {
     let status = match error {
         SignInError::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         SignInError::UnknownIssuer => StatusCode::NOT_FOUND,
@@ -328,10 +332,11 @@ fn error_page(authentication: &Authentication, error: &SignInError, details: &st
     let text = format!(
         "<p>{}</p>\n<p>Error code: <code>{}</code></p>\n{details}\
          <p>Administrators: the redirect address of this server is <code>{}</code>.</p>\n\
-         <p><a href=\"{SIGN_IN_PATH}\">Try again</a></p>",
+         <p><a href=\"{}\">Try again</a></p>",
         escape(&error.to_string()),
         error.code(),
         escape(&callback_url(authentication)),
+        escape(retry),
     );
     html_page::page(status, "Sign-in failed", &text)
 }

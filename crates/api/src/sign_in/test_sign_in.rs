@@ -62,7 +62,10 @@ async fn start(request: HttpRequest, api: web::Data<Api>) -> Result<HttpResponse
             response.add_cookie(&cookie).map_err(|_| ApiError::internal())?;
             Ok(response)
         }
-        Err(error) => Ok(error_page(authentication, &error, "")),
+        Err(error) => {
+            let retry = format!("{TEST_PATH}?issuer={}", issuer.unwrap_or_default());
+            Ok(error_page(authentication, &error, "", &retry))
+        }
     }
 }
 
@@ -134,6 +137,7 @@ pub(super) async fn refuse(
     api: &Api,
     authentication: &Authentication,
     error: &SignInError,
+    retry: &str,
 ) -> Result<HttpResponse, ApiError> {
     if let Err(page) = administrator(request, api).await? {
         return Ok(page);
@@ -153,7 +157,7 @@ pub(super) async fn refuse(
         | SignInError::Client
         | SignInError::ClientSecret => String::new(),
     };
-    Ok(error_page(authentication, error, &details))
+    Ok(error_page(authentication, error, &details, retry))
 }
 
 /// The comparison of the clocks, as a paragraph.

@@ -1,7 +1,9 @@
 //! What the pages of sign-in and sign-out say, and what they do while the provider is gone.
 
-use crate::sign_in::Scene;
+use crate::sign_in::{ATTEMPT, SESSION, Scene, cookie};
+use fairway_testkit::MovableClock;
 use serde_json::json;
+use std::sync::Arc;
 
 #[tokio::test]
 async fn a_tenant_refusal_names_its_claim_and_no_value() {
@@ -27,4 +29,68 @@ async fn a_tenant_refusal_names_its_claim_and_no_value() {
     let (callback, attempt) = scene.begin("").await;
     let text = scene.callback(&callback, &attempt).await.text();
     assert!(text.contains("groups_incomplete") && !text.contains("must name the tenant"), "{text}");
+}
+
+#[tokio::test]
+async fn a_failed_test_sign_in_leads_to_another_test() {
+    let clock = Arc::new(MovableClock::default());
+    let scene = Scene::start_with(|builder| builder.clock(clock.clone())).await;
+    let browser = scene.sign_in().await;
+    scene.local.fixtures().bind_role("user:ada", "platform_admin", "platform", None).await;
+    let begin = async || {
+        let response = browser.send(scene.app.get("/sign-in/test?issuer=0")).await;
+        let callback = scene.issuer.authorize(response.header("location").unwrap());
+        (callback, cookie(&response, ATTEMPT).unwrap())
+    };
+    let finish = async |path: &str, attempt: &str| {
+        let cookies = format!("{ATTEMPT}={attempt}; {SESSION}={}", browser.session);
+        let page = scene.app.get(path).header("Cookie", cookies).await;
+        assert!([400, 403, 502, 503].contains(&page.status), "{}", page.text());
+        page.text()
+    };
+    let leads_to = |text: &str, path: &str| text.contains(&format!("<a href=\"{path}\">"));
+    // A token that breaks a rule.
+    scene.issuer.set_person(json!({"nonce": "other"}), json!({}));
+    let (callback, attempt) = begin().await;
+    let text = finish(&callback, &attempt).await;
+    assert!(leads_to(&text, "/sign-in/test?issuer=0") && !leads_to(&text, "/sign-in"), "{text}");
+    // The person refuses at the provider.
+    scene.issuer.set_person(json!({"preferred_username": "ada"}), json!({}));
+    let (callback, attempt) = begin().await;
+    let (_, state) = callback.split_once("&state=").unwrap();
+    let denied = format!("/sign-in/callback?error=access_denied&state={state}");
+    let text = finish(&denied, &attempt).await;
+    assert!(text.contains("sign_in_refused_by_provider") && leads_to(&text, "/sign-in/test?issuer=0"), "{text}");
+    // A callback of another sign-in, and one that comes too late.
+    let (callback, attempt) = begin().await;
+    let text = finish(&callback.replace("state=", "state=x"), &attempt).await;
+    assert!(leads_to(&text, "/sign-in/test?issuer=0"), "{text}");
+    clock.set_offset(601);
+    let text = finish(&callback, &attempt).await;
+    assert!(text.contains("has expired") && leads_to(&text, "/sign-in/test?issuer=0"), "{text}");
+    clock.set_offset(0);
+    // A failed sign-in leads to a sign-in.
+    scene.issuer.set_person(json!({"nonce": "other"}), json!({}));
+    let (callback, attempt) = scene.begin("").await;
+    let text = scene.callback(&callback, &attempt).await.text();
+    assert!(leads_to(&text, "/sign-in") && !leads_to(&text, "/sign-in/test?issuer=0"), "{text}");
+}
+
+/// The age of a pending sign-in comes from the clock of the server, which a test can move.
+#[tokio::test]
+async fn a_sign_in_ends_ten_minutes_after_its_begin() {
+    let clock = Arc::new(MovableClock::default());
+    let scene = Scene::start_with(|builder| builder.clock(clock.clone())).await;
+    let (callback, attempt) = scene.begin("").await;
+    clock.set_offset(601);
+    let late = scene.callback(&callback, &attempt).await;
+    assert!(late.status == 400 && late.text().contains("has expired"), "{}", late.text());
+    assert_eq!(cookie(&late, SESSION), None);
+    // The machine's clock has not moved, so the same callback is still in time for it.
+    clock.set_offset(500);
+    assert_eq!(scene.callback(&callback, &attempt).await.status, 303);
+    // A sign-in that begins by the moved clock ends by it.
+    let (callback, attempt) = scene.begin("").await;
+    clock.set_offset(1_000);
+    assert_eq!(scene.callback(&callback, &attempt).await.status, 303);
 }
