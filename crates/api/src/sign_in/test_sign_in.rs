@@ -14,7 +14,7 @@ use crate::{
 };
 use actix_web::{HttpRequest, HttpResponse, guard, http::StatusCode, web};
 use fairway_domain::access::{
-    Caller, Permission,
+    Caller, GrantSource, Permission,
     identity::{InvalidToken, MappingRule, MappingVerdict},
     sign_in::{SignInError, SignInProvider, SignedInPerson},
 };
@@ -227,7 +227,11 @@ fn write_roles(text: &mut String, principal: &TestedPrincipal) {
     text.push_str("<ul>\n");
     for grant in grants {
         let reference = grant.scope.reference().map(|id| format!(" <code>{id}</code>")).unwrap_or_default();
-        let _ = writeln!(text, "<li>{} on {}{reference}</li>", grant.role.as_str(), grant.scope.kind());
+        let source = match grant.source {
+            GrantSource::Usual => "",
+            GrantSource::BootstrapAdmins => ", by the setting <code>FAIRWAY_BOOTSTRAP_ADMINS</code>",
+        };
+        let _ = writeln!(text, "<li>{} on {}{reference}{source}</li>", grant.role.as_str(), grant.scope.kind());
     }
     text.push_str("</ul>\n");
 }

@@ -114,12 +114,30 @@ async fn bootstrap_administrators_are_recorded() {
     let (issuer, _local, app) = start().await;
     let root = issuer.person("root", &[]);
     let session = app.get("/v1/session").token(&root).await.expect(200);
-    assert_eq!(session["roles"], json!([{"role": "platform_admin", "scope_kind": "platform", "scope_ref": null}]));
+    let by_setting = json!({
+        "role": "platform_admin", "scope_kind": "platform", "scope_ref": null, "source": "bootstrap_admins",
+    });
+    assert_eq!(session["roles"], json!([by_setting]));
     app.get("/v1/tenants").token(&root).await.expect(200);
     let seen = facts(&app, &root, "identity.bootstrap_admin_seen").await;
     assert_eq!(seen.len(), 1);
     assert_eq!(seen[0]["actor"], "user:root");
     assert_eq!(facts(&app, &root, "identity.pinned").await.len(), 1);
+    // A binding to the same role is told apart from the setting.
+    let question = "/v1/session/can?operation=create_tenant";
+    let mut by_setting = by_setting;
+    by_setting["role_binding_id"] = json!(null);
+    assert_eq!(app.get(question).token(&root).await.expect(200)["by"], json!([by_setting]));
+    let role = json!({"principal": "user:root", "role": "platform_admin", "scope_kind": "platform", "scope_ref": null});
+    let bound = app.post("/v1/role-bindings", role).token(&root).await.expect(201);
+    let by_binding = json!({
+        "role_binding_id": bound["role_binding_id"], "role": "platform_admin", "scope_kind": "platform",
+        "scope_ref": null,
+    });
+    assert_eq!(app.get(question).token(&root).await.expect(200)["by"], json!([by_binding, by_setting]));
+    let session = app.get("/v1/session").token(&root).await.expect(200);
+    let sources: Vec<&Value> = session["roles"].as_array().unwrap().iter().map(|role| &role["source"]).collect();
+    assert_eq!(sources, [&Value::Null, &json!("bootstrap_admins")]);
 }
 
 #[tokio::test]

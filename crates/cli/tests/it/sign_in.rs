@@ -89,6 +89,19 @@ async fn refused_and_ended_sign_ins_name_the_next_command() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn whoami_says_that_a_setting_makes_an_administrator() {
+    let issuer = TestIssuer::start().await.unwrap();
+    let app = server(&issuer).await;
+    let terminal = Terminal::connected(&app);
+    let run = |name: &str| terminal.run(&["whoami", "--token", &issuer.person(name, &[])]);
+    let (root, ada) = (run("root"), run("ada"));
+    assert!(root.code == 0 && root.out.contains("bootstrap_admins"), "{}{}", root.out, root.err);
+    assert!(root.err.contains("FAIRWAY_BOOTSTRAP_ADMINS"), "{}", root.err);
+    assert!(ada.code == 0 && !ada.out.contains("bootstrap"), "{}", ada.out);
+    assert!(!ada.err.contains("BOOTSTRAP"), "{}", ada.err);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn people_and_pipelines_choose_one_of_several_issuers() {
     let (first, second) = (TestIssuer::start().await.unwrap(), TestIssuer::start().await.unwrap());
     let table = format!(
