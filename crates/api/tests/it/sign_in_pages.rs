@@ -2,6 +2,7 @@
 
 use crate::sign_in::{ATTEMPT, SESSION, Scene, cookie};
 use fairway_testkit::MovableClock;
+use reqwest::Method;
 use serde_json::json;
 use std::sync::Arc;
 
@@ -93,4 +94,54 @@ async fn a_sign_in_ends_ten_minutes_after_its_begin() {
     let (callback, attempt) = scene.begin("").await;
     clock.set_offset(1_000);
     assert_eq!(scene.callback(&callback, &attempt).await.status, 303);
+}
+
+#[tokio::test]
+async fn sign_out_says_what_its_form_lacks() {
+    let scene = Scene::start().await;
+    let browser = scene.sign_in().await;
+    let csrf = browser.csrf_token().await;
+    let form = "application/x-www-form-urlencoded";
+    let long = format!("csrf_token={}", "a".repeat(20_000));
+    let message = |status: u16, code: &'static str, kind: &'static str, body: String| {
+        let request = browser.send(scene.app.request(Method::POST, "/sign-out").with_body(kind, body));
+        async move {
+            let response = request.await;
+            let text = response.text();
+            response.expect_refusal(status, code);
+            text
+        }
+    };
+    let text = message(403, "csrf_token_invalid", form, "other=1".to_owned()).await;
+    assert!(text.contains("the form field `csrf_token` is missing"), "{text}");
+    let text = message(403, "csrf_token_invalid", form, String::new()).await;
+    assert!(text.contains("the form field `csrf_token` is missing"), "{text}");
+    let text = message(403, "csrf_token_invalid", form, "csrf_token=x".to_owned()).await;
+    assert!(text.contains("the form field `csrf_token` is not that of the session"), "{text}");
+    let json = json!({"csrf_token": csrf}).to_string();
+    let text = message(415, "unsupported_media_type", "application/json", json).await;
+    assert!(text.contains("application/x-www-form-urlencoded"), "{text}");
+    let twice = format!("csrf_token={csrf}&csrf_token={csrf}");
+    let text = message(400, "bad_request", form, twice).await;
+    assert!(text.contains("form") && !text.contains(&csrf), "{text}");
+    message(413, "payload_too_large", form, long).await;
+    browser.session().await.expect(200);
+    // Without a session there is nothing to protect.
+    let request = scene.app.request(Method::POST, "/sign-out").with_body(form, "");
+    assert_eq!(request.await.status, 303);
+    let logout = scene.app.request(Method::POST, "/sign-out/backchannel").with_body(form, "other=1").await;
+    assert!(logout.status == 400 && logout.text().contains("invalid_request"), "{}", logout.text());
+}
+
+#[tokio::test]
+async fn the_page_of_a_wrong_nonce_says_that_the_token_belongs_to_another_sign_in() {
+    let scene = Scene::start().await;
+    for claims in [json!({"nonce": "other"}), json!({"nonce": null})] {
+        scene.issuer.set_person(claims, json!({}));
+        let (callback, attempt) = scene.begin("").await;
+        let page = scene.callback(&callback, &attempt).await;
+        let text = page.text();
+        assert!(page.status == 403 && text.contains("token_nonce"), "{text}");
+        assert!(text.contains("belongs to another sign-in") && !text.contains("access token"), "{text}");
+    }
 }
