@@ -1,6 +1,6 @@
 //! What the pages of sign-in and sign-out say, and what they do while the provider is gone.
 
-use crate::sign_in::{ATTEMPT, SESSION, Scene, cookie};
+use crate::sign_in::{ATTEMPT, Browser, SESSION, Scene, age, cookie, sign_out_form};
 use fairway_testkit::MovableClock;
 use reqwest::Method;
 use serde_json::json;
@@ -143,5 +143,31 @@ async fn the_page_of_a_wrong_nonce_says_that_the_token_belongs_to_another_sign_i
         let text = page.text();
         assert!(page.status == 403 && text.contains("token_nonce"), "{text}");
         assert!(text.contains("belongs to another sign-in") && !text.contains("access token"), "{text}");
+    }
+}
+
+/// A server that has read nothing of a provider ends sessions although the provider is gone.
+#[tokio::test]
+async fn sessions_end_while_the_provider_is_gone() {
+    let scene = Scene::start().await;
+    let other = scene.another_server().await;
+    let (one, two) = (scene.sign_in().await, scene.sign_in().await);
+    let tokens = [one.csrf_token().await, two.csrf_token().await];
+    let sessions = [one.session, two.session];
+    // Groups this old must be read again, except for the end of a session.
+    age(&scene, "groups_read_at", "10 minutes").await;
+    let Scene { issuer, local: _local, app } = scene;
+    drop(issuer);
+    let [one, two] = sessions.map(|session| Browser { app: &other, session });
+    one.session().await.expect_refusal(503, "unavailable");
+    let ended = one.send(other.post("/v1/session/logout", json!({}))).header("X-CSRF-Token", &tokens[0]).await;
+    assert_eq!(ended.status, 204, "{}", ended.text());
+    let left = two.send(sign_out_form(&other, &tokens[1])).await;
+    assert_eq!((left.status, left.header("location")), (303, Some("/sign-in?signed_out=1")), "{}", left.text());
+    assert_eq!(cookie(&left, SESSION).as_deref(), Some(""));
+    for browser in [one, two] {
+        let elsewhere = Browser { app: &app, session: browser.session.clone() };
+        browser.session().await.expect_refusal(401, "unauthenticated");
+        elsewhere.session().await.expect_refusal(401, "unauthenticated");
     }
 }
