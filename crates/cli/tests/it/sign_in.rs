@@ -104,8 +104,10 @@ async fn whoami_says_that_a_setting_makes_an_administrator() {
 #[tokio::test(flavor = "multi_thread")]
 async fn people_and_pipelines_choose_one_of_several_issuers() {
     let (first, second) = (TestIssuer::start().await.unwrap(), TestIssuer::start().await.unwrap());
+    // Both issuers know an `ada`, who is somebody else at each, so the second one names people by their subject.
     let table = format!(
-        "[[issuers]]\nissuer = \"{}\"\nname = \"Partners\"\naudience = \"{AUDIENCE}\"\ncli_client_id = \"{COMMAND_LINE}\"",
+        "[[issuers]]\nissuer = \"{}\"\nname = \"Partners\"\naudience = \"{AUDIENCE}\"\nuser_claim = \"sub\"\n\
+         cli_client_id = \"{COMMAND_LINE}\"",
         second.url()
     );
     let start = || TestApp::builder().oidc(&first).config_file(table.clone());
@@ -123,7 +125,7 @@ async fn people_and_pipelines_choose_one_of_several_issuers() {
     terminal.run_ok(&["login", "--issuer", &second.url()]);
     terminal.run_ok(&["login", "--issuer", "Partners"]);
     assert_eq!((first.refresh_tokens(), second.refresh_tokens()), (1, 3));
-    assert_eq!(terminal.run_json(&["whoami"])["server"], format!("http://{}", app.address()));
+    assert_eq!(terminal.run_json(&["whoami"])["actor"], "user:1");
     let output = terminal.run(&["login", "--issuer", "https://stranger.example"]);
     assert_eq!(output.code, 2, "{}{}", output.out, output.err);
     assert!(output.err.contains(&second.url()) && !output.err.contains("stranger"), "{}", output.err);
