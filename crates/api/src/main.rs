@@ -124,7 +124,7 @@ struct AuditArguments {
 
 #[derive(Subcommand)]
 enum ConfigCommand {
-    /// Validate all settings and print them without secrets; print one sentence for each problem, and fail if there is one.
+    /// Print all settings without secrets, and one sentence for each problem; fail if there is one.
     Check,
 }
 

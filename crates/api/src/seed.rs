@@ -285,20 +285,22 @@ fn usage(settings: &Settings) -> anyhow::Result<String> {
 fn way_to_a_token(settings: &Settings, url: &str) -> String {
     let has_client = settings.issuers.iter().any(|issuer| issuer.cli_client_id.is_some());
     let sign_in = if has_client {
-        format!("This server needs an access token. Sign in as a person:\n\nfairway login --server {url}\n")
+        format!("Sign in as a person:\n\nfairway login --server {url}\n")
     } else {
-        "This server needs an access token, and no issuer has a client for `fairway login` (`FAIRWAY_OIDC_CLI_CLIENT_ID`).\n"
-            .to_owned()
+        "No issuer has a client for `fairway login`: set `FAIRWAY_OIDC_CLI_CLIENT_ID`.\n".to_owned()
     };
     let issuers = settings.issuers.iter().map(|issuer| {
         let rules = &issuer.config.rules;
         format!("  {} for the audience {}\n", rules.issuer, rules.audience)
     });
+    let issuers: String = issuers.collect();
     format!(
-        "\n{sign_in}\nFor `curl`, get one from an issuer, for example by client credentials, and set FAIRWAY_CLI_TOKEN to it:\n\n{}\n\
-         A pipeline sets FAIRWAY_CLIENT_ID and FAIRWAY_CLIENT_SECRET instead. The caller needs the role `runtime_user`, \
-         which an administrator grants:\n\nfairway role-bindings create PRINCIPAL runtime_user\n",
-        issuers.collect::<String>()
+        "\nThis server needs an access token. {sign_in}\n\
+         For `curl`, set FAIRWAY_CLI_TOKEN to a token of an issuer, for example one by client credentials:\n\n\
+         {issuers}\n\
+         A pipeline sets FAIRWAY_CLIENT_ID and FAIRWAY_CLIENT_SECRET instead. An administrator grants the role that \
+         the caller needs:\n\n\
+         fairway role-bindings create PRINCIPAL runtime_user\n"
     )
 }
 
