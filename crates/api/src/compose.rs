@@ -14,7 +14,7 @@ use crate::{
     runtime_info::ProviderPlugin,
 };
 pub use adapters::{AccessStoreDecorator, Adapters};
-use adapters::{cli_client, identity_mode, provider_plugins};
+use adapters::{cli_clients, identity_mode, provider_plugins};
 pub(crate) use adapters::{egress_guard, provider, secrets};
 use fairway_chunking::TextSplitter;
 use fairway_document_fetcher::GuardedFetcher;
@@ -166,7 +166,7 @@ fn authentication(
     let Some(provider) = provider else { return Ok(None) };
     let issuers = settings.issuers.iter().map(|issuer| issuer.config.rules.issuer.clone()).collect();
     let made = Authentication::new(provider, &settings.base_url(), issuers, settings.session_lifetime)?;
-    Ok(Some(made.with_sign_in(sign_in, cli_client(settings))))
+    Ok(Some(made.with_sign_in(sign_in, cli_clients(settings))))
 }
 
 fn stores(database: &Database, access: Option<&AccessStoreDecorator>) -> Stores {

@@ -77,7 +77,7 @@ pub struct Settings {
     pub bootstrap_admins: Vec<ActorRef>,
     /// The address under which browsers and clients reach the server; `None` for the bind address.
     pub public_url: Option<Url>,
-    /// Additional host names in local mode, next to the loopback names.
+    /// Additional host names, next to the loopback names and, in OIDC mode, the host of the public address.
     pub allowed_hosts: Vec<HostName>,
     /// Whether local mode may be reached through a proxy.
     pub local_mode_exposure: LocalModeExposure,
@@ -235,11 +235,25 @@ impl Settings {
         file: Option<&str>,
         environment: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> Result<Self, ConfigError> {
+        let (settings, contradictions) = Self::inspect(file, environment)?;
+        contradictions.into_iter().next().map_or(Ok(settings), Err)
+    }
+
+    /// As [`Self::load`], with all contradictions between settings that can be read.
+    ///
+    /// # Errors
+    /// The first unknown key or variable, or the first invalid value.
+    pub fn inspect(
+        file: Option<&str>,
+        environment: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Result<(Self, Vec<ConfigError>), ConfigError> {
         let raw = RawSettings::collect(file, environment)?;
         let settings = Self::read(&raw)?;
-        settings.check_conflicts()?;
+        let mut contradictions: Vec<ConfigError> = settings.check_conflicts().err().into_iter().collect();
+        contradictions.extend(Issuer::contradictions(&settings.issuers));
+        contradictions.extend(combined::session_contradiction(settings.session_lifetime, &raw));
         let rendered = SETTINGS.iter().map(|setting| settings.render(setting, &raw)).collect();
-        Ok(Self { rendered, ..settings })
+        Ok((Self { rendered, ..settings }, contradictions))
     }
 
     /// Reads each setting, without the rendered ones.
@@ -319,8 +333,12 @@ impl Settings {
     pub fn site_rules(&self) -> SiteRules {
         match self.auth_mode {
             AuthMode::Local => SiteRules::LoopbackAnd(self.allowed_hosts.clone()),
-            // A request without a token or session of this server has no rights under any host name.
-            AuthMode::Oidc => SiteRules::AnyHost,
+            // A page of another site reaches this server under its own name (DNS rebinding).
+            AuthMode::Oidc => {
+                let own = self.public_url.as_ref().and_then(HostName::of_url);
+                let own = own.into_iter().chain(HostName::of_address(self.bind.ip()));
+                SiteRules::LoopbackAndProbes(own.chain(self.allowed_hosts.iter().cloned()).collect())
+            }
         }
     }
 

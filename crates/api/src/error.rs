@@ -156,6 +156,12 @@ impl ApiError {
         Self::new(StatusCode::FORBIDDEN, "csrf_token_invalid", message)
     }
 
+    /// 403: as [`Self::csrf_token_invalid`], for a form. `problem` says what is wrong with its field.
+    pub(crate) fn csrf_field_invalid(problem: &'static str) -> Self {
+        let message = format!("{problem}: send the `csrf_token` of `GET /v1/session` in it");
+        Self::new(StatusCode::FORBIDDEN, "csrf_token_invalid", message)
+    }
+
     /// 422: a header occurs more than once, so that readers may disagree on its value.
     pub(crate) fn repeated_header(shown: &str) -> Self {
         Self::invalid_field(FieldProblem::new(shown, "invalid", "this header occurs more than once"))
@@ -209,6 +215,18 @@ impl ApiError {
             "unsupported_media_type",
             "the body must be `application/json` in UTF-8, without a content encoding",
         )
+    }
+
+    /// 415: the body of a route for forms is none.
+    pub(crate) fn form_expected() -> Self {
+        let message = "the body must be a form: `application/x-www-form-urlencoded`";
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", message)
+    }
+
+    /// 400: the body is no form that can be read.
+    pub(crate) fn malformed_form() -> Self {
+        let message = "the body is not a well-formed form, or repeats a field";
+        Self::new(StatusCode::BAD_REQUEST, "bad_request", message)
     }
 
     /// 421: this server does not serve the host name.

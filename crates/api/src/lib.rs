@@ -10,6 +10,7 @@ mod builtin_tool;
 mod caller;
 pub mod compose;
 pub mod config;
+pub mod config_check;
 mod connection;
 pub mod embeddable_page;
 mod environment;

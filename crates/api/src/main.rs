@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use fairway_api::{
     compose::BackgroundTasks,
     config::Settings,
+    config_check,
     log_audit::{self, AuditScope},
     openapi, provider_check, seed, serve,
     serve::OpenDatabase,
@@ -123,7 +124,7 @@ struct AuditArguments {
 
 #[derive(Subcommand)]
 enum ConfigCommand {
-    /// Validate all settings and print them without secrets, or print their errors.
+    /// Print all settings without secrets, and one sentence for each problem; fail if there is one.
     Check,
 }
 
@@ -155,15 +156,7 @@ fn run(line: &CommandLine) -> anyhow::Result<ExitCode> {
         Command::Openapi => {
             print!("{}", openapi::as_json()?);
         }
-        Command::Config(ConfigCommand::Check) => {
-            let settings = load_settings(line)?;
-            for shown in settings.describe() {
-                println!("{} = {} ({})", shown.key, shown.value, shown.origin);
-            }
-            for account in &settings.providers {
-                println!("[[providers]] {account} ({})", account.origin);
-            }
-        }
+        Command::Config(ConfigCommand::Check) => return check_config(line),
         Command::Serve { no_worker, no_notifications, no_transparency_log } => {
             let settings = load_settings(line)?;
             let telemetry = Telemetry::start(&settings.log, settings.export_traces)?;
@@ -216,6 +209,27 @@ fn run(line: &CommandLine) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints each setting, account and issuer, and one sentence for each problem.
+fn check_config(line: &CommandLine) -> anyhow::Result<ExitCode> {
+    let file = read_settings_file(line.common.config.as_deref())?;
+    let (settings, contradictions) = Settings::inspect(file.as_deref(), std::env::vars_os())?;
+    for shown in settings.describe() {
+        println!("{} = {} ({})", shown.key, shown.value, shown.origin);
+    }
+    for account in &settings.providers {
+        println!("[[providers]] {account} ({})", account.origin);
+    }
+    for issuer in &settings.issuers {
+        println!("{} {issuer}", if issuer.path == "oidc" { "[oidc]" } else { "[[issuers]]" });
+    }
+    let mut problems: Vec<String> = contradictions.iter().map(ToString::to_string).collect();
+    problems.extend(runtime()?.block_on(config_check::find_unusable_files_and_secrets(&settings))?);
+    for problem in &problems {
+        std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("fairway-server: {problem}\n"))?;
+    }
+    Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Prints one line for each version with a defect, and a summary line with the number of compared versions.

@@ -2,7 +2,7 @@
 
 use crate::{
     compose::{Adapters, Process},
-    config::Settings,
+    config::{AuthMode, Settings},
     serve::OpenDatabase,
 };
 use anyhow::Context as _;
@@ -155,7 +155,7 @@ pub async fn seed(settings: &Settings) -> anyhow::Result<String> {
     let closed = database.close().await;
     let seeded = seeded?;
     closed?;
-    Ok(format!("{seeded}{}", usage(&format!("http://{}", settings.bind))?))
+    Ok(format!("{seeded}{}", usage(settings)?))
 }
 
 async fn seed_database(settings: &Settings, database: &OpenDatabase) -> anyhow::Result<String> {
@@ -258,22 +258,50 @@ fn parse_slug(text: &str) -> anyhow::Result<Slug> {
     Slug::parse(text).map_err(|_| anyhow::anyhow!("`{text}` is not a slug"))
 }
 
-/// The commands that run the demo on the server at `url`.
-fn usage(url: &str) -> anyhow::Result<String> {
+/// The commands that run the demo on the server of these settings, with the way to a token where it needs one.
+fn usage(settings: &Settings) -> anyhow::Result<String> {
+    let url = &settings.base_url();
     let ReleaseFile { workload, environment, example_inputs, .. } = parse_yaml(TICKET_CLASSIFIER.release)?;
     let address = quote_for_shell(&format!("{url}/v1/workloads/by-slug/{workload}/execute"));
     let body = quote_for_shell(&json!({ "environment": environment, "inputs": example_inputs }).to_string());
     let inputs =
         example_inputs.iter().map(|(name, value)| format!(" --input {}", quote_for_shell(&format!("{name}:={value}"))));
     let (inputs, url) = (inputs.collect::<String>(), quote_for_shell(url));
+    let (first, token) = match settings.auth_mode {
+        AuthMode::Local => (String::new(), ""),
+        AuthMode::Oidc => (way_to_a_token(settings, &url), " -H \"Authorization: Bearer $FAIRWAY_CLI_TOKEN\""),
+    };
     Ok(format!(
-        "\nRun `{workload}` in `{environment}`:\n\n\
-         curl -sS {address} -H 'Content-Type: application/json' -d {body}\n\n\
+        "{first}\nRun `{workload}` in `{environment}`:\n\n\
+         curl -sS {address}{token} -H 'Content-Type: application/json' -d {body}\n\n\
          or, with the `fairway` command line:\n\n\
          fairway run {workload} --env {environment}{inputs} --server {url}\n\n\
          Read the evidence for the answer, with EXECUTION_ID set to its `execution_id`:\n\n\
-         curl -sS {url}/v1/executions/\"$EXECUTION_ID\"/evidence-graph\n"
+         curl -sS{token} {url}/v1/executions/\"$EXECUTION_ID\"/evidence-graph\n"
     ))
+}
+
+/// How a caller gets an access token of an identity provider, and the role that the demo needs.
+fn way_to_a_token(settings: &Settings, url: &str) -> String {
+    let has_client = settings.issuers.iter().any(|issuer| issuer.cli_client_id.is_some());
+    let sign_in = if has_client {
+        format!("Sign in as a person:\n\nfairway login --server {url}\n")
+    } else {
+        "No issuer has a client for `fairway login`: set `FAIRWAY_OIDC_CLI_CLIENT_ID`.\n".to_owned()
+    };
+    let issuers = settings.issuers.iter().map(|issuer| {
+        let rules = &issuer.config.rules;
+        format!("  {} for the audience {}\n", rules.issuer, rules.audience)
+    });
+    let issuers: String = issuers.collect();
+    format!(
+        "\nThis server needs an access token. {sign_in}\n\
+         For `curl`, set FAIRWAY_CLI_TOKEN to a token of an issuer, for example one by client credentials:\n\n\
+         {issuers}\n\
+         A pipeline sets FAIRWAY_CLIENT_ID and FAIRWAY_CLIENT_SECRET instead. An administrator grants the role that \
+         the caller needs:\n\n\
+         fairway role-bindings create PRINCIPAL runtime_user\n"
+    )
 }
 
 /// Quotes a text as one word of a POSIX shell.
@@ -292,6 +320,37 @@ mod tests {
         let text = "a'b \"$c\" `d` \\";
         let output = Command::new("sh").args(["-c", &format!("printf %s {}", quote_for_shell(text))]).output().unwrap();
         assert_eq!(output.stdout, text.as_bytes());
+    }
+
+    #[test]
+    fn says_how_to_get_a_token_where_one_is_needed() {
+        let text = |variables: &[(&str, &str)]| {
+            let variables = variables.iter().map(|(name, value)| (name.into(), value.into()));
+            usage(&Settings::load(None, variables).unwrap()).unwrap()
+        };
+        let local = text(&[]);
+        assert!(!local.contains("token") && local.contains("curl -sS 'http://127.0.0.1:8080/v1/"), "{local}");
+        let oidc = [
+            ("FAIRWAY_AUTH_MODE", "oidc"),
+            ("FAIRWAY_PUBLIC_URL", "https://fairway.example"),
+            ("FAIRWAY_OIDC_ISSUER", "https://idp.example"),
+            ("FAIRWAY_OIDC_AUDIENCE", "https://api.example"),
+        ];
+        let without = text(&oidc);
+        let with = text(&[&oidc[..], &[("FAIRWAY_OIDC_CLI_CLIENT_ID", "cli")]].concat());
+        for shown in [&without, &with] {
+            for part in [
+                "https://idp.example for the audience https://api.example",
+                "FAIRWAY_CLIENT_ID",
+                "'https://fairway.example/v1/workloads/by-slug/ticket-classifier/execute' -H \"Authorization: Bearer \
+                 $FAIRWAY_CLI_TOKEN\"",
+                "fairway role-bindings create PRINCIPAL runtime_user",
+            ] {
+                assert!(shown.contains(part), "{part}\n{shown}");
+            }
+        }
+        assert!(with.contains("fairway login --server 'https://fairway.example'\n"), "{with}");
+        assert!(!without.contains("fairway login --server"), "{without}");
     }
 
     #[test]

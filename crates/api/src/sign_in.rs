@@ -13,7 +13,7 @@ use crate::{
     compose::Api,
     error::ApiError,
     http::{
-        authentication::{Authentication, session_token},
+        authentication::{Authentication, CliClient, session_token},
         html_page::{self, escape},
         outermost_middleware::request_id,
         query,
@@ -30,9 +30,11 @@ use actix_web::{
 };
 use attempt::PendingSignIn;
 use fairway_domain::access::{
+    identity::IdentityRefusal,
     session::{SessionEnd, SessionToken},
     sign_in::{SignInError, SignInProvider},
 };
+use fairway_operations::Failure;
 use serde::{Deserialize, Serialize};
 use url::{Url, form_urlencoded};
 use utoipa::ToSchema;
@@ -62,6 +64,32 @@ pub(crate) struct SignInSettingsView {
     cli_client_id: Option<String>,
     /// The scopes that a sign-in requests.
     scopes: Vec<String>,
+    /// Every issuer, in the order of the configuration; empty in local mode.
+    issuers: Vec<SignInIssuerView>,
+}
+
+/// How clients sign in at an issuer.
+#[derive(Serialize, ToSchema)]
+#[schema(as = SignInIssuer)]
+pub(crate) struct SignInIssuerView {
+    issuer: String,
+    /// Its name for people.
+    name: String,
+    /// The client of the command line; null if none is configured.
+    cli_client_id: Option<String>,
+    /// The scopes that a sign-in requests.
+    scopes: Vec<String>,
+}
+
+impl SignInIssuerView {
+    fn of(client: &CliClient) -> Self {
+        Self {
+            issuer: client.issuer.clone(),
+            name: client.name.clone(),
+            cli_client_id: client.client_id.clone(),
+            scopes: client.scopes.clone(),
+        }
+    }
 }
 
 /// Reads how clients sign in. It needs no identity.
@@ -72,12 +100,14 @@ pub(crate) struct SignInSettingsView {
 )]
 #[get("/v1/sign-in")]
 pub(crate) async fn read_sign_in_settings(api: web::Data<Api>) -> HttpResponse {
-    let client = api.authentication.as_ref().and_then(Authentication::cli_client);
+    let clients = api.authentication.as_ref().map_or(&[][..], Authentication::cli_clients);
+    let client = clients.first();
     let view = SignInSettingsView {
         mode: api.mode.as_str(),
         issuer: client.map(|client| client.issuer.clone()),
         cli_client_id: client.and_then(|client| client.client_id.clone()),
         scopes: client.map(|client| client.scopes.clone()).unwrap_or_default(),
+        issuers: clients.iter().map(SignInIssuerView::of).collect(),
     };
     ResourceResponse::ok(&view).into_response()
 }
@@ -132,7 +162,7 @@ async fn sign_in(request: HttpRequest, api: web::Data<Api>) -> Result<HttpRespon
             response.add_cookie(&cookie).map_err(|_| ApiError::internal())?;
             Ok(response)
         }
-        Err(error) => Ok(error_page(authentication, &error, "")),
+        Err(error) => Ok(error_page(authentication, &error, "", SIGN_IN_PATH)),
     }
 }
 
@@ -158,31 +188,34 @@ async fn finish_sign_in(request: HttpRequest, api: web::Data<Api>) -> Result<Htt
     let (authentication, provider) = oidc_of(&api)?;
     let callback: CallbackQuery = match query::parse_query(request.query_string()) {
         Ok(callback) => callback,
-        Err(_) => return Ok(stale_page()),
+        Err(_) => return Ok(stale_page(SIGN_IN_PATH)),
     };
     let key = api.sign_in_key().await?;
-    let now = api.clock.now();
-    let Some(pending) = PendingSignIn::of_request(&request, provider, &key, now) else { return Ok(stale_page()) };
-    if !pending.is_answered_by(callback.state.as_deref(), callback.iss.as_deref()) {
-        return Ok(stale_page());
-    }
-    let refused = |error: &SignInError| without_attempt(error_page(authentication, error, ""));
-    let code = match (callback.code, callback.error) {
-        (Some(code), None) => code,
-        _ => return refused(&SignInError::Refused),
+    let Some(pending) = PendingSignIn::of_request(&request, provider, &key) else {
+        return Ok(stale_page(SIGN_IN_PATH));
     };
+    let retry = pending.retry_path(provider);
+    let is_answered = pending.is_answered_by(callback.state.as_deref(), callback.iss.as_deref());
+    if !is_answered || !pending.is_open(api.clock.now()) {
+        return Ok(stale_page(&retry));
+    }
     let redirect = callback_url(authentication);
     let attempt = pending.attempt();
-    let redeemed = provider.redeem(&pending.issuer, &redirect, &attempt, &code, callback.iss.as_deref());
-    let person = match redeemed.await {
+    let redeemed = match (&callback.code, callback.error) {
+        (Some(code), None) => {
+            provider.redeem(&pending.issuer, &redirect, &attempt, code, callback.iss.as_deref()).await
+        }
+        _ => Err(SignInError::Refused),
+    };
+    let person = match redeemed {
         Ok(person) => person,
         Err(error) => {
             let clock_seconds = error.clock_seconds();
             tracing::warn!(issuer = pending.issuer, code = error.code(), clock_seconds, "a sign-in failed");
-            return match pending.is_test {
-                true => without_attempt(test_sign_in::refuse(&request, &api, authentication, &error).await?),
-                false => refused(&error),
-            };
+            return without_attempt(match pending.is_test {
+                true => test_sign_in::refuse(&request, &api, authentication, &error, &retry).await?,
+                false => error_page(authentication, &error, "", &retry),
+            });
         }
     };
     if pending.is_test {
@@ -197,12 +230,28 @@ async fn finish_sign_in(request: HttpRequest, api: web::Data<Api>) -> Result<Htt
             response.add_cookie(&cookie).map_err(|_| ApiError::internal())?;
             without_attempt(response)
         }
-        Err(failure) => {
-            let error = ApiError::from(failure);
-            let text = format!("<p>{}</p>\n<p>Error code: <code>{}</code></p>", escape(error.message()), error.code());
-            without_attempt(html_page::page(error.status(), "Sign-in is refused", &text))
-        }
+        Err(failure) => without_attempt(refusal_page(failure)),
     }
+}
+
+/// The page for a proved person whom the server refuses. It names the claim that an administrator has to configure, and
+/// never its value.
+fn refusal_page(failure: Failure) -> HttpResponse {
+    let claim = if let Failure::Identity(refusal) = &failure { tenant_claim_text(refusal) } else { String::new() };
+    let error = ApiError::from(failure);
+    let text = format!("<p>{}</p>\n{claim}<p>Error code: <code>{}</code></p>", escape(error.message()), error.code());
+    html_page::page(error.status(), "Sign-in is refused", &text)
+}
+
+/// What is wrong with the claim of the tenant, as a paragraph; empty for other refusals.
+fn tenant_claim_text(refusal: &IdentityRefusal) -> String {
+    let Some(claim) = refusal.tenant_claim().map(escape) else { return String::new() };
+    let problem = if matches!(refusal, IdentityRefusal::TenantMissing { .. }) {
+        "the identity provider sent no text in it"
+    } else {
+        "no tenant that this identity provider serves has its value as slug"
+    };
+    format!("<p>The claim <code>{claim}</code> must name the tenant: {problem}.</p>\n")
 }
 
 /// The authentication of a server with sign-in for browsers.
@@ -261,18 +310,19 @@ fn is_own_path(path: &str) -> bool {
         && path.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-/// The page for a callback that belongs to no sign-in of this browser.
-fn stale_page() -> HttpResponse {
+/// The page for a callback that belongs to no sign-in of this browser, with a link to another attempt.
+fn stale_page(retry: &str) -> HttpResponse {
     let text = format!(
         "<p>This sign-in has expired, or it was started in another browser.</p>\n\
-         <p><a href=\"{SIGN_IN_PATH}\">Sign in again</a></p>"
+         <p><a href=\"{}\">Sign in again</a></p>",
+        escape(retry)
     );
     html_page::page(StatusCode::BAD_REQUEST, "Sign-in failed", &text)
 }
 
 /// The page for a failed sign-in. It shows what an administrator has to compare with the provider's settings, and
-/// `details`, a paragraph.
-fn error_page(authentication: &Authentication, error: &SignInError, details: &str) -> HttpResponse {
+/// `details`, a paragraph, and links to another attempt.
+fn error_page(authentication: &Authentication, error: &SignInError, details: &str, retry: &str) -> HttpResponse {
     let status = match error {
         SignInError::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         SignInError::UnknownIssuer => StatusCode::NOT_FOUND,
@@ -282,10 +332,11 @@ fn error_page(authentication: &Authentication, error: &SignInError, details: &st
     let text = format!(
         "<p>{}</p>\n<p>Error code: <code>{}</code></p>\n{details}\
          <p>Administrators: the redirect address of this server is <code>{}</code>.</p>\n\
-         <p><a href=\"{SIGN_IN_PATH}\">Try again</a></p>",
+         <p><a href=\"{}\">Try again</a></p>",
         escape(&error.to_string()),
         error.code(),
         escape(&callback_url(authentication)),
+        escape(retry),
     );
     html_page::page(status, "Sign-in failed", &text)
 }

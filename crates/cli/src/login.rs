@@ -24,6 +24,7 @@ const MAX_TOKEN_BYTES: u64 = 16 << 10;
     otherwise the command updates the current default profile. Only the file's owner can read it.\n\nWithout a token, a \
     server with an identity provider asks you to confirm a code in a browser. Pipelines need no login: set \
     FAIRWAY_CLIENT_ID and FAIRWAY_CLIENT_SECRET.\n\nExamples:\n  fairway login --server https://fairway.example.org\n  \
+    fairway login --server https://fairway.example.org --issuer https://idp.example.org\n  \
     print-my-token | fairway login --server https://fairway.example.org --token-stdin\n  \
     fairway login --profile local --server http://127.0.0.1:8080 --actor user:ada"
 )]
@@ -31,6 +32,9 @@ pub(crate) struct Arguments {
     /// Read the token from standard input
     #[arg(long, conflicts_with = "token")]
     token_stdin: bool,
+    /// Sign in at this issuer, by address or name, if the server accepts several
+    #[arg(long, value_name = "ISSUER", conflicts_with_all = ["token", "token_stdin", "unchecked"])]
+    issuer: Option<String>,
     /// The environment of later commands without --env
     #[arg(long, short, value_name = "ENVIRONMENT", add = completion::environments())]
     env: Option<String>,
@@ -54,10 +58,11 @@ pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failur
     match token {
         Some(token) => (profile.token, profile.sign_in) = (Some(token), None),
         // A token that somebody stored stays until another replaces it; a sign-in begins again.
-        None if arguments.unchecked || (profile.token.is_some() && profile.sign_in.is_none()) => {}
+        None if arguments.unchecked => {}
+        None if arguments.issuer.is_none() && profile.token.is_some() && profile.sign_in.is_none() => {}
         None => {
             let anonymous = Server::new(&address, Identity::default(), None)?;
-            if let Some((token, stored)) = sign_in::sign_in_person(&anonymous)? {
+            if let Some((token, stored)) = sign_in::sign_in_person(&anonymous, arguments.issuer.as_deref())? {
                 (profile.token, profile.sign_in) = (Some(token), Some(stored));
             }
         }

@@ -15,7 +15,7 @@ use oauth2::{
     Scope, StandardDeviceAuthorizationResponse, StandardErrorResponse, TokenResponse as _, TokenUrl,
     basic::{BasicClient, BasicTokenResponse},
 };
-use provider::{Endpoint, Provider, ProviderError, request};
+use provider::{Choice, Endpoint, Provider, ProviderError, request};
 use serde::{Deserialize, Serialize};
 use std::{
     env, fmt, thread,
@@ -26,6 +26,8 @@ use std::{
 const CLIENT_VARIABLE: &str = "FAIRWAY_CLIENT_ID";
 /// The secret of the client of a pipeline.
 const SECRET_VARIABLE: &str = "FAIRWAY_CLIENT_SECRET";
+/// The issuer of the client of a pipeline, if the server accepts several.
+const ISSUER_VARIABLE: &str = "FAIRWAY_CLIENT_ISSUER";
 /// A token is renewed this long before its end, so that it outlives the request.
 const RENEWAL_SECONDS: u64 = 60;
 /// Maximum time in which a person confirms a sign-in.
@@ -52,12 +54,15 @@ pub(crate) struct StoredSignIn {
     expires_at: Option<u64>,
 }
 
-/// Signs a person in, if the server asks for it: prints where to confirm, and waits. `None` in local mode.
+/// Signs a person in, if the server asks for it: prints where to confirm, and waits. `None` in local mode. `issuer` is
+/// the address or the name of one that the server accepts.
 ///
 /// # Errors
-/// When server or provider cannot be reached, the provider lacks device authorization, or the person refuses.
-pub(crate) fn sign_in_person(server: &Server) -> Result<Option<(String, StoredSignIn)>, Failure> {
-    let Some(provider) = Provider::of(server)? else { return Ok(None) };
+/// When the server does not accept the issuer, server or provider cannot be reached, the provider lacks device
+/// authorization, or the person refuses.
+pub(crate) fn sign_in_person(server: &Server, issuer: Option<&str>) -> Result<Option<(String, StoredSignIn)>, Failure> {
+    let choice = issuer.map_or(Choice::ForPeople, Choice::Named);
+    let Some(provider) = Provider::of(server, choice)? else { return Ok(None) };
     let client_id = provider.cli_client_id()?.to_owned();
     let Some(device) = provider.device_endpoint()? else {
         let message = "the identity provider has no device authorization: pass a token by --token-stdin";
@@ -107,7 +112,9 @@ pub(crate) fn pipeline_token(server: &Server) -> Result<Option<String>, Failure>
             return Err(Failure::Usage(message));
         }
     };
-    let Some(provider) = Provider::of(server)? else {
+    let issuer = variable(ISSUER_VARIABLE);
+    let choice = issuer.as_deref().map_or(Choice::First, Choice::Named);
+    let Some(provider) = Provider::of(server, choice)? else {
         let message = format!("the server identifies nobody (local mode): unset {CLIENT_VARIABLE}");
         return Err(Failure::Usage(message));
     };

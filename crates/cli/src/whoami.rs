@@ -23,6 +23,13 @@ pub(crate) fn run(session: &Session) -> Result<(), Failure> {
         if caller.get("roles").and_then(Value::as_array).is_none_or(Vec::is_empty) {
             output.hint("ask an administrator for a role: `fairway role-bindings create PRINCIPAL ROLE`");
         }
+        let is_bootstrap = |role: &Value| role.get("source").and_then(Value::as_str) == Some("bootstrap_admins");
+        if caller.get("roles").and_then(Value::as_array).is_some_and(|roles| roles.iter().any(is_bootstrap)) {
+            output.hint(
+                "the server's setting FAIRWAY_BOOTSTRAP_ADMINS makes you an administrator: bind the role to a group, \
+                 and remove the setting",
+            );
+        }
         return Ok(());
     }
     if let Some(members) = caller.as_object_mut() {

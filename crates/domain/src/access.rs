@@ -24,7 +24,7 @@ use async_trait::async_trait;
 pub use permission::{Permission, Permissions, Role, Roles};
 pub use principal_binding::{CallerLanes, LaneBinding};
 pub use resource_position::ResourcePosition;
-pub use rights::{Grant, GrantScope, Rights};
+pub use rights::{Grant, GrantScope, GrantSource, Rights};
 use serde_json::json;
 use std::sync::Arc;
 

@@ -15,6 +15,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicI64, Ordering},
     },
+    time::Duration,
 };
 use time::OffsetDateTime;
 use tokio::{
@@ -60,6 +61,8 @@ pub(crate) enum Reply {
     Endless,
     /// None; the connection stays open.
     Silent,
+    /// A head, then a byte now and then, so that the connection is never idle for long.
+    Slow,
 }
 
 #[derive(Default)]
@@ -172,6 +175,14 @@ async fn reply(mut stream: TcpStream, state: Arc<State>, gate: Arc<Semaphore>) {
         Some(Reply::Endless) => {
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n").await;
             while stream.write_all(&[b'x'; 8192]).await.is_ok() {}
+            return;
+        }
+        Some(Reply::Slow) => {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n").await;
+            // Ends when the client gives up.
+            while stream.write_all(b" ").await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
             return;
         }
         Some(Reply::Silent) => {

@@ -54,6 +54,10 @@ pub(crate) struct DecidingRoleView {
     scope_kind: &'static str,
     /// The identifier of the scope; null for `platform`.
     scope_ref: Option<Uuid>,
+    /// `bootstrap_admins` if the role comes from the setting `FAIRWAY_BOOTSTRAP_ADMINS`; absent otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false, value_type = String)]
+    source: Option<&'static str>,
 }
 
 impl DecidingRoleView {
@@ -63,6 +67,7 @@ impl DecidingRoleView {
             role: by.grant.role.as_str(),
             scope_kind: by.grant.scope.kind(),
             scope_ref: by.grant.scope.reference(),
+            source: by.grant.source.name(),
         }
     }
 }

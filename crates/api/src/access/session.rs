@@ -24,11 +24,20 @@ pub(crate) struct SessionRoleView {
     scope_kind: &'static str,
     /// The identifier of the scope; null for `platform`.
     scope_ref: Option<Uuid>,
+    /// `bootstrap_admins` if the role comes from the setting `FAIRWAY_BOOTSTRAP_ADMINS`; absent otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false, value_type = String)]
+    source: Option<&'static str>,
 }
 
 impl SessionRoleView {
     fn of(grant: &Grant) -> Self {
-        Self { role: grant.role.as_str(), scope_kind: grant.scope.kind(), scope_ref: grant.scope.reference() }
+        Self {
+            role: grant.role.as_str(),
+            scope_kind: grant.scope.kind(),
+            scope_ref: grant.scope.reference(),
+            source: grant.source.name(),
+        }
     }
 }
 

@@ -196,13 +196,15 @@ fn sign_in(
     Ok(Some(Arc::new(sign_in.context("failed to set up the sign-in")?)))
 }
 
-/// The client of the command line at the first issuer.
-pub(super) fn cli_client(settings: &Settings) -> Option<CliClient> {
-    settings.issuers.first().map(|issuer| CliClient {
+/// The client of the command line at each issuer.
+pub(super) fn cli_clients(settings: &Settings) -> Vec<CliClient> {
+    let of_issuer = |issuer: &Issuer| CliClient {
         issuer: issuer.config.rules.issuer.clone(),
+        name: issuer.name.clone(),
         client_id: issuer.cli_client_id.clone(),
         scopes: issuer.scopes.clone(),
-    })
+    };
+    settings.issuers.iter().map(of_issuer).collect()
 }
 
 /// The identity mode of the operations.

@@ -1,7 +1,8 @@
 //! Settings that are read together, because one requires or completes the other.
 
 use super::{
-    ConfigError, GatewaySettings, LogSettings, MailSettings, VaultSettings, parsers, raw::RawSettings, setting,
+    ConfigError, GatewaySettings, LogSettings, MailSettings, VaultSettings, checked_table::invalid, parsers,
+    raw::RawSettings, setting,
 };
 use fairway_domain::{access::session::SessionLifetime, knowledge::retrieval::EmbeddingModel, rate_limit::Quota};
 
@@ -10,6 +11,13 @@ pub(super) fn session_lifetime(raw: &RawSettings) -> Result<SessionLifetime, Con
         idle: raw.read(&setting::SESSION_IDLE, parsers::duration)?,
         total: raw.read(&setting::SESSION_LIFETIME, parsers::duration)?,
     })
+}
+
+/// An idle time that is set and never counts. The default one ends with a shorter lifetime.
+pub(super) fn session_contradiction(lifetime: SessionLifetime, raw: &RawSettings) -> Option<ConfigError> {
+    let is_idle_set = raw.is_set(&setting::SESSION_IDLE);
+    (is_idle_set && lifetime.idle > lifetime.total)
+        .then(|| invalid(setting::SESSION_IDLE.key, "must not be longer than `session.lifetime`"))
 }
 
 pub(super) fn public_rate(raw: &RawSettings) -> Result<Quota, ConfigError> {

@@ -7,6 +7,7 @@ use super::{
 };
 use fairway_domain::{access::identity::ClaimRules, secret::ServerSecretRef, slug::Slug};
 use fairway_oidc::IssuerConfig;
+use std::fmt;
 use toml::{Table, Value};
 
 /// Key of the tables in the file.
@@ -30,6 +31,8 @@ const KEYS: [&str; 12] = [
 /// An identity provider whose identities the server accepts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Issuer {
+    /// Where it is configured: `oidc`, or `issuers[0]` and so on.
+    pub path: String,
     /// The name on the sign-in page; the host by default.
     pub name: String,
     /// The rules for its tokens, and its certificate authorities.
@@ -52,7 +55,7 @@ pub struct PortalClient {
 }
 
 impl Issuer {
-    /// Parses all issuers: that of the settings first.
+    /// Parses all issuers: that of the settings first. [`Self::contradictions`] checks them.
     pub(super) fn read_all(raw: &RawSettings, file: Option<&Value>) -> Result<Vec<Self>, ConfigError> {
         let mut issuers = Vec::new();
         let first = first_table(raw)?;
@@ -65,13 +68,30 @@ impl Issuer {
         for (place, table) in &listed {
             let place = TableContext::new(place, table, &KEYS);
             place.check_keys()?;
-            let issuer = Self::parse(&place)?;
-            if issuers.iter().any(|other: &Self| other.config.rules.issuer == issuer.config.rules.issuer) {
-                return Err(place.invalid("issuer", "must be unique"));
-            }
-            issuers.push(issuer);
+            issuers.push(Self::parse(&place)?);
         }
         Ok(issuers)
+    }
+
+    /// Every contradiction within and between issuers.
+    pub(super) fn contradictions(issuers: &[Self]) -> Vec<ConfigError> {
+        let mut found = Vec::new();
+        for (index, issuer) in issuers.iter().enumerate() {
+            let is_same = |other: &Self| other.config.rules.issuer == issuer.config.rules.issuer;
+            if issuers.iter().take(index).any(is_same) {
+                found.push(issuer.invalid("issuer", "must be unique"));
+            }
+            // Without it the provider issues no ID token (OpenID Connect Core 3.1.2.1).
+            if !issuer.scopes.iter().any(|scope| scope == "openid") {
+                found.push(issuer.invalid("scopes", "must contain `openid`"));
+            }
+        }
+        found
+    }
+
+    /// The refusal of one of its keys.
+    fn invalid(&self, key: &str, rule: &str) -> ConfigError {
+        invalid(&format!("{}.{key}", self.path), rule)
     }
 
     fn parse(place: &TableContext<'_>) -> Result<Self, ConfigError> {
@@ -106,12 +126,46 @@ impl Issuer {
         config.check().map_err(|refusal| place.invalid(refusal.field(), &refusal.to_string()))?;
         let host = || config.host().unwrap_or_default();
         Ok(Self {
+            path: place.path.to_owned(),
             name: place.text("name")?.unwrap_or_else(host),
             client,
             cli_client_id: place.text("cli_client_id")?,
             scopes: or_default("scopes", setting::OIDC_SCOPES.default)?.split_whitespace().map(str::to_owned).collect(),
             config,
         })
+    }
+}
+
+impl fmt::Display for Issuer {
+    /// One line without secrets.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ClaimRules { issuer, audience, user_claim, groups_claim, tenant_claim, bound_tenant, .. } =
+            &self.config.rules;
+        write!(out, "{issuer}: name {}, audience {audience}", self.name)?;
+        match &self.client {
+            Some(PortalClient { client_id, secret_ref: Some(reference) }) => {
+                write!(out, ", portal client {client_id} with secret {reference}")?;
+            }
+            Some(PortalClient { client_id, secret_ref: None }) => {
+                write!(out, ", portal client {client_id} without secret")?;
+            }
+            None => out.write_str(", no portal client")?,
+        }
+        match &self.cli_client_id {
+            Some(client_id) => write!(out, ", command line client {client_id}")?,
+            None => out.write_str(", no command line client")?,
+        }
+        write!(out, ", scopes {}, user claim {user_claim}, groups claim {groups_claim}", self.scopes.join(" "))?;
+        if let Some(claim) = tenant_claim {
+            write!(out, ", tenant claim {claim}")?;
+        }
+        if let Some(tenant) = bound_tenant {
+            write!(out, ", tenant {tenant}")?;
+        }
+        if let Some(file) = &self.config.ca_file {
+            write!(out, ", certificate authorities {}", file.display())?;
+        }
+        Ok(())
     }
 }
 

@@ -81,7 +81,7 @@ pub struct Authentication {
     provider: Arc<dyn IdentityProvider>,
     sign_in: Option<Arc<dyn SignInProvider>>,
     session_lifetime: SessionLifetime,
-    cli_client: Option<Arc<CliClient>>,
+    cli_clients: Arc<[CliClient]>,
     /// The challenge for callers without credentials (RFC 6750, RFC 9728).
     challenge: HeaderValue,
     /// The challenge for an invalid token.
@@ -90,11 +90,13 @@ pub struct Authentication {
     issuers: Arc<[String]>,
 }
 
-/// The client of the command line at the first issuer.
+/// The client of the command line at an issuer.
 #[derive(Clone, Debug)]
 pub struct CliClient {
     /// The issuer.
     pub issuer: String,
+    /// The issuer's name for people.
+    pub name: String,
     /// The client.
     pub client_id: Option<String>,
     /// The scopes that a sign-in requests.
@@ -130,7 +132,7 @@ impl Authentication {
             provider,
             sign_in: None,
             session_lifetime,
-            cli_client: None,
+            cli_clients: Arc::default(),
             base_url: base_url.into(),
             issuers: issuers.into(),
             challenge: HeaderValue::from_str(&format!("Bearer {metadata}"))?,
@@ -138,11 +140,11 @@ impl Authentication {
         })
     }
 
-    /// Adds the sign-in of browsers and of the command line.
+    /// Adds the sign-in of browsers, and that of the command line at each issuer.
     #[must_use]
-    pub fn with_sign_in(mut self, sign_in: Option<Arc<dyn SignInProvider>>, cli_client: Option<CliClient>) -> Self {
+    pub fn with_sign_in(mut self, sign_in: Option<Arc<dyn SignInProvider>>, cli_clients: Vec<CliClient>) -> Self {
         self.sign_in = sign_in;
-        self.cli_client = cli_client.map(Arc::new);
+        self.cli_clients = cli_clients.into();
         self
     }
 
@@ -161,9 +163,9 @@ impl Authentication {
         self.session_lifetime
     }
 
-    /// The client of the command line.
-    pub(crate) fn cli_client(&self) -> Option<&CliClient> {
-        self.cli_client.as_deref()
+    /// The client of the command line at each issuer, in the order of the configuration.
+    pub(crate) fn cli_clients(&self) -> &[CliClient] {
+        &self.cli_clients
     }
 
     /// The public address of the server, without a slash at the end.

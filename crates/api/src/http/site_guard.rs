@@ -14,7 +14,7 @@ use actix_web::{
     middleware::Next,
     web,
 };
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use url::Url;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -24,9 +24,15 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 pub enum SiteRules {
     /// Loopback names and addresses, and these additional names.
     LoopbackAnd(Vec<HostName>),
-    /// Every host that the proxy in front forwards.
+    /// The same hosts, and every host for the probes of load balancers, which choose it themselves.
+    LoopbackAndProbes(Vec<HostName>),
+    /// Every host, for tests of other rules.
+    #[cfg(test)]
     AnyHost,
 }
+
+/// The paths of probes. Their responses depend on no caller and change nothing.
+const PROBE_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 
 /// The scheme of the server's pages. It is a setting: a proxy may terminate TLS, and clients can forge the headers that
 /// report it.
@@ -87,6 +93,20 @@ impl HostName {
         plain.then_some(Self { name, port })
     }
 
+    /// The host of an address of this server; it covers every port, because a proxy may forward from another one.
+    pub(crate) fn of_url(url: &Url) -> Option<Self> {
+        Some(Self { port: None, ..Self::parse(url.host_str()?)? })
+    }
+
+    /// The host of a bound address. It covers every port. `None` for the unspecified address, which no client names.
+    pub(crate) fn of_address(address: IpAddr) -> Option<Self> {
+        let name = match address {
+            IpAddr::V4(address) => address.to_string(),
+            IpAddr::V6(address) => format!("[{address}]"),
+        };
+        (!address.is_unspecified()).then_some(Self { name, port: None })
+    }
+
     /// The name or address, without the port.
     pub(crate) fn into_name(self) -> String {
         self.name
@@ -140,16 +160,20 @@ pub async fn site_guard<B: MessageBody + 'static>(
 }
 
 impl SiteRules {
+    /// Whether the server answers a host at this path.
+    fn answers(&self, host: Option<&HostName>, path: &str) -> bool {
+        let allowed = match self {
+            Self::LoopbackAndProbes(_) if PROBE_PATHS.contains(&path) => return true,
+            Self::LoopbackAnd(allowed) | Self::LoopbackAndProbes(allowed) => allowed,
+            #[cfg(test)]
+            Self::AnyHost => return true,
+        };
+        host.is_some_and(|host| host.is_loopback() || allowed.iter().any(|name| host.is_covered_by(name)))
+    }
+
     fn check(&self, request: &ServiceRequest, scheme: Scheme) -> Result<(), ApiError> {
         let host = host_of(request.request());
-        let answered = match (self, &host) {
-            (Self::AnyHost, _) => true,
-            (Self::LoopbackAnd(allowed), Some(host)) => {
-                host.is_loopback() || allowed.iter().any(|name| host.is_covered_by(name))
-            }
-            (Self::LoopbackAnd(_), None) => false,
-        };
-        if !answered {
+        if !self.answers(host.as_ref(), request.path()) {
             return Err(ApiError::misdirected_request());
         }
         if changes_state(request.method()) && names_site(request.headers()) {

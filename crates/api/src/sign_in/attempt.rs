@@ -1,6 +1,6 @@
 //! The state of a sign-in between two pages: a sealed cookie, so that the server keeps nothing for strangers.
 
-use super::host_cookie;
+use super::{SIGN_IN_PATH, host_cookie, test_sign_in::TEST_PATH};
 use actix_web::{
     HttpRequest,
     cookie::{Cookie, time::Duration as CookieDuration},
@@ -54,20 +54,25 @@ impl PendingSignIn {
         Some(host_cookie(COOKIE, URL_SAFE_NO_PAD.encode(sealed), lifetime))
     }
 
-    /// The sign-in of a browser; `None` if it has none, or an expired one.
-    pub(super) fn of_request(
-        request: &HttpRequest,
-        provider: &dyn SignInProvider,
-        key: &[u8; 32],
-        now: Timestamp,
-    ) -> Option<Self> {
+    /// The sign-in of a browser, open or expired; `None` if it has none.
+    pub(super) fn of_request(request: &HttpRequest, provider: &dyn SignInProvider, key: &[u8; 32]) -> Option<Self> {
         let sealed = URL_SAFE_NO_PAD.decode(request.cookie(COOKIE)?.value()).ok()?;
         let plain = provider.open(key, PURPOSE, &sealed)?;
-        serde_json::from_slice(&plain).ok().filter(|pending: &Self| pending.is_open(now))
+        serde_json::from_slice(&plain).ok()
+    }
+
+    /// Where the person tries again: a failed test leads to a test, which makes no session.
+    pub(super) fn retry_path(&self, provider: &dyn SignInProvider) -> String {
+        let issuer = provider.issuers().iter().position(|issuer| issuer.issuer == self.issuer);
+        match issuer {
+            Some(index) if self.is_test => format!("{TEST_PATH}?issuer={index}"),
+            None if self.is_test => TEST_PATH.to_owned(),
+            Some(_) | None => SIGN_IN_PATH.to_owned(),
+        }
     }
 
     /// Whether the person still has time. A browser may keep the cookie for longer.
-    fn is_open(&self, now: Timestamp) -> bool {
+    pub(super) fn is_open(&self, now: Timestamp) -> bool {
         now < self.expires_at
     }
 

@@ -12,9 +12,12 @@ use crate::{
     openapi::WriteRefusals,
 };
 use actix_web::{
-    HttpMessage as _, HttpRequest, HttpResponse, guard,
+    HttpMessage as _, HttpRequest, HttpResponse,
+    error::UrlencodedError,
+    guard,
     http::{StatusCode, header},
-    post, web,
+    post,
+    web::{self, FormConfig},
 };
 use fairway_domain::access::{session::SessionEnd, sign_in::SignInError};
 use serde::{Deserialize, Serialize};
@@ -60,12 +63,27 @@ pub(crate) async fn end_session(
 
 #[derive(Deserialize)]
 struct SignOutForm {
-    csrf_token: String,
+    /// Absent from the request of another site. Without a session it is not needed.
+    csrf_token: Option<String>,
 }
 
 /// The sign-out of a browser.
 pub(crate) fn sign_out_resource() -> actix_web::Resource {
-    web::resource(SIGN_OUT_PATH).guard(guard::Post()).to(sign_out)
+    web::resource(SIGN_OUT_PATH).guard(guard::Post()).app_data(form_config()).to(sign_out)
+}
+
+/// The errors of forms. Those of the API speak of JSON.
+fn form_config() -> FormConfig {
+    FormConfig::default().error_handler(|error, _| {
+        let refusal = if matches!(error, UrlencodedError::ContentType) {
+            ApiError::form_expected()
+        } else if matches!(error, UrlencodedError::Overflow { .. }) {
+            ApiError::payload_too_large()
+        } else {
+            ApiError::malformed_form()
+        };
+        refusal.into()
+    })
 }
 
 /// Ends the session here, and sends the browser to the identity provider, which ends its own (OpenID Connect
@@ -82,8 +100,12 @@ async fn sign_out(
     if let Some(token) = session_token(&request)
         && let Some(snapshot) = sessions.find_stored(&token).await?
     {
-        if !token.is_csrf_token(&form.csrf_token) {
-            return Err(ApiError::csrf_token_invalid());
+        match &form.csrf_token {
+            Some(sent) if token.is_csrf_token(sent) => {}
+            Some(_) => {
+                return Err(ApiError::csrf_field_invalid("the form field `csrf_token` is not that of the session"));
+            }
+            None => return Err(ApiError::csrf_field_invalid("the form field `csrf_token` is missing")),
         }
         // First: the provider may not answer, or the browser not wait for its address.
         sessions.end(&token, &snapshot, SessionEnd::SignedOut, request_id()).await?;
@@ -119,19 +141,23 @@ fn leave(request: &HttpRequest, location: &str) -> HttpResponse {
 
 #[derive(Deserialize)]
 struct LogoutForm {
-    logout_token: String,
+    logout_token: Option<String>,
 }
 
 /// The logout by an identity provider.
 pub(crate) fn backchannel_resource() -> actix_web::Resource {
-    web::resource(BACKCHANNEL_PATH).guard(guard::Post()).to(end_by_provider)
+    web::resource(BACKCHANNEL_PATH).guard(guard::Post()).app_data(form_config()).to(end_by_provider)
 }
 
 /// Ends the sessions that a logout token names (OpenID Connect Back-Channel Logout 2.5 to 2.8).
 async fn end_by_provider(api: web::Data<Api>, form: web::Form<LogoutForm>) -> Result<HttpResponse, ApiError> {
     let provider = api.authentication.as_ref().and_then(|authentication| authentication.sign_in());
     let provider = provider.ok_or_else(ApiError::not_found)?;
-    match provider.verify_logout(&form.logout_token).await {
+    let Some(token) = &form.logout_token else {
+        tracing::warn!("refused a logout without the form field logout_token");
+        return Ok(invalid_logout());
+    };
+    match provider.verify_logout(token).await {
         Ok(logout) => {
             let ended = api.services.sessions.end_by_provider(&logout, request_id()).await?;
             tracing::info!(issuer = logout.issuer, ended, "the identity provider ended sessions");
@@ -141,7 +167,12 @@ async fn end_by_provider(api: web::Data<Api>, form: web::Form<LogoutForm>) -> Re
         Err(error @ SignInError::Unavailable) => Err(ApiError::unavailable().log_cause(&error)),
         Err(error) => {
             tracing::warn!(code = error.code(), clock_seconds = error.clock_seconds(), "refused a logout token");
-            Ok(HttpResponse::build(StatusCode::BAD_REQUEST).json(json!({ "error": "invalid_request" })))
+            Ok(invalid_logout())
         }
     }
+}
+
+/// The response to a logout without a valid token (OpenID Connect Back-Channel Logout 2.8).
+fn invalid_logout() -> HttpResponse {
+    HttpResponse::build(StatusCode::BAD_REQUEST).json(json!({ "error": "invalid_request" }))
 }

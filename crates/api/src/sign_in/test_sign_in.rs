@@ -14,7 +14,7 @@ use crate::{
 };
 use actix_web::{HttpRequest, HttpResponse, guard, http::StatusCode, web};
 use fairway_domain::access::{
-    Caller, Permission,
+    Caller, GrantSource, Permission,
     identity::{InvalidToken, MappingRule, MappingVerdict},
     sign_in::{SignInError, SignInProvider, SignedInPerson},
 };
@@ -62,7 +62,10 @@ async fn start(request: HttpRequest, api: web::Data<Api>) -> Result<HttpResponse
             response.add_cookie(&cookie).map_err(|_| ApiError::internal())?;
             Ok(response)
         }
-        Err(error) => Ok(error_page(authentication, &error, "")),
+        Err(error) => {
+            let retry = format!("{TEST_PATH}?issuer={}", issuer.unwrap_or_default());
+            Ok(error_page(authentication, &error, "", &retry))
+        }
     }
 }
 
@@ -134,6 +137,7 @@ pub(super) async fn refuse(
     api: &Api,
     authentication: &Authentication,
     error: &SignInError,
+    retry: &str,
 ) -> Result<HttpResponse, ApiError> {
     if let Err(page) = administrator(request, api).await? {
         return Ok(page);
@@ -153,7 +157,7 @@ pub(super) async fn refuse(
         | SignInError::Client
         | SignInError::ClientSecret => String::new(),
     };
-    Ok(error_page(authentication, error, &details))
+    Ok(error_page(authentication, error, &details, retry))
 }
 
 /// The comparison of the clocks, as a paragraph.
@@ -200,7 +204,9 @@ fn write_rule(text: &mut String, rule: MappingRule, verdict: &MappingVerdict) {
         MappingVerdict::Applied(effect) => ("applied", escape(effect)),
         MappingVerdict::Ignored(effect) => ("ignored", escape(effect)),
         MappingVerdict::Refused(refusal) => {
-            ("refused", format!("{} (<code>{}</code>)", escape(&refusal.to_string()), refusal.code()))
+            let claim = refusal.tenant_claim().map(|claim| format!("; claim <code>{}</code>", escape(claim)));
+            let claim = claim.unwrap_or_default();
+            ("refused", format!("{} (<code>{}</code>){claim}", escape(&refusal.to_string()), refusal.code()))
         }
     };
     let _ = writeln!(text, "<tr><td>{}</td><td>{word}</td><td>{effect}</td></tr>", rule.as_str());
@@ -221,7 +227,11 @@ fn write_roles(text: &mut String, principal: &TestedPrincipal) {
     text.push_str("<ul>\n");
     for grant in grants {
         let reference = grant.scope.reference().map(|id| format!(" <code>{id}</code>")).unwrap_or_default();
-        let _ = writeln!(text, "<li>{} on {}{reference}</li>", grant.role.as_str(), grant.scope.kind());
+        let source = match grant.source {
+            GrantSource::Usual => "",
+            GrantSource::BootstrapAdmins => ", by the setting <code>FAIRWAY_BOOTSTRAP_ADMINS</code>",
+        };
+        let _ = writeln!(text, "<li>{} on {}{reference}{source}</li>", grant.role.as_str(), grant.scope.kind());
     }
     text.push_str("</ul>\n");
 }

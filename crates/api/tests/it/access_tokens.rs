@@ -91,17 +91,53 @@ async fn names_callers_by_claims_and_grants_only_their_bindings() {
     assert_eq!(service["actor"], "service:ci");
 }
 
+/// Providers mark tokens for client credentials in different ways.
+#[tokio::test]
+async fn clients_of_keycloak_and_entra_id_are_services() {
+    let (issuer, _local, app) = start().await;
+    let keycloak = json!({"sub": "7b1c", "azp": "build", "preferred_username": "service-account-build", "groups": []});
+    let entra = json!({"sub": "9f2e", "oid": "9f2e", "azp": "0d3c", "ver": "2.0"});
+    let marked = json!({"sub": "4a5b", "oid": "4a5b", "appid": "6e7f", "idtyp": "app", "ver": "1.0"});
+    let person = json!({"sub": "1", "azp": "portal", "preferred_username": "service-account-build"});
+    for (claims, actor) in [
+        (keycloak, "service:build"),
+        (entra, "service:0d3c"),
+        (marked, "service:6e7f"),
+        (person, "user:service-account-build"),
+    ] {
+        assert_eq!(app.get("/v1/session").token(&issuer.token(claims)).await.expect(200)["actor"], actor);
+    }
+}
+
 #[tokio::test]
 async fn bootstrap_administrators_are_recorded() {
     let (issuer, _local, app) = start().await;
     let root = issuer.person("root", &[]);
     let session = app.get("/v1/session").token(&root).await.expect(200);
-    assert_eq!(session["roles"], json!([{"role": "platform_admin", "scope_kind": "platform", "scope_ref": null}]));
+    let by_setting = json!({
+        "role": "platform_admin", "scope_kind": "platform", "scope_ref": null, "source": "bootstrap_admins",
+    });
+    assert_eq!(session["roles"], json!([by_setting]));
     app.get("/v1/tenants").token(&root).await.expect(200);
     let seen = facts(&app, &root, "identity.bootstrap_admin_seen").await;
     assert_eq!(seen.len(), 1);
     assert_eq!(seen[0]["actor"], "user:root");
     assert_eq!(facts(&app, &root, "identity.pinned").await.len(), 1);
+    // A binding to the same role is told apart from the setting.
+    let question = "/v1/session/can?operation=create_tenant";
+    let mut by_setting = by_setting;
+    by_setting["role_binding_id"] = json!(null);
+    assert_eq!(app.get(question).token(&root).await.expect(200)["by"], json!([by_setting]));
+    let role = json!({"principal": "user:root", "role": "platform_admin", "scope_kind": "platform", "scope_ref": null});
+    let bound = app.post("/v1/role-bindings", role).token(&root).await.expect(201);
+    let by_binding = json!({
+        "role_binding_id": bound["role_binding_id"], "role": "platform_admin", "scope_kind": "platform",
+        "scope_ref": null,
+    });
+    assert_eq!(app.get(question).token(&root).await.expect(200)["by"], json!([by_binding, by_setting]));
+    let session = app.get("/v1/session").token(&root).await.expect(200);
+    let sources: Vec<&Value> = session["roles"].as_array().unwrap().iter().map(|role| &role["source"]).collect();
+    assert_eq!(sources, [&Value::Null, &json!("bootstrap_admins")]);
 }
 
 #[tokio::test]
@@ -339,7 +375,7 @@ async fn clients_find_the_issuer_of_their_tokens() {
         start_with(&issuer, |builder| builder.setting("FAIRWAY_PUBLIC_URL", "https://fairway.test")).await;
     for (path, resource) in [("", "https://fairway.test"), ("/mcp", "https://fairway.test/mcp")] {
         let path = format!("/.well-known/oauth-protected-resource{path}");
-        let metadata = app.get(&path).header("Host", "evil.example").await.expect(200);
+        let metadata = app.get(&path).header("Host", "localhost").await.expect(200);
         assert_eq!(metadata["resource"], resource);
         assert_eq!(metadata["authorization_servers"], json!([issuer.url()]));
         local.get(&path).await.expect_refusal(404, "not_found");
@@ -355,6 +391,38 @@ async fn clients_find_the_issuer_of_their_tokens() {
     call().token(&issuer.person("ada", &[])).await.expect(200);
     let foreign = issuer.token(json!({"sub": "1", "aud": "https://other.example"}));
     call().token(&foreign).await.expect_refusal(401, "unauthenticated");
+}
+
+/// A page of another site reaches the server under its own name (DNS rebinding), with a matching `Origin`.
+#[tokio::test]
+async fn only_own_hosts_are_served() {
+    let issuer = issuer().await;
+    let change = |builder: Builder| {
+        let builder = builder.setting("FAIRWAY_PUBLIC_URL", "https://fairway.test:8443");
+        builder.setting("FAIRWAY_ALLOWED_HOSTS", "forms.test, 10.1.2.3")
+    };
+    let (_local, app) = start_with(&issuer, change).await;
+    let token = issuer.person("ada", &[]);
+    let call = |host: &str| {
+        let ping = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"});
+        let request = app.post("/mcp", ping).header("Accept", "application/json, text/event-stream").token(&token);
+        request.header("Host", host).header("Origin", format!("https://{host}"))
+    };
+    for host in ["fairway.test", "fairway.test:8443", "forms.test", "10.1.2.3:8080", "localhost:8080"] {
+        call(host).await.expect(200);
+        app.get("/v1/session").header("Host", host).token(&token).await.expect(200);
+    }
+    for host in ["evil.example", "fairway.test.evil.example", "evil.fairway.test", "10.1.2.4:8080", "fairway.test."] {
+        call(host).await.expect_refusal(421, "misdirected_request");
+        for path in ["/v1/session", "/v1/sign-in", "/sign-in", "/console", "/.well-known/oauth-protected-resource"] {
+            let request = app.get(path).header("Host", host).token(&token);
+            request.await.expect_refusal(421, "misdirected_request");
+        }
+        // The probes of load balancers have a host of their own.
+        for path in ["/healthz", "/readyz"] {
+            app.get(path).header("Host", host).await.expect(200);
+        }
+    }
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 const KEY: &str = "sk-live-CANARYqxzw7782";
 
 /// Runs the server's command line in a folder with this settings file and these variables.
-async fn server(settings: Option<&str>, arguments: &[&str], variables: &[(&str, &str)]) -> Output {
+pub(crate) async fn server(settings: Option<&str>, arguments: &[&str], variables: &[(&str, &str)]) -> Output {
     let folder = TempDir::new().unwrap();
     if let Some(settings) = settings {
         fs::write(folder.path().join("fairway.toml"), settings).unwrap();

@@ -2,18 +2,18 @@
 
 use fairway_testkit::{
     PORTAL, TestApp, TestIssuer,
-    app::{Request, Response},
+    app::{Builder, Request, Response},
     connect,
 };
 use reqwest::Method;
 use serde_json::{Value, json};
 
 const WORKSPACE: &str = "00000000-0000-7000-8000-000000000003";
-const SESSION: &str = "__Host-fairway-session";
-const ATTEMPT: &str = "__Host-fairway-sign-in";
+pub(crate) const SESSION: &str = "__Host-fairway-session";
+pub(crate) const ATTEMPT: &str = "__Host-fairway-sign-in";
 
 /// The value of a cookie that a response sets.
-fn cookie(response: &Response, name: &str) -> Option<String> {
+pub(crate) fn cookie(response: &Response, name: &str) -> Option<String> {
     let set = response.headers.get_all("set-cookie").iter().filter_map(|value| value.to_str().ok());
     let mut values = set.filter_map(|text| text.split(';').next()?.split_once('='));
     values.find_map(|(key, value)| (key == name).then(|| value.to_owned()))
@@ -25,30 +25,35 @@ fn with_other_end(text: &str) -> String {
     format!("{rest}{}", if last == "A" { "Q" } else { "A" })
 }
 
-struct Scene {
-    issuer: TestIssuer,
-    local: TestApp,
-    app: TestApp,
+pub(crate) struct Scene {
+    pub(crate) issuer: TestIssuer,
+    pub(crate) local: TestApp,
+    pub(crate) app: TestApp,
 }
 
 impl Scene {
-    async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
+        Self::start_with(|builder| builder).await
+    }
+
+    /// A scene whose server has other settings.
+    pub(crate) async fn start_with(change: impl FnOnce(Builder) -> Builder) -> Self {
         let issuer = TestIssuer::start().await.unwrap();
         let local = TestApp::builder().start().await;
         let builder = TestApp::builder().sharing_storage_of(&local).oidc(&issuer);
-        let app = builder.setting("FAIRWAY_OIDC_CLIENT_ID", PORTAL).start().await;
+        let app = change(builder.setting("FAIRWAY_OIDC_CLIENT_ID", PORTAL)).start().await;
         issuer.set_person(json!({"preferred_username": "ada", "name": "Ada Lovelace"}), json!({"groups": ["ops"]}));
         Self { issuer, local, app }
     }
 
     /// Another server of the same installation.
-    async fn another_server(&self) -> TestApp {
+    pub(crate) async fn another_server(&self) -> TestApp {
         let builder = TestApp::builder().sharing_storage_of(&self.local).oidc(&self.issuer);
         builder.setting("FAIRWAY_OIDC_CLIENT_ID", PORTAL).start().await
     }
 
     /// Begins a sign-in: the callback that the provider sends the browser to, and the cookie of the attempt.
-    async fn begin(&self, query: &str) -> (String, String) {
+    pub(crate) async fn begin(&self, query: &str) -> (String, String) {
         let response = self.app.get(format!("/sign-in{query}")).await;
         assert_eq!(response.status, 303, "{}", response.text());
         let location = response.header("location").unwrap();
@@ -56,11 +61,11 @@ impl Scene {
         (self.issuer.authorize(location), cookie(&response, ATTEMPT).unwrap())
     }
 
-    async fn callback(&self, path: &str, attempt: &str) -> Response {
+    pub(crate) async fn callback(&self, path: &str, attempt: &str) -> Response {
         self.app.get(path).header("Cookie", format!("{ATTEMPT}={attempt}")).await
     }
 
-    async fn sign_in(&self) -> Browser<'_> {
+    pub(crate) async fn sign_in(&self) -> Browser<'_> {
         let (callback, attempt) = self.begin("?return_to=/console").await;
         let response = self.callback(&callback, &attempt).await;
         assert_eq!((response.status, response.header("location")), (303, Some("/console")), "{}", response.text());
@@ -73,21 +78,21 @@ impl Scene {
     }
 }
 
-struct Browser<'a> {
-    app: &'a TestApp,
-    session: String,
+pub(crate) struct Browser<'a> {
+    pub(crate) app: &'a TestApp,
+    pub(crate) session: String,
 }
 
 impl Browser<'_> {
-    fn send(&self, request: Request) -> Request {
+    pub(crate) fn send(&self, request: Request) -> Request {
         request.header("Cookie", format!("{SESSION}={}", self.session))
     }
 
-    async fn session(&self) -> Response {
+    pub(crate) async fn session(&self) -> Response {
         self.send(self.app.get("/v1/session")).await
     }
 
-    async fn csrf_token(&self) -> String {
+    pub(crate) async fn csrf_token(&self) -> String {
         self.session().await.expect(200)["csrf_token"].as_str().unwrap().to_owned()
     }
 }
@@ -220,7 +225,7 @@ async fn provider_ends_sessions() {
 }
 
 /// Moves a session's times into the past, as if no request had come since.
-async fn age(scene: &Scene, column: &str, interval: &str) {
+pub(crate) async fn age(scene: &Scene, column: &str, interval: &str) {
     let database = connect(scene.app.database_url()).await.unwrap();
     let sql = format!("UPDATE session SET {column} = {column} - interval '{interval}'");
     database.execute(&sql, &[]).await.unwrap();
@@ -364,11 +369,7 @@ async fn renewal_takes_nothing_from_the_first_token() {
 
 #[tokio::test]
 async fn session_ends_when_its_person_moves_to_another_tenant() {
-    let issuer = TestIssuer::start().await.unwrap();
-    let local = TestApp::builder().start().await;
-    let builder = TestApp::builder().sharing_storage_of(&local).oidc(&issuer);
-    let builder = builder.setting("FAIRWAY_OIDC_CLIENT_ID", PORTAL).setting("FAIRWAY_OIDC_TENANT_CLAIM", "org");
-    let scene = Scene { issuer, app: builder.start().await, local };
+    let scene = Scene::start_with(|builder| builder.setting("FAIRWAY_OIDC_TENANT_CLAIM", "org")).await;
     scene.local.fixtures().tenant("acme").await;
     let person = |org: &str| scene.issuer.set_person(json!({"preferred_username": "eve", "org": org}), json!({}));
     person("acme");
@@ -407,7 +408,7 @@ async fn an_unavailable_provider_ends_no_session_and_prevents_no_sign_out() {
     browser.session().await.expect_refusal(401, "unauthenticated");
 }
 
-fn sign_out_form(app: &TestApp, csrf: &str) -> Request {
+pub(crate) fn sign_out_form(app: &TestApp, csrf: &str) -> Request {
     let request = app.request(Method::POST, "/sign-out");
     request.with_body("application/x-www-form-urlencoded", format!("csrf_token={csrf}"))
 }

@@ -3,10 +3,12 @@
 use crate::{
     failure::Failure,
     server::{Server, agent, is_loopback, string_or_empty},
+    text::sanitize,
 };
 use oauth2::{HttpRequest, HttpResponse};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::slice;
 use url::{Url, form_urlencoded};
 
 /// Maximum size of a provider's response, in bytes.
@@ -83,16 +85,53 @@ pub(super) struct Provider {
     discovery: Value,
 }
 
+/// The provider that a command uses, of those that a server accepts.
+#[derive(Clone, Copy)]
+pub(super) enum Choice<'a> {
+    /// The one with this address or name.
+    Named(&'a str),
+    /// The first one at which people sign in by the command line, else the first one.
+    ForPeople,
+    /// The first one.
+    First,
+}
+
+impl Choice<'_> {
+    /// The settings of the chosen provider. A server that lists none names its only one.
+    fn select(self, settings: &Value) -> Result<Value, Failure> {
+        let listed = settings.get("issuers").and_then(Value::as_array);
+        let issuers = listed.map_or(slice::from_ref(settings), Vec::as_slice);
+        let found = |key, asked| issuers.iter().find(|issuer| string_or_empty(issuer, key) == asked);
+        let chosen = match self {
+            Self::Named(asked) => found("issuer", asked).or_else(|| found("name", asked)),
+            Self::ForPeople => {
+                let has_client = |issuer: &&Value| issuer.get("cli_client_id").is_some_and(Value::is_string);
+                issuers.iter().find(has_client).or(Some(settings))
+            }
+            Self::First => Some(settings),
+        };
+        chosen.cloned().ok_or_else(|| {
+            let known: Vec<String> = issuers.iter().map(|issuer| sanitize(string_or_empty(issuer, "issuer"))).collect();
+            Failure::Usage(format!("the server accepts no such issuer; it accepts {}", known.join(", ")))
+        })
+    }
+}
+
 impl Provider {
     /// Reads the provider's discovery document; `None` if the server identifies nobody.
     ///
     /// # Errors
-    /// When server or provider cannot be reached, or the document is that of another issuer.
-    pub(super) fn of(server: &Server) -> Result<Option<Self>, Failure> {
+    /// When the server does not accept the chosen provider, server or provider cannot be reached, or the document is
+    /// that of another issuer.
+    pub(super) fn of(server: &Server, choice: Choice<'_>) -> Result<Option<Self>, Failure> {
         let settings = server.get(&["sign-in"], &[])?;
         if string_or_empty(&settings, "mode") == "local" {
-            return Ok(None);
+            return match choice {
+                Choice::Named(_) => Err(Failure::Usage("the server accepts no issuer (local mode)".to_owned())),
+                Choice::ForPeople | Choice::First => Ok(None),
+            };
         }
+        let settings = choice.select(&settings)?;
         let issuer = crate::server::required_string(&settings, "issuer")?.to_owned();
         let address = format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/'));
         let unreachable = |cause: String| Failure::Unreachable { server: issuer.clone(), cause };
@@ -112,8 +151,9 @@ impl Provider {
     pub(super) fn cli_client_id(&self) -> Result<&str, Failure> {
         let found = self.settings.get("cli_client_id").and_then(Value::as_str);
         found.ok_or_else(|| {
-            let message = "the server names no client for the command line: pass a token by --token-stdin, or ask its \
-                           operator to set FAIRWAY_OIDC_CLI_CLIENT_ID";
+            let message = "the issuer has no client for the command line: pass a token by --token-stdin, or ask the \
+                           operator of the server to set FAIRWAY_OIDC_CLI_CLIENT_ID, or `cli_client_id` of its \
+                           `[[issuers]]` table";
             Failure::Usage(message.to_owned())
         })
     }

@@ -1,7 +1,7 @@
 //! Sign-in of the command line at an identity provider: people by a device code, pipelines by client credentials.
 
 use crate::Terminal;
-use fairway_testkit::{COMMAND_LINE, PIPELINE, TestApp, TestIssuer};
+use fairway_testkit::{AUDIENCE, COMMAND_LINE, PIPELINE, TestApp, TestIssuer};
 use serde_json::json;
 use std::{fs, os::unix::fs::PermissionsExt as _, process::Stdio};
 
@@ -86,6 +86,63 @@ async fn refused_and_ended_sign_ins_name_the_next_command() {
     let output = Terminal::connected(&app).run(&["login"]);
     assert_eq!(output.code, 2, "{}{}", output.out, output.err);
     assert!(output.err.contains("FAIRWAY_OIDC_CLI_CLIENT_ID"), "{}", output.err);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoami_says_that_a_setting_makes_an_administrator() {
+    let issuer = TestIssuer::start().await.unwrap();
+    let app = server(&issuer).await;
+    let terminal = Terminal::connected(&app);
+    let run = |name: &str| terminal.run(&["whoami", "--token", &issuer.person(name, &[])]);
+    let (root, ada) = (run("root"), run("ada"));
+    assert!(root.code == 0 && root.out.contains("bootstrap_admins"), "{}{}", root.out, root.err);
+    assert!(root.err.contains("FAIRWAY_BOOTSTRAP_ADMINS"), "{}", root.err);
+    assert!(ada.code == 0 && !ada.out.contains("bootstrap"), "{}", ada.out);
+    assert!(!ada.err.contains("BOOTSTRAP"), "{}", ada.err);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn people_and_pipelines_choose_one_of_several_issuers() {
+    let (first, second) = (TestIssuer::start().await.unwrap(), TestIssuer::start().await.unwrap());
+    // Both issuers know an `ada`, who is somebody else at each, so the second one names people by their subject.
+    let table = format!(
+        "[[issuers]]\nissuer = \"{}\"\nname = \"Partners\"\naudience = \"{AUDIENCE}\"\nuser_claim = \"sub\"\n\
+         cli_client_id = \"{COMMAND_LINE}\"",
+        second.url()
+    );
+    let start = || TestApp::builder().oidc(&first).config_file(table.clone());
+    // Without a choice people sign in where the command line has a client.
+    let app = start().start().await;
+    Terminal::connected(&app).run_ok(&["login"]);
+    assert_eq!((first.refresh_tokens(), second.refresh_tokens()), (0, 1));
+    let app = start().setting("FAIRWAY_OIDC_CLI_CLIENT_ID", COMMAND_LINE).start().await;
+    let settings = app.get("/v1/sign-in").await.expect(200);
+    assert_eq!((&settings["issuer"], &settings["cli_client_id"]), (&json!(first.url()), &json!(COMMAND_LINE)));
+    assert_eq!(settings["issuers"][1]["name"], "Partners", "{settings}");
+    let terminal = Terminal::connected(&app);
+    terminal.run_ok(&["login"]);
+    assert_eq!((first.refresh_tokens(), second.refresh_tokens()), (1, 1));
+    terminal.run_ok(&["login", "--issuer", &second.url()]);
+    terminal.run_ok(&["login", "--issuer", "Partners"]);
+    assert_eq!((first.refresh_tokens(), second.refresh_tokens()), (1, 3));
+    assert_eq!(terminal.run_json(&["whoami"])["actor"], "user:1");
+    let output = terminal.run(&["login", "--issuer", "https://stranger.example"]);
+    assert_eq!(output.code, 2, "{}{}", output.out, output.err);
+    assert!(output.err.contains(&second.url()) && !output.err.contains("stranger"), "{}", output.err);
+    let output = terminal.run(&["login", "--issuer", "Partners", "--token-stdin"]);
+    assert_eq!(output.code, 2, "{}{}", output.out, output.err);
+    let local = TestApp::start().await;
+    let output = Terminal::connected(&local).run(&["login", "--issuer", "Partners"]);
+    assert!(output.code == 2 && output.err.contains("local mode"), "{}{}", output.out, output.err);
+    // A pipeline at the second issuer.
+    let [client, secret] = PIPELINE;
+    let token_requests = || (first.token_requests(), second.token_requests());
+    let before = token_requests();
+    let mut command = terminal.command(&["whoami", "--output", "json"]);
+    command.env("FAIRWAY_CLIENT_ID", client).env("FAIRWAY_CLIENT_SECRET", secret);
+    let output = command.env("FAIRWAY_CLIENT_ISSUER", second.url()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(token_requests(), (before.0, before.1 + 1));
 }
 
 #[tokio::test(flavor = "multi_thread")]

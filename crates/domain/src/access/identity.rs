@@ -168,9 +168,13 @@ pub enum InvalidToken {
     /// The token is for the portal's client alone.
     #[error("the token is for the portal's client alone")]
     PortalOnly,
-    /// A claim shows that the token is an ID token, a logout token or a security event.
-    #[error("the token is not an access token")]
+    /// A claim shows that the token was issued for another use, as an ID token, a logout token or a security event is
+    /// beside an access token.
+    #[error("the token is for another use")]
     OtherPurpose,
+    /// The ID token does not repeat the nonce of the sign-in.
+    #[error("the ID token belongs to another sign-in: its nonce is missing or differs")]
+    Nonce,
     /// The subject is absent or no short text.
     #[error("the token has no usable subject")]
     Subject,
@@ -218,6 +222,7 @@ impl InvalidToken {
             Self::Audience => "token_audience",
             Self::PortalOnly => "token_portal_only",
             Self::OtherPurpose => "token_purpose",
+            Self::Nonce => "token_nonce",
             Self::Subject => "token_subject",
             Self::ClaimType => "token_claim_type",
             Self::Time => "token_time",
@@ -245,6 +250,7 @@ impl InvalidToken {
             | Self::Audience
             | Self::PortalOnly
             | Self::OtherPurpose
+            | Self::Nonce
             | Self::Subject
             | Self::ClaimType
             | Self::Time

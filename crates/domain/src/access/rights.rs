@@ -73,13 +73,41 @@ pub struct Grant {
     pub permissions: Permissions,
     /// The scope in which it applies.
     pub scope: GrantScope,
+    /// Where it comes from.
+    pub source: GrantSource,
+}
+
+/// Where a grant comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GrantSource {
+    /// A role binding, or a rule of the server.
+    Usual,
+    /// The setting that names the first administrators (`FAIRWAY_BOOTSTRAP_ADMINS`).
+    BootstrapAdmins,
+}
+
+impl GrantSource {
+    /// The wire form; the usual source has none.
+    #[must_use]
+    pub const fn name(self) -> Option<&'static str> {
+        match self {
+            Self::Usual => None,
+            Self::BootstrapAdmins => Some("bootstrap_admins"),
+        }
+    }
 }
 
 impl Grant {
     /// A grant with the role's own permissions.
     #[must_use]
     pub const fn of_role(role: Role, scope: GrantScope) -> Self {
-        Self { role, permissions: role.permissions(), scope }
+        Self { role, permissions: role.permissions(), scope, source: GrantSource::Usual }
+    }
+
+    /// The grant of an administrator whom the configuration names.
+    #[must_use]
+    pub const fn of_bootstrap_admin() -> Self {
+        Self { source: GrantSource::BootstrapAdmins, ..Self::of_role(Role::PlatformAdmin, GrantScope::Platform) }
     }
 }
 

@@ -4,8 +4,8 @@ use super::{Claims, Identities, Operation, Requirement, authorize};
 use crate::{Failure, Settings, Stores, services::CommonOperations};
 use fairway_domain::{
     access::{
-        AccessStore, ActorRef, Caller, Grant, GrantScope, Permission, ResourcePosition, Rights, RoleBinding,
-        identity::IdentityStore,
+        AccessStore, ActorRef, Caller, Grant, GrantScope, GrantSource, Permission, ResourcePosition, Rights,
+        RoleBinding, identity::IdentityStore,
     },
     id::RoleBindingId,
     tenant::TenantScope,
@@ -156,7 +156,11 @@ impl Decision {
     }
 }
 
+/// The binding that a grant comes from. A binding may give the same role as the configuration.
 fn binding_of(grant: &Grant, bindings: &[RoleBinding]) -> Option<RoleBindingId> {
+    if grant.source != GrantSource::Usual {
+        return None;
+    }
     let found = bindings.iter().find(|binding| binding.role == grant.role && binding.scope == grant.scope);
     found.map(|binding| binding.role_binding_id)
 }

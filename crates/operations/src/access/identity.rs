@@ -209,7 +209,7 @@ impl Identities {
         if tenant == TenantId::from(DEFAULT_TENANT)
             && principals.iter().any(|principal| self.settings.bootstrap_admins.contains(principal))
         {
-            grants.push(Grant::of_role(Role::PlatformAdmin, GrantScope::Platform));
+            grants.push(Grant::of_bootstrap_admin());
         }
         grants
     }

@@ -70,6 +70,32 @@ async fn local_mode_serves_only_loopback_and_allowed_hosts() {
 }
 
 #[actix_web::test]
+async fn probes_choose_their_host_with_sign_in_only() {
+    let hosts = || vec![HostName::parse("portal.example").unwrap()];
+    for (rules, path, host, answered) in [
+        (SiteRules::LoopbackAndProbes(hosts()), "/", Some("portal.example:8443"), true),
+        (SiteRules::LoopbackAndProbes(hosts()), "/", Some("127.0.0.1:8080"), true),
+        (SiteRules::LoopbackAndProbes(hosts()), "/", Some("evil.example"), false),
+        (SiteRules::LoopbackAndProbes(hosts()), "/mcp", Some("10.1.2.3:8080"), false),
+        (SiteRules::LoopbackAndProbes(hosts()), "/mcp", None, false),
+        (SiteRules::LoopbackAndProbes(hosts()), "/healthz", Some("10.1.2.3:8080"), true),
+        (SiteRules::LoopbackAndProbes(hosts()), "/readyz", None, true),
+        (SiteRules::LoopbackAndProbes(hosts()), "/readyz/", Some("evil.example"), false),
+        (SiteRules::LoopbackAndProbes(hosts()), "/metrics", Some("evil.example"), false),
+        (SiteRules::LoopbackAnd(hosts()), "/healthz", Some("evil.example"), false),
+    ] {
+        let request = TestRequest::with_uri(path);
+        let request = match host {
+            Some(host) => request.insert_header(("host", host)),
+            None => request,
+        };
+        let status = status_under(rules, request).await;
+        let expected = if answered { StatusCode::OK } else { StatusCode::MISDIRECTED_REQUEST };
+        assert_eq!(status, expected, "{path} {host:?}");
+    }
+}
+
+#[actix_web::test]
 async fn refuses_cross_site_changes() {
     for (header, value, accepted) in [
         ("origin", "http://localhost:8080", true),

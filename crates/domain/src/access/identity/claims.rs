@@ -179,16 +179,40 @@ pub(super) fn is_identifier(text: &str) -> bool {
     (1..=MAX_SUBJECT_BYTES).contains(&text.len()) && !text.chars().any(char::is_control)
 }
 
-/// A service is its own subject (RFC 9068, 5), or the issuer states that the token is an application's (`idtyp`).
-/// Every other token is a person's, so that no claim that a person influences makes a service.
+/// A service, if the issuer issued the token to a client that acts for itself (client credentials). Every other token
+/// is a person's, so that no claim that a person influences makes a service.
 fn kind(token: &UnverifiedToken<'_>, subject: &str) -> IdentityKind {
-    let is_application = token.claim("idtyp").and_then(Value::as_str) == Some("app");
-    let mut clients =
-        CLIENT_CLAIMS.iter().filter_map(|name| token.claim(name)?.as_str()).filter(|id| is_identifier(id));
-    match clients.find(|id| is_application || *id == subject) {
-        Some(id) => IdentityKind::Service { client_id: id.to_owned() },
-        None => IdentityKind::Person,
-    }
+    let client = own_subject(token, subject)
+        .or_else(|| entra_application(token, subject))
+        .or_else(|| keycloak_service_account(token));
+    client.map_or(IdentityKind::Person, |id| IdentityKind::Service { client_id: id.to_owned() })
+}
+
+/// A client that is its own subject (RFC 9068, 5).
+fn own_subject<'a>(token: &'a UnverifiedToken<'_>, subject: &str) -> Option<&'a str> {
+    clients(token, &CLIENT_CLAIMS).find(|id| *id == subject)
+}
+
+/// An application of Entra ID. Its tokens say so in `idtyp`, an optional claim. Without that claim, subject and object
+/// are the same only for applications, and only the tokens of persons have scopes.
+fn entra_application<'a>(token: &'a UnverifiedToken<'_>, subject: &str) -> Option<&'a str> {
+    let is_application = match token.claim("idtyp") {
+        Some(kind) => kind == "app",
+        None => token.claim("oid").is_some_and(|object| object == subject) && token.claim("scp").is_none(),
+    };
+    clients(token, &["azp", "appid"]).next().filter(|_| is_application)
+}
+
+/// A client of Keycloak, whose tokens for itself belong to the user `service-account-<client>`. The name must be that
+/// of the very client, because a person may choose any other name that begins so.
+fn keycloak_service_account<'a>(token: &'a UnverifiedToken<'_>) -> Option<&'a str> {
+    let name = token.claim("preferred_username").and_then(Value::as_str)?.strip_prefix("service-account-")?;
+    clients(token, &["client_id", "azp"]).find(|id| id.to_lowercase() == name)
+}
+
+/// The values of these claims that can be the identifier of a client.
+fn clients<'a>(token: &'a UnverifiedToken<'_>, names: &[&str]) -> impl Iterator<Item = &'a str> {
+    names.iter().filter_map(move |name| token.claim(name)?.as_str()).filter(|id| is_identifier(id))
 }
 
 pub(super) fn groups(token: &UnverifiedToken<'_>, name: &str) -> Result<GroupsClaim, InvalidToken> {

@@ -105,6 +105,17 @@ impl IdentityRefusal {
             Self::TooManyGroups => "too_many_groups",
         }
     }
+
+    /// The claim that was read and does not name the tenant of the identity.
+    #[must_use]
+    pub fn tenant_claim(&self) -> Option<&str> {
+        match self {
+            Self::TenantMissing { claim } | Self::TenantUnknown { claim: Some(claim) } => Some(claim),
+            Self::NameTaken | Self::TenantUnknown { claim: None } | Self::GroupsIncomplete | Self::TooManyGroups => {
+                None
+            }
+        }
+    }
 }
 
 /// The slug of the tenant that an identity belongs to; `None` for the default tenant.

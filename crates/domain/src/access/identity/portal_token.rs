@@ -29,7 +29,7 @@ impl ClaimRules {
     ) -> Result<ClaimedIdentity, InvalidToken> {
         let expires_at = check_times(token, now)?;
         if nonce.is_some() && text(token, "nonce")? != nonce {
-            return Err(InvalidToken::OtherPurpose);
+            return Err(InvalidToken::Nonce);
         }
         self.id_token_identity(token, client_id, expires_at)
     }

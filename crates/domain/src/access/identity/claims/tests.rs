@@ -172,9 +172,11 @@ fn requires_a_short_subject() {
 }
 
 #[test]
-fn only_a_client_that_is_its_own_subject_is_a_service() {
+fn tokens_for_client_credentials_are_services() {
     let service = |id: &str| IdentityKind::Service { client_id: id.into() };
+    let keycloak = |name: &str, client: &str| json!({"preferred_username": name, "azp": client});
     for (members, kind) in [
+        // RFC 9068: the client is its own subject.
         (json!({}), IdentityKind::Person),
         (json!({"client_id": "app"}), IdentityKind::Person),
         (json!({"client_id": "248"}), service("248")),
@@ -182,10 +184,36 @@ fn only_a_client_that_is_its_own_subject_is_a_service() {
         (json!({"client_id": "app", "azp": "248"}), service("248")),
         (json!({"cid": "248"}), service("248")),
         (json!({"client_id": 248}), IdentityKind::Person),
+        // Entra ID with the optional claim `idtyp`.
         (json!({"idtyp": "app", "azp": "app"}), service("app")),
+        (json!({"idtyp": "app", "appid": "app"}), service("app")),
+        (json!({"idtyp": "app", "oid": "other", "azp": "app"}), service("app")),
         (json!({"idtyp": "app"}), IdentityKind::Person),
         (json!({"idtyp": "user", "azp": "app"}), IdentityKind::Person),
+        (json!({"idtyp": "user", "oid": "248", "azp": "app"}), IdentityKind::Person),
+        (json!({"idtyp": ["app"], "oid": "248", "azp": "app"}), IdentityKind::Person),
         (json!({"idtyp": "app", "azp": ""}), IdentityKind::Person),
+        // Entra ID without it, with tokens of version 2 and 1.
+        (json!({"oid": "248", "azp": "app"}), service("app")),
+        (json!({"oid": "248", "appid": "app"}), service("app")),
+        (json!({"oid": "248", "azp": "app", "roles": ["Run"]}), service("app")),
+        (json!({"oid": "248", "azp": "app", "scp": "run"}), IdentityKind::Person),
+        (json!({"oid": "248", "azp": "app", "scp": ""}), IdentityKind::Person),
+        (json!({"oid": "other", "azp": "app"}), IdentityKind::Person),
+        (json!({"oid": "248"}), IdentityKind::Person),
+        (json!({"oid": "248", "client_id": "app"}), IdentityKind::Person),
+        // Keycloak, whose user names are in lower case.
+        (keycloak("service-account-ci", "ci"), service("ci")),
+        (keycloak("service-account-build-bot", "Build-Bot"), service("Build-Bot")),
+        (json!({"preferred_username": "service-account-ci", "client_id": "ci", "azp": "ci"}), service("ci")),
+        (json!({"preferred_username": "service-account-ci", "client_id": "ci"}), service("ci")),
+        // A person who chose such a name and signed in by another client.
+        (keycloak("service-account-ci", "fairway-cli"), IdentityKind::Person),
+        (keycloak("service-account-", "fairway-cli"), IdentityKind::Person),
+        (keycloak("service-account-ci-2", "ci"), IdentityKind::Person),
+        (keycloak("x-service-account-ci", "ci"), IdentityKind::Person),
+        (keycloak("ci", "ci"), IdentityKind::Person),
+        (json!({"preferred_username": "service-account-ci"}), IdentityKind::Person),
     ] {
         assert!(identity(members.clone()).kind == kind, "{members}");
     }

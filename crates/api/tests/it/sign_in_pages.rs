@@ -1,0 +1,173 @@
+//! What the pages of sign-in and sign-out say, and what they do while the provider is gone.
+
+use crate::sign_in::{ATTEMPT, Browser, SESSION, Scene, age, cookie, sign_out_form};
+use fairway_testkit::MovableClock;
+use reqwest::Method;
+use serde_json::json;
+use std::sync::Arc;
+
+#[tokio::test]
+async fn a_tenant_refusal_names_its_claim_and_no_value() {
+    let scene = Scene::start_with(|builder| builder.setting("FAIRWAY_OIDC_TENANT_CLAIM", "https://x/<org>")).await;
+    let unknown = "no tenant that this identity provider serves has its value as slug";
+    for (claims, code, problem) in [
+        (json!({"https://x/<org>": "nowhere-at-all"}), "tenant_unknown", unknown),
+        (json!({"https://x/<org>": "No <b>Slug"}), "tenant_unknown", unknown),
+        (json!({"https://x/<org>": 7}), "tenant_claim_missing", "the identity provider sent no text in it"),
+        (json!({}), "tenant_claim_missing", "the identity provider sent no text in it"),
+    ] {
+        scene.issuer.set_person(claims, json!({}));
+        let (callback, attempt) = scene.begin("").await;
+        let page = scene.callback(&callback, &attempt).await;
+        let text = page.text();
+        assert_eq!(page.status, 403, "{text}");
+        let sentence = format!("The claim <code>https://x/&lt;org&gt;</code> must name the tenant: {problem}.");
+        assert!(text.contains(&sentence) && text.contains(code), "{text}");
+        assert!(!text.contains("nowhere-at-all") && !text.contains("Slug"), "{text}");
+    }
+    // Other refusals have no such sentence.
+    scene.issuer.set_person(json!({"https://x/<org>": "default", "hasgroups": true}), json!({}));
+    let (callback, attempt) = scene.begin("").await;
+    let text = scene.callback(&callback, &attempt).await.text();
+    assert!(text.contains("groups_incomplete") && !text.contains("must name the tenant"), "{text}");
+}
+
+#[tokio::test]
+async fn a_failed_test_sign_in_leads_to_another_test() {
+    let clock = Arc::new(MovableClock::default());
+    let scene = Scene::start_with(|builder| builder.clock(clock.clone())).await;
+    let browser = scene.sign_in().await;
+    scene.local.fixtures().bind_role("user:ada", "platform_admin", "platform", None).await;
+    let begin = async || {
+        let response = browser.send(scene.app.get("/sign-in/test?issuer=0")).await;
+        let callback = scene.issuer.authorize(response.header("location").unwrap());
+        (callback, cookie(&response, ATTEMPT).unwrap())
+    };
+    let finish = async |path: &str, attempt: &str| {
+        let cookies = format!("{ATTEMPT}={attempt}; {SESSION}={}", browser.session);
+        let page = scene.app.get(path).header("Cookie", cookies).await;
+        assert!([400, 403, 502, 503].contains(&page.status), "{}", page.text());
+        page.text()
+    };
+    let leads_to = |text: &str, path: &str| text.contains(&format!("<a href=\"{path}\">"));
+    // A token that breaks a rule.
+    scene.issuer.set_person(json!({"nonce": "other"}), json!({}));
+    let (callback, attempt) = begin().await;
+    let text = finish(&callback, &attempt).await;
+    assert!(leads_to(&text, "/sign-in/test?issuer=0") && !leads_to(&text, "/sign-in"), "{text}");
+    // The person refuses at the provider.
+    scene.issuer.set_person(json!({"preferred_username": "ada"}), json!({}));
+    let (callback, attempt) = begin().await;
+    let (_, state) = callback.split_once("&state=").unwrap();
+    let denied = format!("/sign-in/callback?error=access_denied&state={state}");
+    let text = finish(&denied, &attempt).await;
+    assert!(text.contains("sign_in_refused_by_provider") && leads_to(&text, "/sign-in/test?issuer=0"), "{text}");
+    // A callback of another sign-in, and one that comes too late.
+    let (callback, attempt) = begin().await;
+    let text = finish(&callback.replace("state=", "state=x"), &attempt).await;
+    assert!(leads_to(&text, "/sign-in/test?issuer=0"), "{text}");
+    clock.set_offset(601);
+    let text = finish(&callback, &attempt).await;
+    assert!(text.contains("has expired") && leads_to(&text, "/sign-in/test?issuer=0"), "{text}");
+    clock.set_offset(0);
+    // A failed sign-in leads to a sign-in.
+    scene.issuer.set_person(json!({"nonce": "other"}), json!({}));
+    let (callback, attempt) = scene.begin("").await;
+    let text = scene.callback(&callback, &attempt).await.text();
+    assert!(leads_to(&text, "/sign-in") && !leads_to(&text, "/sign-in/test?issuer=0"), "{text}");
+}
+
+/// The age of a pending sign-in comes from the clock of the server, which a test can move.
+#[tokio::test]
+async fn a_sign_in_ends_ten_minutes_after_its_begin() {
+    let clock = Arc::new(MovableClock::default());
+    let scene = Scene::start_with(|builder| builder.clock(clock.clone())).await;
+    let (callback, attempt) = scene.begin("").await;
+    clock.set_offset(601);
+    let late = scene.callback(&callback, &attempt).await;
+    assert!(late.status == 400 && late.text().contains("has expired"), "{}", late.text());
+    assert_eq!(cookie(&late, SESSION), None);
+    // The machine's clock has not moved, so the same callback is still in time for it.
+    clock.set_offset(500);
+    assert_eq!(scene.callback(&callback, &attempt).await.status, 303);
+    // A sign-in that begins by the moved clock ends by it.
+    let (callback, attempt) = scene.begin("").await;
+    clock.set_offset(1_000);
+    assert_eq!(scene.callback(&callback, &attempt).await.status, 303);
+}
+
+#[tokio::test]
+async fn sign_out_says_what_its_form_lacks() {
+    let scene = Scene::start().await;
+    let browser = scene.sign_in().await;
+    let csrf = browser.csrf_token().await;
+    let form = "application/x-www-form-urlencoded";
+    let long = format!("csrf_token={}", "a".repeat(20_000));
+    let message = |status: u16, code: &'static str, kind: &'static str, body: String| {
+        let request = browser.send(scene.app.request(Method::POST, "/sign-out").with_body(kind, body));
+        async move {
+            let response = request.await;
+            let text = response.text();
+            response.expect_refusal(status, code);
+            text
+        }
+    };
+    let text = message(403, "csrf_token_invalid", form, "other=1".to_owned()).await;
+    assert!(text.contains("the form field `csrf_token` is missing"), "{text}");
+    let text = message(403, "csrf_token_invalid", form, String::new()).await;
+    assert!(text.contains("the form field `csrf_token` is missing"), "{text}");
+    let text = message(403, "csrf_token_invalid", form, "csrf_token=x".to_owned()).await;
+    assert!(text.contains("the form field `csrf_token` is not that of the session"), "{text}");
+    let json = json!({"csrf_token": csrf}).to_string();
+    let text = message(415, "unsupported_media_type", "application/json", json).await;
+    assert!(text.contains("application/x-www-form-urlencoded"), "{text}");
+    let twice = format!("csrf_token={csrf}&csrf_token={csrf}");
+    let text = message(400, "bad_request", form, twice).await;
+    assert!(text.contains("form") && !text.contains(&csrf), "{text}");
+    message(413, "payload_too_large", form, long).await;
+    browser.session().await.expect(200);
+    // Without a session there is nothing to protect.
+    let request = scene.app.request(Method::POST, "/sign-out").with_body(form, "");
+    assert_eq!(request.await.status, 303);
+    let logout = scene.app.request(Method::POST, "/sign-out/backchannel").with_body(form, "other=1").await;
+    assert!(logout.status == 400 && logout.text().contains("invalid_request"), "{}", logout.text());
+}
+
+#[tokio::test]
+async fn the_page_of_a_wrong_nonce_says_that_the_token_belongs_to_another_sign_in() {
+    let scene = Scene::start().await;
+    for claims in [json!({"nonce": "other"}), json!({"nonce": null})] {
+        scene.issuer.set_person(claims, json!({}));
+        let (callback, attempt) = scene.begin("").await;
+        let page = scene.callback(&callback, &attempt).await;
+        let text = page.text();
+        assert!(page.status == 403 && text.contains("token_nonce"), "{text}");
+        assert!(text.contains("belongs to another sign-in") && !text.contains("access token"), "{text}");
+    }
+}
+
+/// A server that has read nothing of a provider ends sessions although the provider is gone.
+#[tokio::test]
+async fn sessions_end_while_the_provider_is_gone() {
+    let scene = Scene::start().await;
+    let other = scene.another_server().await;
+    let (one, two) = (scene.sign_in().await, scene.sign_in().await);
+    let tokens = [one.csrf_token().await, two.csrf_token().await];
+    let sessions = [one.session, two.session];
+    // Groups this old must be read again, except for the end of a session.
+    age(&scene, "groups_read_at", "10 minutes").await;
+    let Scene { issuer, local: _local, app } = scene;
+    drop(issuer);
+    let [one, two] = sessions.map(|session| Browser { app: &other, session });
+    one.session().await.expect_refusal(503, "unavailable");
+    let ended = one.send(other.post("/v1/session/logout", json!({}))).header("X-CSRF-Token", &tokens[0]).await;
+    assert_eq!(ended.status, 204, "{}", ended.text());
+    let left = two.send(sign_out_form(&other, &tokens[1])).await;
+    assert_eq!((left.status, left.header("location")), (303, Some("/sign-in?signed_out=1")), "{}", left.text());
+    assert_eq!(cookie(&left, SESSION).as_deref(), Some(""));
+    for browser in [one, two] {
+        let elsewhere = Browser { app: &app, session: browser.session.clone() };
+        browser.session().await.expect_refusal(401, "unauthenticated");
+        elsewhere.session().await.expect_refusal(401, "unauthenticated");
+    }
+}
