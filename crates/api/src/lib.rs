@@ -13,6 +13,7 @@ pub mod config;
 mod connection;
 pub mod embeddable_page;
 mod environment;
+mod erasure;
 pub mod error;
 mod evidence;
 mod execution;
