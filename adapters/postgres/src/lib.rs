@@ -14,6 +14,7 @@ mod connection;
 mod database;
 mod driver_error;
 mod environment;
+mod erasure;
 mod execution;
 mod group_commit;
 mod guarded;

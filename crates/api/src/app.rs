@@ -3,7 +3,7 @@
 use crate::{
     access, access_request, asset, asset_kind, audit, builtin_tool,
     compose::Api,
-    connection, embeddable_page, environment, evidence, execution, flow,
+    connection, embeddable_page, environment, erasure, evidence, execution, flow,
     http::{
         HttpBase,
         authentication::authenticate,
@@ -100,6 +100,11 @@ fn operator_routes(config: &mut impl RouteConfig) {
         .service(tenant::create_tenant)
         .service(tenant::read_tenant_settings)
         .service(tenant::change_tenant_settings)
+        .service(erasure::list_erasures)
+        .service(erasure::request_erasure)
+        .service(erasure::read_erasure)
+        .service(erasure::approve_erasure)
+        .service(erasure::refuse_erasure)
         .service(tenant::list_workspaces)
         .service(tenant::create_workspace)
         .service(tenant::read_workspace)

@@ -102,11 +102,13 @@ pub struct BackgroundTasks {
     pub sends_notifications: bool,
     /// Adds sequenced facts to the transparency log, and signs checkpoints.
     pub builds_tree: bool,
+    /// Carries out approved erasures.
+    pub erases_texts: bool,
 }
 
 impl Default for BackgroundTasks {
     fn default() -> Self {
-        Self { executes_runs: true, sends_notifications: true, builds_tree: true }
+        Self { executes_runs: true, sends_notifications: true, builds_tree: true, erases_texts: true }
     }
 }
 
@@ -176,6 +178,7 @@ fn stores(database: &Database, access: Option<&AccessStoreDecorator>) -> Stores 
         tenants: shared.clone(),
         workspaces: shared.clone(),
         environments: shared.clone(),
+        erasures: shared.clone(),
         access: access.map_or_else(|| Arc::clone(&bindings), |layer| layer(Arc::clone(&bindings))),
         principal_bindings: shared.clone(),
         identities: shared.clone(),
@@ -352,6 +355,9 @@ impl Process {
         }
         if tasks.builds_tree {
             relays.spawn(run_tree_builder(builder));
+        }
+        if tasks.erases_texts {
+            relays.spawn(fairway_operations::erasure::run_erasures(Arc::clone(&self.services.erasures)));
         }
         relays.spawn(fairway_operations::release::run_rollback_advisor(Arc::clone(&self.services.releases)));
         relays.spawn(fairway_operations::retention::run_retention(self.services.clone()));

@@ -73,6 +73,14 @@ struct ExecutionSection {
     input_digest: String,
     /// Salted digest of the result; null without one.
     output_digest: Option<String>,
+    /// When an erasure took inputs, result, payloads and conversation turn of the run; absent without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false, value_type = String, format = DateTime)]
+    erased_at: Option<String>,
+    /// The erasure, which facts of the audit log are about; absent without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false, value_type = Uuid)]
+    erasure_id: Option<Uuid>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -189,6 +197,8 @@ impl ExecutionSection {
             delegated_by: run.delegate.as_ref().map(ToString::to_string),
             input_digest: digest_text(&record.input_digest),
             output_digest: record.output_digest.as_ref().map(digest_text),
+            erased_at: record.erasure.map(|erasure| erasure.erased_at.to_string()),
+            erasure_id: record.erasure.map(|erasure| erasure.erasure_id.uuid()),
         }
     }
 }

@@ -14,6 +14,7 @@ pub mod config_check;
 mod connection;
 pub mod embeddable_page;
 mod environment;
+mod erasure;
 pub mod error;
 mod evidence;
 mod execution;

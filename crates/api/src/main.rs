@@ -164,6 +164,7 @@ fn run(line: &CommandLine) -> anyhow::Result<ExitCode> {
                 executes_runs: !no_worker,
                 sends_notifications: !no_notifications,
                 builds_tree: !no_transparency_log,
+                ..BackgroundTasks::default()
             };
             let served = runtime()?.block_on(serve::serve(&settings, tasks));
             telemetry.shutdown();

@@ -1,7 +1,8 @@
 //! Definition of the command line.
 
 use crate::{
-    access_request, asset, audit, completions_and_manpages, connection, document, environment, evidence, execution,
+    access_request, asset, audit, completions_and_manpages, connection, document, environment, erasure, evidence,
+    execution,
     failure::Failure,
     flow, init, login, notification,
     output::{self, Format},
@@ -121,6 +122,9 @@ enum Command {
     /// Read the audit log
     #[command(subcommand)]
     Audit(audit::Command),
+    /// List, request, approve and refuse erasures of a person's texts
+    #[command(subcommand, alias = "erasure")]
+    Erasures(erasure::Command),
     /// Synchronize a server with a directory of manifests
     #[command(subcommand)]
     Sync(sync::Command),
@@ -207,6 +211,7 @@ pub(crate) fn run(line: CommandLine) -> Result<(), Failure> {
         Command::Roles(command) => role::run_roles(&command, &session),
         Command::RoleBindings(command) => role::run_bindings(&command, &session),
         Command::Audit(command) => audit::run(&command, &session),
+        Command::Erasures(command) => erasure::run(&command, &session),
         Command::Sync(command) => sync::run(&command, &session),
         Command::Policy(command) => policy::run(&command, &session),
         Command::Prompt(command) => prompt::run(&command),

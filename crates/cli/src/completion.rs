@@ -82,6 +82,13 @@ pub(crate) fn access_requests() -> ArgValueCandidates {
     })
 }
 
+pub(crate) fn erasures() -> ArgValueCandidates {
+    candidates(|server| {
+        let requested = server.list_first(&["erasures"], &[("status", "requested")], MAX_VALUES)?;
+        Ok(requested.iter().filter_map(|erasure| candidate(erasure, "/erasure_id", "/subject")).collect())
+    })
+}
+
 /// The forms of a reference to a release: `latest`, `WORKLOAD@ENVIRONMENT`, and identifiers.
 pub(crate) fn releases() -> ArgValueCandidates {
     candidates(|server| {

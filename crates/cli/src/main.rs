@@ -9,6 +9,7 @@ mod completions_and_manpages;
 mod connection;
 mod document;
 mod environment;
+mod erasure;
 mod evidence;
 mod execution;
 mod failure;

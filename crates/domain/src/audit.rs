@@ -187,6 +187,16 @@ fact_kinds! {
     AccessRequestGranted = "access_request.granted",
     /// A request for access to a connection was denied.
     AccessRequestDenied = "access_request.denied",
+    /// The erasure of an actor's texts was requested.
+    ErasureRequested = "erasure.requested",
+    /// The erasure of an actor's texts was approved.
+    ErasureApproved = "erasure.approved",
+    /// The erasure of an actor's texts was refused or withdrawn.
+    ErasureRefused = "erasure.refused",
+    /// A requester's attempt to approve its own erasure was refused.
+    ErasureSelfApprovalRefused = "erasure.self_approval_refused",
+    /// All texts of an erasure are erased.
+    ErasureCompleted = "erasure.completed",
     /// A use case was created as a draft.
     UseCaseCreated = "use_case.created",
     /// A use case was refined: a successor replaced it.

@@ -6,6 +6,7 @@ pub mod lineage;
 
 use crate::{
     asset::artifact_store::ArtifactPath,
+    erasure::RunErasure,
     execution::{Execution, Payload},
     id::{ApprovalId, ArtifactId, AssetId, AssetVersionId, DecisionId, ReleaseId, WorkloadId},
     policy::{FailedRule, Outcome, PolicyDecision},
@@ -219,6 +220,8 @@ pub struct EvidenceRecord {
     pub input_digest: [u8; 32],
     /// Digest of the output, if any.
     pub output_digest: Option<[u8; 32]>,
+    /// The erasure that took the texts of the run, if any.
+    pub erasure: Option<RunErasure>,
     /// Every policy decision of the run, oldest first.
     pub decisions: Vec<DecisionRow>,
     /// Fulfilled obligations and their times.

@@ -104,6 +104,8 @@ ids! {
     ConnectionCheckId,
     /// A request for access to a connection.
     AccessRequestId,
+    /// An erasure of a subject's texts.
+    ErasureId,
     /// A use case.
     UseCaseId,
     /// An HTTP request.

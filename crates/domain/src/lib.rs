@@ -9,6 +9,7 @@ pub mod asset;
 pub mod audit;
 pub mod connection;
 pub mod environment;
+pub mod erasure;
 pub mod evidence;
 pub mod execution;
 pub mod fact_category;

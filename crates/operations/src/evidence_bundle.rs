@@ -19,7 +19,7 @@ use fairway_domain::{
         },
     },
     execution::ExecutionOutcome,
-    id::{AssetVersionId, ExecutionId, ReleaseId, WorkloadId},
+    id::{AssetVersionId, ErasureId, ExecutionId, ReleaseId, WorkloadId},
     release::{Release, StateName, ports::ReleaseStore},
     tenant::TenantScope,
     transparency_log::{LoggedFact, TreeStore},
@@ -31,6 +31,9 @@ use uuid::Uuid;
 
 /// The facts that a bundle holds.
 const KINDS: &[&str] = &[
+    "erasure.approved",
+    "erasure.completed",
+    "erasure.requested",
     "execution.code_accepted",
     "execution.denied",
     "execution.ended",
@@ -118,10 +121,14 @@ impl EvidenceBundles {
         let release = release.ok_or(Failure::Inconsistent("the release of a run is missing"))?.release;
         let mut subjects = vec![run.execution_id.uuid(), run.release_id.uuid()];
         subjects.extend(self.origin(scope, release.workload_id).await?);
+        subjects.extend(record.erasure.map(|erasure| erasure.erasure_id.uuid()));
         let facts = self.tree_store.facts_about(scope, &subjects, KINDS, MAX_FACTS).await?;
         // The index of the last facts may be missing, because the sequencer follows the commits.
         let stated = last_outcome(facts.iter().map(|fact| fact.body.as_slice()), run.execution_id);
         if stated.as_deref() != run.outcome.map(ExecutionOutcome::as_str) {
+            return Err(Failure::NotYetInCheckpoint);
+        }
+        if record.erasure.is_some_and(|erasure| !approves(&facts, erasure.erasure_id)) {
             return Err(Failure::NotYetInCheckpoint);
         }
         let (facts, checkpoint) = self.prove(scope, facts).await?;
@@ -223,6 +230,15 @@ impl EvidenceBundles {
             version.canonical
         }))
     }
+}
+
+/// Whether the facts hold the approval of an erasure.
+fn approves(facts: &[LoggedFact], erasure: ErasureId) -> bool {
+    facts.iter().any(|fact| {
+        let body: Value = serde_json::from_slice(&fact.body).unwrap_or_default();
+        let text = |pointer| body.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        text("/kind") == "erasure.approved" && text("/subject/id") == erasure.to_string()
+    })
 }
 
 /// Whether the facts lead to the stored state. Activations of other releases supersede a release without a fact about

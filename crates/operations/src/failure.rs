@@ -14,6 +14,7 @@ use fairway_domain::{
     },
     connection::ConnectionRefusal,
     environment::EnvironmentRefusal,
+    erasure::ErasureRefusal,
     execution::{resolve_unknown::ResolveRefusal, review::ReviewRefusal},
     flow::FlowProblem,
     id::ExecutionId,
@@ -128,6 +129,9 @@ pub enum Failure {
     /// The settings of an environment are invalid.
     #[error(transparent)]
     Environment(#[from] EnvironmentRefusal),
+    /// Refusal of a change of an erasure.
+    #[error(transparent)]
+    Erasure(#[from] ErasureRefusal),
     /// The terms of a share link are invalid.
     #[error(transparent)]
     ShareTerms(#[from] ShareTermsRefusal),

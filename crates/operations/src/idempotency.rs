@@ -150,6 +150,7 @@ impl KeyedRequests {
                 | Failure::Asset(_)
                 | Failure::Release(_)
                 | Failure::AccessRequest(_)
+                | Failure::Erasure(_)
                 | Failure::UseCase(_)
                 | Failure::DeliveryNotFailed(_)
                 | Failure::PreconditionFailed

@@ -12,6 +12,7 @@ mod clock_and_ids;
 pub mod connection;
 pub mod demo;
 pub mod environment;
+pub mod erasure;
 pub mod evidence_bundle;
 pub mod execution;
 mod failure;

@@ -16,6 +16,7 @@ use crate::{
     connection::Connections,
     demo::DemoSeeder,
     environment::Environments,
+    erasure::Erasures,
     evidence_bundle::EvidenceBundles,
     execution::{
         Cancellations, ExecutionReader, Executions, Reviews, RunRecovery, RunWorker, UnknownOutcomes, UsageReports,
@@ -55,6 +56,7 @@ use fairway_domain::{
     audit::AuditStore,
     connection::{ConnectionStore, probe::EndpointProbe},
     environment::{EnvironmentStore, is_production},
+    erasure::ErasureStore,
     execution::{
         dispatch::DispatchPolicy,
         http_call::HttpCaller,
@@ -102,6 +104,8 @@ pub struct Stores {
     pub workspaces: Arc<dyn WorkspaceStore>,
     /// Settings of environments.
     pub environments: Arc<dyn EnvironmentStore>,
+    /// Erasures of actors' texts.
+    pub erasures: Arc<dyn ErasureStore>,
     /// Role bindings.
     pub access: Arc<dyn AccessStore>,
     /// Principal bindings.
@@ -281,6 +285,8 @@ pub struct Services {
     pub demo: Arc<DemoSeeder>,
     /// Settings of environments.
     pub environments: Arc<Environments>,
+    /// Erasures of actors' texts.
+    pub erasures: Arc<Erasures>,
     /// Cancellation of runs.
     pub cancellations: Arc<Cancellations>,
     /// Evidence bundles of runs.
@@ -390,6 +396,7 @@ impl Services {
         let connections = Arc::new(Connections::new(&stores, &shared, &common));
         Self {
             access_requests: Arc::new(AccessRequests::new(&stores, &shared, &common)),
+            erasures: Arc::new(Erasures::new(&stores, &shared, &common)),
             use_cases: Arc::new(UseCases::new(&stores, &shared, &common, &assets, &generators)),
             connections,
             cancellations: Arc::new(Cancellations::new(

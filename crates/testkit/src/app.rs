@@ -221,6 +221,8 @@ impl Builder {
         let tasks = BackgroundTasks {
             executes_runs: !self.without_worker,
             sends_notifications: !self.without_notifications,
+            // Tests carry erasures out themselves, so that they know when.
+            erases_texts: false,
             ..BackgroundTasks::default()
         };
         let running = ServerThread::start(settings, tasks, process, listener).context("starting the listener")?;

@@ -29,6 +29,7 @@ export function checkExecution(report, predicate, given) {
   const checkpoint = checkCheckpoint(report, predicate, given);
   const facts = checkFacts(report, predicate, checkpoint);
   const end = checkEnd(report, predicate.evidence, facts);
+  checkErasure(report, predicate.evidence, facts);
   const digest = checksumOf(predicate.release.digest_text);
   const own = checkApproved(report, digest, facts, end);
   checkHead(report, predicate.release.digest_text, textAt(end, "detail", "workload_id"), textAt(end, "detail", "environment"));
@@ -56,6 +57,21 @@ function checkEnd(report, evidence, facts) {
     else if (name === "output_digest" && (stated ?? null) !== null) report.skip("evidence of the run", name, shown(stated));
   }
   return end.content;
+}
+
+/** Checks that the log has the approval of the erasure that the evidence states, for the submitter of the run. */
+function checkErasure(report, evidence, facts) {
+  const run = member(evidence, "execution");
+  const isErased = ["erased_at", "erasure_id"].some((name) => (member(run, name) ?? null) !== null);
+  if (!isErased) return;
+  const id = textAt(run, "erasure_id");
+  const isApproval = ({ content }) =>
+    textAt(content, "kind") === "erasure.approved" &&
+    textAt(content, "subject", "kind") === "erasure" &&
+    textAt(content, "subject", "id") === id;
+  const fact = facts.find(isApproval)?.content;
+  const actual = fact ? `approved for ${textAt(fact, "detail", "erased_actor")}` : "none";
+  report.compare("erasure in the log", id, `approved for ${textAt(run, "submitted_by")}`, actual);
 }
 
 /** Checks that a fact of the log names the bindings, and returns the facts about the release. */

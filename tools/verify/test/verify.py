@@ -227,6 +227,7 @@ class Verifier:
         for name in NAMED_BY_END:
             if name in detail:
                 self.check("evidence of the run", detail[name] == run.get(name))
+        self.erasure(run, facts)
         digest = checksum_of(release["digest_text"])
         own = [
             fact
@@ -239,6 +240,15 @@ class Verifier:
         self.approvals(evidence.get("approvals"), own, digest)
         self.versions(release)
         self.listed_bindings(evidence.get("bindings"), release)
+
+    def erasure(self, run: dict, facts: list):
+        if run.get("erased_at") is None and run.get("erasure_id") is None:
+            return
+        sought = ("erasure.approved", "erasure", at(run, "erasure_id"))
+        kinds = [(at(fact, "kind"), at(fact, "subject", "kind"), at(fact, "subject", "id")) for fact in facts]
+        fact = facts[kinds.index(sought)] if sought in kinds else None
+        holds = fact is not None and at(fact, "detail", "erased_actor") == at(run, "submitted_by")
+        self.check("erasure in the log", holds)
 
     def approvals(self, approvals, own: list, digest: str):
         for approval in approvals if isinstance(approvals, list) else []:

@@ -48,6 +48,7 @@ const RESTRICTIONS: &[Restriction] = &[
         problem: CHOOSES_TENANT,
         callers: &[
             // Rows of all tenants that a background task claims.
+            "adapters/postgres/src/erasure.rs",
             "adapters/postgres/src/execution/lease.rs",
             "adapters/postgres/src/execution/queue.rs",
             "adapters/postgres/src/execution/review.rs",

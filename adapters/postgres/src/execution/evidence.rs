@@ -13,6 +13,7 @@ use crate::{
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
 use fairway_domain::{
+    erasure::RunErasure,
     evidence::{ArtifactDocument, ArtifactRow, DecisionRow, EvidenceRecord, RetrievalRow},
     execution::Execution,
     id::{ApprovalId, ArtifactId, AssetId, DecisionId, ExecutionId},
@@ -111,7 +112,7 @@ fn json_rows<T: for<'a> Deserialize<'a>>(row: &Row, name: &'static str) -> Resul
 /// The evidence of a run, as columns of its row.
 fn evidence_columns(selector: RunSelector) -> String {
     format!(
-        "execution.tenant_id, {EXECUTION_COLUMNS}, {NULL_OUTPUT}, {NULL_REASON_CODE}, input_digest, output_digest, {CHAIN_COLUMN},
+        "execution.tenant_id, {EXECUTION_COLUMNS}, {NULL_OUTPUT}, {NULL_REASON_CODE}, input_digest, output_digest, erasure_id, erased_at, {CHAIN_COLUMN},
             {}, {}, {HAS_NOTES_COLUMN}",
         decisions(selector),
         artifacts(selector),
@@ -237,6 +238,7 @@ fn record(row: &Row) -> Result<EvidenceRecord, StoreError> {
         execution: execution(row)?,
         input_digest: decode("input_digest", digest("input_digest")?)?,
         output_digest: digest("output_digest")?,
+        erasure: erasure(row)?,
         chain: parse_json(row.column("chain")?)?,
         decisions: decisions.into_iter().map(DecisionBody::read).collect::<Result<_, _>>()?,
         fulfilled: Vec::new(),
@@ -258,6 +260,12 @@ fn record(row: &Row) -> Result<EvidenceRecord, StoreError> {
     record.execution.reason_code =
         record.effective_decision().map(|decision| decision.reason_code.clone()).unwrap_or_default();
     Ok(record)
+}
+
+/// The erasure of the run's texts, if any.
+fn erasure(row: &Row) -> Result<Option<RunErasure>, StoreError> {
+    let (erasure_id, erased_at) = (row.optional_id("erasure_id")?, row.optional_timestamp("erased_at")?);
+    Ok(erasure_id.zip(erased_at).map(|(erasure_id, erased_at)| RunErasure { erasure_id, erased_at }))
 }
 
 /// The retrieval that a document describes, if it is a retrieval event.

@@ -1,6 +1,7 @@
 //! Every commit of every port as a decision ready to send, with statements that invalidate its guard.
 
 mod asset;
+mod erasure;
 mod execution;
 mod knowledge;
 pub(crate) mod memory;
@@ -55,7 +56,7 @@ const fn keyless(method: &'static str, tells: FactKind) -> Commit {
 /// All commits. `DeploymentStore::commit_lane_change` appears once for each kind of decision. `RunStore::accept`
 /// appears six times: for delegated and other runs, running, queued or denied, and for scripts. An admitted run writes
 /// its fact when it ends; an admitted script writes one at once too.
-pub(crate) const COMMITS: [Commit; 83] = [
+pub(crate) const COMMITS: [Commit; 86] = [
     keyed("TenantStore::commit_new", FactKind::TenantCreated),
     keyless("TenantStore::commit_settings", FactKind::TenantConfigured),
     keyed("WorkspaceStore::commit_new", FactKind::WorkspaceCreated),
@@ -77,6 +78,9 @@ pub(crate) const COMMITS: [Commit; 83] = [
     keyed("DocumentStore::commit_reembedding", FactKind::DocumentsReembedded),
     keyed("ContractRevocationStore::commit_contract_revocation", FactKind::ContractRevoked),
     keyless("MemoryStore::commit_erasure", FactKind::MemoryErased),
+    keyed("ErasureStore::commit_request", FactKind::ErasureRequested),
+    keyed("ErasureStore::commit_decision", FactKind::ErasureApproved),
+    keyless("ErasureStore::commit_completion", FactKind::ErasureCompleted),
     keyless("IdentityStore::commit_pin", FactKind::IdentityPinned),
     keyless("SessionStore::commit_new", FactKind::SessionStarted),
     keyless("SessionStore::commit_end", FactKind::SessionEnded),
@@ -266,6 +270,9 @@ impl Commit {
             "DeliveryStore::commit_retry" => notification::retry(stage).await,
             "ProfileStore::commit (first)" => notification::profile(stage, 0).await,
             "ProfileStore::commit" => notification::profile(stage, 1).await,
+            "ErasureStore::commit_request" => erasure::request(stage),
+            "ErasureStore::commit_decision" => erasure::decision(stage).await,
+            "ErasureStore::commit_completion" => erasure::completion(stage).await,
             "AnnouncementStore::commit" => notification::announcement(stage).await,
             "ReviewStore::commit_end" => review::rejected_review(stage).await,
             "ReviewStore::commit_end (whenever)" => review::expired_review(stage).await,

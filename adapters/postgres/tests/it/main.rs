@@ -9,6 +9,8 @@ mod commits;
 #[cfg(test)]
 mod deployments;
 #[cfg(test)]
+mod erasures;
+#[cfg(test)]
 mod executions;
 #[cfg(test)]
 mod fact_log;

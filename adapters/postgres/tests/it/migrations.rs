@@ -188,7 +188,7 @@ async fn reports_the_constraint_that_a_migration_violates() {
 }
 
 /// For each migration, an object whose creation kills the connection.
-const KILLED_AT: [&str; 21] = [
+const KILLED_AT: [&str; 22] = [
     "fairway_now",
     "role_binding",
     "fact_order",
@@ -210,6 +210,7 @@ const KILLED_AT: [&str; 21] = [
     "session_by_end",
     "connection_by_check",
     "fact_order_categorized",
+    "subject_erasure_approved",
 ];
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use super::{
     ApiError, FieldProblem,
+    erasure_refusal::map_erasure_refusal,
     identity_refusal::map_identity_refusal,
     notification_refusal::{map_delivery_not_failed, map_destination_refusal, map_setting_off},
     use_case_refusal::{
@@ -100,6 +101,7 @@ impl From<Failure> for ApiError {
                 FieldProblem::new(format!("[{}]", repeated.position), "duplicate_item", repeated.to_string()).into()
             }
             Failure::Connection(refusal) => map_connection_refusal(refusal),
+            Failure::Erasure(refusal) => map_erasure_refusal(refusal),
             Failure::AccessRequest(refusal) => map_access_request_refusal(refusal),
             Failure::UseCase(refusal) => map_use_case_refusal(refusal),
             Failure::Bundle(refusal) => map_bundle_refusal(refusal),

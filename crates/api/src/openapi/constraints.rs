@@ -13,6 +13,7 @@ use fairway_domain::{
     access_request::AccessRequestStatus,
     asset::{Lifecycle, VersionLabel, kind::AssetKind},
     connection::{ConnectionStatus, ConnectorKind, HealthState},
+    erasure::{ErasureStatus, SubjectErasure},
     evidence::lineage::{ActionClass, InfluenceRole, Origin},
     execution::{
         ExecutionOutcome, Status as RunStatus, resolve_unknown::Resolution, review::AnswerVerdict as ReviewVerdict,
@@ -35,8 +36,8 @@ use fairway_domain::{
     workload::{InvocationMode, Status as WorkloadStatus},
 };
 use patterns::{
-    ACTOR, CHECKSUM, ENTITY_TAGS, ERROR_CODE, GROUPING, IDEMPOTENCY_KEY, LABEL, NAME, OWNER, PRINCIPAL, PROSE, REASON,
-    SECRET_REF, SLUG,
+    ACTOR, CHECKSUM, ENTITY_TAGS, ERASED_ACTOR, ERROR_CODE, GROUPING, IDEMPOTENCY_KEY, LABEL, NAME, OWNER, PRINCIPAL,
+    PROSE, REASON, SECRET_REF, SLUG,
 };
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -154,6 +155,8 @@ const PROPERTIES: &[Entry] = &[
     ("NewConnection", "status", connection_statuses),
     ("ConnectionChange", "status", connection_statuses),
     ("AccessRequest", "status", request_statuses),
+    ("Erasure", "status", erasure_statuses),
+    ("NewErasure", "subject", || Constraint::Pattern(ERASED_ACTOR, SubjectErasure::MAX_SUBJECT_CHARS)),
     ("UseCase", "status", use_case_statuses),
     ("Gap", "kind", || from_domain(&GapKind::ALL, GapKind::as_str)),
     (BODY, "source_description", || Constraint::Text(REASON)),
@@ -178,6 +181,7 @@ const PARAMETERS: &[Entry] = &[
     ("read_usage", "group_by", || Constraint::Pattern(GROUPING, 18)),
     ("list_workloads", "status", workload_statuses),
     ("list_access_requests", "status", request_statuses),
+    ("list_erasures", "status", erasure_statuses),
     ("list_use_cases", "status", use_case_statuses),
     ("list_inbox", "status", || one_of(InboxStatus::ALL.map(InboxStatus::as_str))),
     (ANY, "category", categories),
@@ -298,6 +302,10 @@ fn connection_statuses() -> Constraint {
 
 fn request_statuses() -> Constraint {
     from_domain(&AccessRequestStatus::ALL, AccessRequestStatus::as_str)
+}
+
+fn erasure_statuses() -> Constraint {
+    from_domain(&ErasureStatus::ALL, ErasureStatus::as_str)
 }
 
 fn use_case_statuses() -> Constraint {

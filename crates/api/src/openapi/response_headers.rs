@@ -16,7 +16,7 @@ use utoipa::openapi::{
 };
 
 /// Schemas of bodies whose responses carry an `ETag`.
-const ETAG_SCHEMAS: [&str; 18] = [
+const ETAG_SCHEMAS: [&str; 19] = [
     "AccessRequest",
     "Approval",
     "Asset",
@@ -25,6 +25,7 @@ const ETAG_SCHEMAS: [&str; 18] = [
     "ConnectionDetail",
     "Destination",
     "EnvironmentSettings",
+    "Erasure",
     "Flow",
     "Notification",
     "NotificationProfile",

@@ -15,6 +15,7 @@ mod crash_atomicity;
 mod database_outage;
 mod deliveries;
 mod drain;
+mod erasure_kill;
 mod faulty_postgres;
 mod fleet;
 mod generator_provisioning;

@@ -210,6 +210,9 @@ fn expected_kinds(operation: &str) -> (&'static str, &'static str) {
     match operation {
         "create_tenant" => ("tenant.created", "tenant"),
         "change_tenant_settings" | "change_tenant_public_hosts" => ("tenant.configured", "tenant"),
+        "request_erasure" => ("erasure.requested", "erasure"),
+        "approve_erasure" => ("erasure.approved", "erasure"),
+        "refuse_erasure" => ("erasure.refused", "erasure"),
         "create_workspace" => ("workspace.created", "workspace"),
         "change_environment_settings" => ("environment.configured", "workspace"),
         "create_role_binding" => ("role_binding.created", "role_binding"),

@@ -14,7 +14,7 @@ use serde_json::json;
 use std::time::Duration;
 
 /// The bundle of a run, once a checkpoint covers its end.
-async fn bundle(app: &TestApp, execution: &str) -> Response {
+pub(crate) async fn bundle(app: &TestApp, execution: &str) -> Response {
     covered(app, &format!("/v1/executions/{execution}/evidence-bundle")).await
 }
 
@@ -35,7 +35,7 @@ async fn covered(app: &TestApp, path: &str) -> Response {
     response
 }
 
-async fn keys(app: &TestApp) -> Vec<VerifierKey> {
+pub(crate) async fn keys(app: &TestApp) -> Vec<VerifierKey> {
     let listed = app.get("/v1/audit/keys").await.expect(200);
     listed
         .as_array()
@@ -45,11 +45,11 @@ async fn keys(app: &TestApp) -> Vec<VerifierKey> {
         .collect()
 }
 
-fn failed(report: &BundleReport) -> Vec<&'static str> {
+pub(crate) fn failed(report: &BundleReport) -> Vec<&'static str> {
     report.checks.iter().filter(|check| check.verdict == CheckVerdict::Failed).map(|check| check.name).collect()
 }
 
-fn statement(response: &Response) -> ExecutionStatement {
+pub(crate) fn statement(response: &Response) -> ExecutionStatement {
     serde_json::from_slice(&Envelope::parse(&response.body).unwrap().payload).unwrap()
 }
 

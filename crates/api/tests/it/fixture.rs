@@ -1,6 +1,7 @@
 //! A workspace with one resource of each kind, and a successful request for every operation.
 
 mod body;
+mod erasures;
 mod notifications;
 mod runs;
 mod use_cases;
@@ -142,7 +143,9 @@ impl<'a> WorkspaceFixture<'a> {
             "session_id" => "session-1".to_owned(),
             "slug" => self.workload.slug.clone(),
             "notification_id" | "destination_id" | "delivery_id" | "announcement_id" => MISSING_ID.to_owned(),
-            "event_id" | "connection_id" | "access_request_id" | "use_case_id" => MISSING_ID.to_owned(),
+            "event_id" | "connection_id" | "access_request_id" | "use_case_id" | "erasure_id" => {
+                MISSING_ID.to_owned()
+            }
             // Small logs have no tile of this level.
             "level" => "7".to_owned(),
             "index" => "000".to_owned(),
@@ -274,6 +277,9 @@ impl<'a> WorkspaceFixture<'a> {
             return request;
         }
         if let Some(request) = self.successful_use_case_request(operation).await {
+            return request;
+        }
+        if let Some(request) = self.successful_erasure_request(operation).await {
             return request;
         }
         let (app, workspace) = (self.app, &self.workspace);

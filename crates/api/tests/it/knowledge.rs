@@ -53,11 +53,11 @@ async fn retrieve_as(
     app.services().knowledge_bases.retrieve(default_scope(), &request).await
 }
 
-async fn retrieve(app: &TestApp, base: &Version, content: &Value, query: &str) -> Result<Retrieval, RetrievalFailure> {
+pub(crate) async fn retrieve(app: &TestApp, base: &Version, content: &Value, query: &str) -> Result<Retrieval, RetrievalFailure> {
     retrieve_as(app, base, content, "user:local", query).await
 }
 
-fn document_ids(retrieval: &Retrieval) -> Vec<&str> {
+pub(crate) fn document_ids(retrieval: &Retrieval) -> Vec<&str> {
     retrieval.chunks.iter().map(|chunk| chunk.document_id.as_str()).collect()
 }
 

@@ -44,6 +44,7 @@ mod embeddable_page;
 mod embedding_models;
 mod end_to_end;
 mod environment;
+mod erasures;
 mod errors;
 mod event_pages;
 mod events;

@@ -69,7 +69,7 @@ fn memory_path(workload: &ActiveWorkload, session: &str) -> String {
 }
 
 /// The stored turns of an actor's session, as pairs of message and answer.
-async fn turns_of_actor(app: &TestApp, workload: &ActiveWorkload, session: &str, actor: &str) -> Value {
+pub(crate) async fn turns_of_actor(app: &TestApp, workload: &ActiveWorkload, session: &str, actor: &str) -> Value {
     let read = app.get(memory_path(workload, session)).as_actor(actor).await.expect(200);
     assert_eq!((&read["workload_id"], &read["session_id"]), (&json!(workload.workload_id), &json!(session)));
     let turns = read["turns"].as_array().unwrap().iter();

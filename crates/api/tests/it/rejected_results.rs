@@ -194,17 +194,21 @@ async fn reviewed_versions(client: &Client) -> Vec<Version> {
     ]
 }
 
-/// The tables that hold the canary, as text or as bytes.
 async fn tables_with_canary(database: &TestDatabase) -> Vec<String> {
+    tables_with(database, CANARY).await
+}
+
+/// The tables that hold a text, as text or as bytes.
+pub(crate) async fn tables_with(database: &TestDatabase, canary: &str) -> Vec<String> {
     let owner = database.connect_as_owner().await.unwrap();
     let tables = "SELECT quote_ident(relname) FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
         WHERE nspname = 'public' AND relkind = 'r' ORDER BY relname";
-    let bytes: String = CANARY.bytes().map(|byte| format!("{byte:02x}")).collect();
+    let bytes: String = canary.bytes().map(|byte| format!("{byte:02x}")).collect();
     let mut found = Vec::new();
     for table in owner.query(tables, &[]).await.unwrap() {
         let table: String = table.get(0);
         let holds = format!(
-            "SELECT EXISTS (SELECT FROM {table} AS held WHERE held::text LIKE '%{CANARY}%' OR held::text LIKE '%{bytes}%')"
+            "SELECT EXISTS (SELECT FROM {table} AS held WHERE held::text LIKE '%{canary}%' OR held::text LIKE '%{bytes}%')"
         );
         if owner.query_one(&holds, &[]).await.unwrap().get(0) {
             found.push(table.trim_end_matches(|letter: char| letter.is_ascii_digit() || letter == '_').to_owned());

@@ -98,6 +98,7 @@ impl Page<'_> {
         vec![
             ("Result", self.result()),
             ("Error", self.errors()),
+            ("Texts", self.erasure()),
             ("Policy", self.policy()),
             ("Release", self.release()),
             ("Models", self.models()),
@@ -115,6 +116,15 @@ impl Page<'_> {
             slug => slug,
         };
         format!("{workload} in {}, lane {}", text("environment"), text("lane"))
+    }
+
+    /// The erasure of the texts of the run; nothing without one.
+    fn erasure(&self) -> Vec<String> {
+        let run = self.evidence.get("execution").unwrap_or(&Value::Null);
+        match (string_or_empty(run, "erased_at"), string_or_empty(run, "erasure_id")) {
+            ("", _) => Vec::new(),
+            (at, id) => vec![format!("erased at {at} (erasure {id}); their digests stay")],
+        }
     }
 
     fn result(&self) -> Vec<String> {

@@ -101,10 +101,27 @@ async fn runs_every_command_against_a_server() {
     knowledge(&ada);
     reviews(&ada, &grace);
     use_cases(&ada);
+    erasures(&ada, &grace);
     notifications(&ada);
 
     let missed: Vec<String> = known.difference(&walked.borrow()).cloned().collect();
     assert!(missed.is_empty(), "no scenario runs {missed:?}");
+}
+
+/// One administrator requests erasures, another decides.
+fn erasures(ada: &CommandRecorder<'_>, grace: &CommandRecorder<'_>) {
+    let request = || {
+        let requested = ada.run_json(&["erasures", "request", "user:eve"]);
+        requested["erasure_id"].as_str().unwrap().to_owned()
+    };
+    let first = request();
+    let own = ada.run_refused(&["erasures", "approve", &first], 1);
+    assert!(own.err.contains("approved by another person"), "{}", own.err);
+    assert_eq!(grace.run_json(&["erasures", "approve", &first])["status"], "approved");
+    assert_eq!(ada.run_json(&["erasures", "refuse", &request()])["status"], "refused");
+    let refused = ada.run_ok(&["erasures", "list", "--status", "refused"]);
+    assert!(refused.contains("user:eve") && !refused.contains(&first), "{refused}");
+    assert_eq!(ada.run_json(&["erasures", "show", &first])["decided_by"], "user:grace");
 }
 
 fn notifications(ada: &CommandRecorder<'_>) {

@@ -97,6 +97,7 @@ async fn releases_runs_and_explains_a_workload_by_commands() {
     assert_eq!(page["format"], "graph");
 
     runs_for_people(&ada, run);
+    erased_run(&app, &ada, &grace, run).await;
 
     ada.run_ok(&["audit", "list"]);
     let rolled = grace.run(&["releases", "rollback", id, "--reason", "Too curt."]);
@@ -105,6 +106,25 @@ async fn releases_runs_and_explains_a_workload_by_commands() {
     let stopped = ada.run(&["run", "sorter", "--env", "dev", "--input", "text=x"]);
     assert!(stopped.code == 1 && stopped.err.contains("workload_suspended"), "{}", stopped.err);
     grace.run_ok(&["workloads", "resume", "sorter"]);
+}
+
+/// Erases the texts of a run's submitter: every form of the evidence says so, and its bundle verifies.
+async fn erased_run(app: &TestApp, ada: &Terminal, grace: &Terminal, run: &str) {
+    let requested = grace.run_json(&["erasures", "request", "user:ada"]);
+    let erasure = requested["erasure_id"].as_str().unwrap();
+    ada.run_ok(&["erasures", "approve", erasure]);
+    while app.services().erasures.carry_out_approved().await.unwrap() {}
+    assert_eq!(ada.run_json(&["erasures", "show", erasure])["status"], "completed");
+    assert_eq!(ada.run_json(&["executions", "show", run])["queued_result"], Value::Null);
+    assert_eq!(ada.run_json(&["evidence", "graph", run])["execution"]["erasure_id"], erasure);
+    let stated = format!("(erasure {erasure}); their digests stay");
+    assert!(ada.run_ok(&["executions", "explain", run]).contains(&stated));
+    let page = ada.run_ok(&["evidence", "graph", run, "--format", "html"]);
+    assert!(page.contains(&stated) && page.contains("<th scope=\"row\">erased at</th>"), "{page}");
+    let key = ada.run_json(&["audit", "keys"])[0]["verifier_key"].as_str().unwrap().to_owned();
+    let files = make_directory(&[("bundle.json", ada.run_ok(&["evidence", "bundle", run]).trim_end())]);
+    let report = ada.run_ok(&["verify", path_text(&files.path().join("bundle.json")), "--key", &key]);
+    assert!(report.contains(&format!("pass  erasure in the log ({erasure})")), "{report}");
 }
 
 /// Lists, explains and totals the runs of the scenario: two completed ones and a denied one.

@@ -62,6 +62,9 @@ impl ActorRef {
     /// Maximum length of a user, group or service, in characters.
     pub const MAX_PRINCIPAL_CHARS: usize = "service:".len() + MAX_NAME;
 
+    /// Maximum length of a reference of any kind, in characters.
+    pub const MAX_CHARS: usize = "share_link:".len() + MAX_NAME;
+
     /// Parses an untrusted text.
     ///
     /// # Errors

@@ -87,6 +87,11 @@ pub const fn rule_of(kind: FactKind) -> Option<NotificationRule> {
         K::AccessRequestGranted | K::AccessRequestDenied => {
             rule(&[C::Approvals], S::Info, P::UseCasePublish, P::ConnectionRead)
         }
+        K::ErasureRequested | K::ErasureApproved | K::ErasureRefused => {
+            rule(&[C::Approvals], S::Info, P::TenantManage, P::TenantManage)
+        }
+        K::ErasureSelfApprovalRefused => rule(&[C::ComplianceFindings], S::Warning, P::TenantManage, P::TenantManage),
+        K::ErasureCompleted => rule(&[C::Reports], S::Info, P::TenantManage, P::TenantManage),
         K::ConnectionCreated
         | K::ConnectionChanged
         | K::ConnectionDeleted

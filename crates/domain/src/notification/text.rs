@@ -60,6 +60,11 @@ pub fn texts(fact: &NotifiableFact, subject: &SubjectContext, names_actor: bool)
         FactKind::UseCasePublished => "A use case awaits access to connections".to_owned(),
         FactKind::AccessRequestGranted => "A request for access to a connection was granted".to_owned(),
         FactKind::AccessRequestDenied => "A request for access to a connection was denied".to_owned(),
+        FactKind::ErasureRequested => "An erasure of a person's texts awaits approval".to_owned(),
+        FactKind::ErasureApproved => "An erasure of a person's texts was approved".to_owned(),
+        FactKind::ErasureRefused => "An erasure of a person's texts was refused".to_owned(),
+        FactKind::ErasureSelfApprovalRefused => "A requester's approval of its own erasure was refused".to_owned(),
+        FactKind::ErasureCompleted => "A person's texts are erased".to_owned(),
         FactKind::ConnectionCreated
         | FactKind::ConnectionChanged
         | FactKind::ConnectionDeleted

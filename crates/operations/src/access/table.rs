@@ -89,6 +89,12 @@ operations! {
     ChangeTenantSettings = "change_tenant_settings" => Tenant(P::TenantManage);
     // Part of changing tenant settings: the hosts whose anonymous clients belong to the tenant.
     ChangePublicHosts = "change_tenant_public_hosts" => Platform(P::PlatformManage);
+    // Another person than the requester approves an erasure (see `erasure`).
+    ListErasures = "list_erasures" => Tenant(P::TenantManage);
+    ReadErasure = "read_erasure" => Tenant(P::TenantManage);
+    RequestErasure = "request_erasure" => Tenant(P::TenantManage);
+    ApproveErasure = "approve_erasure" => Tenant(P::TenantManage);
+    RefuseErasure = "refuse_erasure" => Tenant(P::TenantManage);
     ListWorkspaces = "list_workspaces" => Membership;
     CreateWorkspace = "create_workspace" => Tenant(P::TenantManage);
     ReadWorkspace = "read_workspace" => Membership;

@@ -6,6 +6,8 @@ pub(super) const OWNER: &str = "^(team|user):[a-z0-9][a-z0-9._@+-]{0,126}$";
 pub(super) const PRINCIPAL: &str = "^(user|group|service):[a-z0-9][a-z0-9._@+-]{0,126}$";
 /// Pattern of actors.
 pub(super) const ACTOR: &str = "^(anonymous|(user|group|service|system|share_link):[a-z0-9][a-z0-9._@+-]{0,126})$";
+/// Pattern of the subjects of erasures.
+pub(super) const ERASED_ACTOR: &str = "^(user|service|share_link):[a-z0-9][a-z0-9._@+-]{0,126}$";
 pub(super) const ERROR_CODE: &str = "^[a-z][a-z0-9_]*$";
 /// Pattern of the properties of usage rows.
 pub(super) const GROUPING: &str = "^(workload|model|day)(,(workload|model|day)){0,2}$";

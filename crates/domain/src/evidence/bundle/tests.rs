@@ -15,6 +15,8 @@ use uuid::Uuid;
 
 const CONTENT: &str = r#"{"rules":[]}"#;
 const INCLUDE: &str = r#"{"template":"x"}"#;
+/// The index of the approval of an erasure.
+const ERASURE_FACT: usize = 45;
 
 fn id(number: u128) -> Uuid {
     Uuid::from_u128(number)
@@ -91,10 +93,18 @@ fn log() -> Vec<Vec<u8>> {
     let run = Subject { kind: "execution", id: id(1) };
     log.push(fact(FactKind::ExecutionEnded, run, &stamp(21, "user:eve"), ended));
     log.extend((140..150).map(other));
+    let erasure = Subject { kind: "erasure", id: id(11) };
+    let detail = json!({ "erased_actor": "user:eve", "requested_by": "user:bo" });
+    log[ERASURE_FACT] = fact(FactKind::ErasureApproved, erasure, &stamp(22, "user:ada"), detail);
     log
 }
 
 fn predicate() -> ExecutionPredicate {
+    predicate_with(&[30, 41])
+}
+
+/// The predicate with the facts at these indexes.
+fn predicate_with(facts: &[usize]) -> ExecutionPredicate {
     let log = log();
     let mut tree = TreeEdge::default();
     for fact in &log {
@@ -127,7 +137,7 @@ fn predicate() -> ExecutionPredicate {
             bindings: vec![version("policy_bundle", 4, CONTENT)],
             references: vec![version("prompt_template", 5, INCLUDE)],
         },
-        facts: vec![prove(30), prove(41)],
+        facts: facts.iter().copied().map(prove).collect(),
         checkpoint: sign_checkpoint(&checkpoint, 1),
     }
 }
@@ -218,6 +228,28 @@ fn names_the_statement_that_a_signed_change_breaks() {
         mutate(&mut statement);
         let report = verify_bundle(seal(&statement, &[1]).as_bytes(), &[verifier(1)]);
         assert!(failed(&report).contains(&name), "{name}: {:?}", failed(&report));
+    }
+}
+
+#[test]
+fn stated_erasure_is_one_that_the_log_approves_for_the_submitter() {
+    let verify = |facts: &[usize], members: serde_json::Value| {
+        let mut erased = predicate_with(facts);
+        let run = erased.evidence["execution"].as_object_mut().unwrap();
+        run.extend(members.as_object().unwrap().clone());
+        verify_bundle(seal(&ExecutionStatement::new(erased), &[1]).as_bytes(), &[verifier(1)])
+    };
+    let stated = |erasure: u128, submitter: &str| json!({ "erased_at": "2026-11-28T08:00:00Z", "erasure_id": id(erasure), "submitted_by": submitter });
+    let report = verify(&[30, 41, ERASURE_FACT], stated(11, "user:eve"));
+    assert!(report.has_passed(), "{:?}", failed(&report));
+    assert!(report.checks.iter().any(|check| check.name == "erasure in the log"));
+    for (facts, members) in [
+        ([30, 41].as_slice(), stated(11, "user:eve")),
+        (&[30, 41, ERASURE_FACT], stated(12, "user:eve")),
+        (&[30, 41, ERASURE_FACT], stated(11, "user:bo")),
+        (&[30, 41, ERASURE_FACT], json!({ "erased_at": "2026-11-28T08:00:00Z", "submitted_by": "user:eve" })),
+    ] {
+        assert_eq!(failed(&verify(facts, members.clone())), ["erasure in the log"], "{facts:?} {members}");
     }
 }
 

@@ -27,6 +27,9 @@ const ENDS: [&str; 4] = ["execution.ended", "execution.denied", "execution.revie
 const NAMED_BY_END: [&str; 7] =
     ["outcome", "error_code", "input_digest", "output_digest", "release_id", "workload_id", "environment"];
 
+/// The kind of the fact that approves an erasure.
+const ERASURE_APPROVED: &str = "erasure.approved";
+
 /// A fact whose body is JSON.
 struct ReadFact<'b> {
     index: u64,
@@ -101,6 +104,7 @@ fn check_bundle(report: &mut BundleReport, file: &[u8], outside: OutsideEvidence
     let checkpoint = check_checkpoint(report, log, outside);
     let facts = check_facts(report, log, checkpoint.as_ref());
     let end = check_end(report, predicate, &facts);
+    check_erasure(report, predicate, &facts);
     check_release(report, predicate, &facts, end);
     if let Some(input) = outside.policy_input {
         outside::check_policy_decision(report, predicate, input);
@@ -219,6 +223,25 @@ fn check_end<'f, 'b>(
         }
     }
     Some(end)
+}
+
+/// Checks that the log has the approval of the erasure that the evidence states, for the submitter of the run.
+fn check_erasure(report: &mut BundleReport, predicate: &ExecutionPredicate, facts: &[ReadFact<'_>]) {
+    let run = predicate.evidence.get("execution");
+    let member = |name: &str| run.and_then(|run| run.get(name)).filter(|value| !value.is_null());
+    if member("erased_at").is_none() && member("erasure_id").is_none() {
+        return;
+    }
+    let text = |name: &str| member(name).and_then(Value::as_str).unwrap_or_default();
+    let erasure = text("erasure_id");
+    let approval = facts.iter().find(|fact| {
+        fact.text("/kind") == ERASURE_APPROVED
+            && fact.text("/subject/kind") == "erasure"
+            && fact.text("/subject/id") == erasure
+    });
+    let actual = approval
+        .map_or_else(|| "none".to_owned(), |fact| format!("approved for {}", fact.text("/detail/erased_actor")));
+    report.compare("erasure in the log", erasure, format!("approved for {}", text("submitted_by")), actual);
 }
 
 fn check_release(

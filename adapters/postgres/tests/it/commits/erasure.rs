@@ -1,0 +1,47 @@
+//! Commits of erasures.
+
+use super::{Decision, store};
+use crate::fixture::{Fixture, fresh, scope, stamp};
+use fairway_domain::{
+    access::ActorRef,
+    audit::Stamp,
+    erasure::{ErasureStore, SubjectErasure},
+    store::Change,
+};
+
+fn requested() -> Change<SubjectErasure> {
+    SubjectErasure::request(fresh(), ActorRef::parse("user:eve").unwrap(), &stamp()).unwrap()
+}
+
+/// The approval of a stored request by another person.
+async fn approved(stage: &Fixture) -> Change<SubjectErasure> {
+    let change = requested();
+    let erasure = change.next.clone();
+    stage.store.commit_request(scope(), change, None).await.unwrap();
+    erasure.approve(&Stamp { actor: ActorRef::parse("user:grace").unwrap(), ..stamp() }).unwrap()
+}
+
+/// A batch that another process committed.
+fn concurrent_batch(erasure: &SubjectErasure) -> String {
+    format!("UPDATE subject_erasure SET revision = revision + 1 WHERE erasure_id = '{}'", erasure.erasure_id)
+}
+
+pub(super) fn request(stage: &Fixture) -> Decision {
+    let (change, store) = (requested(), store(stage));
+    Decision::new(async move |key| store.commit_request(scope(), change, key.as_ref()).await)
+}
+
+pub(super) async fn decision(stage: &Fixture) -> Decision {
+    let (change, store) = (approved(stage).await, store(stage));
+    let stale = concurrent_batch(&change.next);
+    Decision::new(async move |key| store.commit_decision(scope(), change, key.as_ref()).await).stale_after(stale)
+}
+
+pub(super) async fn completion(stage: &Fixture) -> Decision {
+    let change = approved(stage).await;
+    let erasure = change.next.clone();
+    stage.store.commit_decision(scope(), change, None).await.unwrap();
+    let (change, store) = (erasure.complete(&stamp()).unwrap(), store(stage));
+    let stale = concurrent_batch(&erasure);
+    Decision::new(async move |_| store.commit_completion(scope(), change).await).stale_after(stale)
+}

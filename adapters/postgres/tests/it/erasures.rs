@@ -1,0 +1,84 @@
+//! Batches of erasures: one process at a time, within one tenant, and repeatable.
+
+use crate::fixture::{Fixture, acceptance, actor, ending, fresh, scope, stamp};
+use fairway_domain::{
+    access::ActorRef,
+    audit::Stamp,
+    erasure::{BatchOutcome, ErasureStore, SubjectErasure},
+    execution::ports::RunStore,
+    id::ErasureId,
+};
+use uuid::Uuid;
+
+/// A finished run of the actor, and a copy of it in another tenant.
+async fn stage_with_runs() -> Fixture {
+    let stage = Fixture::new().await;
+    let (workload, placed) = stage.active().await;
+    let on = stage.accepted_on(&workload, &placed).await;
+    let run = acceptance(&placed);
+    stage.store.accept(scope(), &run, on, None).await.unwrap();
+    stage.store.finish(scope(), &ending(&run)).await.unwrap();
+    let other = Uuid::now_v7();
+    for table in ["execution", "execution_input", "execution_result"] {
+        stage
+            .run(&format!(
+                "INSERT INTO {table} SELECT (jsonb_populate_record(run, '{{\"tenant_id\": \"{other}\"}}')).* FROM {table} AS run"
+            ))
+            .await;
+    }
+    stage
+}
+
+/// An approved erasure of the actor's texts.
+async fn approved(stage: &Fixture) -> ErasureId {
+    let change = SubjectErasure::request(fresh(), actor(), &stamp()).unwrap();
+    let erasure = change.next.clone();
+    stage.store.commit_request(scope(), change, None).await.unwrap();
+    let by_another = Stamp { actor: ActorRef::parse("user:grace").unwrap(), ..stamp() };
+    stage.store.commit_decision(scope(), erasure.approve(&by_another).unwrap(), None).await.unwrap();
+    erasure.erasure_id
+}
+
+#[tokio::test]
+async fn erasure_stays_in_its_tenant_and_marks_runs_once() {
+    let stage = stage_with_runs().await;
+    let (first, second) = (approved(&stage).await, approved(&stage).await);
+    for erasure in [first, second] {
+        let mut outcomes = Vec::new();
+        while outcomes.last() != Some(&BatchOutcome::Done) {
+            outcomes.push(stage.store.erase_batch(scope(), erasure).await.unwrap());
+        }
+        assert_eq!(outcomes, [BatchOutcome::More, BatchOutcome::Done]);
+        // A batch after the last one, by a process that was killed before it completed the erasure, changes nothing.
+        assert_eq!(stage.store.erase_batch(scope(), erasure).await.unwrap(), BatchOutcome::Done);
+    }
+    let counts = [first, second].map(|id| format!("SELECT runs FROM subject_erasure WHERE erasure_id = '{id}'"));
+    assert_eq!((stage.query_number(&counts[0]).await, stage.query_number(&counts[1]).await), (1, 0));
+    for table in ["execution_input", "execution_result"] {
+        assert_eq!(
+            stage.query_number(&format!("SELECT count(*) FROM {table}")).await,
+            1,
+            "{table} of the other tenant"
+        );
+    }
+    let marked = format!("SELECT count(*) FROM execution WHERE erasure_id = '{first}' AND erased_at IS NOT NULL");
+    assert_eq!(stage.query_number(&marked).await, 1);
+}
+
+#[tokio::test]
+async fn one_process_at_a_time_carries_an_erasure_out() {
+    let stage = stage_with_runs().await;
+    let erasure = approved(&stage).await;
+    let other = crate::fixture::connect(&stage.database.url()).await;
+    other.batch_execute("BEGIN; SELECT FROM subject_erasure FOR UPDATE").await.unwrap();
+    assert_eq!(stage.store.erase_batch(scope(), erasure).await.unwrap(), BatchOutcome::Taken);
+    assert_eq!(stage.query_number("SELECT count(*) FROM execution_input").await, 2);
+    other.batch_execute("ROLLBACK").await.unwrap();
+    assert_eq!(stage.store.erase_batch(scope(), erasure).await.unwrap(), BatchOutcome::More);
+    assert_eq!(stage.query_number("SELECT count(*) FROM execution_input").await, 1);
+    // A requested erasure is nobody's work.
+    let requested = SubjectErasure::request(fresh(), actor(), &stamp()).unwrap();
+    let id = requested.next.erasure_id;
+    stage.store.commit_request(scope(), requested, None).await.unwrap();
+    assert_eq!(stage.store.erase_batch(scope(), id).await.unwrap(), BatchOutcome::Taken);
+}

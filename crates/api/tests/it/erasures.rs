@@ -1,0 +1,214 @@
+//! Erasures of a person's texts: decisions of two people, what is erased, and evidence that still verifies.
+
+mod decisions;
+mod documents;
+
+use crate::{
+    evidence_bundle::{bundle, failed, keys, statement},
+    execution::wait_until_ended,
+    fixture::knowledge_content,
+    memory::turns_of_actor,
+    rejected_results::tables_with,
+    retrieval::RETRIEVAL_FLOW,
+    share_link::{create_link, create_shared_workload, query_number, run_request},
+};
+use fairway_domain::evidence::bundle::verify_bundle;
+use fairway_testkit::{
+    Behaviour, StubProvider, TestApp,
+    app::{ActiveWorkload, Request},
+};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// The person whose texts are erased.
+const SUBJECT: &str = "user:eve";
+const REQUESTER: &str = "user:ada";
+const APPROVER: &str = "user:grace";
+/// A word that is in every text of the subject.
+const CANARY: &str = "canaryoferasure";
+
+/// Requests an erasure of the subject's texts, and returns its path.
+async fn request_erasure(app: &TestApp, subject: &str) -> String {
+    let requested = app.post("/v1/erasures", json!({ "subject": subject })).as_actor(REQUESTER).await.expect(201);
+    format!("/v1/erasures/{}", requested["erasure_id"].as_str().unwrap())
+}
+
+/// Approves an erasure.
+async fn approve(app: &TestApp, erasure: &str) {
+    app.post(format!("{erasure}/approve"), json!({})).as_actor(APPROVER).await.expect(200);
+}
+
+/// Carries out what can be erased now.
+async fn carry_out(app: &TestApp) {
+    while app.services().erasures.carry_out_approved().await.unwrap() {}
+}
+
+/// A server with a workload that stores all texts of a run: transcripts, queries, progress and conversation turns.
+struct Desk {
+    provider: Arc<StubProvider>,
+    app: TestApp,
+    workload: ActiveWorkload,
+}
+
+impl Desk {
+    async fn start() -> Self {
+        let provider = StubProvider::new(Behaviour::Answers(format!("It is {CANARY}.")));
+        let app = TestApp::builder().provider(provider.clone()).start().await;
+        let given = app.fixtures();
+        let mut base = knowledge_content("handbook");
+        base["access_contract"]["allowed_principals"] = json!([SUBJECT, "user:local"]);
+        base["access_contract"]["allowed_access_modes"] = json!(["retrieve", "memory_replay", "memory_writeback"]);
+        let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
+            "reason_code": "watched", "obligations": ["record_transcript"] }]);
+        let versions = vec![
+            given.prompt("prompt").await,
+            given.policy_with_rules("policy", rules).await,
+            given.model_policy("models").await,
+            given.asset_with_version("knowledge_base", "handbook", base).await,
+            given.asset_with_version("memory", "memory", json!({ "scope": "session", "type": "buffer" })).await,
+            given.flow("flow", RETRIEVAL_FLOW).await,
+        ];
+        let workload = given.active_workload_with("desk", versions).await;
+        Self { provider, app, workload }
+    }
+
+    /// A run of an actor.
+    fn execute(&self, actor: &str, ticket: &str) -> Request {
+        let body = json!({ "environment": "dev", "inputs": { "ticket": ticket }, "session_id": "s" });
+        self.app.post(self.workload.execute_path(), body).as_actor(actor)
+    }
+
+    async fn evidence(&self, run: &Value) -> Value {
+        let path = format!("/v1/executions/{}/evidence-graph", run["execution_id"].as_str().unwrap());
+        self.app.get(path).await.expect(200)
+    }
+
+    /// The payloads of a run's evidence artifacts.
+    async fn payloads(&self, run: &Value) -> Vec<Value> {
+        let mut payloads = Vec::new();
+        for artifact in self.evidence(run).await["evidence_artifacts"].as_array().unwrap() {
+            let (execution, artifact) =
+                (run["execution_id"].as_str().unwrap(), artifact["artifact_id"].as_str().unwrap());
+            let path = format!("/v1/executions/{execution}/evidence-artifacts/{artifact}");
+            payloads.push(self.app.get(path).await.expect(200)["payload"].clone());
+        }
+        payloads.retain(|payload| !payload.is_null());
+        payloads
+    }
+}
+
+#[tokio::test]
+async fn erased_texts_are_absent_and_bundles_still_verify() {
+    let desk = Desk::start().await;
+    let app = &desk.app;
+    let theirs = desk.execute(SUBJECT, &format!("Where is {CANARY}?")).await.expect(200);
+    desk.provider.set_behaviour(Behaviour::Answers("Elsewhere.".to_owned()));
+    let other = desk.execute("user:local", "Where?").await.expect(200);
+    // A queued run stores its progress.
+    desk.provider.set_behaviour(Behaviour::Answers(format!("It is {CANARY}.")));
+    let queued = desk.execute(SUBJECT, CANARY).header("prefer", "respond-async").await.expect(202);
+    wait_until_ended(app, &queued["execution_id"]).await;
+    let id = theirs["execution_id"].as_str().unwrap();
+    let before = (bundle(app, id).await, desk.evidence(&theirs).await);
+    let stored = tables_with(app.database(), CANARY).await;
+    for table in ["evidence_payload", "execution_input", "execution_result", "memory_turn"] {
+        assert!(stored.iter().any(|name| name == table), "{table}: {stored:?}");
+    }
+
+    let erasure = request_erasure(app, SUBJECT).await;
+    carry_out(app).await;
+    assert_eq!(desk.evidence(&theirs).await, before.1, "a requested erasure changes nothing");
+    approve(app, &erasure).await;
+    carry_out(app).await;
+    let done = app.get(&erasure).await.expect(200);
+    let counts = ["erased_runs", "erased_turns", "erased_documents"].map(|name| done[name].clone());
+    assert_eq!((&done["status"], counts), (&json!("completed"), [json!(2), json!(2), json!(0)]), "{done}");
+    assert_eq!(tables_with(app.database(), CANARY).await, [""; 0]);
+
+    // The run, its events and its conversation are readable and empty.
+    let read = app.get(format!("/v1/executions/{id}")).as_actor(SUBJECT).await.expect(200);
+    assert_eq!((&read["status"], &read["queued_result"]), (&json!("completed"), &Value::Null));
+    let events = app.get(format!("/v1/executions/{id}/events")).as_actor(SUBJECT).await;
+    assert!(events.status == 200 && !events.text().contains(CANARY), "{events}");
+    assert_eq!(turns_of_actor(app, &desk.workload, "s", SUBJECT).await, json!([]));
+    assert_eq!(desk.payloads(&theirs).await, [Value::Null; 0]);
+    // Evidence says so, and keeps everything else.
+    let mut evidence = desk.evidence(&theirs).await;
+    let run = evidence["execution"].as_object_mut().unwrap();
+    assert!(run.remove("erased_at").unwrap().is_string());
+    assert_eq!(run.remove("erasure_id").unwrap(), done["erasure_id"]);
+    let mut earlier = before.1.clone();
+    assert!(earlier["retrieval_events"][0]["query_text"].as_str().unwrap().contains(CANARY));
+    earlier["retrieval_events"][0]["query_text"] = Value::Null;
+    assert_eq!(evidence, earlier);
+    let graph = app.get(format!("/v1/executions/{id}/evidence-graph?format=graph")).await.expect(200);
+    assert_eq!(graph["nodes"][0]["data"]["erasure_id"], done["erasure_id"]);
+
+    // A bundle of before and one of after verify; the later one holds the facts of the erasure.
+    let after = bundle(app, id).await;
+    for file in [&before.0, &after] {
+        let report = verify_bundle(&file.body, &keys(app).await);
+        assert!(report.has_passed(), "{:?}", failed(&report));
+        let has_check = report.checks.iter().any(|check| check.name == "erasure in the log");
+        assert_eq!(has_check, file.body == after.body);
+    }
+    let predicate = statement(&after).predicate;
+    assert_eq!(predicate.evidence["execution"]["erasure_id"], done["erasure_id"]);
+    assert!(predicate.facts.iter().any(|fact| fact.body.contains("\"erasure.approved\"")));
+    assert_eq!(statement(&before.0).subject, statement(&after).subject);
+
+    // Another person's run is untouched.
+    assert!(desk.evidence(&other).await["execution"].get("erased_at").is_none());
+    assert!(!desk.payloads(&other).await.is_empty());
+    assert_eq!(turns_of_actor(app, &desk.workload, "s", "user:local").await, json!([["Where?", "Elsewhere."]]));
+}
+
+#[tokio::test]
+async fn erasure_waits_for_the_end_of_runs() {
+    let desk = Desk::start().await;
+    let app = &desk.app;
+    desk.execute(SUBJECT, CANARY).await.expect(200);
+    desk.provider.set_behaviour(Behaviour::Blocks);
+    let calls = desk.provider.call_count();
+    let running = desk.execute(SUBJECT, CANARY).header("prefer", "respond-async").await.expect(202);
+    desk.provider.wait_for_calls(calls + 1).await;
+    let erasure = request_erasure(app, SUBJECT).await;
+    approve(app, &erasure).await;
+    // A later run is not covered.
+    let later = desk.execute(SUBJECT, "later").header("prefer", "respond-async").await.expect(202);
+    for _ in 0..2 {
+        carry_out(app).await;
+        let waiting = app.get(&erasure).await.expect(200);
+        assert_eq!((&waiting["status"], &waiting["erased_runs"]), (&json!("approved"), &json!(1)), "{waiting}");
+    }
+    let inputs = format!(
+        "SELECT count(*) FROM execution_input WHERE execution_id = '{}'",
+        running["execution_id"].as_str().unwrap()
+    );
+    assert_eq!(query_number(app, &inputs).await, 1);
+    desk.provider.set_behaviour(Behaviour::Answers(CANARY.to_owned()));
+    wait_until_ended(app, &running["execution_id"]).await;
+    wait_until_ended(app, &later["execution_id"]).await;
+    carry_out(app).await;
+    let done = app.get(&erasure).await.expect(200);
+    assert_eq!((&done["status"], &done["erased_runs"]), (&json!("completed"), &json!(2)), "{done}");
+    assert_eq!(query_number(app, &inputs).await, 0);
+    assert!(desk.evidence(&later).await["execution"].get("erased_at").is_none());
+    assert_eq!(turns_of_actor(app, &desk.workload, "s", SUBJECT).await[0][0], "later");
+}
+
+#[tokio::test]
+async fn runs_of_a_share_link_are_a_subject() {
+    let app = TestApp::start().await;
+    let workload = create_shared_workload(&app, "main").await;
+    let (link, other) = (create_link(&app, &workload, json!({})).await, create_link(&app, &workload, json!({})).await);
+    for token in [&link.token, &other.token] {
+        run_request(&app, &workload, token).await.expect(200);
+    }
+    let erasure = request_erasure(&app, &format!("share_link:{}", link.id)).await;
+    approve(&app, &erasure).await;
+    carry_out(&app).await;
+    let done = app.get(&erasure).await.expect(200);
+    assert_eq!((&done["status"], &done["erased_runs"]), (&json!("completed"), &json!(1)), "{done}");
+    assert_eq!(query_number(&app, "SELECT count(*) FROM execution_input").await, 1, "that of the other link");
+}

@@ -1,0 +1,373 @@
+//! Erasure of a person's texts: one administrator requests it, another approves it, and a background task carries it out
+//! in batches.
+//!
+//! An erasure covers the ended runs that its subject started before the approval, with their conversation turns, and the
+//! documents that the subject added. Digests, facts and the governance chain stay, so evidence still verifies.
+
+use crate::{
+    access::{ActorKind, ActorRef},
+    audit::{Fact, FactKind, Stamp, Subject},
+    fact_category::FactCategory,
+    id::ErasureId,
+    idempotency::KeyedOutcome,
+    store::{Change, CommitError, Page, PageRequest, Revision, StoreError, aggregate},
+    tenant::TenantScope,
+    time::Timestamp,
+};
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+/// The status of an erasure.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ErasureStatus {
+    /// Nobody has decided.
+    Requested,
+    /// The texts are being erased.
+    Approved,
+    /// Nothing is erased.
+    Refused,
+    /// The texts are erased.
+    Completed,
+}
+
+impl ErasureStatus {
+    /// Every value.
+    pub const ALL: [Self; 4] = [Self::Requested, Self::Approved, Self::Refused, Self::Completed];
+
+    /// The wire form.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Requested => "requested",
+            Self::Approved => "approved",
+            Self::Refused => "refused",
+            Self::Completed => "completed",
+        }
+    }
+
+    /// Parses the wire form.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|value| value.as_str() == text)
+    }
+}
+
+/// What an erasure has erased so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ErasureCounts {
+    /// Runs whose texts are erased.
+    pub runs: u64,
+    /// Conversation turns.
+    pub turns: u64,
+    /// Documents of knowledge bases.
+    pub documents: u64,
+}
+
+/// The erasure of the texts of one subject in one tenant.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SubjectErasure(pub(crate) ErasureRecord);
+
+/// The fields of [`SubjectErasure`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ErasureRecord {
+    /// Its identifier.
+    pub erasure_id: ErasureId,
+    /// The actor whose texts are erased.
+    pub subject: ActorRef,
+    /// The status.
+    pub status: ErasureStatus,
+    /// The actor that requested it.
+    pub requested_by: ActorRef,
+    /// When it was requested.
+    pub requested_at: Timestamp,
+    /// The actor that approved or refused it.
+    pub decided_by: Option<ActorRef>,
+    /// When it was approved or refused.
+    pub decided_at: Option<Timestamp>,
+    /// The identifier of the approval's fact: runs and documents with a lower identifier are covered.
+    pub covers_before: Option<Uuid>,
+    /// When the last text was erased.
+    pub completed_at: Option<Timestamp>,
+    /// What is erased so far.
+    pub counts: ErasureCounts,
+    /// Increments with each decision and each batch.
+    pub revision: Revision,
+}
+
+aggregate!(SubjectErasure, ErasureRecord);
+
+/// The reason why a change of an erasure is refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ErasureRefusal {
+    /// The subject identifies nobody who starts runs.
+    #[error("must be a `user:`, `service:` or `share_link:` reference")]
+    Subject,
+    /// The actor that requested an erasure may not approve it.
+    #[error("an erasure is approved by another person than the one who requested it")]
+    SelfApproval,
+    /// It was decided before.
+    #[error("the erasure was decided before")]
+    NotRequested {
+        /// The current status.
+        status: ErasureStatus,
+    },
+    /// It is not being carried out.
+    #[error("the erasure is not approved")]
+    NotApproved,
+}
+
+impl SubjectErasure {
+    /// Maximum length of a subject, in characters.
+    pub const MAX_SUBJECT_CHARS: usize = ActorRef::MAX_CHARS;
+
+    /// Whether an actor can be the subject of an erasure: one that starts runs of its own.
+    #[must_use]
+    pub const fn is_subject(actor: &ActorRef) -> bool {
+        match actor.kind() {
+            ActorKind::User | ActorKind::Service | ActorKind::ShareLink => true,
+            ActorKind::Group | ActorKind::System | ActorKind::Anonymous => false,
+        }
+    }
+
+    /// Requests an erasure. The subject need not be known: a refusal would reveal who used the tenant.
+    ///
+    /// # Errors
+    /// When the subject is `anonymous`, a group or a component, which share no single person's texts.
+    pub fn request(erasure_id: ErasureId, subject: ActorRef, stamp: &Stamp) -> Result<Change<Self>, ErasureRefusal> {
+        if !Self::is_subject(&subject) {
+            return Err(ErasureRefusal::Subject);
+        }
+        let next = Self(ErasureRecord {
+            erasure_id,
+            subject,
+            status: ErasureStatus::Requested,
+            requested_by: stamp.actor.clone(),
+            requested_at: stamp.at,
+            decided_by: None,
+            decided_at: None,
+            covers_before: None,
+            completed_at: None,
+            counts: ErasureCounts::default(),
+            revision: Revision::FIRST,
+        });
+        let detail = json!({ "erased_actor": next.subject });
+        let fact = next.fact(FactKind::ErasureRequested, stamp, detail).with_categories([FactCategory::Approvals]);
+        Ok(Change::create(next, fact))
+    }
+
+    /// Approves the erasure. It covers what the subject did before.
+    ///
+    /// # Errors
+    /// When it was decided before, or the approver requested it.
+    pub fn approve(&self, stamp: &Stamp) -> Result<Change<Self>, ErasureRefusal> {
+        self.check_requested()?;
+        if stamp.actor == self.requested_by {
+            return Err(ErasureRefusal::SelfApproval);
+        }
+        let next = Self(ErasureRecord {
+            status: ErasureStatus::Approved,
+            covers_before: Some(stamp.fact_id.uuid()),
+            ..self.decided(stamp)
+        });
+        Ok(self.decision(next, FactKind::ErasureApproved, stamp))
+    }
+
+    /// Refuses the erasure, or withdraws it if its requester does.
+    ///
+    /// # Errors
+    /// When it was decided before.
+    pub fn refuse(&self, stamp: &Stamp) -> Result<Change<Self>, ErasureRefusal> {
+        self.check_requested()?;
+        let next = Self(ErasureRecord { status: ErasureStatus::Refused, ..self.decided(stamp) });
+        Ok(self.decision(next, FactKind::ErasureRefused, stamp))
+    }
+
+    /// Completes the erasure after its last batch. The fact holds the counts.
+    ///
+    /// # Errors
+    /// When it is not being carried out.
+    pub fn complete(&self, stamp: &Stamp) -> Result<Change<Self>, ErasureRefusal> {
+        if self.status != ErasureStatus::Approved {
+            return Err(ErasureRefusal::NotApproved);
+        }
+        let next = Self(ErasureRecord {
+            status: ErasureStatus::Completed,
+            completed_at: Some(stamp.at),
+            revision: self.revision.next(),
+            ..self.0.clone()
+        });
+        let ErasureCounts { runs, turns, documents } = self.counts;
+        let detail = json!({ "erased_actor": self.subject, "runs": runs, "turns": turns, "documents": documents });
+        let fact = self.fact(FactKind::ErasureCompleted, stamp, detail).with_categories([FactCategory::Reports]);
+        Ok(Change::replace(next, self.revision, fact))
+    }
+
+    /// The fact of a requester's attempt to approve its own request.
+    #[must_use]
+    pub fn self_approval_refused_fact(&self, stamp: &Stamp) -> Fact {
+        self.fact(FactKind::ErasureSelfApprovalRefused, stamp, json!({ "erased_actor": self.subject }))
+            .with_categories([FactCategory::ComplianceFindings])
+    }
+
+    const fn check_requested(&self) -> Result<(), ErasureRefusal> {
+        match self.0.status {
+            ErasureStatus::Requested => Ok(()),
+            ErasureStatus::Approved | ErasureStatus::Refused | ErasureStatus::Completed => {
+                Err(ErasureRefusal::NotRequested { status: self.0.status })
+            }
+        }
+    }
+
+    fn decided(&self, stamp: &Stamp) -> ErasureRecord {
+        ErasureRecord {
+            decided_by: Some(stamp.actor.clone()),
+            decided_at: Some(stamp.at),
+            revision: self.revision.next(),
+            ..self.0.clone()
+        }
+    }
+
+    fn decision(&self, next: Self, kind: FactKind, stamp: &Stamp) -> Change<Self> {
+        let detail = json!({ "erased_actor": self.subject, "requested_by": self.requested_by });
+        let fact = self.fact(kind, stamp, detail).with_categories([FactCategory::Approvals]);
+        Change::replace(next, self.revision, fact)
+    }
+
+    fn fact(&self, kind: FactKind, stamp: &Stamp, detail: Value) -> Fact {
+        Fact::new(kind, Subject { kind: "erasure", id: self.erasure_id.uuid() }, None, stamp, detail)
+    }
+}
+
+/// The erasure that took the texts of a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RunErasure {
+    /// The erasure.
+    pub erasure_id: ErasureId,
+    /// When.
+    pub erased_at: Timestamp,
+}
+
+/// What a batch of an erasure leaves to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BatchOutcome {
+    /// Another batch follows.
+    More,
+    /// A run of the subject has not ended.
+    Waiting,
+    /// Everything is erased.
+    Done,
+    /// Another process carries the erasure out, or completed it.
+    Taken,
+}
+
+impl BatchOutcome {
+    /// Every value.
+    pub const ALL: [Self; 4] = [Self::More, Self::Waiting, Self::Done, Self::Taken];
+
+    /// The stored form.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::More => "more",
+            Self::Waiting => "waiting",
+            Self::Done => "done",
+            Self::Taken => "taken",
+        }
+    }
+
+    /// Parses the stored form.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|value| value.as_str() == text)
+    }
+}
+
+/// Stores erasures and carries them out.
+#[async_trait]
+pub trait ErasureStore: Send + Sync {
+    /// Finds an erasure.
+    async fn find(&self, scope: TenantScope, id: ErasureId) -> Result<Option<SubjectErasure>, StoreError>;
+    /// A page of a tenant's erasures, newest first.
+    async fn list(
+        &self,
+        scope: TenantScope,
+        status: Option<ErasureStatus>,
+        page: PageRequest,
+    ) -> Result<Page<SubjectErasure>, StoreError>;
+    /// Stores a requested erasure.
+    async fn commit_request(
+        &self,
+        scope: TenantScope,
+        change: Change<SubjectErasure>,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<(), CommitError>;
+    /// Stores a decision. Stale when the erasure changed since.
+    async fn commit_decision(
+        &self,
+        scope: TenantScope,
+        change: Change<SubjectErasure>,
+        key: Option<&KeyedOutcome>,
+    ) -> Result<(), CommitError>;
+    /// Stores the completion. Stale when the erasure changed since.
+    async fn commit_completion(&self, scope: TenantScope, change: Change<SubjectErasure>) -> Result<(), CommitError>;
+    /// The approved erasures of all tenants, up to a limit. Those that wait for a run come last.
+    async fn list_approved(&self) -> Result<Vec<(TenantScope, ErasureId)>, StoreError>;
+    /// Erases the next batch in one transaction, which also stores how far the erasure came.
+    async fn erase_batch(&self, scope: TenantScope, id: ErasureId) -> Result<BatchOutcome, StoreError>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stamp(number: u128, actor: &str) -> Stamp {
+        Stamp {
+            fact_id: Uuid::from_u128(number).into(),
+            at: Timestamp::parse("2026-11-28T07:00:00Z").unwrap(),
+            actor: ActorRef::parse(actor).unwrap(),
+            request_id: Uuid::from_u128(2).into(),
+        }
+    }
+
+    fn requested(subject: &str) -> Result<SubjectErasure, ErasureRefusal> {
+        let subject = ActorRef::parse(subject).unwrap();
+        SubjectErasure::request(Uuid::from_u128(9).into(), subject, &stamp(1, "user:ada"))
+            .map(|change| change.next.clone())
+    }
+
+    #[test]
+    fn subjects_are_single_actors_that_start_runs() {
+        for subject in ["user:eve", "service:ci", "share_link:0190"] {
+            assert!(requested(subject).is_ok(), "{subject}");
+        }
+        for subject in ["anonymous", "group:staff", "system:sequencer"] {
+            assert_eq!(requested(subject).unwrap_err(), ErasureRefusal::Subject, "{subject}");
+        }
+    }
+
+    #[test]
+    fn another_person_than_the_requester_approves() {
+        let erasure = requested("user:eve").unwrap();
+        assert_eq!(erasure.approve(&stamp(3, "user:ada")).unwrap_err(), ErasureRefusal::SelfApproval);
+        assert!(erasure.refuse(&stamp(3, "user:ada")).is_ok(), "the requester withdraws");
+        let approved = erasure.approve(&stamp(4, "user:grace")).unwrap();
+        assert_eq!(approved.next.covers_before, Some(Uuid::from_u128(4)));
+        assert_eq!(approved.decided_on, Some(Revision::FIRST));
+    }
+
+    #[test]
+    fn each_erasure_is_decided_and_completed_once() {
+        let erasure = requested("user:eve").unwrap();
+        assert_eq!(erasure.complete(&stamp(5, "system:eraser")).unwrap_err(), ErasureRefusal::NotApproved);
+        let approved = erasure.approve(&stamp(4, "user:grace")).unwrap().next.clone();
+        let done = approved.complete(&stamp(5, "system:eraser")).unwrap().next.clone();
+        let refused = erasure.refuse(&stamp(6, "user:grace")).unwrap().next.clone();
+        for decided in [&approved, &done, &refused] {
+            let expected = ErasureRefusal::NotRequested { status: decided.status };
+            assert_eq!(decided.approve(&stamp(7, "user:joan")).unwrap_err(), expected);
+            assert_eq!(decided.refuse(&stamp(7, "user:joan")).unwrap_err(), expected);
+        }
+        assert_eq!(done.complete(&stamp(8, "system:eraser")).unwrap_err(), ErasureRefusal::NotApproved);
+    }
+}
