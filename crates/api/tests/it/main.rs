@@ -21,6 +21,7 @@ mod assets;
 mod assistants;
 mod audit;
 mod authorization;
+mod black_hole;
 mod blast_radius;
 mod body;
 mod body_values;
