@@ -85,6 +85,7 @@ mod pages;
 mod paths;
 mod permissions;
 mod principal_binding;
+mod projection_faults;
 mod prompt;
 mod provider;
 mod provider_check;
