@@ -54,6 +54,7 @@ pub(crate) async fn project(stage: &Fixture, facts: usize, destinations: &[Desti
                 event,
                 digest: None,
                 requires_advanced_tier: false,
+                failure: None,
             })
             .collect();
         let position = position as u64;
@@ -208,6 +209,7 @@ async fn failed_projection_leaves_no_delivery() {
         event,
         digest: None,
         requires_advanced_tier: false,
+        failure: None,
     });
     // Another projector moved the position.
     assert!(stage.store.commit_batch(scope(), 0..1, stage.decided().await, &projection).await.is_err());

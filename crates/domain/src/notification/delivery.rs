@@ -69,6 +69,8 @@ pub struct NewDelivery {
     pub digest: Option<DigestWindow>,
     /// Whether it exists in the advanced tier only.
     pub requires_advanced_tier: bool,
+    /// Why it has failed without an attempt; `None` if it waits for one.
+    pub failure: Option<DeliveryError>,
 }
 
 /// A delivery outside the inbox, as delivery health shows it.
