@@ -1,4 +1,4 @@
-//! Erasures of the texts of one actor. Functions of the database carry out their batches (`migrations/0024_erasures`).
+//! Erasures of the texts of one actor. Functions of the database carry out their batches (`migrations/0023_erasures`).
 
 use crate::{
     database::Database,

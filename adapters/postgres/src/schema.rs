@@ -939,6 +939,8 @@ diesel::table! {
         workspace_id -> Nullable<Uuid>,
         workload_id -> Nullable<Uuid>,
         created_at -> Timestamptz,
+        deciding_channel -> Nullable<Text>,
+        unreachable_channels -> Array<Text>,
     }
 }
 

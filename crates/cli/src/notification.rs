@@ -38,12 +38,14 @@ const DELIVERY_COLUMNS: [Column; 9] = [
     ("NEXT", "/next_retry_at"),
     ("DELIVERY", "/delivery_id"),
 ];
-const SUPPRESSED_COLUMNS: [Column; 7] = [
+const SUPPRESSED_COLUMNS: [Column; 9] = [
     ("CREATED", "/created_at"),
     ("RECIPIENT", "/recipient"),
     ("CATEGORY", "/category"),
     ("REASON", "/reason_code"),
     ("SCOPE", "/scope"),
+    ("CHANNEL", "/channel"),
+    ("NO RECEIVER", "/unreachable_channels"),
     ("EVENT", "/source_event/kind"),
     ("EVENT ID", "/source_event/id"),
 ];

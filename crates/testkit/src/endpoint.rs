@@ -203,6 +203,9 @@ async fn write_response(
     response: &ScriptedResponse,
     shared: &Shared,
 ) -> io::Result<ResponseEnd> {
+    if response.is_held() {
+        shared.released.acquire().await.map_err(io::Error::other)?.forget();
+    }
     if !response.has_no_response() {
         stream.write_all(response.head().as_bytes()).await?;
     }

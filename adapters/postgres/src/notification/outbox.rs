@@ -12,7 +12,7 @@ use fairway_domain::{
     id::{DeliveryId, TenantId},
     notification::{
         Channel, Severity,
-        delivery::DeliveryStatus,
+        delivery::{DeliveryEvent, DeliveryStatus},
         link::INBOX_PAGE,
         message::{DigestLine, Message, OutgoingMessage, Receiver},
         ports::{AttemptOutcome, Claim, ClaimedDelivery, DeliveryClaim, OutboxStore},
@@ -283,11 +283,12 @@ impl OutboxStore for Database {
     }
 
     async fn finish(&self, claimed: &ClaimedDelivery, outcome: AttemptOutcome) -> Result<(), StoreError> {
-        let (status, failure, delay) = match outcome {
-            AttemptOutcome::Sent(_) => (DeliveryStatus::Sent, None, Duration::ZERO),
-            AttemptOutcome::Retry(failure, delay) => (DeliveryStatus::Pending, Some(failure), delay),
-            AttemptOutcome::Failed(failure) => (DeliveryStatus::Failed, Some(failure), Duration::ZERO),
+        let (event, failure, delay) = match outcome {
+            AttemptOutcome::Sent(_) => (DeliveryEvent::Accepted, None, Duration::ZERO),
+            AttemptOutcome::Retry(failure, delay) => (DeliveryEvent::AttemptFailed, Some(failure), delay),
+            AttemptOutcome::Failed(failure) => (DeliveryEvent::GivenUp, Some(failure), Duration::ZERO),
         };
+        let status = decode("status", DeliveryStatus::Claimed.after(event))?;
         let response = match outcome {
             AttemptOutcome::Sent(response) => response,
             AttemptOutcome::Retry(failure, _) | AttemptOutcome::Failed(failure) => failure.status,

@@ -1,17 +1,16 @@
 //! The projection of facts: reads of the log with what the facts are about.
 
 mod commit;
+mod receivers;
 
 use super::preference::{SET_COLUMNS, preference_set};
 use crate::{
     database::Database,
     guarded::{Input, Query},
     row::{RowExt as _, decode},
-    schema::notification_destination,
     store_error::broken,
 };
 use async_trait::async_trait;
-use diesel::{BoolExpressionMethods as _, ExpressionMethods as _, NullableExpressionMethods as _, QueryDsl as _};
 use fairway_domain::{
     access::{ActorRef, GrantScope, ResourcePosition, Role},
     audit::FactKind,
@@ -20,7 +19,7 @@ use fairway_domain::{
     notification::{
         Channel,
         burst::BurstKey,
-        destination::{ActiveDestination, DestinationScope},
+        destination::ActiveDestination,
         ports::{FactBatch, HeldRole, HeldRoles, ProjectionStore},
         preference::PreferenceSet,
         projection::{AnnouncementContext, NotifiableFact, Projection, SubjectContext, TurnedOn},
@@ -34,7 +33,7 @@ use fairway_domain::{
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, HashSet},
     ops::Range,
     sync::LazyLock,
 };
@@ -437,29 +436,11 @@ impl ProjectionStore for Database {
         scope: TenantScope,
         workspaces: &[WorkspaceId],
     ) -> Result<Vec<ActiveDestination>, StoreError> {
-        let tenant = scope.tenant().uuid();
-        let workspaces: Vec<Uuid> = workspaces.iter().map(|id| id.uuid()).collect();
-        let find = || {
-            let of_scope = notification_destination::workspace_id
-                .is_null()
-                .or(notification_destination::workspace_id.eq_any(workspaces.clone()));
-            notification_destination::table
-                .filter(notification_destination::tenant_id.eq(tenant).and(notification_destination::is_enabled))
-                .filter(of_scope.assume_not_null())
-                .select((
-                    notification_destination::destination_id,
-                    notification_destination::workspace_id,
-                    notification_destination::destination_type,
-                ))
-        };
-        let found: Vec<(Uuid, Option<Uuid>, String)> = self.load("enabled destinations", find).await?;
-        let destination = |(id, workspace, channel): (Uuid, Option<Uuid>, String)| {
-            let scope = workspace
-                .map_or(DestinationScope::Organization, |workspace| DestinationScope::Workspace(workspace.into()));
-            let destination_type = decode("destination_type", Channel::parse(&channel))?;
-            Ok(ActiveDestination { destination_id: id.into(), scope, destination_type })
-        };
-        found.into_iter().map(destination).collect()
+        self.active_destinations(scope, workspaces).await
+    }
+
+    async fn mailboxes(&self, scope: TenantScope, people: &[ActorRef]) -> Result<HashSet<ActorRef>, StoreError> {
+        self.verified_mailboxes(scope, people).await
     }
 
     async fn recent_singles(

@@ -3,13 +3,14 @@
 use crate::{
     database::Database,
     pagination::{ListQuery, RowBytes, SortKey, UnionArm, Values, visible_arms},
-    row::RowExt as _,
+    row::{RowExt as _, decode},
 };
 use async_trait::async_trait;
 use fairway_domain::{
     access::rights::VisibleScopes,
     fact_category::FactCategory,
     notification::{
+        Channel,
         ports::{SuppressedDecisionStore, SuppressedFilter},
         preference::{DecidingScope, ReasonCode},
         projection::SuppressedDecision,
@@ -21,7 +22,10 @@ use tokio_postgres::Row;
 
 fn decision(row: &Row) -> Result<SuppressedDecision, StoreError> {
     let scope: Option<&str> = row.column("deciding_scope")?;
-    let scope = scope.map(|scope| crate::row::decode("deciding_scope", DecidingScope::parse(scope)));
+    let scope = scope.map(|scope| decode("deciding_scope", DecidingScope::parse(scope)));
+    let channel_of = |name: &str| decode("channel", Channel::parse(name));
+    let channel: Option<&str> = row.column("deciding_channel")?;
+    let unreachable: Vec<&str> = row.column("unreachable_channels")?;
     Ok(SuppressedDecision {
         suppressed_decision_id: row.id("suppressed_decision_id")?,
         recipient: row.actor("recipient")?,
@@ -31,6 +35,8 @@ fn decision(row: &Row) -> Result<SuppressedDecision, StoreError> {
         reason: row.parsed("reason_code", ReasonCode::parse)?,
         scope: scope.transpose()?,
         revision: row.column::<Option<i64>>("deciding_revision")?.map(Revision::new),
+        channel: channel.map(channel_of).transpose()?,
+        unreachable_channels: unreachable.into_iter().map(channel_of).collect::<Result<_, _>>()?,
         workspace_id: row.optional_id("workspace_id")?,
         workload_id: row.optional_id("workload_id")?,
         created_at: row.timestamp("created_at")?,
@@ -48,7 +54,8 @@ impl SuppressedDecisionStore for Database {
     ) -> Result<Page<SuppressedDecision>, StoreError> {
         const FROM: &str = "FROM suppressed_decision";
         const COLUMNS: &str = "suppressed_decision_id, recipient, category, event_kind, event_id, reason_code, \
-            deciding_scope, deciding_revision, workspace_id, workload_id, created_at";
+            deciding_scope, deciding_revision, deciding_channel, unreachable_channels, workspace_id, workload_id, \
+            created_at";
         let mut values = Values::of_tenant(scope);
         let mut conditions = vec![format!("tenant_id = {}", values.tenant())];
         if let Some(workspace) = filter.workspace {

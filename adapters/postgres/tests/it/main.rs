@@ -7,6 +7,8 @@ mod commit_guards;
 #[cfg(test)]
 mod commits;
 #[cfg(test)]
+mod delivery_states;
+#[cfg(test)]
 mod deployments;
 #[cfg(test)]
 mod erasures;

@@ -3,20 +3,24 @@
 use crate::{
     commits::notification::projection_of,
     fixture::{Fixture, actor, fresh, open_store, scope, stamp},
+    indexes::{MAX_BLOCKS_PER_ROW, assert_no_seq_scans, measure},
 };
 use fairway_domain::{
-    access::{ActorRef, ResourcePosition},
+    access::{ActorRef, ResourcePosition, Role},
     audit::{FactKind, FactSequencer},
     fact_category::FactCategory,
     notification::{
+        announcement::{Announcement, Audience},
         inbox::inbox_read_fact,
-        ports::{InboxFilter, InboxStore, ProjectionStore},
+        ports::{AnnouncementStore, InboxFilter, InboxStore, ProjectionStore},
         projection::Projection,
     },
     store::{CommitError, PageRequest},
     tenant::DEFAULT_TENANT,
     workload::{Status, Workload, WorkloadPatch, ports::WorkloadStore},
 };
+use fairway_postgres::Database;
+use fairway_testkit::TestDatabase;
 use std::{collections::BTreeSet, sync::Arc};
 use tokio::task::JoinSet;
 use uuid::Uuid;
@@ -205,4 +209,44 @@ async fn roles_of_a_group_reach_those_who_presented_it() {
     assert_eq!(found(&[here], &[]).await, members, "the group itself has no inbox");
     let named = [ActorRef::parse("user:ada").unwrap(), ActorRef::parse("user:bob").unwrap()];
     assert_eq!(found(&[], &named).await, BTreeSet::from(["user:ada".to_owned()]));
+}
+
+/// Many people of no group, and two of the group `ops`.
+const PEOPLE: &str = "
+    INSERT INTO identity SELECT tenant_id, gen_random_uuid(), 'https://idp.example', 'subject-' || n,
+        'user:person-' || n,
+        CASE WHEN n <= 2 THEN ARRAY['group:ops'] ELSE ARRAY['group:team-' || n] END, NULL, now(), now()
+        FROM tenant, generate_series(1, 6000) AS n WHERE slug = 'default';
+    INSERT INTO role_binding (tenant_id, role_binding_id, principal, role, scope_kind, scope_ref, created_at,
+            created_by)
+        SELECT tenant_id, gen_random_uuid(), 'group:ops', 'operator', 'tenant', tenant_id, now(), 'user:eve'
+        FROM tenant WHERE slug = 'default';
+    ANALYZE;";
+
+#[tokio::test]
+async fn people_of_an_audience_are_found_by_the_index_of_groups() {
+    let database = TestDatabase::create().await.unwrap();
+    database.connect_as_owner().await.unwrap().batch_execute(PEOPLE).await.unwrap();
+    let members = ["user:person-1", "user:person-2"];
+    let touch = async |_: &Fixture, store: &Database| {
+        let audience = Audience { roles: vec![Role::Operator], workspaces: Vec::new() };
+        let (title, body) = ("Maintenance".to_owned(), "Tonight.".to_owned());
+        let change = Announcement::make((fresh(), [7; 16]), title, body, audience, &stamp()).unwrap();
+        AnnouncementStore::commit(store, scope(), change, None).await.unwrap();
+        while store.sequence().await.unwrap() > 0 {}
+        let batch = store.next_batch(scope(), 500).await.unwrap().unwrap();
+        let announced = batch.facts.iter().filter_map(|(_, subject)| subject.announcement.as_ref());
+        let audience: Vec<Vec<String>> =
+            announced.map(|announced| announced.audience.iter().map(ToString::to_string).collect()).collect();
+        assert_eq!(audience, [members.map(str::to_owned).to_vec()]);
+        let decided = (batch.at, batch.generation);
+        store.commit_batch(scope(), batch.position..batch.end, decided, &Projection::default()).await.unwrap();
+        let here = ResourcePosition::tenant(DEFAULT_TENANT.into());
+        let held = store.held_roles(scope(), &[here], &[]).await.unwrap();
+        assert_eq!(held.roles.len(), members.len());
+    };
+    let (_database, counts) = measure(database, touch).await;
+    assert_no_seq_scans(&counts);
+    let blocks = counts["identity"].blocks_per_access();
+    assert!(blocks <= MAX_BLOCKS_PER_ROW, "{blocks} blocks of identities were read for each row");
 }

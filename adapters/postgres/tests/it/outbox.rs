@@ -26,7 +26,7 @@ use uuid::Uuid;
 
 const LEASE: Duration = Duration::from_secs(60);
 
-fn claim(limit: u32, per_lane: u32, in_progress: Vec<(Uuid, u32)>) -> DeliveryClaim {
+pub(crate) fn claim(limit: u32, per_lane: u32, in_progress: Vec<(Uuid, u32)>) -> DeliveryClaim {
     DeliveryClaim {
         claim_id: Uuid::now_v7(),
         limit,
@@ -39,7 +39,7 @@ fn claim(limit: u32, per_lane: u32, in_progress: Vec<(Uuid, u32)>) -> DeliveryCl
 }
 
 /// Projects this number of facts, each with a delivery to every destination.
-async fn project(stage: &Fixture, facts: usize, destinations: &[DestinationId]) {
+pub(crate) async fn project(stage: &Fixture, facts: usize, destinations: &[DestinationId]) {
     for position in 0..facts {
         let mut projection = projection_of(&actor(), false);
         let notification = projection.notifications[0].notification.clone();
@@ -54,6 +54,7 @@ async fn project(stage: &Fixture, facts: usize, destinations: &[DestinationId]) 
                 event,
                 digest: None,
                 requires_advanced_tier: false,
+                failure: None,
             })
             .collect();
         let position = position as u64;
@@ -61,7 +62,7 @@ async fn project(stage: &Fixture, facts: usize, destinations: &[DestinationId]) 
     }
 }
 
-async fn destinations(stage: &Fixture, count: usize) -> Vec<DestinationId> {
+pub(crate) async fn destinations(stage: &Fixture, count: usize) -> Vec<DestinationId> {
     let mut made = Vec::new();
     for _ in 0..count {
         made.push(stored_destination(stage).await.destination_id);
@@ -208,6 +209,7 @@ async fn failed_projection_leaves_no_delivery() {
         event,
         digest: None,
         requires_advanced_tier: false,
+        failure: None,
     });
     // Another projector moved the position.
     assert!(stage.store.commit_batch(scope(), 0..1, stage.decided().await, &projection).await.is_err());

@@ -61,7 +61,11 @@ struct EventView {
         ("execution_id" = uuid::Uuid, Path, description = "The run"),
         TokenParams,
         ("X-Result-Token" = Option<String>, Header, description = "The result token of a run of `anonymous`"),
-        ("Last-Event-ID" = Option<u64>, Header, description = "The last received event: the stream begins after it"),
+        (
+            "Last-Event-ID" = Option<String>, Header,
+            description = "The number of the last received event: the stream begins after it. An empty value counts \
+                as none"
+        ),
     ),
     responses(
         (
@@ -96,7 +100,7 @@ pub(crate) async fn read_execution_events(
     RuntimeClient(arrival): RuntimeClient,
     execution: PathId<ExecutionId>,
 ) -> Result<HttpResponse, ApiError> {
-    let seen = last_event_id(request.headers())?.unwrap_or(0);
+    let seen = usize::try_from(last_event_id(request.headers())?.unwrap_or(0)).unwrap_or(usize::MAX);
     let token = result_token(request.headers())?;
     identify_runtime_caller(&api, arrival.clone(), *execution, token.as_ref()).await?;
     open_stream(&api, &base, StreamTarget { arrival, token, id: *execution }, seen).await

@@ -28,14 +28,19 @@ pub(crate) const KEEP_ALIVE: Bytes = Bytes::from_static(b":\n\n");
 /// Reconnect delay of clients, in milliseconds.
 pub(crate) const RETRY_FIELD: &str = "retry: 1000\n\n";
 
+/// The maximum length of an event's number, in digits. Every such number fits into 64 bits.
+const MAX_NUMBER: usize = 19;
+
 /// The number of the last event that the client received. An empty value counts as none: clients send it after an event
 /// without an id (WHATWG HTML, 9.2.4).
-pub(crate) fn last_event_id<N: std::str::FromStr>(headers: &HeaderMap) -> Result<Option<N>, ApiError> {
+pub(crate) fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, ApiError> {
     let text = headers.get(&LAST_EVENT_ID).map(|value| value.to_str().map(str::trim));
     let number = match text {
         None | Some(Ok("")) => Some(None),
-        Some(Ok(text)) => text.parse().ok().map(Some),
-        Some(Err(_)) => None,
+        Some(Ok(text)) if text.len() <= MAX_NUMBER && text.bytes().all(|byte| byte.is_ascii_digit()) => {
+            text.parse().ok().map(Some)
+        }
+        Some(Ok(_) | Err(_)) => None,
     };
     number.ok_or_else(|| FieldProblem::new("Last-Event-ID", "invalid", "must be the number of an event").into())
 }

@@ -4,7 +4,7 @@ use super::inbox::NotificationView;
 use crate::{
     caller::UnverifiedClaims,
     compose::Api,
-    error::{ApiError, FieldProblem},
+    error::ApiError,
     http::{
         HttpBase,
         client_address::client_of,
@@ -56,7 +56,7 @@ struct UnreadData {
 #[utoipa::path(
     operation_id = "read_inbox_stream",
     tag = "notifications",
-    params(("Last-Event-ID" = Option<String>, Header, description = "The last received event: the stream begins after it, or at the present end of the log if the event lies beyond it")),
+    params(("Last-Event-ID" = Option<String>, Header, description = "The number of the last received event: the stream begins after it, or at the present end of the log if the event lies beyond it. An empty value counts as none")),
     responses(
         (
             status = 200,
@@ -76,10 +76,7 @@ pub(crate) async fn read_inbox_stream(
     base: web::Data<HttpBase>,
     UnverifiedClaims(claims): UnverifiedClaims,
 ) -> Result<HttpResponse, ApiError> {
-    // Positions are stored as signed numbers.
-    let seen: Option<i64> = last_event_id(request.headers())?;
-    let invalid = || FieldProblem::new("Last-Event-ID", "invalid", "must be the number of an event");
-    let seen = seen.map(|seen| u64::try_from(seen).map_err(|_| invalid())).transpose()?;
+    let seen = last_event_id(request.headers())?;
     let caller = api.services.identities.identify(api.mode, &claims, request_id()).await?;
     // From before the first read, so that nothing between it and the first wait is missed.
     let changes = api.services.notifications.inbox_changes(&caller);

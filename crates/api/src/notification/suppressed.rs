@@ -12,7 +12,7 @@ use actix_web::{HttpResponse, get, web};
 use fairway_domain::{
     access::ActorRef,
     id::{WorkloadId, WorkspaceId},
-    notification::{ports::SuppressedFilter, preference::DecidingScope, projection::SuppressedDecision},
+    notification::{Channel, ports::SuppressedFilter, preference::DecidingScope, projection::SuppressedDecision},
     store::Revision,
 };
 use serde::{Deserialize, Serialize};
@@ -32,6 +32,11 @@ pub(crate) struct SuppressedDecisionView {
     scope: Option<&'static str>,
     /// The revision of the settings that decided.
     revision: Option<i64>,
+    /// The channel whose setting decided; null where a setting of the tenant did.
+    channel: Option<&'static str>,
+    /// The channels that were on and had no receiver, such as `email` without a verified address; empty if all were
+    /// off.
+    unreachable_channels: Vec<&'static str>,
     workspace_id: Option<Uuid>,
     workload_id: Option<Uuid>,
     /// SHA-256 of the record's canonical JSON (RFC 8785), without `record_digest` and `audit_event_id`.
@@ -54,6 +59,8 @@ impl SuppressedDecisionView {
             reason_code: decision.reason.as_str(),
             scope: decision.scope.map(DecidingScope::as_str),
             revision: decision.revision.map(Revision::get),
+            channel: decision.channel.map(Channel::as_str),
+            unreachable_channels: decision.unreachable_channels.iter().map(|channel| channel.as_str()).collect(),
             workspace_id: decision.workspace_id.map(WorkspaceId::uuid),
             workload_id: decision.workload_id.map(WorkloadId::uuid),
             created_at: decision.created_at.to_string(),

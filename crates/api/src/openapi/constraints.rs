@@ -36,8 +36,8 @@ use fairway_domain::{
     workload::{InvocationMode, Status as WorkloadStatus},
 };
 use patterns::{
-    ACTOR, CHECKSUM, ENTITY_TAGS, ERASED_ACTOR, ERROR_CODE, GROUPING, IDEMPOTENCY_KEY, LABEL, NAME, OWNER, PRINCIPAL,
-    PROSE, REASON, SECRET_REF, SLUG,
+    ACTOR, CHECKSUM, ENTITY_TAGS, ERASED_ACTOR, ERROR_CODE, EVENT_NUMBER, GROUPING, IDEMPOTENCY_KEY, LABEL, NAME, OWNER,
+    PRINCIPAL, PROSE, REASON, SECRET_REF, SLUG,
 };
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -201,6 +201,7 @@ const PARAMETERS: &[Entry] = &[
     (ANY, "mode", || Constraint::Words(vec!["async"])),
     (ANY, "Idempotency-Key", || Constraint::Pattern(IDEMPOTENCY_KEY, 255)),
     (ANY, "If-Match", || Constraint::Tags),
+    (ANY, "Last-Event-ID", || Constraint::Text(EVENT_NUMBER)),
 ];
 
 fn destination_types() -> Constraint {

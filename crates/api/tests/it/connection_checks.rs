@@ -39,3 +39,28 @@ async fn active_connections_are_checked_once_a_day() {
         convert_from(body, 'UTF8')) > 0";
     assert_eq!(owner.query_one(facts, &[]).await.unwrap().get::<_, i64>(0), 1, "its changed health concerns people");
 }
+
+#[tokio::test]
+async fn check_that_fails_stops_no_other() {
+    let app = TestApp::builder().setting("FAIRWAY_EGRESS_ALLOW", "127.0.0.0/8").start().await;
+    let endpoint = FaultyEndpoint::start().await;
+    endpoint.respond_with(ScriptedResponse::status(200, "{}"));
+    let mut connections = Vec::new();
+    for name in ["broken", "first", "second"] {
+        let body = json!({ "name": name, "connector_kind": "http", "endpoint": endpoint.url("/health") });
+        connections.push(app.post("/v1/connections", body).await.expect(201)["connection_id"].clone());
+    }
+    let owner = app.database().connect_as_owner().await.unwrap();
+    // A connection that no version can read, and whose check is due first.
+    let broken = "UPDATE connection SET created_by = 'nobody', updated_at = updated_at - interval '1 hour'
+        WHERE name = 'broken'";
+    assert_eq!(owner.execute(broken, &[]).await.unwrap(), 1);
+    app.database().move_clock(DAY + 60).await.unwrap();
+    assert_eq!(look(&app).await, 2);
+    for checked in &connections[1..] {
+        let shown = app.get(format!("/v1/connections/{}", checked.as_str().unwrap())).await.expect(200);
+        assert_eq!(shown["health"], "healthy");
+    }
+    let checks = "SELECT count(*) FROM connection_check";
+    assert_eq!(owner.query_one(checks, &[]).await.unwrap().get::<_, i64>(0), 2);
+}

@@ -431,11 +431,15 @@ async fn inbox_stream_resumes_after_the_last_event() {
     }
     drop(resumed);
     // A position beyond the end of the log counts as its end.
-    let mut beyond = EventStream::open(&app, path, "Last-Event-ID: 9000000000000000000\r\n").await;
+    let mut beyond = EventStream::open(&app, path, "Last-Event-ID: 9999999999999999999\r\n").await;
     assert_eq!(beyond.next_event().await, ("unread_count".to_owned(), json!({ "unread_count": 0 })));
     suspend(&stage).await;
     let (kind, data) = beyond.next_event().await;
     assert_eq!((kind.as_str(), &data["source_event"]["kind"]), ("notification", &json!("workload.changed")));
+    // So does an empty one, which is none.
+    let mut empty = EventStream::open(&app, path, "Last-Event-ID:\r\n").await;
+    assert_eq!(empty.next_event().await.0, "unread_count");
+    drop(empty);
     let bad = app.get(path).header("Last-Event-ID", "x").await.expect_refusal(422, "validation_error");
     assert_eq!(bad["fields"][0]["path"], "Last-Event-ID");
     app.get(path).as_actor("anonymous").await.expect_refusal(403, "forbidden");

@@ -63,6 +63,22 @@ async fn notices_are_given_once_each_by_the_clock_of_the_database() {
 }
 
 #[tokio::test]
+async fn notice_that_fails_stops_no_other() {
+    let app = TestApp::start().await;
+    let first = create(&app, "broken", Some(in_days(-3))).await;
+    let second = create(&app, "crm", Some(in_days(-1))).await;
+    // A connection that no version can read, and that expires first.
+    let owner = app.database().connect_as_owner().await.unwrap();
+    owner.batch_execute("UPDATE connection SET created_by = 'nobody' WHERE name = 'broken'").await.unwrap();
+    for _ in 0..2 {
+        assert_eq!(notices(&app, &first).await, Vec::<i64>::new());
+        assert_eq!(notices(&app, &second).await, [0]);
+    }
+    owner.batch_execute("UPDATE connection SET created_by = 'user:local'").await.unwrap();
+    assert_eq!(notices(&app, &first).await, [0], "its notice follows once it can be read");
+}
+
+#[tokio::test]
 async fn notices_reach_those_who_manage_connections() {
     let app = TestApp::start().await;
     app.fixtures().bind_role("user:reader", "viewer", "workspace", Some(crate::fixture::WORKSPACE)).await;

@@ -289,6 +289,8 @@ async fn altered_record_of_a_suppression_contradicts_the_audit_log() {
         ("reason_code", "'default_profile_off'"),
         ("deciding_scope", "'workspace'"),
         ("deciding_revision", "2"),
+        ("deciding_channel", "'email'"),
+        ("unreachable_channels", "'{email}'"),
         ("workload_id", "NULL"),
         ("created_at", "created_at + interval '1 us'"),
     ] {
@@ -355,6 +357,52 @@ async fn opt_out_leaves_one_record_whose_digest_is_in_the_audit_log() {
     app.get(&list).as_actor("user:stranger").await.expect_refusal(404, "not_found");
     let own = app.get("/v1/notifications/suppressed-decisions").as_actor("user:stranger").await;
     assert_eq!(own.expect(200), json!([]));
+}
+
+#[tokio::test]
+async fn only_channel_without_a_receiver_leaves_one_record() {
+    let app = TestApp::start().await;
+    let stage = WorkspaceFixture::create(&app).await;
+    bind_people(&stage).await;
+    let both = json!([prefer("incidents", "portal", false)[0], prefer("incidents", "email", true)[0]]);
+    app.put(PREFERENCES, both).as_actor("user:operator").await.expect(200);
+    let records = async |seen: &Value| {
+        let event = seen["source_event"]["id"].as_str().unwrap();
+        let list = format!("/v1/notifications/suppressed-decisions?recipient=user:operator&source_event_id={event}");
+        let found = app.get(list).as_actor("user:auditor").await.expect(200);
+        found.as_array().unwrap().clone()
+    };
+    // The operator never signed in, so nobody verified an address.
+    let seen = suspend(&stage).await;
+    let found = records(&seen).await;
+    let [record] = &found[..] else { panic!("{found:?}") };
+    assert_eq!(
+        (&record["reason_code"], &record["scope"], &record["channel"], &record["unreachable_channels"]),
+        (&json!("preference_off"), &json!("global"), &json!("portal"), &json!(["email"]))
+    );
+    let event = suppression_event(&app, record).await;
+    assert_eq!((&event["detail"]["digest"], &record["record_digest"]), (&digest_of(record), &digest_of(record)));
+    // Delivery health shows the same, at once and for good.
+    let failed = app.get("/v1/notifications/deliveries?status=failed").await.expect(200);
+    let about = |one: &&Value| one["source_event"] == seen["source_event"] && one["recipient"] == "user:operator";
+    let failed: Vec<&Value> = failed.as_array().unwrap().iter().filter(about).collect();
+    let [failed] = failed[..] else { panic!("{failed:?}") };
+    assert_eq!((&failed["last_error"], &failed["attempt_count"]), (&json!("no_address"), &json!(0)));
+    // With a verified address there is a delivery and no record.
+    let owner = app.database().connect_as_owner().await.unwrap();
+    let verified = format!(
+        "INSERT INTO identity (tenant_id, identity_id, issuer, subject, actor, groups, email, first_seen_at,
+            last_seen_at)
+         VALUES ('{TENANT}', gen_random_uuid(), 'https://idp.example', 'operator', 'user:operator', '{{}}',
+            'operator@example.org', now(), now())"
+    );
+    owner.batch_execute(&verified).await.unwrap();
+    let seen = suspend(&stage).await;
+    assert_eq!(records(&seen).await, Vec::<Value>::new());
+    let of_event = "SELECT count(*) FROM notification_delivery WHERE event_id = $1 AND recipient = 'user:operator'
+        AND channel = 'email' AND last_error IS DISTINCT FROM 'no_address'";
+    let event: uuid::Uuid = seen["source_event"]["id"].as_str().unwrap().parse().unwrap();
+    assert_eq!(owner.query_one(of_event, &[&event]).await.unwrap().get::<_, i64>(0), 1);
 }
 
 #[tokio::test]

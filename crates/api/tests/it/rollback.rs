@@ -253,6 +253,31 @@ async fn failures_above_the_threshold_recommend_a_rollback() {
 }
 
 #[tokio::test]
+async fn release_that_cannot_be_evaluated_stops_no_other() {
+    let app = TestApp::start().await;
+    let [broken, failing] = [app.active_workload("broken").await, app.active_workload("failing").await];
+    let config = json!({ "interface_config": {
+        "presentation_mode": "form", "input_fields": [{ "name": "ticket", "type": "text" }],
+        "rollout_config": { "sample_size": 1, "error_threshold": 0.5 },
+    } });
+    app.patch(format!("/v1/workloads/{}", failing.workload_id), config).await.expect(200);
+    // A release that no version can read, and that comes first.
+    let owner = app.database().connect_as_owner().await.unwrap();
+    owner.batch_execute("SET session_replication_role = replica").await.unwrap();
+    let id: uuid::Uuid = broken.release_id.parse().unwrap();
+    assert!(broken.release_id < failing.release_id);
+    let change = "UPDATE release SET created_by = 'nobody' WHERE release_id = $1";
+    assert_eq!(owner.execute(change, &[&id]).await.unwrap(), 1);
+    let body = json!({ "environment": "dev", "inputs": {} });
+    assert_eq!(app.post(failing.execute_path(), body).await.status, 422);
+    app.services().releases.advise_rollbacks().await.unwrap();
+    let advised = "SELECT count(*) FROM fact WHERE kind = 'release.rollback_advised'
+        AND position($1 IN convert_from(body, 'UTF8')) > 0";
+    let advised = owner.query_one(advised, &[&failing.release_id]).await.unwrap();
+    assert_eq!(advised.get::<_, i64>(0), 1);
+}
+
+#[tokio::test]
 async fn withholds_damaged_rollback_records_and_records_an_incident() {
     let clock = Arc::new(MovableClock::default());
     let app = TestApp::builder().clock(clock.clone()).start().await;

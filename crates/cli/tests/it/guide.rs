@@ -52,7 +52,19 @@ const CHAPTERS: [(&[&str], &[&str]); 11] = [
             "use_case.published",
         ],
     ),
-    (&["notifications.md"], &["fallback", "webhook", "response_status", "250", "was suspended", "sent", "incidents"]),
+    (
+        &["notifications.md"],
+        &[
+            "fallback",
+            "webhook",
+            "response_status",
+            "250",
+            "was suspended",
+            "sent",
+            "incidents",
+            "the record is that of the log",
+        ],
+    ),
     (&["waiting.md"], &["sorry", "thanks", "refused with 1"]),
     (&["documents.md"], &["thirty days of leave a year. [leave", "people-handbook", "failed with 1", "route_refused"]),
     (

@@ -46,11 +46,13 @@ impl BurstCounts {
     }
 
     /// Collects personal deliveries beyond [`MAX_SINGLES`] into one that is due when the window ends. Deliveries to
-    /// destinations and of chosen digests stay as they are, and so do those of collapsed facts: they share one identifier,
-    /// so a person gets one of them in any case.
+    /// destinations, of chosen digests and without an address stay as they are, and so do those of collapsed facts:
+    /// they share one identifier, so a person gets one of them in any case.
     pub fn collect(&mut self, deliveries: &mut [NewDelivery]) {
         let is_single = |delivery: &NewDelivery| {
-            delivery.digest.is_none() && delivery.event.is_of_fact(delivery.notification.event_id)
+            delivery.digest.is_none()
+                && delivery.failure.is_none()
+                && delivery.event.is_of_fact(delivery.notification.event_id)
         };
         for delivery in deliveries.iter_mut().filter(|delivery| is_single(delivery)) {
             let DeliveryTarget::Person(person) = &delivery.target else { continue };

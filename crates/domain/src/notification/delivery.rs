@@ -1,5 +1,9 @@
 //! Deliveries: statuses, the errors that may be shown, and when an attempt is repeated.
 
+mod status;
+
+pub use status::{DeliveryEvent, DeliveryStatus};
+
 use crate::{
     access::ActorRef,
     audit::{Fact, FactKind, Stamp, Subject},
@@ -18,57 +22,6 @@ pub const MAX_ATTEMPTS: u32 = 8;
 const DELAYS: [u64; MAX_ATTEMPTS as usize - 1] = [5, 30, 120, 600, 3_600, 14_400, 43_200];
 /// The maximum delay, also for what a receiver asks by `Retry-After`.
 pub const MAX_DELAY: Duration = Duration::from_secs(43_200);
-
-/// The status of a delivery.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum DeliveryStatus {
-    /// Waits for its next attempt.
-    Pending,
-    /// A sender works on it under a lease.
-    Claimed,
-    /// The receiver accepted it.
-    Sent,
-    /// The last attempt failed, or the failure is permanent.
-    Failed,
-    /// A setting of the tenant went off while it waited.
-    Suppressed,
-    /// Its destination went off while it waited.
-    Cancelled,
-}
-
-impl DeliveryStatus {
-    /// Every status.
-    pub const ALL: [Self; 6] =
-        [Self::Pending, Self::Claimed, Self::Sent, Self::Failed, Self::Suppressed, Self::Cancelled];
-
-    /// The wire form.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Claimed => "claimed",
-            Self::Sent => "sent",
-            Self::Failed => "failed",
-            Self::Suppressed => "suppressed",
-            Self::Cancelled => "cancelled",
-        }
-    }
-
-    /// Parses the wire form.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|status| status.as_str() == text)
-    }
-
-    /// Whether a person may retry the delivery.
-    #[must_use]
-    pub const fn may_be_retried(self) -> bool {
-        match self {
-            Self::Failed => true,
-            Self::Pending | Self::Claimed | Self::Sent | Self::Suppressed | Self::Cancelled => false,
-        }
-    }
-}
 
 /// Whom a delivery reaches.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -116,6 +69,8 @@ pub struct NewDelivery {
     pub digest: Option<DigestWindow>,
     /// Whether it exists in the advanced tier only.
     pub requires_advanced_tier: bool,
+    /// Why it has failed without an attempt; `None` if it waits for one.
+    pub failure: Option<DeliveryError>,
 }
 
 /// A delivery outside the inbox, as delivery health shows it.
@@ -172,11 +127,9 @@ impl Delivery {
     /// # Errors
     /// When the delivery did not fail.
     pub fn retry(&self, stamp: &Stamp) -> Result<Change<Self>, DeliveryNotFailed> {
-        if !self.status.may_be_retried() {
-            return Err(DeliveryNotFailed(self.status));
-        }
+        let status = self.status.after(DeliveryEvent::RetriedByHand).ok_or(DeliveryNotFailed(self.status))?;
         let next = Self(DeliveryRecord {
-            status: DeliveryStatus::Pending,
+            status,
             next_attempt_at: Some(stamp.at),
             revision: self.revision.next(),
             ..self.0.clone()

@@ -1,5 +1,5 @@
-//! Digests: notifications of one category that reach a person together, once an hour, once a day in its time zone, or after
-//! a burst.
+//! Digests: notifications of one category that reach a person together, once an hour or a day of its time zone, or
+//! after a burst.
 
 use crate::time::Timestamp;
 use jiff::{ToSpan as _, Zoned, tz::TimeZone};
@@ -12,13 +12,15 @@ pub const DIGEST_GRACE: Duration = Duration::from_secs(60);
 pub const MAX_BATCH_AGE: Duration = Duration::from_secs(30);
 /// Microseconds of an hour.
 const HOUR_MICROS: i64 = 60 * 60 * 1_000_000;
+/// Microseconds of a second.
+const SECOND_MICROS: i64 = 1_000_000;
 
 /// How often a person gets the notifications of a category outside the inbox.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum DigestFrequency {
     /// Each notification at once.
     Off,
-    /// Once an hour, on the hour of UTC.
+    /// Once an hour, on the hour of the recipient's time zone.
     Hourly,
     /// Once a day, at midnight of the recipient's time zone.
     Daily,
@@ -68,7 +70,7 @@ impl DigestKind {
     }
 }
 
-/// The window of a digest: some minutes, an hour, or a day of the recipient's time zone.
+/// The window of a digest: some minutes, or an hour or a day of the recipient's time zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DigestWindow {
     /// The kind of digest.
@@ -116,14 +118,14 @@ impl Zone {
         &self.name
     }
 
-    /// The window of a moment; `None` if the frequency is off. Days are those of the zone's clock, so a day of a change to
-    /// or from daylight saving time has 23 or 25 hours. Hours are those of UTC, which no zone repeats or skips.
+    /// The window of a moment; `None` if the frequency is off. Days and hours are those of the zone's clock, so a day
+    /// of a change to or from daylight saving time has 23 or 25 hours.
     #[must_use]
     pub fn window(&self, frequency: DigestFrequency, at: Timestamp) -> Option<DigestWindow> {
         let micros = i64::try_from(at.micros()).ok()?;
         match frequency {
             DigestFrequency::Off => None,
-            DigestFrequency::Hourly => DigestWindow::of_length(DigestKind::Hourly, HOUR_MICROS, at),
+            DigestFrequency::Hourly => self.hour(micros),
             DigestFrequency::Daily => {
                 let moment = jiff::Timestamp::from_microsecond(micros).ok()?.to_zoned(self.zone.clone());
                 let start = moment.start_of_day().ok()?;
@@ -131,6 +133,24 @@ impl Zone {
                 Some(DigestWindow { kind: DigestKind::Daily, start: timestamp(&start)?, end: timestamp(&end)? })
             }
         }
+    }
+
+    /// The hour of the zone's clock. Some zones are 30 or 45 minutes off UTC. A change of the zone's offset ends the
+    /// hour, so that every moment lies in one window: where the clock moves by half an hour, a window is that much
+    /// shorter.
+    fn hour(&self, micros: i64) -> Option<DigestWindow> {
+        let moment = jiff::Timestamp::from_microsecond(micros).ok()?;
+        let offset = i64::from(self.zone.to_offset(moment).seconds()).checked_mul(SECOND_MICROS)?;
+        let into_hour = micros.checked_add(offset)?.checked_rem_euclid(HOUR_MICROS)?;
+        let start = micros.checked_sub(into_hour)?;
+        let end = start.checked_add(HOUR_MICROS)?;
+        let change = |transition: jiff::tz::TimeZoneTransition<'_>| transition.timestamp().as_microsecond();
+        // The iterator excludes a change at its very start.
+        let after = jiff::Timestamp::from_microsecond(micros.checked_add(1)?).ok()?;
+        let start = self.zone.preceding(after).next().map(change).map_or(start, |last| last.max(start));
+        let end = self.zone.following(moment).next().map(change).map_or(end, |next| next.min(end));
+        let (start, end) = (Timestamp::from_micros(start)?, Timestamp::from_micros(end)?);
+        Some(DigestWindow { kind: DigestKind::Hourly, start, end })
     }
 }
 
@@ -146,8 +166,18 @@ impl DigestWindow {
     /// The start in milliseconds since 1970.
     #[must_use]
     pub fn start_millis(&self) -> u64 {
-        u64::try_from(self.start.micros() / 1_000).unwrap_or(0)
+        millis(self.start)
     }
+
+    /// The end in milliseconds since 1970.
+    #[must_use]
+    pub fn end_millis(&self) -> u64 {
+        millis(self.end)
+    }
+}
+
+fn millis(at: Timestamp) -> u64 {
+    u64::try_from(at.micros() / 1_000).unwrap_or(0)
 }
 
 fn timestamp(moment: &Zoned) -> Option<Timestamp> {
@@ -178,8 +208,42 @@ mod tests {
     }
 
     #[test]
+    fn hours_follow_the_recipients_clock() {
+        for (zone, at, start, end) in [
+            ("UTC", "2026-11-27T07:10:00Z", "2026-11-27T07:00:00Z", "2026-11-27T08:00:00Z"),
+            // 5:30 and 5:45 ahead of UTC.
+            ("Asia/Kolkata", "2026-11-27T07:29:59Z", "2026-11-27T06:30:00Z", "2026-11-27T07:30:00Z"),
+            ("Asia/Kolkata", "2026-11-27T07:30:00Z", "2026-11-27T07:30:00Z", "2026-11-27T08:30:00Z"),
+            ("Asia/Kathmandu", "2026-11-27T07:14:59Z", "2026-11-27T06:15:00Z", "2026-11-27T07:15:00Z"),
+            ("Asia/Kathmandu", "2026-11-27T07:15:00Z", "2026-11-27T07:15:00Z", "2026-11-27T08:15:00Z"),
+            // Summer time ends at 2:00, which becomes 1:30 at 10:30 ahead of UTC: 1:30 to 2:00 comes twice.
+            ("Australia/Lord_Howe", "2026-04-04T14:59:59Z", "2026-04-04T14:00:00Z", "2026-04-04T15:00:00Z"),
+            ("Australia/Lord_Howe", "2026-04-04T15:00:00Z", "2026-04-04T15:00:00Z", "2026-04-04T15:30:00Z"),
+            ("Australia/Lord_Howe", "2026-04-04T15:30:00Z", "2026-04-04T15:30:00Z", "2026-04-04T16:30:00Z"),
+            // Summer time begins at 2:00, which becomes 2:30 at 11:00 ahead of UTC.
+            ("Australia/Lord_Howe", "2026-10-03T15:29:59Z", "2026-10-03T14:30:00Z", "2026-10-03T15:30:00Z"),
+            ("Australia/Lord_Howe", "2026-10-03T15:30:00Z", "2026-10-03T15:30:00Z", "2026-10-03T16:00:00Z"),
+            ("Australia/Lord_Howe", "2026-10-03T16:00:00Z", "2026-10-03T16:00:00Z", "2026-10-03T17:00:00Z"),
+            // Both hours from 2:00 to 3:00 are windows of their own.
+            ("Europe/Berlin", "2026-10-25T00:30:00Z", "2026-10-25T00:00:00Z", "2026-10-25T01:00:00Z"),
+            ("Europe/Berlin", "2026-10-25T01:30:00Z", "2026-10-25T01:00:00Z", "2026-10-25T02:00:00Z"),
+        ] {
+            let found = window(zone, DigestFrequency::Hourly, at);
+            assert_eq!(found, (start.to_owned(), end.to_owned()), "{zone} {at}");
+        }
+    }
+
+    #[test]
     fn every_moment_lies_in_exactly_one_window() {
-        for name in ["UTC", "Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe", "Pacific/Apia"] {
+        for name in [
+            "UTC",
+            "Europe/Berlin",
+            "America/St_Johns",
+            "Asia/Kolkata",
+            "Asia/Kathmandu",
+            "Australia/Lord_Howe",
+            "Pacific/Apia",
+        ] {
             let zone = Zone::parse(name).unwrap();
             for frequency in [DigestFrequency::Hourly, DigestFrequency::Daily] {
                 let mut at = Timestamp::parse("2026-01-01T00:00:00Z").unwrap();

@@ -77,7 +77,8 @@ impl EventKey {
 }
 
 /// The identifier of the digest of a category for a recipient on a channel, in a window. What is collected after a setting
-/// went off and on again belongs to another generation, and so to another digest.
+/// went off and on again belongs to another generation, and so to another digest. Windows of two time zones may begin
+/// together; the end keeps a person who changes the zone from getting a line in a digest that was sent.
 #[must_use]
 pub fn digest_delivery(
     (tenant, generation): (TenantId, u64),
@@ -87,7 +88,7 @@ pub fn digest_delivery(
     window: &DigestWindow,
 ) -> DeliveryId {
     let (tenant, start_millis) = (tenant.uuid(), window.start_millis());
-    let parts: [&[u8]; 8] = [
+    let parts: [&[u8]; 9] = [
         b"digest",
         tenant.as_bytes(),
         &generation.to_be_bytes(),
@@ -96,6 +97,7 @@ pub fn digest_delivery(
         category.as_str().as_bytes(),
         window.kind.as_str().as_bytes(),
         &start_millis.to_be_bytes(),
+        &window.end_millis().to_be_bytes(),
     ];
     derive(start_millis, &parts).into()
 }
@@ -128,6 +130,20 @@ mod tests {
         assert_eq!((ada.get_version_num(), ada.get_variant()), (7, uuid::Variant::RFC4122));
         let decision = |reason| event.suppressed("user:ada", FactCategory::Incidents, reason);
         assert_ne!(decision(ReasonCode::PreferenceOff), decision(ReasonCode::DefaultProfileOff));
+    }
+
+    #[test]
+    fn digests_of_windows_that_begin_together_differ_by_their_end() {
+        let at = |text: &str| crate::time::Timestamp::parse(text).unwrap();
+        let digest = |end: &str| {
+            let (kind, start) = (crate::notification::digest::DigestKind::Hourly, at("2026-04-04T15:00:00Z"));
+            let window = DigestWindow { kind, start, end: at(end) };
+            let log = (Uuid::from_u128(1).into(), 0);
+            digest_delivery(log, "user:ada", Channel::Email, FactCategory::Incidents, &window)
+        };
+        assert_eq!(digest("2026-04-04T16:00:00Z"), digest("2026-04-04T16:00:00Z"));
+        // UTC and Australia/Lord_Howe.
+        assert_ne!(digest("2026-04-04T16:00:00Z"), digest("2026-04-04T15:30:00Z"));
     }
 
     #[test]

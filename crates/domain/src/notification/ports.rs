@@ -26,7 +26,11 @@ use crate::{
     time::Timestamp,
 };
 use async_trait::async_trait;
-use std::{collections::HashMap, ops::Range, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    ops::Range,
+    time::Duration,
+};
 use uuid::Uuid;
 
 /// The filters of an inbox.
@@ -361,6 +365,8 @@ pub trait ProjectionStore: Send + Sync {
         scope: TenantScope,
         workspaces: &[WorkspaceId],
     ) -> Result<Vec<ActiveDestination>, StoreError>;
+    /// Those of these people who have a verified e-mail address.
+    async fn mailboxes(&self, scope: TenantScope, people: &[ActorRef]) -> Result<HashSet<ActorRef>, StoreError>;
     /// The numbers of deliveries that these people were queued one by one since a moment.
     async fn recent_singles(
         &self,

@@ -369,24 +369,32 @@ impl PreferenceLayers<'_> {
         Channel::ALL.map(|channel| self.effective(category, channel, tier))
     }
 
-    /// Whether and how a fact of a category is delivered.
+    /// Whether and how a fact of a category is delivered. A channel counts as delivering only if `has_receiver` knows a
+    /// receiver for it, such as a destination or a mailbox.
     #[must_use]
-    pub fn delivery(&self, category: FactCategory, switches: Switches) -> DeliveryDecision {
+    pub fn delivery(
+        &self,
+        category: FactCategory,
+        switches: Switches,
+        has_receiver: impl Fn(Channel) -> bool,
+    ) -> DeliveryDecision {
         let Switches::Enabled(tier) = switches else {
             let reason = ReasonCode::NotificationsDisabled;
-            return DeliveryDecision::Suppressed(Suppression { reason, scope: None, revision: None });
+            let (scope, revision, channel, unreachable) = (None, None, None, Vec::new());
+            return DeliveryDecision::Suppressed(Suppression { reason, scope, revision, channel, unreachable });
         };
         let all = self.explain(category, tier);
         let on: Vec<Channel> = all.iter().filter(|one| one.enabled).map(|one| one.channel).collect();
-        if !on.is_empty() {
+        if on.iter().any(|channel| has_receiver(*channel)) {
             return DeliveryDecision::Channels(on);
         }
         let with_tier = self.explain(category, Tier::Advanced);
-        let (reason, decisive) = match with_tier.iter().find(|one| one.enabled) {
+        let lost = with_tier.iter().find(|one| one.enabled && !on.contains(&one.channel));
+        let (reason, decisive) = match lost {
             // A stored preference of a workload or an environment would deliver, and does not count.
             Some(lost) => (ReasonCode::CapabilityDisabled, *lost),
             None => {
-                // The fallback of the inbox is on, so an explicit setting turned it off.
+                // The inbox always has a receiver and its fallback is on, so an explicit setting turned it off.
                 let inbox = self.effective(category, Channel::Portal, tier);
                 let reason = if inbox.scope == DecidingScope::DefaultProfile {
                     ReasonCode::DefaultProfileOff
@@ -396,8 +404,9 @@ impl PreferenceLayers<'_> {
                 (reason, inbox)
             }
         };
-        let (scope, revision) = (Some(decisive.scope), decisive.revision);
-        DeliveryDecision::Suppressed(Suppression { reason, scope, revision })
+        let EffectivePreference { channel, enabled: _, scope, revision } = decisive;
+        let (scope, channel, unreachable) = (Some(scope), Some(channel), on);
+        DeliveryDecision::Suppressed(Suppression { reason, scope, revision, channel, unreachable })
     }
 }
 
@@ -413,14 +422,14 @@ pub enum Switches {
 /// Whether and how a fact reaches a recipient in one category.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DeliveryDecision {
-    /// On these channels, at least one.
+    /// On these channels, at least one of which has a receiver.
     Channels(Vec<Channel>),
     /// On none.
     Suppressed(Suppression),
 }
 
 /// Why a recipient gets a category on no channel.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Suppression {
     /// The reason.
     pub reason: ReasonCode,
@@ -428,14 +437,18 @@ pub struct Suppression {
     pub scope: Option<DecidingScope>,
     /// The revision of the settings that decided.
     pub revision: Option<Revision>,
+    /// The channel whose setting decided; `None` if a setting of the tenant did.
+    pub channel: Option<Channel>,
+    /// The channels that are on and have no receiver.
+    pub unreachable: Vec<Channel>,
 }
 
 /// The reason why a notification was not delivered.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum ReasonCode {
-    /// The recipient turned the category off.
+    /// The recipient turned the inbox off for the category, and no other channel that is on has a receiver.
     PreferenceOff,
-    /// The default of the recipient's roles is off.
+    /// The default of the recipient's roles turned the inbox off, and no other channel that is on has a receiver.
     DefaultProfileOff,
     /// The tenant's notifications are off.
     NotificationsDisabled,

@@ -1,24 +1,25 @@
 //! From a fact to its notifications: a pure function of the fact, its subject, the people and their preferences.
 
+mod suppression;
 mod turned_on;
+
+pub use suppression::SuppressedDecision;
+pub use turned_on::TurnedOn;
 
 use crate::{
     access::{ActorKind, ActorRef, ResourcePosition, Role},
-    audit::{Fact, FactKind, Stamp, Subject},
+    audit::{Fact, FactKind},
     fact_category::FactCategory,
-    id::{FactId, NotificationId, RequestId, SuppressedDecisionId, TenantId, WorkloadId, WorkspaceId},
+    id::{FactId, NotificationId, RequestId, TenantId, WorkloadId, WorkspaceId},
     notification::{
         Channel, Severity, Tier,
-        delivery::{DeliveryTarget, NewDelivery},
+        delivery::{DeliveryError, DeliveryTarget, NewDelivery},
         destination::ActiveDestination,
         digest::DigestFrequency,
         identifier::{EventKey, digest_delivery},
         inbox::{InboxStatus, Notification, NotificationRecord},
         link::console_path,
-        preference::{
-            DecidingScope, DefaultProfiles, DeliveryDecision, PreferenceLayers, PreferenceScope, PreferenceSet,
-            ReasonCode, Suppression, Switches,
-        },
+        preference::{DefaultProfiles, DeliveryDecision, PreferenceLayers, PreferenceScope, PreferenceSet, Switches},
         profile::ProfileSettings,
         recipient::{Directory, Recipients, recipients},
         rule::rule_for,
@@ -28,10 +29,9 @@ use crate::{
     store::Revision,
     time::Timestamp,
 };
-use serde_json::{Map, Value, json};
-use sha2::{Digest as _, Sha256};
-use std::collections::HashMap;
-pub use turned_on::TurnedOn;
+use serde_json::{Map, Value};
+use std::collections::{HashMap, HashSet};
+use suppression::suppressed_decision;
 use uuid::Uuid;
 
 /// The actor of the facts that the projector writes.
@@ -121,6 +121,55 @@ pub struct PreferenceBook {
     pub destinations: Vec<ActiveDestination>,
     /// How people are reached, as far as they chose it.
     pub people: HashMap<ActorRef, ProfileSettings>,
+    /// The people with a verified e-mail address, of those whose inbox is off for some category. A fact reaches all
+    /// others in any case.
+    pub mailboxes: HashSet<ActorRef>,
+}
+
+impl PreferenceBook {
+    /// Whether the recipient has the inbox off for some category, by its own preferences or by the default of a role.
+    #[must_use]
+    pub fn may_turn_inbox_off(&self, recipient: &ActorRef) -> bool {
+        let by_default = |profiles: &DefaultProfiles| {
+            profiles.settings.iter().any(|((_, _, channel), enabled)| *channel == Channel::Portal && !enabled)
+        };
+        let in_set = |set: &PreferenceSet| {
+            set.settings.iter().any(|((_, channel), enabled)| *channel == Channel::Portal && !enabled)
+        };
+        self.profiles.as_ref().is_some_and(by_default)
+            || self.sets.get(recipient).is_some_and(|sets| sets.iter().any(in_set))
+    }
+
+    /// How the recipient is reached in this tier; `None` below the advanced one, in which profiles do not count.
+    fn profile(&self, recipient: &ActorRef, switches: Switches) -> Option<&ProfileSettings> {
+        match switches {
+            Switches::Enabled(Tier::Advanced) => self.people.get(recipient),
+            Switches::Enabled(Tier::Standard) | Switches::Disabled => None,
+        }
+    }
+
+    /// Whether a message about a fact finds a receiver on a channel.
+    fn has_receiver(
+        &self,
+        (fact, subject): (&NotifiableFact, &SubjectContext),
+        recipient: &ActorRef,
+        switches: Switches,
+        channel: Channel,
+    ) -> bool {
+        let is_own = match channel {
+            Channel::Portal => true,
+            Channel::Email => self.mailboxes.contains(recipient),
+            Channel::ChatA | Channel::ChatB | Channel::ChatC => {
+                self.profile(recipient, switches).is_some_and(|profile| profile.chat_secret_ref.is_some())
+            }
+            Channel::Paging | Channel::Webhook => false,
+        };
+        let covers = |destination: &ActiveDestination| {
+            destination.destination_type == channel && destination.covers(fact.workspace_id)
+        };
+        // Announcements reach no destination.
+        is_own || (subject.announcement.is_none() && self.destinations.iter().any(covers))
+    }
 }
 
 /// A notification, and the channels beside the inbox on which its recipient gets it.
@@ -140,33 +189,6 @@ impl NewNotification {
         self.notification.event_kind == FactKind::AnnouncementMade.as_str()
             || !self.standard_channels.contains(&channel)
     }
-}
-
-/// The record that a governance-relevant notification was not delivered.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SuppressedDecision {
-    /// Its identifier.
-    pub suppressed_decision_id: SuppressedDecisionId,
-    /// The recipient.
-    pub recipient: ActorRef,
-    /// The category.
-    pub category: FactCategory,
-    /// The kind of the fact that was not delivered.
-    pub event_kind: String,
-    /// That fact.
-    pub event_id: FactId,
-    /// The reason.
-    pub reason: ReasonCode,
-    /// What decided; `None` if a setting of the tenant did.
-    pub scope: Option<DecidingScope>,
-    /// The revision of the settings that decided.
-    pub revision: Option<Revision>,
-    /// The workspace, if any.
-    pub workspace_id: Option<WorkspaceId>,
-    /// The workload, if any.
-    pub workload_id: Option<WorkloadId>,
-    /// When the fact occurred.
-    pub created_at: Timestamp,
 }
 
 /// What the projector writes for one fact.
@@ -221,7 +243,9 @@ pub fn project(
     let mut projection = Projection { cut, ..Projection::default() };
     for recipient in actors {
         let layers = layers(&recipient, subject, directory, book);
-        let decisions = fact.categories.iter().map(|category| (*category, layers.delivery(*category, switches)));
+        let has_receiver = |channel| book.has_receiver((fact, subject), &recipient, switches, channel);
+        let decide = |category| layers.delivery(category, switches, has_receiver);
+        let decisions = fact.categories.iter().map(|category| (*category, decide(*category)));
         let mut suppressions = Vec::new();
         let mut delivered = None;
         for (category, decision) in decisions {
@@ -233,21 +257,28 @@ pub fn project(
                 DeliveryDecision::Suppressed(suppression) => suppressions.push((category, suppression)),
             }
         }
-        if let Some((category, channels)) = delivered {
+        let new_of = |category, channels| {
             let may_see_actor = recipient == fact.actor
                 || directory.rights.get(&recipient).is_some_and(|rights| rights.allow(rule.view, &subject.position));
             let identifier = event.notification(&recipient.to_string());
             let reader = (recipient.clone(), may_see_actor);
             let notification = event_texts.notification(identifier, reader, (category, rule.severity), fact, subject);
-            let standard_channels = match layers.delivery(category, Switches::Enabled(Tier::Standard)) {
+            let standard_channels = match layers.delivery(category, Switches::Enabled(Tier::Standard), |_| true) {
                 DeliveryDecision::Channels(channels) => channels,
                 DeliveryDecision::Suppressed(_) => Vec::new(),
             };
-            let new = NewNotification { notification, channels, standard_channels };
+            NewNotification { notification, channels, standard_channels }
+        };
+        if let Some((category, channels)) = delivered {
+            let new = new_of(category, channels);
             projection.deliveries.extend(personal_deliveries(event, &new, (book, switches), at));
             projection.notifications.push(new);
             continue;
         }
+        let unsent = suppressions.iter().find(|(_, why)| why.unreachable.contains(&Channel::Email));
+        let unsent =
+            unsent.map(|(category, why)| mail_without_address(event, &new_of(*category, why.unreachable.clone())));
+        projection.deliveries.extend(unsent);
         let relevant = suppressions.into_iter().filter(|(category, _)| category.is_governance_relevant());
         projection.suppressed.extend(
             relevant.map(|(category, why)| suppressed_decision(event, fact, subject, &recipient, category, why, at)),
@@ -336,6 +367,7 @@ fn shared_deliveries(
             event,
             digest: None,
             requires_advanced_tier: reaching().all(|new| new.requires_advanced_tier(channel)),
+            failure: None,
         })
     });
     deliveries.collect()
@@ -349,10 +381,7 @@ fn personal_deliveries(
     at: Timestamp,
 ) -> Vec<NewDelivery> {
     let NewNotification { notification, channels, standard_channels: _ } = new;
-    let profile = match switches {
-        Switches::Enabled(Tier::Advanced) => book.people.get(&notification.recipient),
-        Switches::Enabled(Tier::Standard) | Switches::Disabled => None,
-    };
+    let profile = book.profile(&notification.recipient, switches);
     let has_chat = profile.is_some_and(|profile| profile.chat_secret_ref.is_some());
     let is_chat = |channel: &&Channel| matches!(channel, Channel::ChatA | Channel::ChatB | Channel::ChatC);
     let mailbox = channels.iter().find(|channel| **channel == Channel::Email);
@@ -378,9 +407,26 @@ fn personal_deliveries(
             requires_advanced_tier: digest.is_some()
                 || channel != Channel::Email
                 || new.requires_advanced_tier(channel),
+            failure: None,
         }
     };
     mailbox.into_iter().chain(chat).map(|channel| of_channel(*channel)).collect()
+}
+
+/// The delivery of an e-mail to a recipient without a verified address, whom no other channel reaches. It has failed
+/// already, because the record of the suppressed notification must stay true when the recipient gets an address.
+fn mail_without_address(event: EventKey, new: &NewNotification) -> NewDelivery {
+    let notification = new.notification.clone();
+    NewDelivery {
+        delivery_id: event.delivery(&notification.recipient.to_string(), Channel::Email),
+        channel: Channel::Email,
+        target: DeliveryTarget::Person(notification.recipient.clone()),
+        notification,
+        event,
+        digest: None,
+        requires_advanced_tier: new.requires_advanced_tier(Channel::Email),
+        failure: Some(DeliveryError::NoAddress),
+    }
 }
 
 /// The event of a fact. Denials of callers without an identity collapse to one event for each workload and hour, because
@@ -420,77 +466,6 @@ fn layers<'b>(
         global: find(Some(PreferenceScope::Global)),
         profiles: book.profiles.as_ref(),
         roles: directory.rights.get(recipient).map(|rights| rights.roles_at(&subject.position)).unwrap_or_default(),
-    }
-}
-
-fn suppressed_decision(
-    event: EventKey,
-    fact: &NotifiableFact,
-    subject: &SubjectContext,
-    recipient: &ActorRef,
-    category: FactCategory,
-    why: Suppression,
-    at: Timestamp,
-) -> (SuppressedDecision, Fact) {
-    let decision = SuppressedDecision {
-        suppressed_decision_id: event.suppressed(&recipient.to_string(), category, why.reason),
-        recipient: recipient.clone(),
-        category,
-        event_kind: fact.kind.as_str().to_owned(),
-        event_id: fact.fact_id,
-        reason: why.reason,
-        scope: why.scope,
-        revision: why.revision,
-        workspace_id: fact.workspace_id,
-        workload_id: subject.workload_id,
-        created_at: fact.occurred_at,
-    };
-    let stamp = Stamp {
-        fact_id: event.suppression_fact(decision.suppressed_decision_id),
-        at,
-        actor: ActorRef::system(ACTOR),
-        request_id: fact.request_id,
-    };
-    let about = Subject { kind: "suppressed_decision", id: decision.suppressed_decision_id.uuid() };
-    let detail = json!({
-        "event_id": decision.event_id,
-        "category": category,
-        "reason_code": why.reason.as_str(),
-        "workload_id": subject.workload_id,
-        "digest": decision.digest(),
-    });
-    let record = Fact::new(FactKind::NotificationSuppressed, about, fact.workspace_id, &stamp, detail);
-    (decision, record)
-}
-
-impl SuppressedDecision {
-    /// The fact that holds the digest of the record. Its identifier follows from the record's.
-    #[must_use]
-    pub fn audit_event_id(&self) -> FactId {
-        let id = self.suppressed_decision_id;
-        EventKey::of_fact(id.uuid().into()).suppression_fact(id)
-    }
-
-    /// `sha256:` and the digest of the canonical JSON of the record, with the members that HTTP answers show. Its fact holds
-    /// the digest too, so that an auditor can show that the record was not altered.
-    #[must_use]
-    pub fn digest(&self) -> String {
-        let record = json!({
-            "suppressed_decision_id": self.suppressed_decision_id,
-            "recipient": self.recipient,
-            "category": self.category,
-            "source_event": { "kind": self.event_kind, "id": self.event_id },
-            "reason_code": self.reason.as_str(),
-            "scope": self.scope.map(DecidingScope::as_str),
-            "revision": self.revision,
-            "workspace_id": self.workspace_id,
-            "workload_id": self.workload_id,
-            "created_at": self.created_at,
-        });
-        // A JSON map has string keys and finite numbers, so this cannot fail.
-        let bytes = serde_json_canonicalizer::to_vec(&record).unwrap_or_default();
-        let digest = Sha256::digest(bytes);
-        digest.iter().fold("sha256:".to_owned(), |text, byte| format!("{text}{byte:02x}"))
     }
 }
 

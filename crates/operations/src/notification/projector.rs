@@ -23,7 +23,7 @@ use fairway_domain::{
     time::Timestamp,
 };
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     ops::Range,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
@@ -321,7 +321,7 @@ impl Projector {
             let profile = profile.into_record();
             (profile.principal, profile.settings)
         });
-        Ok(PreferenceBook {
+        let mut book = PreferenceBook {
             sets,
             profiles,
             switches,
@@ -330,7 +330,13 @@ impl Projector {
             generation,
             destinations,
             people: settings.collect(),
-        })
+            mailboxes: HashSet::new(),
+        };
+        let uncertain: Vec<ActorRef> = people.into_iter().filter(|person| book.may_turn_inbox_off(person)).collect();
+        if !uncertain.is_empty() {
+            book.mailboxes = self.projection_store.mailboxes(scope, &uncertain).await?;
+        }
+        Ok(book)
     }
 }
 

@@ -233,3 +233,6 @@ pub async fn run_notification_sender(sender: Arc<NotificationSender>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

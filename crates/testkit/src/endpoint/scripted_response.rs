@@ -11,6 +11,8 @@ pub struct ScriptedResponse {
     parts: Vec<Part>,
     /// Whether each part is sent as a chunk, so that it arrives separately.
     chunked: bool,
+    /// Whether not even the head is sent before a release.
+    is_held: bool,
     end: ResponseEnd,
 }
 
@@ -43,6 +45,7 @@ impl ScriptedResponse {
             headers,
             parts: vec![Part::Text(text.to_owned())],
             chunked: false,
+            is_held: false,
             end: ResponseEnd::Complete,
         }
     }
@@ -64,7 +67,7 @@ impl ScriptedResponse {
     pub fn events<T: Into<String>>(events: impl IntoIterator<Item = T>) -> Self {
         let parts = events.into_iter().map(|event| Part::Text(event.into())).collect();
         let headers = vec![("Content-Type".to_owned(), "text/event-stream; charset=utf-8".to_owned())];
-        Self { status: Some(200), headers, parts, chunked: true, end: ResponseEnd::Complete }
+        Self { status: Some(200), headers, parts, chunked: true, is_held: false, end: ResponseEnd::Complete }
     }
 
     /// Resets the connection after the request.
@@ -99,6 +102,13 @@ impl ScriptedResponse {
         self
     }
 
+    /// Waits for [`FaultyEndpoint::release_pauses`](super::FaultyEndpoint::release_pauses) before the first byte.
+    #[must_use]
+    pub const fn held(mut self) -> Self {
+        self.is_held = true;
+        self
+    }
+
     /// Closes the connection before the response is complete.
     #[must_use]
     pub fn truncated(mut self) -> Self {
@@ -122,6 +132,10 @@ impl ScriptedResponse {
 
     pub(super) const fn has_no_response(&self) -> bool {
         self.status.is_none()
+    }
+
+    pub(super) const fn is_held(&self) -> bool {
+        self.is_held
     }
 
     pub(super) fn parts(&self) -> &[Part] {

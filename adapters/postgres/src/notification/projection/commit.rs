@@ -9,7 +9,7 @@ use fairway_domain::{
     id::{DestinationId, WorkloadId, WorkspaceId},
     notification::{
         Channel,
-        delivery::NewDelivery,
+        delivery::{DeliveryError, NewDelivery},
         digest::{DIGEST_GRACE, DigestWindow, MAX_BATCH_AGE},
         inbox::Notification,
         preference::DecidingScope,
@@ -51,17 +51,18 @@ static COMMIT: GuardedBatch = GuardedBatch::new(
      ),
      delivered AS (
         INSERT INTO notification_delivery (tenant_id, delivery_id, lane, channel, destination_id, recipient, status, due_at,
-            notification_generation, advanced_notification_generation, destination_generation, digest, category,
-            severity, title, body, event_kind, event_id, workspace_id, workload_id, environment, link, created_at,
-            revision)
+            last_error, notification_generation, advanced_notification_generation, destination_generation, digest,
+            category, severity, title, body, event_kind, event_id, workspace_id, workload_id, environment, link,
+            created_at, revision)
         SELECT moved.tenant_id, delivery_id,
             -- All mailboxes share the operator's mail server. A chat of a person is a receiver of its own.
             coalesce(outbox.destination_id, CASE WHEN channel = 'email' THEN moved.tenant_id
                 ELSE md5(moved.tenant_id::text || outbox.recipient)::uuid END),
             channel,
-            outbox.destination_id, outbox.recipient, 'pending',
+            outbox.destination_id, outbox.recipient, CASE WHEN failure IS NULL THEN 'pending' ELSE 'failed' END,
             -- A batch that was decided in the window may still add lines.
-            coalesce(digest_end + make_interval(secs => {grace_seconds}), fairway_now()), tenant.notification_generation,
+            coalesce(digest_end + make_interval(secs => {grace_seconds}), fairway_now()), failure,
+            tenant.notification_generation,
             CASE WHEN requires_advanced_tier THEN tenant.advanced_notification_generation END,
             destination.generation, digest, category, severity, title, body, event_kind, event_id,
             outbox.workspace_id, outbox.workload_id, outbox.environment, outbox.link, outbox.created_at, 1
@@ -81,9 +82,11 @@ static COMMIT: GuardedBatch = GuardedBatch::new(
      ),
      recorded AS (
         INSERT INTO suppressed_decision (tenant_id, suppressed_decision_id, recipient, category, event_kind, event_id,
-            reason_code, deciding_scope, deciding_revision, workspace_id, workload_id, created_at)
+            reason_code, deciding_scope, deciding_revision, deciding_channel, unreachable_channels, workspace_id,
+            workload_id, created_at)
         SELECT moved.tenant_id, suppressed_decision_id, recipient, category, event_kind, event_id, reason_code,
-            deciding_scope, deciding_revision, workspace_id, workload_id, created_at
+            deciding_scope, deciding_revision, deciding_channel, string_to_array(unreachable_channels, ','),
+            workspace_id, workload_id, created_at
         FROM input, moved
         ON CONFLICT DO NOTHING
         RETURNING tenant_id, suppressed_decision_id
@@ -125,6 +128,11 @@ impl Database {
     }
 }
 
+/// The names of channels, separated by commas.
+fn names(channels: &[Channel]) -> String {
+    channels.iter().map(|channel| channel.as_str()).collect::<Vec<_>>().join(",")
+}
+
 /// The records of suppressed notifications with their facts.
 fn suppressed_input(scope: TenantScope, projection: &Projection) -> Input<'_> {
     let records: Vec<_> = projection.suppressed.iter().map(|(decision, _)| decision).collect();
@@ -141,6 +149,9 @@ fn suppressed_input(scope: TenantScope, projection: &Projection) -> Input<'_> {
         .with_all("reason_code", records.iter().map(|one| one.reason.as_str()).collect())
         .with_all("deciding_scope", records.iter().map(|one| one.scope.map(DecidingScope::as_str)).collect())
         .with_all("deciding_revision", records.iter().map(|one| one.revision.map(Revision::get)).collect())
+        .with_all("deciding_channel", records.iter().map(|one| one.channel.map(Channel::as_str)).collect())
+        // An array of arrays has rows of one length, so each row is a text.
+        .with_all("unreachable_channels", records.iter().map(|one| names(&one.unreachable_channels)).collect())
         .with_all("workspace_id", records.iter().map(|one| one.workspace_id.map(WorkspaceId::uuid)).collect())
         .with_all("workload_id", records.iter().map(|one| one.workload_id.map(WorkloadId::uuid)).collect())
         .with_all("created_at", records.iter().map(|one| one.created_at.to_datetime()).collect());
@@ -184,6 +195,7 @@ fn with_outbox<'p>(input: Input<'p>, projection: &'p Projection) -> Input<'p> {
         .with_all("destination_id", rows.iter().map(destination).collect())
         .with_all("recipient", rows.iter().map(|one| one.target.person().map(ToString::to_string)).collect())
         .with_all("requires_advanced_tier", rows.iter().map(|one| one.requires_advanced_tier).collect())
+        .with_all("failure", rows.iter().map(|one| one.failure.map(DeliveryError::as_str)).collect())
         .with_all("digest", rows.iter().map(|one| one.digest.map(|window| window.kind.as_str())).collect())
         .with_all("line_event_id", rows.iter().map(|one| one.event.uuid()).collect())
         .with_all("digest_end", rows.iter().map(|one| one.digest.map(digest_end)).collect())

@@ -30,7 +30,7 @@ use fairway_domain::{
     tenant::DEFAULT_TENANT,
 };
 use serde_json::Map;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use uuid::Uuid;
 
 /// The projection of a denied run to its submitter, who has opted out of denials or not.
@@ -76,6 +76,7 @@ pub(crate) fn projection_of(submitter: &ActorRef, opted_out: bool) -> Projection
         generation: 0,
         destinations: Vec::new(),
         people: HashMap::new(),
+        mailboxes: HashSet::new(),
     };
     project(&fact, &subject, &Directory::default(), &book, now())
 }
@@ -247,6 +248,7 @@ pub(super) async fn retry(stage: &Fixture) -> Decision {
         notification,
         digest: None,
         requires_advanced_tier: false,
+        failure: None,
     });
     let (position, decided) = (position(stage).await, stage.decided().await);
     stage.store.commit_batch(scope(), position..position + 1, decided, &projection).await.unwrap();

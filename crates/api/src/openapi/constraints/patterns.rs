@@ -9,6 +9,8 @@ pub(super) const ACTOR: &str = "^(anonymous|(user|group|service|system|share_lin
 /// Pattern of the subjects of erasures.
 pub(super) const ERASED_ACTOR: &str = "^(user|service|share_link):[a-z0-9][a-z0-9._@+-]{0,126}$";
 pub(super) const ERROR_CODE: &str = "^[a-z][a-z0-9_]*$";
+/// Pattern of `Last-Event-ID`: a number, or nothing.
+pub(super) const EVENT_NUMBER: &str = "^[0-9]{0,19}$";
 /// Pattern of the properties of usage rows.
 pub(super) const GROUPING: &str = "^(workload|model|day)(,(workload|model|day)){0,2}$";
 pub(super) const LABEL: &str = "^[A-Za-z0-9._-]{1,64}$";

@@ -134,7 +134,7 @@ fn suppressed_decisions_name_the_reason_and_the_scope_that_decided() {
         ([None, None, None, off(3)], &silent, Switches::Disabled, Some(("notifications_disabled", None))),
     ];
     for (number, (sets, profiles, switches, expected)) in cases.iter().enumerate() {
-        let got = match layers(sets, profiles, viewer).delivery(CATEGORY, *switches) {
+        let got = match layers(sets, profiles, viewer).delivery(CATEGORY, *switches, |_| true) {
             DeliveryDecision::Channels(channels) => {
                 assert_eq!(channels, [Channel::Portal], "case {number}");
                 None
@@ -150,8 +150,46 @@ fn another_channel_than_the_inbox_is_no_opt_out() {
     let settings = BTreeMap::from([((CATEGORY, Channel::Portal), false), ((CATEGORY, Channel::Paging), true)]);
     let sets = [None, None, None, Some(set(3, settings))];
     let silent = profiles(BTreeMap::new());
-    let decision = layers(&sets, &silent, Roles::default()).delivery(CATEGORY, Switches::Enabled(Tier::Standard));
+    let layers = layers(&sets, &silent, Roles::default());
+    let decision = layers.delivery(CATEGORY, Switches::Enabled(Tier::Standard), |_| true);
     assert_eq!(decision, DeliveryDecision::Channels(vec![Channel::Paging]));
+}
+
+/// The inbox is off, and what is on has no receiver: the setting that turned the inbox off decided.
+#[test]
+fn channels_without_a_receiver_deliver_nothing() {
+    let pair = |channel, enabled| ((CATEGORY, channel), enabled);
+    let global = |settings: &[((FactCategory, Channel), bool)]| {
+        [None, None, None, Some(set(3, settings.iter().copied().collect()))]
+    };
+    let off = pair(Channel::Portal, false);
+    let (email, webhook) = (pair(Channel::Email, true), pair(Channel::Webhook, true));
+    let viewer: Roles = [Role::Viewer].into_iter().collect();
+    let silent = profiles(BTreeMap::new());
+    let off_by_default = profiles(BTreeMap::from([((Role::Viewer, CATEGORY, Channel::Portal), false)]));
+    let mut of_workload = global(&[off, email]);
+    of_workload[1] = Some(set(1, BTreeMap::from([webhook])));
+    let (global_off, project_on) = (("preference_off", "global", Channel::Portal), DecidingScope::Project.as_str());
+    let by_default = ("default_profile_off", "default_profile", Channel::Portal);
+    let (mail, both) = (&[Channel::Email][..], &[Channel::Email, Channel::Webhook][..]);
+    for (sets, profiles, tier, why, unreachable) in [
+        (global(&[off]), &silent, Tier::Standard, global_off, &[][..]),
+        (global(&[off, email]), &silent, Tier::Standard, global_off, mail),
+        (global(&[off, email, webhook]), &silent, Tier::Standard, global_off, both),
+        (global(&[email]), &off_by_default, Tier::Standard, by_default, mail),
+        // In the advanced tier, the workload's webhook would count.
+        (of_workload.clone(), &silent, Tier::Standard, ("capability_disabled", project_on, Channel::Webhook), mail),
+        (of_workload, &silent, Tier::Advanced, global_off, both),
+    ] {
+        let has_receiver = |channel| channel == Channel::Portal;
+        let decided = layers(&sets, profiles, viewer).delivery(CATEGORY, Switches::Enabled(tier), has_receiver);
+        let DeliveryDecision::Suppressed(found) = decided else { panic!("{sets:?} delivers") };
+        let found_why = (found.reason.as_str(), found.scope.unwrap().as_str(), found.channel.unwrap());
+        assert_eq!((found_why, &found.unreachable[..]), (why, unreachable), "{sets:?}");
+        let with_mailbox = |channel| channel == Channel::Email;
+        let decided = layers(&sets, profiles, viewer).delivery(CATEGORY, Switches::Enabled(tier), with_mailbox);
+        assert_eq!(matches!(decided, DeliveryDecision::Channels(_)), unreachable.contains(&Channel::Email));
+    }
 }
 
 #[test]
@@ -208,6 +246,7 @@ proptest! {
         defaults in drawn(Role::ALL.len()),
         roles in proptest::collection::vec(any::<bool>(), Role::ALL.len()),
         advanced in any::<bool>(),
+        receivers in proptest::collection::vec(any::<bool>(), Channel::ALL.len()),
     ) {
         let sets: [Option<PreferenceSet>; 4] = std::array::from_fn(|depth| {
             let own: BTreeMap<_, _> = settings
@@ -236,11 +275,16 @@ proptest! {
                 .collect();
             let got: Vec<(bool, DecidingScope)> = explained.iter().map(|one| (one.enabled, one.scope)).collect();
             prop_assert_eq!(&got, &expected);
-            // The projector delivers exactly on the channels that the explainer shows as on.
+            // The projector delivers exactly on the channels that the explainer shows as on, if one of them has a
+            // receiver.
             let on: Vec<Channel> = explained.iter().filter(|one| one.enabled).map(|one| one.channel).collect();
-            match layers.delivery(name, Switches::Enabled(tier)) {
-                DeliveryDecision::Channels(channels) => prop_assert_eq!(channels, on),
-                DeliveryDecision::Suppressed(_) => prop_assert!(on.is_empty()),
+            let has_receiver = |channel: Channel| {
+                channel == Channel::Portal || receivers[Channel::ALL.iter().position(|one| *one == channel).unwrap()]
+            };
+            let is_reached = on.iter().any(|channel| has_receiver(*channel));
+            match layers.delivery(name, Switches::Enabled(tier), has_receiver) {
+                DeliveryDecision::Channels(channels) => prop_assert!(is_reached && channels == on),
+                DeliveryDecision::Suppressed(why) => prop_assert!(!is_reached && why.unreachable == on),
             }
         }
     }

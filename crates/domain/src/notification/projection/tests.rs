@@ -8,11 +8,12 @@ use crate::{
     notification::{
         burst::{self, BurstCounts},
         destination::DestinationScope,
-        preference::{DefaultProfilesRecord, PreferenceSetRecord},
+        preference::{DecidingScope, DefaultProfilesRecord, PreferenceSetRecord, ReasonCode},
         recipient::MAX_RECIPIENTS,
         rule::rule_of,
     },
 };
+use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 
 fn id(number: u128) -> Uuid {
@@ -75,6 +76,7 @@ fn book() -> PreferenceBook {
         generation: 0,
         destinations: Vec::new(),
         people: HashMap::new(),
+        mailboxes: HashSet::new(),
     }
 }
 
@@ -312,6 +314,80 @@ fn mailbox_is_personal_and_chat_needs_the_advanced_tier_and_an_address() {
     assert_eq!(channels(&with_profile), [(Channel::Email, false)], "the standard tier ignores profiles");
     let advanced = PreferenceBook { switches: Switches::Enabled(Tier::Advanced), ..with_profile };
     assert_eq!(channels(&advanced), [(Channel::Email, false), (Channel::ChatB, true)]);
+}
+
+/// The inbox is off, and these channels are on: who has a receiver, and what is recorded otherwise.
+#[test]
+fn channels_without_a_receiver_leave_one_record() {
+    let (mut fact, subject) = denial("user:ada", 0);
+    fact.categories = vec![FactCategory::Executions];
+    let wanted = |channels: &[Channel]| {
+        let (person, mut sets) = opt_in(channels);
+        sets[0].0.settings.insert((FactCategory::Executions, Channel::Portal), false);
+        PreferenceBook { sets: HashMap::from([(person, sets)]), ..book() }
+    };
+    let organization = |channel| vec![destination(20, DestinationScope::Organization, channel)];
+    let elsewhere = vec![destination(20, DestinationScope::Workspace(id(99).into()), Channel::Webhook)];
+    let mailboxes = HashSet::from([actor("user:ada")]);
+    let daily = [(FactCategory::Executions, DigestFrequency::Daily)].into();
+    let profile = ProfileSettings { digest: daily, ..ProfileSettings::default() };
+    let chat = ProfileSettings { chat_secret_ref: Some("env:CHAT".to_owned()), ..profile.clone() };
+    let advanced = |channel, profile: &ProfileSettings| PreferenceBook {
+        people: HashMap::from([(actor("user:ada"), profile.clone())]),
+        switches: Switches::Enabled(Tier::Advanced),
+        ..wanted(&[channel])
+    };
+    let no_address = Some(DeliveryError::NoAddress);
+    let (email, webhook, chat_b) = (Channel::Email, Channel::Webhook, Channel::ChatB);
+    for (book, unreachable, deliveries) in [
+        (wanted(&[email]), vec![email], vec![(email, no_address)]),
+        (PreferenceBook { mailboxes, ..wanted(&[email]) }, vec![], vec![(email, None)]),
+        (PreferenceBook { destinations: organization(email), ..wanted(&[email]) }, vec![], vec![(email, None); 2]),
+        (wanted(&[webhook]), vec![webhook], vec![]),
+        (PreferenceBook { destinations: elsewhere, ..wanted(&[webhook]) }, vec![webhook], vec![]),
+        (PreferenceBook { destinations: organization(webhook), ..wanted(&[webhook]) }, vec![], vec![(webhook, None)]),
+        (wanted(&[email, webhook]), vec![email, webhook], vec![(email, no_address)]),
+        (wanted(&[chat_b]), vec![chat_b], vec![]),
+        (advanced(chat_b, &profile), vec![chat_b], vec![]),
+        (advanced(chat_b, &chat), vec![], vec![(chat_b, None)]),
+        // A digest of later notifications must not take the message along.
+        (advanced(email, &profile), vec![email], vec![(email, no_address)]),
+    ] {
+        let projection = project(&fact, &subject, &Directory::default(), &book, at());
+        let sent: Vec<_> = projection.deliveries.iter().map(|one| (one.channel, one.failure)).collect();
+        assert_eq!(sent, deliveries, "{unreachable:?}");
+        assert!(
+            sent.iter()
+                .zip(&projection.deliveries)
+                .all(|((_, failure), one)| failure.is_none() || one.digest.is_none())
+        );
+        let records: Vec<_> = projection.suppressed.iter().map(|(record, _)| record).collect();
+        if unreachable.is_empty() {
+            assert!(records.is_empty() && projection.notifications.len() == 1);
+            continue;
+        }
+        let [record] = records[..] else { panic!("{records:?}") };
+        assert_eq!((record.reason, record.scope), (ReasonCode::PreferenceOff, Some(DecidingScope::Global)));
+        assert_eq!((record.channel, &record.unreachable_channels), (Some(Channel::Portal), &unreachable));
+        assert!(projection.notifications.is_empty());
+    }
+}
+
+#[test]
+fn mailbox_is_looked_up_only_where_the_inbox_may_be_off() {
+    let ada = actor("user:ada");
+    assert!(!book().may_turn_inbox_off(&ada));
+    let with_sets = |set| PreferenceBook { sets: HashMap::from([set]), ..book() };
+    assert!(!with_sets(opt_in(&[Channel::Email])).may_turn_inbox_off(&ada));
+    let off = with_sets(opt_out("user:ada", &[FactCategory::Executions]));
+    assert!(off.may_turn_inbox_off(&ada) && !off.may_turn_inbox_off(&actor("user:bob")));
+    let profiles = DefaultProfiles::restore(DefaultProfilesRecord {
+        settings: BTreeMap::from([((Role::Operator, FactCategory::Executions, Channel::Portal), false)]),
+        updated_at: at(),
+        updated_by: actor("user:admin"),
+        revision: Revision::FIRST,
+    });
+    assert!(PreferenceBook { profiles: Some(profiles), ..book() }.may_turn_inbox_off(&ada));
 }
 
 #[test]

@@ -1,0 +1,115 @@
+//! A receiver that accepts connections and never answers, beside receivers that answer.
+
+use crate::{
+    delivery::{await_deliveries, server, suspend, want, webhook},
+    fixture::WorkspaceFixture,
+};
+use fairway_testkit::{FaultyEndpoint, ScriptedResponse, TestApp};
+use std::time::{Duration, Instant};
+
+/// Attempts of one receiver at the same time.
+const MAX_PER_RECEIVER: i64 = 8;
+/// Deliveries to the black hole, more than a process attempts at the same time.
+const HELD: i64 = 300;
+/// Deliveries to each of the others.
+const FREE: i64 = 30;
+/// The receivers that answer.
+const OTHERS: usize = 3;
+const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Queues copies of the delivery of each destination: `HELD` to the black hole, and `FREE` to each of the others.
+async fn queue(owner: &tokio_postgres::Client, black_hole: uuid::Uuid) {
+    let copies = "INSERT INTO notification_delivery
+        SELECT copy.* FROM notification_delivery AS delivery
+        CROSS JOIN LATERAL generate_series(1, CASE WHEN destination_id = $1 THEN $2::bigint ELSE $3::bigint END) AS n
+        CROSS JOIN LATERAL (
+            SELECT md5(delivery_id::text || n)::uuid AS random, left(delivery_id::text, 15) AS time_and_version
+        ) AS parts
+        CROSS JOIN LATERAL jsonb_populate_record(delivery, jsonb_build_object(
+            'delivery_id', time_and_version || right(random::text, 21), 'status', 'pending', 'attempts', 0,
+            'due_at', fairway_now(), 'claim_id', NULL, 'last_error', NULL, 'last_http_status', NULL, 'sent_at', NULL
+        )) AS copy";
+    let queued = owner.execute(copies, &[&black_hole, &HELD, &FREE]).await.unwrap();
+    let others = u64::try_from(FREE).unwrap() * u64::try_from(OTHERS).unwrap();
+    assert_eq!(queued, u64::try_from(HELD).unwrap() + others);
+}
+
+/// The numbers of deliveries.
+struct Counts {
+    /// To the black hole, in progress.
+    held: i64,
+    /// To the black hole, ended in any way.
+    ended: i64,
+    /// To the others, not yet sent.
+    delayed: i64,
+}
+
+async fn count(owner: &tokio_postgres::Client, black_hole: uuid::Uuid) -> Counts {
+    let counts = "SELECT count(*) FILTER (WHERE destination_id = $1 AND status = 'claimed'),
+            count(*) FILTER (WHERE destination_id = $1 AND status NOT IN ('pending', 'claimed')),
+            count(*) FILTER (WHERE destination_id <> $1 AND status <> 'sent')
+        FROM notification_delivery";
+    let row = owner.query_one(counts, &[&black_hole]).await.unwrap();
+    Counts { held: row.get(0), ended: row.get(1), delayed: row.get(2) }
+}
+
+/// Polls the counts until they meet a condition. The black hole never has more than its share.
+async fn await_counts(app: &TestApp, black_hole: uuid::Uuid, is_met: impl Fn(&Counts) -> bool) {
+    let owner = app.database().connect_as_owner().await.unwrap();
+    let until = Instant::now() + TIMEOUT;
+    loop {
+        let counts = count(&owner, black_hole).await;
+        let Counts { held, ended, delayed } = counts;
+        assert!(held <= MAX_PER_RECEIVER, "the black hole has {held} attempts at the same time");
+        if is_met(&counts) {
+            return;
+        }
+        assert!(Instant::now() < until, "to the black hole: {held} held, {ended} ended; to the others: {delayed} wait");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn receiver_that_never_answers_delays_its_own_deliveries_alone() {
+    let (app, _secrets) = server("").await;
+    let stage = WorkspaceFixture::create(&app).await;
+    let hole = FaultyEndpoint::start().await;
+    hole.respond_with(ScriptedResponse::status(204, "").held());
+    let black_hole: uuid::Uuid = webhook(&app, "hole", &hole.url("/in"), None).await.parse().unwrap();
+    let mut others = Vec::new();
+    for number in 0..OTHERS {
+        let receiver = FaultyEndpoint::start().await;
+        receiver.respond_with(ScriptedResponse::status(204, ""));
+        webhook(&app, &format!("other {number}"), &receiver.url("/in"), None).await;
+        others.push(receiver);
+    }
+    want(&app, "webhook").await;
+    suspend(&stage).await;
+    await_deliveries(&app, |found| found.len() == OTHERS + 1).await;
+    let owner = app.database().connect_as_owner().await.unwrap();
+    queue(&owner, black_hole).await;
+    // Nothing of the black hole ends before its release, however long the others take.
+    await_counts(&app, black_hole, |counts| {
+        assert_eq!(counts.ended, 0);
+        counts.delayed == 0
+    })
+    .await;
+    for receiver in &others {
+        assert!(i64::try_from(receiver.request_count()).unwrap() > FREE);
+    }
+    // The black hole has its whole share, and a later fact still passes it.
+    hole.wait_for_requests(usize::try_from(MAX_PER_RECEIVER).unwrap()).await;
+    suspend(&stage).await;
+    others[0].wait_for_requests(usize::try_from(FREE + 2).unwrap()).await;
+    await_counts(&app, black_hole, |counts| {
+        assert_eq!(counts.ended, 0);
+        counts.delayed == 0
+    })
+    .await;
+    // Once it answers, its own deliveries arrive too.
+    hole.respond_with(ScriptedResponse::status(204, ""));
+    hole.release_pauses(1_000);
+    await_counts(&app, black_hole, |counts| counts.ended == HELD + 2).await;
+    let failed = "SELECT count(*) FROM notification_delivery WHERE status <> 'sent'";
+    assert_eq!(owner.query_one(failed, &[]).await.unwrap().get::<_, i64>(0), 0);
+}

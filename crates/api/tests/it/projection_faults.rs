@@ -1,0 +1,49 @@
+//! Projections that fail: a batch that is too large for its statement.
+
+use crate::{
+    delivery::suspend,
+    fixture::{TENANT, WorkspaceFixture},
+};
+use fairway_testkit::TestApp;
+use std::time::{Duration, Instant};
+
+/// Facts that a projector finds at once.
+const FACTS: usize = 12;
+/// Notifications that one commit may write; those of all facts are more.
+const MAX_WRITTEN: usize = 8;
+
+#[tokio::test]
+async fn failed_batch_is_tried_again_with_fewer_facts() {
+    let app = TestApp::builder().without_notifications().start().await;
+    let stage = WorkspaceFixture::create(&app).await;
+    let owner = app.database().connect_as_owner().await.unwrap();
+    // As a statement that takes too long: it depends on the number of rows whether the commit succeeds.
+    let limit = format!(
+        "CREATE FUNCTION refuse_many() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            IF (SELECT count(*) FROM added) > {MAX_WRITTEN} THEN RAISE EXCEPTION 'too many rows'; END IF;
+            RETURN NULL;
+         END $$;
+         CREATE TRIGGER refuse_many AFTER INSERT ON notification REFERENCING NEW TABLE AS added
+            FOR EACH STATEMENT EXECUTE FUNCTION refuse_many()"
+    );
+    owner.batch_execute(&limit).await.unwrap();
+    for _ in 0..FACTS {
+        suspend(&stage).await;
+    }
+    let tenant: uuid::Uuid = TENANT.parse().unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    let sequenced = "SELECT size FROM fact_log WHERE tenant_id = $1
+        AND NOT EXISTS (SELECT FROM fact_pending WHERE fact_pending.tenant_id = $1)";
+    while owner.query_opt(sequenced, &[&tenant]).await.unwrap().is_none() {
+        assert!(Instant::now() < until, "facts are not sequenced");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let _other = TestApp::builder().sharing_storage_of(&app).start().await;
+    let suspensions = "SELECT count(*) FROM notification WHERE event_kind = 'workload.changed'
+        AND recipient = 'user:local'";
+    let expected = i64::try_from(FACTS).unwrap();
+    while owner.query_one(suspensions, &[]).await.unwrap().get::<_, i64>(0) < expected {
+        assert!(Instant::now() < until, "the facts are not projected");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}

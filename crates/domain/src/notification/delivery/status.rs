@@ -1,0 +1,139 @@
+//! The states of a delivery and the transitions between them. The statements of the outbox are tested against this
+//! table.
+
+/// The status of a delivery.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum DeliveryStatus {
+    /// Waits for its next attempt.
+    Pending,
+    /// A sender works on it under a lease.
+    Claimed,
+    /// The receiver accepted it.
+    Sent,
+    /// The last attempt failed, or the failure is permanent.
+    Failed,
+    /// A setting of the tenant went off while it waited.
+    Suppressed,
+    /// Its destination went off while it waited.
+    Cancelled,
+}
+
+/// What changes the status of a delivery.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum DeliveryEvent {
+    /// A sender claims it, because it is due or because the lease of another sender has ended.
+    Claimed,
+    /// A sender meets it when it is due, and a setting of the tenant went off since it was decided.
+    MetSettingOff,
+    /// A sender meets it when it is due, and its destination went off since it was decided.
+    MetDestinationOff,
+    /// The sender that holds the claim returns it without an attempt.
+    Returned,
+    /// The receiver accepted it.
+    Accepted,
+    /// The attempt failed, and another one follows.
+    AttemptFailed,
+    /// The attempt failed, and no other one follows.
+    GivenUp,
+    /// A person retries it.
+    RetriedByHand,
+}
+
+impl DeliveryStatus {
+    /// Every status.
+    pub const ALL: [Self; 6] =
+        [Self::Pending, Self::Claimed, Self::Sent, Self::Failed, Self::Suppressed, Self::Cancelled];
+
+    /// The wire form.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Claimed => "claimed",
+            Self::Sent => "sent",
+            Self::Failed => "failed",
+            Self::Suppressed => "suppressed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// Parses the wire form.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.as_str() == text)
+    }
+
+    /// The status after an event; `None` if the event changes nothing in this status.
+    #[must_use]
+    pub const fn after(self, event: DeliveryEvent) -> Option<Self> {
+        match (self, event) {
+            (Self::Pending | Self::Claimed, DeliveryEvent::Claimed) => Some(Self::Claimed),
+            (Self::Pending | Self::Claimed, DeliveryEvent::MetSettingOff) => Some(Self::Suppressed),
+            (Self::Pending | Self::Claimed, DeliveryEvent::MetDestinationOff) => Some(Self::Cancelled),
+            (Self::Claimed, DeliveryEvent::Returned | DeliveryEvent::AttemptFailed)
+            | (Self::Failed, DeliveryEvent::RetriedByHand) => Some(Self::Pending),
+            (Self::Claimed, DeliveryEvent::Accepted) => Some(Self::Sent),
+            (Self::Claimed, DeliveryEvent::GivenUp) => Some(Self::Failed),
+            (
+                Self::Pending,
+                DeliveryEvent::Returned
+                | DeliveryEvent::Accepted
+                | DeliveryEvent::AttemptFailed
+                | DeliveryEvent::GivenUp
+                | DeliveryEvent::RetriedByHand,
+            )
+            | (Self::Claimed, DeliveryEvent::RetriedByHand)
+            | (
+                Self::Failed,
+                DeliveryEvent::Claimed
+                | DeliveryEvent::MetSettingOff
+                | DeliveryEvent::MetDestinationOff
+                | DeliveryEvent::Returned
+                | DeliveryEvent::Accepted
+                | DeliveryEvent::AttemptFailed
+                | DeliveryEvent::GivenUp,
+            )
+            | (Self::Sent | Self::Suppressed | Self::Cancelled, _) => None,
+        }
+    }
+}
+
+impl DeliveryEvent {
+    /// Every event.
+    pub const ALL: [Self; 8] = [
+        Self::Claimed,
+        Self::MetSettingOff,
+        Self::MetDestinationOff,
+        Self::Returned,
+        Self::Accepted,
+        Self::AttemptFailed,
+        Self::GivenUp,
+        Self::RetriedByHand,
+    ];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_waiting_and_failed_deliveries_change() {
+        let changes = |status: DeliveryStatus| {
+            DeliveryEvent::ALL.into_iter().filter_map(|event| status.after(event)).collect::<Vec<_>>()
+        };
+        for status in DeliveryStatus::ALL {
+            assert_eq!(DeliveryStatus::parse(status.as_str()), Some(status));
+        }
+        for ended in [DeliveryStatus::Sent, DeliveryStatus::Suppressed, DeliveryStatus::Cancelled] {
+            assert_eq!(changes(ended), [], "{ended:?}");
+        }
+        assert_eq!(changes(DeliveryStatus::Failed), [DeliveryStatus::Pending]);
+        let (pending, claimed) = (changes(DeliveryStatus::Pending), changes(DeliveryStatus::Claimed));
+        assert_eq!(pending, [DeliveryStatus::Claimed, DeliveryStatus::Suppressed, DeliveryStatus::Cancelled]);
+        assert_eq!(claimed[..3], pending[..], "the lease of a claim may end");
+        assert_eq!(
+            claimed[3..],
+            [DeliveryStatus::Pending, DeliveryStatus::Sent, DeliveryStatus::Pending, DeliveryStatus::Failed]
+        );
+    }
+}

@@ -1,0 +1,126 @@
+//! The records of notifications that were not delivered.
+
+use super::{ACTOR, NotifiableFact, SubjectContext};
+use crate::{
+    access::ActorRef,
+    audit::{Fact, FactKind, Stamp, Subject},
+    fact_category::FactCategory,
+    id::{FactId, SuppressedDecisionId, WorkloadId, WorkspaceId},
+    notification::{
+        Channel,
+        identifier::EventKey,
+        preference::{DecidingScope, ReasonCode, Suppression},
+    },
+    store::Revision,
+    time::Timestamp,
+};
+use serde_json::json;
+use sha2::{Digest as _, Sha256};
+
+/// The record that a governance-relevant notification was not delivered.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SuppressedDecision {
+    /// Its identifier.
+    pub suppressed_decision_id: SuppressedDecisionId,
+    /// The recipient.
+    pub recipient: ActorRef,
+    /// The category.
+    pub category: FactCategory,
+    /// The kind of the fact that was not delivered.
+    pub event_kind: String,
+    /// That fact.
+    pub event_id: FactId,
+    /// The reason.
+    pub reason: ReasonCode,
+    /// What decided; `None` if a setting of the tenant did.
+    pub scope: Option<DecidingScope>,
+    /// The revision of the settings that decided.
+    pub revision: Option<Revision>,
+    /// The channel whose setting decided; `None` if a setting of the tenant did.
+    pub channel: Option<Channel>,
+    /// The channels that were on for the recipient and had no receiver; empty if all were off.
+    pub unreachable_channels: Vec<Channel>,
+    /// The workspace, if any.
+    pub workspace_id: Option<WorkspaceId>,
+    /// The workload, if any.
+    pub workload_id: Option<WorkloadId>,
+    /// When the fact occurred.
+    pub created_at: Timestamp,
+}
+
+/// The record of a suppressed notification with its fact. `at` is the time of the fact.
+pub(super) fn suppressed_decision(
+    event: EventKey,
+    fact: &NotifiableFact,
+    subject: &SubjectContext,
+    recipient: &ActorRef,
+    category: FactCategory,
+    why: Suppression,
+    at: Timestamp,
+) -> (SuppressedDecision, Fact) {
+    let decision = SuppressedDecision {
+        suppressed_decision_id: event.suppressed(&recipient.to_string(), category, why.reason),
+        recipient: recipient.clone(),
+        category,
+        event_kind: fact.kind.as_str().to_owned(),
+        event_id: fact.fact_id,
+        reason: why.reason,
+        scope: why.scope,
+        revision: why.revision,
+        channel: why.channel,
+        unreachable_channels: why.unreachable,
+        workspace_id: fact.workspace_id,
+        workload_id: subject.workload_id,
+        created_at: fact.occurred_at,
+    };
+    let stamp = Stamp {
+        fact_id: event.suppression_fact(decision.suppressed_decision_id),
+        at,
+        actor: ActorRef::system(ACTOR),
+        request_id: fact.request_id,
+    };
+    let about = Subject { kind: "suppressed_decision", id: decision.suppressed_decision_id.uuid() };
+    let detail = json!({
+        "event_id": decision.event_id,
+        "category": category,
+        "reason_code": why.reason.as_str(),
+        "workload_id": subject.workload_id,
+        "digest": decision.digest(),
+    });
+    let record = Fact::new(FactKind::NotificationSuppressed, about, fact.workspace_id, &stamp, detail);
+    (decision, record)
+}
+
+impl SuppressedDecision {
+    /// The fact that holds the digest of the record. Its identifier follows from the record's.
+    #[must_use]
+    pub fn audit_event_id(&self) -> FactId {
+        let id = self.suppressed_decision_id;
+        EventKey::of_fact(id.uuid().into()).suppression_fact(id)
+    }
+
+    /// `sha256:` and the digest of the canonical JSON of the record, with the members that HTTP answers show. Its
+    /// fact holds the digest too, so that an auditor can show that the record was not altered.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        let unreachable: Vec<&str> = self.unreachable_channels.iter().map(|channel| channel.as_str()).collect();
+        let record = json!({
+            "suppressed_decision_id": self.suppressed_decision_id,
+            "recipient": self.recipient,
+            "category": self.category,
+            "source_event": { "kind": self.event_kind, "id": self.event_id },
+            "reason_code": self.reason.as_str(),
+            "scope": self.scope.map(DecidingScope::as_str),
+            "revision": self.revision,
+            "channel": self.channel.map(Channel::as_str),
+            "unreachable_channels": unreachable,
+            "workspace_id": self.workspace_id,
+            "workload_id": self.workload_id,
+            "created_at": self.created_at,
+        });
+        // A JSON map has string keys and finite numbers, so this cannot fail.
+        let bytes = serde_json_canonicalizer::to_vec(&record).unwrap_or_default();
+        let digest = Sha256::digest(bytes);
+        digest.iter().fold("sha256:".to_owned(), |text, byte| format!("{text}{byte:02x}"))
+    }
+}

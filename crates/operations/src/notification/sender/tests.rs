@@ -1,0 +1,177 @@
+//! The sender with a store that answers when the test lets it, and with a channel that panics.
+
+use super::*;
+use async_trait::async_trait;
+use fairway_domain::{
+    fact_category::FactCategory,
+    id::IdSource,
+    notification::{
+        Channel, Severity,
+        backlog::{ChannelBacklog, ProjectorLag},
+        message::{Message, OutgoingMessage, Receiver},
+    },
+    slug::Slug,
+    time::{Clock, Timestamp},
+};
+use tokio::sync::Semaphore;
+
+const GRACE: Duration = Duration::from_secs(5);
+
+struct Fixed;
+
+impl Clock for Fixed {
+    fn now(&self) -> Timestamp {
+        Timestamp::parse("2026-11-28T09:00:00Z").unwrap()
+    }
+}
+
+impl IdSource for Fixed {
+    fn new_id(&self) -> Uuid {
+        Uuid::from_u128(7)
+    }
+
+    fn salt(&self) -> [u8; 16] {
+        [0; 16]
+    }
+
+    fn secret(&self) -> [u8; 32] {
+        [0; 32]
+    }
+}
+
+impl NotificationObserver for Fixed {
+    fn attempt_ended(&self, _: Channel, _: &AttemptOutcome) {}
+
+    fn backlog_measured(&self, _: &[ChannelBacklog], _: ProjectorLag) {}
+}
+
+/// A channel that panics.
+struct Panicking;
+
+#[async_trait]
+impl MessageSender for Panicking {
+    async fn send(&self, _: &OutgoingMessage) -> Result<Option<u16>, SendFailure> {
+        panic!("a channel that panics")
+    }
+}
+
+/// An outbox with one delivery, which it gives when the test lets it.
+struct Outbox {
+    is_asked: Notify,
+    permits: Semaphore,
+    /// The lanes in progress that each claim named.
+    in_progress: Mutex<Vec<Vec<(Uuid, u32)>>>,
+    released: Mutex<Vec<DeliveryId>>,
+}
+
+impl Outbox {
+    fn new(permits: usize) -> Arc<Self> {
+        let (in_progress, released) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { is_asked: Notify::new(), permits: Semaphore::new(permits), in_progress, released })
+    }
+
+    /// A sender that claims from this outbox.
+    fn sender(self: &Arc<Self>) -> Arc<NotificationSender> {
+        let outbox_store: Arc<Self> = Arc::clone(self);
+        Arc::new(NotificationSender {
+            context: ClockAndIds::new(Arc::new(Fixed), Arc::new(Fixed)),
+            outbox_store,
+            message_sender: Arc::new(Panicking),
+            outbox_wakeup: Arc::default(),
+            observer: Arc::new(Fixed),
+            attempts: Mutex::default(),
+            is_stopping: AtomicBool::new(false),
+            claiming: tokio::sync::Mutex::default(),
+        })
+    }
+}
+
+fn delivery_id() -> DeliveryId {
+    Uuid::from_u128(2).into()
+}
+
+fn delivery(claim_id: Uuid) -> ClaimedDelivery {
+    let message = Message {
+        delivery_id: delivery_id(),
+        tenant: Uuid::from_u128(1).into(),
+        category: FactCategory::Incidents,
+        severity: Severity::Info,
+        title: "A title".to_owned(),
+        body: "A body".to_owned(),
+        link: None,
+        event_kind: "workload.changed".to_owned(),
+        event_id: Uuid::from_u128(3).into(),
+        workspace_id: None,
+        workload_id: None,
+        environment: None,
+        created_at: Fixed.now(),
+        lines: Vec::new(),
+        omitted_lines: 0,
+    };
+    let (tenant_slug, receiver) = (Slug::parse("default").unwrap(), Receiver::Mailbox(None));
+    let outgoing = OutgoingMessage { tenant_slug, channel: Channel::Email, receiver, message };
+    ClaimedDelivery { claim_id, lane: Uuid::from_u128(4), attempt: 1, outgoing }
+}
+
+#[async_trait]
+impl OutboxStore for Outbox {
+    async fn claim(&self, claim: &DeliveryClaim) -> Result<Claim, StoreError> {
+        self.in_progress.lock().unwrap().push(claim.in_progress.clone());
+        self.is_asked.notify_one();
+        self.permits.acquire().await.unwrap().forget();
+        Ok(Claim { deliveries: vec![delivery(claim.claim_id)], passed_over: 0 })
+    }
+
+    async fn finish(&self, _: &ClaimedDelivery, _: AttemptOutcome) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn release(&self, claimed: &[(TenantId, DeliveryId, Uuid)]) -> Result<(), StoreError> {
+        self.released.lock().unwrap().extend(claimed.iter().map(|(_, delivery, _)| *delivery));
+        Ok(())
+    }
+}
+
+/// The paused clock moves when nothing else can happen, so the grace ends without a wait.
+#[tokio::test(start_paused = true)]
+async fn drain_returns_what_a_claim_in_progress_gets() {
+    let outbox = Outbox::new(0);
+    let sender = outbox.sender();
+    let claiming = tokio::spawn({
+        let sender = Arc::clone(&sender);
+        async move { sender.claim(1).await.unwrap().deliveries.len() }
+    });
+    outbox.is_asked.notified().await;
+    let drain = tokio::spawn({
+        let sender = Arc::clone(&sender);
+        async move { sender.drain(GRACE).await }
+    });
+    while !sender.is_stopping.load(Ordering::Relaxed) {
+        tokio::task::yield_now().await;
+    }
+    assert!(!drain.is_finished(), "the claim in progress may still get deliveries");
+    outbox.permits.add_permits(1);
+    assert_eq!(claiming.await.unwrap(), 1);
+    drain.await.unwrap();
+    assert_eq!(*outbox.released.lock().unwrap(), [delivery_id()], "nobody attempts it");
+    assert!(sender.claim(1).await.unwrap().deliveries.is_empty(), "a stopping sender claims nothing");
+    assert_eq!(outbox.in_progress.lock().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn attempt_that_panics_frees_its_place_in_the_lane() {
+    let outbox = Outbox::new(2);
+    let sender = outbox.sender();
+    for turn in 0..2 {
+        let claimed = sender.claim(1).await.unwrap().deliveries.pop().unwrap();
+        assert_eq!(sender.attempts().len(), 1, "turn {turn}");
+        let attempt = tokio::spawn({
+            let sender = Arc::clone(&sender);
+            async move { sender.attempt(claimed).await }
+        });
+        assert!(attempt.await.unwrap_err().is_panic());
+        assert!(sender.attempts().is_empty(), "turn {turn}");
+    }
+    let in_progress = outbox.in_progress.lock().unwrap();
+    assert!(in_progress.len() == 2 && in_progress.iter().all(Vec::is_empty), "the lane has all its places again");
+}
