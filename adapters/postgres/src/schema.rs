@@ -326,6 +326,8 @@ diesel::table! {
         error_offset -> Nullable<BigInt>,
         started_at -> Timestamptz,
         finished_at -> Nullable<Timestamptz>,
+        erasure_id -> Nullable<Uuid>,
+        erased_at -> Nullable<Timestamptz>,
     }
 }
 
@@ -922,6 +924,30 @@ diesel::table! {
         revoked_by -> Nullable<Text>,
         created_at -> Timestamptz,
         created_by -> Text,
+    }
+}
+
+diesel::table! {
+    subject_erasure (tenant_id, erasure_id) {
+        tenant_id -> Uuid,
+        erasure_id -> Uuid,
+        subject -> Text,
+        status -> Text,
+        requested_by -> Text,
+        requested_at -> Timestamptz,
+        decided_by -> Nullable<Text>,
+        decided_at -> Nullable<Timestamptz>,
+        covers_before -> Nullable<Uuid>,
+        completed_at -> Nullable<Timestamptz>,
+        runs -> BigInt,
+        turns -> BigInt,
+        documents -> BigInt,
+        revision -> BigInt,
+        run_cursor -> Nullable<Uuid>,
+        resume_cursor -> Nullable<Uuid>,
+        waits_for -> Nullable<Uuid>,
+        runs_done -> Bool,
+        document_cursor -> Uuid,
     }
 }
 

@@ -234,7 +234,7 @@ mod tests {
             })
         };
         let bundle = json!({ "rules": (0..12).map(rule).collect::<Vec<_>>() });
-        let input = json!({ "inputs": { "list": (0..150).collect::<Vec<_>>() } });
+        let input = json!({ "inputs": { "list": (0..90).collect::<Vec<_>>() } });
         let found = CompiledPolicy::explain(&bundle, &input).unwrap();
         let failed: Vec<&str> =
             found.rules.iter().filter(|rule| rule.holds == Holds::Failed).map(|rule| rule.rule.as_str()).collect();
