@@ -160,7 +160,8 @@ async fn erased_texts_are_absent_and_bundles_still_verify() {
     // Another person's run is untouched.
     assert!(desk.evidence(&other).await["execution"].get("erased_at").is_none());
     assert!(!desk.payloads(&other).await.is_empty());
-    assert_eq!(turns_of_actor(app, &desk.workload, "s", "user:local").await, json!([["Where?", "Elsewhere."]]));
+    let turns = turns_of_actor(app, &desk.workload, "s", "user:local").await;
+    assert_eq!(turns, json!([[r#"{"ticket":"Where?"}"#, "Elsewhere."]]));
 }
 
 #[tokio::test]
@@ -194,7 +195,7 @@ async fn erasure_waits_for_the_end_of_runs() {
     assert_eq!((&done["status"], &done["erased_runs"]), (&json!("completed"), &json!(2)), "{done}");
     assert_eq!(query_number(app, &inputs).await, 0);
     assert!(desk.evidence(&later).await["execution"].get("erased_at").is_none());
-    assert_eq!(turns_of_actor(app, &desk.workload, "s", SUBJECT).await[0][0], "later");
+    assert_eq!(turns_of_actor(app, &desk.workload, "s", SUBJECT).await[0][0], r#"{"ticket":"later"}"#);
 }
 
 #[tokio::test]
