@@ -43,7 +43,9 @@ async fn cursors_visit_every_row_of_every_list_once() {
         stage.successful_request("create_asset_grant").await.await.expect(201);
         stage.successful_request("review_release").await.await.expect(201);
         stage.successful_request("create_share_link").await.await.expect(201);
-        for operation in ["create_connection", "create_workspace_destination", "create_organization_destination"] {
+        for operation in
+            ["create_connection", "create_workspace_destination", "create_organization_destination", "request_erasure"]
+        {
             stage.successful_request(operation).await.await.expect(201);
         }
         stage.create_pending_use_case(&format!("crm-{number}")).await;
