@@ -37,20 +37,8 @@ const MAX_PROOF_P99: Duration = Duration::from_millis(20);
 const MAX_BUNDLE: Duration = Duration::from_millis(100);
 const MAX_VERIFICATION: Duration = Duration::from_millis(300);
 
-/// Stores facts behind those of the largest log. One transaction holds the log, so that no sequencer extends it meanwhile.
-/// The identifiers ascend like those of real facts.
-const STORE: &str = "
-    CREATE TEMP TABLE grown ON COMMIT DROP AS
-        SELECT tenant_id, size FROM fact_log ORDER BY size DESC LIMIT 1 FOR UPDATE;
-    INSERT INTO fact (tenant_id, fact_id, kind, body, leaf_hash)
-        SELECT tenant_id, fact_id, 'bench', body, sha256('\\x00'::bytea || body)
-        FROM grown, generate_series(1, FACTS) AS number,
-            LATERAL (SELECT ('019a0000-0000-7000-8000-' || lpad(to_hex(number), 12, '0'))::uuid AS fact_id,
-                convert_to('{\"kind\":\"bench\",\"number\":' || number || '}', 'UTF8') AS body) AS made;
-    INSERT INTO fact_order (tenant_id, index, fact_id)
-        SELECT tenant_id, size + number - 1, ('019a0000-0000-7000-8000-' || lpad(to_hex(number), 12, '0'))::uuid
-        FROM grown, generate_series(1, FACTS) AS number;
-    UPDATE fact_log SET size = fact_log.size + FACTS FROM grown WHERE fact_log.tenant_id = grown.tenant_id;";
+/// Stores facts behind those of the largest log; `FACTS` stands for their number.
+const STORE: &str = include_str!("proofs.sql");
 
 /// The results.
 pub(crate) struct ProofFigures {
@@ -75,7 +63,8 @@ pub(crate) async fn measure(
     let command = executable.with_file_name("fairway");
     ensure!(command.exists(), "there is no command line at {}", command.display());
     report_progress(&format!("storing {FACTS} facts"));
-    let store = format!("BEGIN; {} COMMIT; VACUUM ANALYZE fact, fact_order", STORE.replace("FACTS", &FACTS.to_string()));
+    let store =
+        format!("BEGIN; {} COMMIT; VACUUM ANALYZE fact, fact_order", STORE.replace("FACTS", &FACTS.to_string()));
     for statement in store.split(';').filter(|statement| !statement.trim().is_empty()) {
         database.batch_execute(statement).await.context("storing facts")?;
     }
@@ -193,10 +182,12 @@ mod tests {
             times.record(micros).unwrap();
             times
         };
-        let seen =
-            |factor: u64| ProofFigures { proofs: of(19 * factor), bundles: of(95 * factor), verifications: of(290 * factor) };
-        let verdicts =
-            |seen: &ProofFigures| judge(Some(seen)).into_iter().map(|one| one.verdict).collect::<Vec<_>>();
+        let seen = |factor: u64| ProofFigures {
+            proofs: of(19 * factor),
+            bundles: of(95 * factor),
+            verifications: of(290 * factor),
+        };
+        let verdicts = |seen: &ProofFigures| judge(Some(seen)).into_iter().map(|one| one.verdict).collect::<Vec<_>>();
         assert_eq!(verdicts(&seen(1_000)), [TargetVerdict::Met; 3]);
         assert_eq!(verdicts(&seen(1_100)), [TargetVerdict::Missed; 3]);
         assert!(judge(None).iter().all(|one| one.verdict == TargetVerdict::NotMeasured));

@@ -8,7 +8,9 @@ use crate::{
 };
 use clap::Args;
 use fairway_domain::{
-    evidence::bundle::{BundleReport, CheckVerdict, MAX_BUNDLE_BYTES, OutsideEvidence, SecondCheckpoint, verify_bundle},
+    evidence::bundle::{
+        BundleReport, CheckVerdict, MAX_BUNDLE_BYTES, OutsideEvidence, SecondCheckpoint, verify_bundle,
+    },
     transparency_log::{VerifierKey, WitnessKey},
 };
 use serde_json::json;

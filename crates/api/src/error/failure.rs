@@ -81,9 +81,7 @@ impl From<Failure> for ApiError {
             Failure::Knowledge(refusal) => map_knowledge_refusal(refusal),
             Failure::Workload(refusal) => map_workload_refusal(refusal),
             Failure::Release(refusal) => map_release_refusal(refusal),
-            Failure::Environment(_) => {
-                FieldProblem::new("min_approvals", "out_of_bounds", "must be between 1 and 10").into()
-            }
+            Failure::Environment(_) => invalid_min_approvals(),
             Failure::ShareTerms(refusal) => {
                 FieldProblem::new(refusal.field(), refusal.code(), refusal.to_string()).into()
             }
@@ -119,6 +117,10 @@ impl From<Failure> for ApiError {
             Failure::KeyTaken | Failure::Inconsistent(_) => Self::internal().log_cause(&failure),
         }
     }
+}
+
+fn invalid_min_approvals() -> ApiError {
+    FieldProblem::new("min_approvals", "out_of_bounds", "must be between 1 and 10").into()
 }
 
 fn integrity_mismatch() -> ApiError {

@@ -36,8 +36,8 @@ use fairway_domain::{
     workload::{InvocationMode, Status as WorkloadStatus},
 };
 use patterns::{
-    ACTOR, CHECKSUM, ENTITY_TAGS, ERASED_ACTOR, ERROR_CODE, EVENT_NUMBER, GROUPING, IDEMPOTENCY_KEY, LABEL, NAME, OWNER,
-    PRINCIPAL, PROSE, REASON, SECRET_REF, SLUG,
+    ACTOR, CHECKSUM, ENTITY_TAGS, ERASED_ACTOR, ERROR_CODE, EVENT_NUMBER, GROUPING, IDEMPOTENCY_KEY, LABEL, NAME,
+    OWNER, PRINCIPAL, PROSE, REASON, SECRET_REF, SLUG,
 };
 use serde_json::Value;
 use std::collections::BTreeSet;

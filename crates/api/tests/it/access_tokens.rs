@@ -123,7 +123,7 @@ async fn bootstrap_administrators_are_recorded() {
     assert_eq!(seen.len(), 1);
     assert_eq!(seen[0]["actor"], "user:root");
     assert_eq!(facts(&app, &root, "identity.pinned").await.len(), 1);
-    // A binding to the same role is told apart from the setting.
+    // A binding to the same role differs from the setting.
     let question = "/v1/session/can?operation=create_tenant";
     let mut by_setting = by_setting;
     by_setting["role_binding_id"] = json!(null);

@@ -131,7 +131,9 @@ async fn every_write_names_missing_and_invalid_required_fields() {
                 [(None, "missing"), (Some(Value::Null), "invalid"), (Some(json!({"a": []})), "invalid")]
             {
                 // These accept every object.
-                if ["content", "bundle", "arguments", "input"].contains(&field) && wrong.as_ref().is_some_and(Value::is_object) {
+                if ["content", "bundle", "arguments", "input"].contains(&field)
+                    && wrong.as_ref().is_some_and(Value::is_object)
+                {
                     continue;
                 }
                 let mut body = stage.successful_body(route.operation_id());

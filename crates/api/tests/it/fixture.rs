@@ -143,9 +143,7 @@ impl<'a> WorkspaceFixture<'a> {
             "session_id" => "session-1".to_owned(),
             "slug" => self.workload.slug.clone(),
             "notification_id" | "destination_id" | "delivery_id" | "announcement_id" => MISSING_ID.to_owned(),
-            "event_id" | "connection_id" | "access_request_id" | "use_case_id" | "erasure_id" => {
-                MISSING_ID.to_owned()
-            }
+            "event_id" | "connection_id" | "access_request_id" | "use_case_id" | "erasure_id" => MISSING_ID.to_owned(),
             // Small logs have no tile of this level.
             "level" => "7".to_owned(),
             "index" => "000".to_owned(),

@@ -53,7 +53,12 @@ async fn retrieve_as(
     app.services().knowledge_bases.retrieve(default_scope(), &request).await
 }
 
-pub(crate) async fn retrieve(app: &TestApp, base: &Version, content: &Value, query: &str) -> Result<Retrieval, RetrievalFailure> {
+pub(crate) async fn retrieve(
+    app: &TestApp,
+    base: &Version,
+    content: &Value,
+    query: &str,
+) -> Result<Retrieval, RetrievalFailure> {
     retrieve_as(app, base, content, "user:local", query).await
 }
 

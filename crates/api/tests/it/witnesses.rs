@@ -89,7 +89,8 @@ async fn add_checkpoint(state: web::Data<WitnessState>, body: String) -> HttpRes
     *tree = (to_size, to_root);
     let signature = state.signing.sign(&cosigned_message(note.text(), SECONDS));
     let cosigned = SignedNote::new(note.text().to_owned(), vec![state.key.cosignature(SECONDS, &signature)]).unwrap();
-    let (_, lines) = cosigned.to_string().rsplit_once("\n\n").map(|(text, lines)| (text.len(), lines.to_owned())).unwrap();
+    let (_, lines) =
+        cosigned.to_string().rsplit_once("\n\n").map(|(text, lines)| (text.len(), lines.to_owned())).unwrap();
     HttpResponse::Ok().body(lines)
 }
 
@@ -141,7 +142,13 @@ async fn witness_cosigns_checkpoints_and_verifiers_require_it() {
     let log = [VerifierKey::parse(keys[0]["verifier_key"].as_str().unwrap()).unwrap()];
     let verify = |witnesses: &[WitnessKey]| {
         let required_witnesses = witnesses.len();
-        let outside = OutsideEvidence { log_keys: &log, witnesses, required_witnesses, second_checkpoint: None, policy_input: None };
+        let outside = OutsideEvidence {
+            log_keys: &log,
+            witnesses,
+            required_witnesses,
+            second_checkpoint: None,
+            policy_input: None,
+        };
         verify_bundle(&bundle, outside)
     };
     let report = verify(std::slice::from_ref(&witness.state.key));
@@ -149,7 +156,7 @@ async fn witness_cosigns_checkpoints_and_verifiers_require_it() {
     let stranger = WitnessKey::new("witness.example/w", &NoteSigningKey::from_seed(&[42; 32]).public_key()).unwrap();
     assert!(!verify(&[stranger]).has_passed());
 
-    // Without its witness the log goes on, and says less.
+    // Without its witness the log continues, with fewer signatures.
     witness.state.is_down.store(true, Ordering::SeqCst);
     app.post(workload.execute_path(), json!({ "environment": "dev", "inputs": { "ticket": "y" } })).await.expect(200);
     checkpoint_where(&app, |note, checkpoint| {

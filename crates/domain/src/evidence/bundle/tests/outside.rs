@@ -29,7 +29,8 @@ fn cosigned_by(seeds: &[u8]) -> String {
 
 fn verify(bundle: &str, witnesses: &[WitnessKey], required_witnesses: usize) -> BundleReport {
     let log_keys = &[verifier(1)];
-    let outside = OutsideEvidence { log_keys, witnesses, required_witnesses, second_checkpoint: None, policy_input: None };
+    let outside =
+        OutsideEvidence { log_keys, witnesses, required_witnesses, second_checkpoint: None, policy_input: None };
     verify_bundle(bundle.as_bytes(), outside)
 }
 
@@ -42,7 +43,7 @@ fn requires_as_many_witnesses_as_the_verifier_asks_for() {
         (&[31, 33], 2, true),
         (&[33], 2, false),
         (&[], 1, false),
-        // A witness whom the verifier does not know counts for nothing, and neither does one that signs twice.
+        // A witness that the verifier does not know does not count, and one that signs twice counts once.
         (&[31, 40, 41], 2, false),
         (&[31, 31], 2, false),
     ] {
@@ -108,7 +109,8 @@ fn second_checkpoint_shows_one_history_or_two() {
         let consistency_proof = given.as_deref().map(str::as_bytes);
         let second_checkpoint = Some(SecondCheckpoint { note: note.as_bytes(), consistency_proof });
         let log_keys = &[verifier(1)];
-        let outside = OutsideEvidence { log_keys, witnesses: &[], required_witnesses: 0, second_checkpoint, policy_input: None };
+        let outside =
+            OutsideEvidence { log_keys, witnesses: &[], required_witnesses: 0, second_checkpoint, policy_input: None };
         let report = verify_bundle(BUNDLE.as_bytes(), outside);
         assert_eq!(failed(&report), failure.into_iter().collect::<Vec<_>>(), "{name}");
         assert_eq!(report.has_one_history, has_one_history, "{name}");

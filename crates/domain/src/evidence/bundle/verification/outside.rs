@@ -93,13 +93,7 @@ pub(super) fn check_second_checkpoint(
     let note = SignedNote::parse(second.note).ok();
     let is_signed = note.as_ref().is_some_and(|note| keys.iter().any(|key| note.is_signed_by(key)));
     let signed = if is_signed { "valid" } else { "none that is valid" };
-    report.require(
-        "signature of the second checkpoint",
-        "",
-        "a valid signature by a given key",
-        signed,
-        is_signed,
-    );
+    report.require("signature of the second checkpoint", "", "a valid signature by a given key", signed, is_signed);
     let other = note.and_then(|note| Checkpoint::parse(note.text()).ok());
     report.compare(
         "origin of the second checkpoint",
@@ -110,12 +104,8 @@ pub(super) fn check_second_checkpoint(
     let (Some(checkpoint), Some(other)) = (checkpoint, other.as_ref()) else { return };
     if checkpoint.size == other.size {
         let part = format!("{} facts", other.size);
-        report.has_one_history = report.compare(
-            "root of the second checkpoint",
-            part,
-            checkpoint.root.to_string(),
-            other.root.to_string(),
-        );
+        report.has_one_history =
+            report.compare("root of the second checkpoint", part, checkpoint.root.to_string(), other.root.to_string());
         return;
     }
     let (earlier, later) = if checkpoint.size < other.size { (checkpoint, other) } else { (other, checkpoint) };
@@ -125,12 +115,8 @@ pub(super) fn check_second_checkpoint(
         report.skip(name, part, "a proof");
         return;
     };
-    let claim = ConsistencyClaim {
-        from_size: earlier.size,
-        from_root: earlier.root,
-        to_size: later.size,
-        to_root: later.root,
-    };
+    let claim =
+        ConsistencyClaim { from_size: earlier.size, from_root: earlier.root, to_size: later.size, to_root: later.root };
     let holds = hashes_of(proof).is_some_and(|hashes| claim.is_shown_by(&hashes));
     report.has_one_history =
         report.require(name, part, CONSISTENT, if holds { CONSISTENT } else { "no such proof" }, holds);
@@ -141,7 +127,8 @@ pub(super) fn check_policy_decision(report: &mut BundleReport, predicate: &Execu
     const NAME: &str = "policy decision for the given input";
     let member = |name: &str| predicate.evidence.get("policy_decision").and_then(|decision| decision.get(name));
     let text = |name: &str| member(name).and_then(Value::as_str).unwrap_or("none");
-    let rules: Vec<&str> = member("rules").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+    let rules: Vec<&str> =
+        member("rules").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
     let expected = format!("{} {} by {}", text("outcome"), text("reason_code"), rules.join(", "));
     let policy = predicate.release.bindings.iter().find(|binding| binding.role == AssetKind::PolicyBundle.as_str());
     let Some(content) = policy.and_then(|policy| policy.content.as_deref()) else {

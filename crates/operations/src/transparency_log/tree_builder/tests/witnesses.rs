@@ -1,10 +1,7 @@
 //! Witnesses beside the builder: each cosigns one history, and none of them stops the log.
 
 use super::{World, tenant, verifier};
-use crate::transparency_log::{
-    tree_builder::Progress,
-    witnesses::RETRY_DELAY,
-};
+use crate::transparency_log::{tree_builder::Progress, witnesses::RETRY_DELAY};
 use async_trait::async_trait;
 use fairway_domain::transparency_log::{
     Checkpoint, ConsistencyClaim, NoteSigningKey, TreeHash, Witness, WitnessError, WitnessKey, WitnessRequest,
@@ -92,7 +89,7 @@ impl Witness for TestWitness {
         let message = cosigned_message(request.checkpoint.text(), 1_700_000_000);
         let signing = match conduct {
             Conduct::Forging => NoteSigningKey::from_seed(&[99; 32]),
-            _ => self.signing.clone(),
+            Conduct::Honest | Conduct::Unreachable | Conduct::Hanging | Conduct::Contrary => self.signing.clone(),
         };
         Ok(WitnessResponse::Cosigned(vec![self.key.cosignature(1_700_000_000, &signing.sign(&message))]))
     }
@@ -140,7 +137,7 @@ async fn witness_that_fails_neither_stops_nor_enters_the_checkpoint() {
         let mut builder = world.builder_with(&all(&witnesses));
         assert_eq!(builder.build_once().await.unwrap(), Progress::UpToDate, "{conduct:?}");
         assert_eq!(world.cosigners(&witnesses), [false, true], "{conduct:?}");
-        // It is left in peace for a while, and the log goes on.
+        // It is not asked again for a while, and the log continues.
         let (requests, writes) = (witnesses[0].state().requests, world.state().writes);
         builder.build_once().await.unwrap();
         assert_eq!(world.state().writes, writes, "{conduct:?}: an idle log waits for its witnesses");
