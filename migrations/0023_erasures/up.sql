@@ -41,6 +41,9 @@ GRANT SELECT, INSERT, UPDATE ON subject_erasure TO fairway_service;
 ALTER TABLE execution ADD COLUMN erasure_id uuid;
 ALTER TABLE execution ADD COLUMN erased_at timestamptz;
 
+-- The chunks of a document, present or not.
+CREATE INDEX knowledge_chunk_by_entry ON knowledge_chunk (tenant_id, asset_id, entry_id);
+
 -- The numbers of present chunks, as 0009_knowledge has them for added and replaced chunks. A deleted chunk was present from
 -- the revision that added it until the one that replaced it.
 CREATE FUNCTION fairway_count_deleted_chunks() RETURNS trigger
@@ -161,8 +164,8 @@ BEGIN
         WHERE tenant_id = a_tenant AND erasure_id = an_erasure;
         RETURN result;
     END IF;
-    -- Documents are long, so their batches are smaller.
-    batch := greatest(batch / 100, 1);
+    -- A document may have thousands of chunks and words, so a batch scans one.
+    batch := greatest(batch / 500, 1);
     SELECT array_agg(entry_id ORDER BY entry_id), array_agg(entry_id) FILTER (WHERE created_by = job.subject)
     INTO scanned, own
     FROM (

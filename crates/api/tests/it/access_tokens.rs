@@ -95,7 +95,8 @@ async fn names_callers_by_claims_and_grants_only_their_bindings() {
 #[tokio::test]
 async fn clients_of_keycloak_and_entra_id_are_services() {
     let (issuer, _local, app) = start().await;
-    let keycloak = json!({"sub": "7b1c", "azp": "build", "preferred_username": "service-account-build", "groups": []});
+    let keycloak =
+        json!({"sub": "7b1c", "client_id": "build", "preferred_username": "service-account-build", "groups": []});
     let entra = json!({"sub": "9f2e", "oid": "9f2e", "azp": "0d3c", "ver": "2.0"});
     let marked = json!({"sub": "4a5b", "oid": "4a5b", "appid": "6e7f", "idtyp": "app", "ver": "1.0"});
     let person = json!({"sub": "1", "azp": "portal", "preferred_username": "service-account-build"});

@@ -138,6 +138,7 @@ impl TreeBuilder {
     /// When the logs or the public keys cannot be read.
     pub async fn build_once(&mut self) -> Result<Progress, BuildError> {
         let signed_by = self.key_fingerprint().await?;
+        self.witnesses.begin_pass();
         let complete = format!("{signed_by}{}", self.witnesses.fingerprint());
         let (mut after, mut progress) = (None, Progress::UpToDate);
         loop {

@@ -16,13 +16,19 @@ use tokio::time::{Instant, timeout};
 /// Time for the cosignature of a witness, with its second request. A checkpoint is at most five seconds behind its log,
 /// and the builder runs every two.
 const COSIGN_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time in which an unavailable witness is not asked again, so that it delays no checkpoint.
+/// Time for all cosignatures of a pass over the logs. Logs behind it are cosigned in a later pass, so that witnesses delay
+/// the checkpoints of many logs no longer than that of one.
+const PASS_BUDGET: Duration = Duration::from_secs(2);
+/// Time in which a witness that failed is not asked again: for any log if it is unavailable, else for the log that it
+/// did not cosign.
 pub(super) const RETRY_DELAY: Duration = Duration::from_secs(30);
 
 /// The witnesses of all logs.
 pub(super) struct Witnesses {
     known: Vec<KnownWitness>,
     tile_loader: TileLoader,
+    /// What is left of the budget of this pass.
+    left: Duration,
 }
 
 /// A witness, and what this process knows of it.
@@ -32,6 +38,8 @@ struct KnownWitness {
     sizes: HashMap<TenantId, u64>,
     /// When it may be asked again, after it was unavailable.
     waits_until: Option<Instant>,
+    /// When it may be asked again about a log that it did not cosign.
+    logs_wait_until: HashMap<TenantId, Instant>,
 }
 
 /// A signed checkpoint with the tree that it covers.
@@ -63,8 +71,14 @@ impl Witnesses {
             witness: Arc::clone(witness),
             sizes: HashMap::new(),
             waits_until: None,
+            logs_wait_until: HashMap::new(),
         });
-        Self { known: known.collect(), tile_loader }
+        Self { known: known.collect(), tile_loader, left: PASS_BUDGET }
+    }
+
+    /// Begins a pass over the logs, with the whole budget.
+    pub(super) const fn begin_pass(&mut self) {
+        self.left = PASS_BUDGET;
     }
 
     /// The identifiers of the witnesses: the fingerprint of a checkpoint that all of them cosigned.
@@ -81,8 +95,13 @@ impl Witnesses {
         checkpoint: &Checkpoint,
         note: SignedNote,
     ) -> (SignedNote, String) {
+        if self.left.is_zero() || self.known.is_empty() {
+            return (note, String::new());
+        }
+        let started_at = Instant::now();
         let (tile_loader, tree) = (&self.tile_loader, SignedTree { scope, edge, checkpoint, note: &note });
         let lines = join_all(self.known.iter_mut().map(|known| known.cosign(tile_loader, &tree))).await;
+        self.left = self.left.saturating_sub(started_at.elapsed());
         let names = self.known.iter().zip(&lines).filter(|(_, line)| line.is_some());
         let fingerprint = names.map(|(known, _)| known.witness.key().id_hex()).collect();
         (note.with_signatures(lines.into_iter().flatten()), fingerprint)
@@ -91,11 +110,13 @@ impl Witnesses {
 
 impl KnownWitness {
     async fn cosign(&mut self, tile_loader: &TileLoader, tree: &SignedTree<'_>) -> Option<NoteSignature> {
-        if self.waits_until.is_some_and(|until| Instant::now() < until) {
+        let (tenant, now) = (tree.scope.tenant(), Instant::now());
+        let log_waits_until = self.logs_wait_until.get(&tenant).copied();
+        if [self.waits_until, log_waits_until].into_iter().flatten().any(|until| now < until) {
             return None;
         }
         self.waits_until = None;
-        let tenant = tree.scope.tenant();
+        self.logs_wait_until.remove(&tenant);
         let known_size = self.sizes.get(&tenant).copied().unwrap_or_default();
         let asked = timeout(COSIGN_TIMEOUT, self.ask(tile_loader, tree, known_size)).await;
         let error = match asked.unwrap_or(Err(CosignError::TimedOut)) {
@@ -120,7 +141,16 @@ impl KnownWitness {
                 error = source,
                 "a witness did not cosign a checkpoint"
             ),
-            CosignError::Witness(_) | CosignError::TimedOut | CosignError::Unsigned | CosignError::NoProof => {
+            CosignError::Witness(WitnessError::UnknownLog) | CosignError::Unsigned | CosignError::NoProof => {
+                self.logs_wait_until.insert(tenant, Instant::now() + RETRY_DELAY);
+                tracing::warn!(
+                    tenant_id = %tenant,
+                    witness,
+                    error = source,
+                    "a witness did not cosign a checkpoint; asking it about this log again in 30 s"
+                );
+            }
+            CosignError::Witness(WitnessError::Unavailable(_)) | CosignError::TimedOut => {
                 self.waits_until = Some(Instant::now() + RETRY_DELAY);
                 tracing::warn!(
                     tenant_id = %tenant,

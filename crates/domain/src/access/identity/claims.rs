@@ -203,11 +203,12 @@ fn entra_application<'a>(token: &'a UnverifiedToken<'_>, subject: &str) -> Optio
     clients(token, &["azp", "appid"]).next().filter(|_| is_application)
 }
 
-/// A client of Keycloak, whose tokens for itself belong to the user `service-account-<client>`. The name must be that
-/// of the very client, because a person may choose any other name that begins so.
+/// A client of Keycloak, whose tokens for itself belong to the user `service-account-<client>` and name the client in a
+/// claim of the scope `service_account` (`clientId` in older versions). `azp` is no sign of it, because the token of a
+/// person who chose such a name has it too.
 fn keycloak_service_account<'a>(token: &'a UnverifiedToken<'_>) -> Option<&'a str> {
     let name = token.claim("preferred_username").and_then(Value::as_str)?.strip_prefix("service-account-")?;
-    clients(token, &["client_id", "azp"]).find(|id| id.to_lowercase() == name)
+    clients(token, &["client_id", "clientId"]).find(|id| id.to_lowercase() == name)
 }
 
 /// The values of these claims that can be the identifier of a client.

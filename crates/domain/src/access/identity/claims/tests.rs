@@ -203,11 +203,12 @@ fn tokens_for_client_credentials_are_services() {
         (json!({"oid": "248"}), IdentityKind::Person),
         (json!({"oid": "248", "client_id": "app"}), IdentityKind::Person),
         // Keycloak, whose user names are in lower case.
-        (keycloak("service-account-ci", "ci"), service("ci")),
-        (keycloak("service-account-build-bot", "Build-Bot"), service("Build-Bot")),
+        (json!({"preferred_username": "service-account-ci", "clientId": "ci"}), service("ci")),
+        (json!({"preferred_username": "service-account-build-bot", "client_id": "Build-Bot"}), service("Build-Bot")),
         (json!({"preferred_username": "service-account-ci", "client_id": "ci", "azp": "ci"}), service("ci")),
         (json!({"preferred_username": "service-account-ci", "client_id": "ci"}), service("ci")),
-        // A person who chose such a name and signed in by another client.
+        // A person who chose such a name and signed in by that client or another one.
+        (keycloak("service-account-ci", "ci"), IdentityKind::Person),
         (keycloak("service-account-ci", "fairway-cli"), IdentityKind::Person),
         (keycloak("service-account-", "fairway-cli"), IdentityKind::Person),
         (keycloak("service-account-ci-2", "ci"), IdentityKind::Person),

@@ -1,13 +1,25 @@
 //! Witnesses beside the builder: each cosigns one history, and none of them stops the log.
 
-use super::{World, tenant, verifier};
-use crate::transparency_log::{tree_builder::Progress, witnesses::RETRY_DELAY};
-use async_trait::async_trait;
-use fairway_domain::transparency_log::{
-    Checkpoint, ConsistencyClaim, NoteSigningKey, TreeHash, Witness, WitnessError, WitnessKey, WitnessRequest,
-    WitnessResponse, cosigned_message,
+use super::{World, origin, tenant, verifier};
+use crate::transparency_log::{
+    tiles::{TileLoader, new_tile_cache},
+    tree_builder::Progress,
+    witnesses::{RETRY_DELAY, Witnesses},
 };
-use std::sync::{Arc, Mutex, MutexGuard};
+use async_trait::async_trait;
+use fairway_domain::{
+    id::TenantId,
+    tenant::TenantScope,
+    transparency_log::{
+        Checkpoint, ConsistencyClaim, NoteSignature, NoteSigningKey, SignedNote, TreeEdge, TreeHash, VerifierKey,
+        Witness, WitnessError, WitnessKey, WitnessRequest, WitnessResponse, cosigned_message,
+    },
+};
+use std::{
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+use uuid::Uuid;
 
 /// How a witness behaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,6 +31,8 @@ enum Conduct {
     Forging,
     /// It refuses each size that it is asked with.
     Contrary,
+    /// It keeps the rules, and takes 900 ms.
+    Slow,
 }
 
 struct WitnessState {
@@ -66,6 +80,7 @@ impl Witness for TestWitness {
             Conduct::Unreachable => return Err(WitnessError::Unavailable("down".into())),
             Conduct::Hanging => std::future::pending().await,
             Conduct::Contrary => return Ok(WitnessResponse::KnowsSize(request.old_size)),
+            Conduct::Slow => tokio::time::sleep(Duration::from_millis(900)).await,
             Conduct::Honest | Conduct::Forging => {}
         }
         if !request.checkpoint.is_signed_by(&verifier(1)) {
@@ -89,7 +104,9 @@ impl Witness for TestWitness {
         let message = cosigned_message(request.checkpoint.text(), 1_700_000_000);
         let signing = match conduct {
             Conduct::Forging => NoteSigningKey::from_seed(&[99; 32]),
-            Conduct::Honest | Conduct::Unreachable | Conduct::Hanging | Conduct::Contrary => self.signing.clone(),
+            Conduct::Honest | Conduct::Unreachable | Conduct::Hanging | Conduct::Contrary | Conduct::Slow => {
+                self.signing.clone()
+            }
         };
         Ok(WitnessResponse::Cosigned(vec![self.key.cosignature(1_700_000_000, &signing.sign(&message))]))
     }
@@ -172,4 +189,50 @@ async fn second_history_gets_no_cosignature() {
     cut.build_with(&witnesses).await;
     assert_eq!(cut.cosigners(&witnesses), [false]);
     assert_eq!(witnesses[0].state().size, 20, "the witness of log {} kept its history", tenant());
+}
+
+/// Asks for cosignatures of a log with one fact; the fingerprint of the witnesses that answered.
+async fn cosign(witnesses: &mut Witnesses, log: TenantId) -> String {
+    let mut edge = TreeEdge::default();
+    assert!(edge.append(super::leaf(1)).is_empty());
+    let checkpoint = Checkpoint { origin: origin().of_tenant(log), size: 1, root: edge.root() };
+    let (text, signing) = (checkpoint.to_string(), NoteSigningKey::from_seed(&[1; 32]));
+    let key = VerifierKey::new(&checkpoint.origin, &signing.public_key()).unwrap();
+    let signature = NoteSignature::new(&key, &signing.sign(text.as_bytes()));
+    let note = SignedNote::new(text, vec![signature]).unwrap();
+    witnesses.cosign(TenantScope::for_background_task(log), &edge, &checkpoint, note).await.1
+}
+
+fn witnesses_of(witness: &Arc<TestWitness>) -> Witnesses {
+    let loader = TileLoader::new(Arc::new(World::default()), new_tile_cache());
+    Witnesses::new(&all(std::slice::from_ref(witness)), loader)
+}
+
+#[tokio::test(start_paused = true)]
+async fn log_that_a_witness_does_not_know_bars_no_other_log() {
+    let witness = TestWitness::new(11);
+    let mut witnesses = witnesses_of(&witness);
+    let unknown = TenantId::from(Uuid::from_u128(6));
+    assert_eq!(cosign(&mut witnesses, unknown).await, "");
+    assert_eq!(cosign(&mut witnesses, tenant()).await, witness.key.id_hex());
+    // It is not asked about the unknown log again for a while.
+    let requests = witness.state().requests;
+    assert_eq!(cosign(&mut witnesses, unknown).await, "");
+    assert_eq!(witness.state().requests, requests);
+}
+
+#[tokio::test(start_paused = true)]
+async fn slow_witness_delays_a_pass_over_many_logs_by_its_budget() {
+    let witness = TestWitness::new(11);
+    witness.behaves(Conduct::Slow);
+    let mut witnesses = witnesses_of(&witness);
+    let started_at = tokio::time::Instant::now();
+    let mut cosigned = 0;
+    for _ in 0..20 {
+        cosigned += usize::from(!cosign(&mut witnesses, tenant()).await.is_empty());
+    }
+    assert_eq!(cosigned, 3, "a request begins while a part of the budget is left");
+    assert!(started_at.elapsed() < Duration::from_secs(3), "{:?}", started_at.elapsed());
+    witnesses.begin_pass();
+    assert_eq!(cosign(&mut witnesses, tenant()).await, witness.key.id_hex());
 }
