@@ -293,15 +293,22 @@ impl Bench<'_> {
             findings.verified_tokens = Some(self.measure_verified_tokens().await?);
         }
         findings.task_costs = self.measure_tasks().await?;
-        // Skipped by default, because storing the chunks takes minutes.
-        if self.plan.selects(large_corpus::NAME) && (self.plan.only.is_some() || self.plan.fill.is_some()) {
-            findings.retrieval = Some(self.measure_retrieval().await?);
-        }
-        if self.plan.selects(proofs::NAME) && (self.plan.only.is_some() || self.plan.fill.is_some()) {
-            findings.proofs = Some(self.measure_proofs().await?);
+        // Skipped by default, because storing their rows takes minutes.
+        if self.plan.only.is_some() || self.plan.fill.is_some() {
+            self.measure_many_rows(&mut findings).await?;
         }
         self.baseline.stop().await?;
         Ok(Report::of(findings))
+    }
+
+    async fn measure_many_rows(&self, findings: &mut Findings) -> Result<()> {
+        if self.plan.selects(large_corpus::NAME) {
+            findings.retrieval = Some(self.measure_retrieval().await?);
+        }
+        if self.plan.selects(proofs::NAME) {
+            findings.proofs = Some(self.measure_proofs().await?);
+        }
+        Ok(())
     }
 
     /// Requires that the main server has stopped, because it would also take queued runs.
