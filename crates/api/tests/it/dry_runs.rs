@@ -87,7 +87,7 @@ async fn a_preview_is_the_text_that_a_run_sends_and_nothing_is_stored() {
     let main =
         given.asset_with_version("prompt_template", "other", json!({ "system_prompt": "@asset-ref:tone" })).await;
     let policies = [given.model_policy("model").await, given.policy("policy").await];
-    let workload = given.active_workload_with("sorter", [&policies[..], &[main.clone()]].concat()).await;
+    let workload = given.active_workload_with("sorter", [&policies[..], std::slice::from_ref(&main)].concat()).await;
     app.post(workload.execute_path(), json!({ "environment": "dev", "inputs": { "who": "all" } })).await.expect(200);
     let sent = provider.calls().last().unwrap().conversation.system_prompt.clone();
     let content = json!({ "system_prompt": "@asset-ref:tone" });
