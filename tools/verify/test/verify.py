@@ -241,7 +241,8 @@ class Verifier:
         self.versions(release)
         self.listed_bindings(evidence.get("bindings"), release)
 
-    def erasure(self, run: dict, facts: list):
+    def erasure(self, run, facts: list):
+        run = run if isinstance(run, dict) else {}
         if run.get("erased_at") is None and run.get("erasure_id") is None:
             return
         sought = ("erasure.approved", "erasure", at(run, "erasure_id"))
