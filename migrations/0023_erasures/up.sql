@@ -3,7 +3,8 @@
 
 -- `subject` is the erased actor. The approval's fact is `covers_before`: runs and documents with a lower identifier are
 -- covered. `run_cursor` and `document_cursor` are the last scanned rows; `run_cursor` is null while the erasure waits for
--- the run `waits_for` to end, after which it scans again from `resume_cursor`.
+-- the run `waits_for` to end, after which it scans again from `resume_cursor`. A run or a document has its identifier before
+-- its commit, so both scans are repeated once after `settles_at`, when everything that was in progress has ended.
 CREATE TABLE subject_erasure (
     tenant_id uuid NOT NULL,
     erasure_id uuid NOT NULL,
@@ -24,10 +25,13 @@ CREATE TABLE subject_erasure (
     waits_for uuid,
     runs_done boolean NOT NULL DEFAULT false,
     document_cursor uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000',
+    settles_at timestamptz,
+    is_settled boolean NOT NULL DEFAULT false,
     PRIMARY KEY (tenant_id, erasure_id),
     CHECK ((status = 'requested') = (decided_by IS NULL)),
     CHECK ((decided_by IS NULL) = (decided_at IS NULL)),
     CHECK ((status IN ('approved', 'completed')) = (covers_before IS NOT NULL)),
+    CHECK ((covers_before IS NULL) = (settles_at IS NULL)),
     CHECK ((status = 'completed') = (completed_at IS NOT NULL)),
     -- Four eyes: whoever requested an erasure may only withdraw it.
     CHECK (status = 'refused' OR decided_by <> requested_by)
@@ -100,7 +104,7 @@ END
 $$;
 
 -- Carries out the next batch of an approved erasure: at most `batch` runs or documents of the tenant are scanned. Returns
--- `more`, `waiting` while a run of the subject has not ended, `done`, or `taken` if another process works on it.
+-- `more`, `waiting` while a run of the subject has not ended or what was in progress at the approval may, `done`, or `taken` if another process works on it.
 --
 -- Runs and documents have no index by their actor, because every run would pay for it. The scan reads them by their keys.
 CREATE FUNCTION fairway_erase_batch(a_tenant uuid, an_erasure uuid, batch integer) RETURNS text
@@ -113,6 +117,7 @@ DECLARE
     erased bigint := 0;
     forgotten bigint := 0;
     result text := 'more';
+    nowhere CONSTANT uuid := '00000000-0000-0000-0000-000000000000';
 BEGIN
     SELECT * INTO job FROM subject_erasure
     WHERE tenant_id = a_tenant AND erasure_id = an_erasure AND status = 'approved' FOR UPDATE SKIP LOCKED;
@@ -176,8 +181,15 @@ BEGIN
     IF own IS NOT NULL THEN
         erased := fairway_erase_documents(a_tenant, own);
     END IF;
-    IF scanned IS NULL THEN
+    IF scanned IS NULL AND job.is_settled THEN
         RETURN 'done';
+    ELSIF scanned IS NULL AND fairway_now() < job.settles_at THEN
+        RETURN 'waiting';
+    ELSIF scanned IS NULL THEN
+        UPDATE subject_erasure SET is_settled = true, runs_done = false, run_cursor = nowhere, document_cursor = nowhere,
+            revision = revision + 1
+        WHERE tenant_id = a_tenant AND erasure_id = an_erasure;
+        RETURN 'more';
     END IF;
     UPDATE subject_erasure SET documents = documents + erased, document_cursor = scanned[cardinality(scanned)],
         revision = revision + 1

@@ -19,7 +19,7 @@ use fairway_domain::{
 };
 use tokio_postgres::Row;
 
-/// Maximum number of runs that one batch scans, so that its transaction is short. Documents are scanned in hundredths.
+/// Maximum number of runs that one batch scans, so that its transaction is short. Documents are scanned one by one.
 const MAX_BATCH: i32 = 500;
 /// Maximum number of erasures of one pass.
 const MAX_ERASURES: i64 = 20;
@@ -58,7 +58,9 @@ static REQUEST: Guarded = Guarded::new(
 static DECIDE: Guarded = Guarded::new(
     "decided AS (
         UPDATE subject_erasure AS erasure SET status = erasure_status, decided_by = input.decided_by,
-            decided_at = input.decided_at, covers_before = input.covers_before, revision = erasure_revision
+            decided_at = input.decided_at, covers_before = input.covers_before, revision = erasure_revision,
+            settles_at = CASE WHEN input.covers_before IS NOT NULL
+                THEN fairway_now() + make_interval(secs => settling_seconds) END
         FROM input
         WHERE erasure.tenant_id = input.tenant_id AND erasure.erasure_id = input.erasure_id
             AND erasure.revision = decided_on AND erasure.status = 'requested'
@@ -136,6 +138,7 @@ impl ErasureStore for Database {
             .with("decided_by", next.decided_by.as_ref().map(ToString::to_string))
             .with("decided_at", next.decided_at.map(Timestamp::to_datetime))
             .with("covers_before", next.covers_before)
+            .with("settling_seconds", SubjectErasure::SETTLING.as_secs_f64())
             .with("decided_on", decided_on.get())
             .with("erasure_revision", next.revision.get());
         self.commit_guarded(&DECIDE, scope, &fact, key, input).await.map(|_| ())
@@ -155,10 +158,15 @@ impl ErasureStore for Database {
     }
 
     async fn list_approved(&self) -> Result<Vec<(TenantScope, ErasureId)>, StoreError> {
-        // Those that wait for a run come last, and each pass draws others, so that many of them delay none.
+        // One for each tenant, so that many of one tenant delay no other. Those that wait for a run come last, and each
+        // pass draws others, so that many of them delay none.
         static APPROVED: Query = Query::new(
-            "SELECT tenant_id, erasure_id FROM subject_erasure WHERE status = 'approved'
-            ORDER BY run_cursor IS NULL, random() LIMIT (SELECT max_erasures FROM input)",
+            "SELECT tenant_id, erasure_id FROM (
+                SELECT DISTINCT ON (tenant_id) tenant_id, erasure_id FROM subject_erasure
+                WHERE status = 'approved'
+                ORDER BY tenant_id, waits_for IS NOT NULL AND run_cursor IS NULL, random()
+            ) AS drawn
+            ORDER BY random() LIMIT (SELECT max_erasures FROM input)",
         );
         let rows = self.fetch(&APPROVED, Input::one().with("max_erasures", MAX_ERASURES)).await?;
         let found = |row: &Row| Ok((TenantScope::for_background_task(row.id("tenant_id")?), row.id("erasure_id")?));

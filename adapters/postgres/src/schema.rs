@@ -948,6 +948,8 @@ diesel::table! {
         waits_for -> Nullable<Uuid>,
         runs_done -> Bool,
         document_cursor -> Uuid,
+        settles_at -> Nullable<Timestamptz>,
+        is_settled -> Bool,
     }
 }
 

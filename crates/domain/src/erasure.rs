@@ -16,6 +16,7 @@ use crate::{
 };
 use async_trait::async_trait;
 use serde_json::{Value, json};
+use std::time::Duration;
 use uuid::Uuid;
 
 /// The status of an erasure.
@@ -120,6 +121,9 @@ pub enum ErasureRefusal {
 impl SubjectErasure {
     /// Maximum length of a subject, in characters.
     pub const MAX_SUBJECT_CHARS: usize = ActorRef::MAX_CHARS;
+    /// Time after the approval in which every run and ingest that got its identifier before has been committed or has
+    /// failed: an ingest may wait a minute for embeddings and half a minute each for a connection and its statement.
+    pub const SETTLING: Duration = Duration::from_secs(180);
 
     /// Whether an actor can be the subject of an erasure: one that starts runs of its own.
     #[must_use]
@@ -253,7 +257,7 @@ pub struct RunErasure {
 pub enum BatchOutcome {
     /// Another batch follows.
     More,
-    /// A run of the subject has not ended.
+    /// A run of the subject has not ended, or something that was in progress at the approval may not have.
     Waiting,
     /// Everything is erased.
     Done,
@@ -302,7 +306,8 @@ pub trait ErasureStore: Send + Sync {
         change: Change<SubjectErasure>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// Stores a decision. Stale when the erasure changed since.
+    /// Stores a decision. Stale when the erasure changed since. An approved one settles [`SubjectErasure::SETTLING`] later,
+    /// by the clock of the database.
     async fn commit_decision(
         &self,
         scope: TenantScope,
@@ -311,7 +316,7 @@ pub trait ErasureStore: Send + Sync {
     ) -> Result<(), CommitError>;
     /// Stores the completion. Stale when the erasure changed since.
     async fn commit_completion(&self, scope: TenantScope, change: Change<SubjectErasure>) -> Result<(), CommitError>;
-    /// The approved erasures of all tenants, up to a limit. Those that wait for a run come last.
+    /// Approved erasures, one for each tenant, up to a limit. Those that wait for a run come last.
     async fn list_approved(&self) -> Result<Vec<(TenantScope, ErasureId)>, StoreError>;
     /// Erases the next batch in one transaction, which also stores how far the erasure came.
     async fn erase_batch(&self, scope: TenantScope, id: ErasureId) -> Result<BatchOutcome, StoreError>;

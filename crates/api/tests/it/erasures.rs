@@ -43,6 +43,13 @@ async fn carry_out(app: &TestApp) {
     while app.services().erasures.carry_out_approved().await.unwrap() {}
 }
 
+/// Carries out approved erasures to their end, after all that was in progress at their approval has ended.
+async fn complete(app: &TestApp) {
+    carry_out(app).await;
+    app.database().move_clock(200).await.unwrap();
+    carry_out(app).await;
+}
+
 /// A server with a workload that stores all texts of a run: transcripts, queries, progress and conversation turns.
 struct Desk {
     provider: Arc<StubProvider>,
@@ -119,7 +126,7 @@ async fn erased_texts_are_absent_and_bundles_still_verify() {
     carry_out(app).await;
     assert_eq!(desk.evidence(&theirs).await, before.1, "a requested erasure changes nothing");
     approve(app, &erasure).await;
-    carry_out(app).await;
+    complete(app).await;
     let done = app.get(&erasure).await.expect(200);
     let counts = ["erased_runs", "erased_turns", "erased_documents"].map(|name| done[name].clone());
     assert_eq!((&done["status"], counts), (&json!("completed"), [json!(2), json!(2), json!(0)]), "{done}");
@@ -190,7 +197,7 @@ async fn erasure_waits_for_the_end_of_runs() {
     desk.provider.set_behaviour(Behaviour::Answers(CANARY.to_owned()));
     wait_until_ended(app, &running["execution_id"]).await;
     wait_until_ended(app, &later["execution_id"]).await;
-    carry_out(app).await;
+    complete(app).await;
     let done = app.get(&erasure).await.expect(200);
     assert_eq!((&done["status"], &done["erased_runs"]), (&json!("completed"), &json!(2)), "{done}");
     assert_eq!(query_number(app, &inputs).await, 0);
@@ -208,7 +215,7 @@ async fn runs_of_a_share_link_are_a_subject() {
     }
     let erasure = request_erasure(&app, &format!("share_link:{}", link.id)).await;
     approve(&app, &erasure).await;
-    carry_out(&app).await;
+    complete(&app).await;
     let done = app.get(&erasure).await.expect(200);
     assert_eq!((&done["status"], &done["erased_runs"]), (&json!("completed"), &json!(1)), "{done}");
     assert_eq!(query_number(&app, "SELECT count(*) FROM execution_input").await, 1, "that of the other link");

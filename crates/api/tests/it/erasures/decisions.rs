@@ -1,6 +1,6 @@
 //! Who decides on erasures, and how often.
 
-use super::{APPROVER, REQUESTER, SUBJECT, approve, carry_out, request_erasure};
+use super::{APPROVER, REQUESTER, SUBJECT, approve, complete, request_erasure};
 use crate::{audit::audit_log, fixture::WORKSPACE};
 use fairway_testkit::TestApp;
 use serde_json::{Value, json};
@@ -36,7 +36,7 @@ async fn each_erasure_is_decided_once() {
     approve(&app, &completed).await;
     for (erasure, state) in [(&withdrawn, "refused"), (&completed, "approved"), (&completed, "completed")] {
         if state == "completed" {
-            carry_out(&app).await;
+            complete(&app).await;
         }
         for verb in ["approve", "refuse"] {
             let again = app.post(format!("{erasure}/{verb}"), json!({})).as_actor("user:joan").await;

@@ -1,6 +1,6 @@
 //! Documents that the subject of an erasure added to knowledge bases.
 
-use super::{CANARY, SUBJECT, approve, carry_out, request_erasure};
+use super::{CANARY, SUBJECT, approve, complete, request_erasure};
 use crate::{
     fixture::knowledge_content,
     knowledge::{document_ids, documents_path, retrieve},
@@ -36,7 +36,7 @@ async fn erased_documents_keep_their_digests_and_are_not_found() {
 
     let erasure = request_erasure(&app, SUBJECT).await;
     approve(&app, &erasure).await;
-    carry_out(&app).await;
+    complete(&app).await;
     let done = app.get(&erasure).await.expect(200);
     assert_eq!((&done["status"], &done["erased_documents"]), (&json!("completed"), &json!(2)), "{done}");
     assert_eq!(tables_with(app.database(), CANARY).await, [""; 0]);
