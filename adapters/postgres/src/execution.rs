@@ -36,7 +36,7 @@ use diesel::{ExpressionMethods as _, QueryDsl as _};
 use fairway_domain::{
     access::ActorRef,
     evidence::{
-        ArtifactDocument, EvidenceRecord, Snapshot,
+        ArtifactDocument, EvidenceRecord, Snapshot, StoredDocument,
         lineage::{LineageFilter, LineagePage},
     },
     execution::{
@@ -216,6 +216,10 @@ impl ExecutionStore for Database {
         artifact: ArtifactId,
     ) -> Result<Option<(Execution, ArtifactDocument)>, StoreError> {
         evidence::artifact(self, scope, id, artifact).await
+    }
+
+    async fn evidence_documents(&self, scope: TenantScope, id: ExecutionId) -> Result<Vec<StoredDocument>, StoreError> {
+        steps_and_lineage::documents(self, scope, id).await
     }
 
     async fn list(

@@ -3,6 +3,7 @@
 pub mod bundle;
 pub mod graph;
 pub mod lineage;
+pub mod records;
 
 use crate::{
     asset::artifact_store::ArtifactPath,
@@ -207,6 +208,26 @@ pub struct EvidenceArtifact {
     pub payload: Option<Payload>,
     /// When it was made.
     pub created_at: Timestamp,
+}
+
+impl EvidenceArtifact {
+    /// The document as it is stored.
+    #[must_use]
+    pub fn body_text(&self) -> String {
+        // A JSON object always has a JSON form.
+        serde_json::to_string(&self.body).unwrap_or_default()
+    }
+}
+
+/// A stored evidence document, without its payload.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StoredDocument {
+    /// Its identifier.
+    pub artifact_id: ArtifactId,
+    /// Its kind.
+    pub artifact_kind: String,
+    /// The stored text: a JSON object of codes, counts and digests.
+    pub body: String,
 }
 
 /// The stored evidence of one execution.

@@ -11,14 +11,16 @@ use fairway_domain::{
     access::Caller,
     asset::ports::VersionStore,
     evidence::{
-        EvidenceRecord,
+        EvidenceRecord, StoredDocument,
         bundle::{
-            BundledRelease, BundledVersion, ExecutionPredicate, ExecutionStatement, MAX_CONTENT_BYTES, ProvenFact,
+            BundledDocument, BundledRelease, BundledVersion, ExecutionPredicate, ExecutionStatement, MAX_CONTENT_BYTES, ProvenFact,
             last_outcome,
             release_summary::{ReleaseChain, ReleaseHistory, ReleasePlace, ReleaseStatement},
         },
+        lineage::{LineageFilter, MAX_LINEAGE},
+        records::RunRecords,
     },
-    execution::ExecutionOutcome,
+    execution::{ExecutionOutcome, ports::ExecutionStore},
     id::{AssetVersionId, ErasureId, ExecutionId, ReleaseId, WorkloadId},
     release::{Release, StateName, ports::ReleaseStore},
     tenant::TenantScope,
@@ -52,6 +54,10 @@ const ORIGIN_KIND: &str = "use_case.published";
 /// Maximum number of facts in a bundle: verdicts are limited, and a release has few states.
 const MAX_FACTS: u32 = 500;
 
+/// Maximum number of lineage items of a run, with the one that marks a truncated lineage.
+const MAX_LINEAGE_ROWS: u32 = 1_001;
+const _: () = assert!(MAX_LINEAGE_ROWS as usize == MAX_LINEAGE + 1, "a bundle holds the whole lineage");
+
 /// Makes evidence bundles.
 #[derive(Clone)]
 pub struct EvidenceBundles {
@@ -59,6 +65,7 @@ pub struct EvidenceBundles {
     execution_reader: Arc<ExecutionReader>,
     transparency_logs: Arc<TransparencyLogs>,
     tree_store: Arc<dyn TreeStore>,
+    execution_store: Arc<dyn ExecutionStore>,
     release_store: Arc<dyn ReleaseStore>,
     version_store: Arc<dyn VersionStore>,
     use_case_store: Arc<dyn UseCaseStore>,
@@ -84,6 +91,7 @@ impl EvidenceBundles {
             execution_reader: Arc::clone(execution_reader),
             transparency_logs: Arc::clone(transparency_logs),
             tree_store: Arc::clone(&stores.log_trees),
+            execution_store: Arc::clone(&stores.executions),
             release_store: Arc::clone(&stores.releases),
             version_store: Arc::clone(&stores.versions),
             use_case_store: Arc::clone(&stores.use_cases),
@@ -132,10 +140,14 @@ impl EvidenceBundles {
             return Err(Failure::NotYetInCheckpoint);
         }
         let (facts, checkpoint) = self.prove(scope, facts).await?;
+        let (records, documents) = self.records(scope, &record).await?;
+        let mut left = MAX_CONTENT_BYTES;
         let statement = ExecutionStatement::new(ExecutionPredicate {
             tenant_id: scope.tenant(),
             evidence,
-            release: self.bundled_release(scope, &release).await?,
+            records: records.iter().map(RunRecords::to_text).collect(),
+            release: self.bundled_release(scope, &release, &mut left).await?,
+            documents: bundled_documents(documents, &mut left),
             facts,
             checkpoint,
         });
@@ -163,13 +175,26 @@ impl EvidenceBundles {
         let chain = ReleaseChain {
             tenant_id: scope.tenant(),
             release_id: id,
-            release: self.bundled_release(scope, &release).await?,
+            release: self.bundled_release(scope, &release, &mut { MAX_CONTENT_BYTES }).await?,
             facts,
             checkpoint,
         };
         let place = ReleasePlace { workspace_id: release.workspace_id, environment: &release.environment };
         let statement = ReleaseStatement::summarize(chain, place);
         self.transparency_logs.seal(scope, statement.to_payload()).await
+    }
+
+    /// The records of a run, as facts name them, and its evidence documents.
+    async fn records(
+        &self,
+        scope: TenantScope,
+        record: &EvidenceRecord,
+    ) -> Result<(Vec<RunRecords>, Vec<StoredDocument>), Failure> {
+        let (store, id) = (&self.execution_store, record.execution.execution_id);
+        let documents = store.evidence_documents(scope, id).await?;
+        let lineage = store.lineage(scope, id, LineageFilter::default(), MAX_LINEAGE_ROWS, 0).await?;
+        let lineage = lineage.map(|page| page.items).unwrap_or_default();
+        Ok((RunRecords::stored(&record.decisions, &documents, &lineage), documents))
     }
 
     /// The use case that a workload came from.
@@ -191,15 +216,19 @@ impl EvidenceBundles {
         Ok((proven.collect::<Result<_, Failure>>()?, checkpoint))
     }
 
-    async fn bundled_release(&self, scope: TenantScope, release: &Release) -> Result<BundledRelease, Failure> {
-        let mut left = MAX_CONTENT_BYTES;
+    async fn bundled_release(
+        &self,
+        scope: TenantScope,
+        release: &Release,
+        left: &mut usize,
+    ) -> Result<BundledRelease, Failure> {
         let mut bindings = Vec::new();
         for binding in &release.bindings {
             bindings.push(BundledVersion {
                 role: binding.role.as_str().to_owned(),
                 asset_version_id: binding.asset_version_id,
                 checksum: binding.checksum.as_str().to_owned(),
-                content: self.content(scope, binding.asset_version_id, &mut left).await?,
+                content: self.content(scope, binding.asset_version_id, left).await?,
             });
         }
         let (mut references, mut seen) = (Vec::new(), BTreeSet::new());
@@ -209,7 +238,7 @@ impl EvidenceBundles {
                     role: reference.kind.as_str().to_owned(),
                     asset_version_id: reference.asset_version_id,
                     checksum: reference.checksum.as_str().to_owned(),
-                    content: self.content(scope, reference.asset_version_id, &mut left).await?,
+                    content: self.content(scope, reference.asset_version_id, left).await?,
                 });
             }
         }
@@ -230,6 +259,16 @@ impl EvidenceBundles {
             version.canonical
         }))
     }
+}
+
+/// The documents with their texts, as far as the bundle has room.
+fn bundled_documents(documents: Vec<StoredDocument>, left: &mut usize) -> Vec<BundledDocument> {
+    let bundled = |StoredDocument { artifact_id, body, .. }: StoredDocument| {
+        let rest = left.checked_sub(body.len());
+        *left = rest.unwrap_or(*left);
+        BundledDocument { artifact_id, body: rest.map(|_| body) }
+    };
+    documents.into_iter().map(bundled).collect()
 }
 
 /// Whether the facts hold the approval of an erasure.

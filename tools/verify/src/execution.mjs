@@ -1,7 +1,8 @@
 // Statements about runs.
 import { checksumOf } from "./bytes.mjs";
-import { canonical, member, textAt } from "./json.mjs";
+import { canonical, listAt, member, textAt } from "./json.mjs";
 import { checkCheckpoint, checkFacts } from "./log.mjs";
+import { checkRecords } from "./records.mjs";
 import { checkHead, checkVersions } from "./versions.mjs";
 
 /** The kinds of facts that end a run. */
@@ -10,7 +11,6 @@ const ENDS = ["execution.ended", "execution.denied", "execution.reviewed", "exec
 const NAMED_BY_END = ["outcome", "error_code", "input_digest", "output_digest", "release_id", "workload_id", "environment"];
 
 const shown = (value) => (typeof value === "string" ? value : canonical(value ?? null));
-const listAt = (value, name) => (Array.isArray(member(value, name)) ? value[name] : []);
 
 /** The subjects of the run that the evidence describes. */
 export function subjectsOf({ evidence }) {
@@ -30,6 +30,7 @@ export function checkExecution(report, predicate, given) {
   const facts = checkFacts(report, predicate, checkpoint);
   const end = checkEnd(report, predicate.evidence, facts);
   checkErasure(report, predicate.evidence, facts);
+  checkRecords(report, predicate, facts);
   const digest = checksumOf(predicate.release.digest_text);
   const own = checkApproved(report, digest, facts, end);
   checkHead(report, predicate.release.digest_text, textAt(end, "detail", "workload_id"), textAt(end, "detail", "environment"));

@@ -41,6 +41,9 @@ export function textAt(value, ...path) {
   return typeof found === "string" ? found : "";
 }
 
+/** The list that is a member of an object; the empty list if there is none. */
+export const listAt = (value, name) => (Array.isArray(member(value, name)) ? value[name] : []);
+
 // Shapes: functions that say whether a value has a form.
 export const isText = (value) => typeof value === "string";
 export const isTextOrNull = (value) => value === null || isText(value);

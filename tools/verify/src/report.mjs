@@ -17,12 +17,16 @@ const PROVEN = {
 };
 const ONE_HISTORY = "the log of the bundle and the log of the second checkpoint have one history";
 const WITNESSED = "the given witnesses saw this checkpoint, and no other history of the log";
+const RECORDS_NAMED =
+  "the policy decisions, the evidence documents and the digests of all that the steps read are those that the log names";
+const RECORDS_NOT_NAMED =
+  "policy decisions, obligations, retrievals and documents beyond the signature: no fact of the run names them";
 const NOT_PROVEN = {
   execution: [
     "that the log has one history for everybody: compare the checkpoint with one from another source",
     "the text of inputs and outputs: their digests are salted, and the salts are not included",
-    "policy decisions, obligations, retrievals and artifacts beyond the signature: the log does not name them",
-    "that the policy decides the same again: this page evaluates no policy, and the inputs of the decision are not included",
+    "when steps, decisions and obligations took place, beyond the signature: the log names the times of its facts alone",
+    "that the policy decides the same again: this page evaluates no policy, and the inputs of the decision are included as digests alone",
     "that the people behind the named actors acted themselves",
   ],
   release: [
@@ -38,6 +42,7 @@ export class Report {
   checks = [];
   hasOneHistory = false;
   isWitnessed = false;
+  hasNamedRecords = false;
 
   /** Adds a check of a condition, and returns whether it holds. */
   require(name, part, expected, actual, holds) {
@@ -66,10 +71,16 @@ export class Report {
   /** What the bundle shows; nothing if a check failed. */
   get proven() {
     if (!this.hasPassed) return [];
-    return [...PROVEN[this.kind], ...(this.hasOneHistory ? [ONE_HISTORY] : []), ...(this.isWitnessed ? [WITNESSED] : [])];
+    const further = [
+      [this.hasNamedRecords, RECORDS_NAMED],
+      [this.hasOneHistory, ONE_HISTORY],
+      [this.isWitnessed, WITNESSED],
+    ];
+    return [...PROVEN[this.kind], ...further.filter(([holds]) => holds).map(([, sentence]) => sentence)];
   }
 
   get notProven() {
-    return NOT_PROVEN[this.kind];
+    const lacksRecords = this.kind === "execution" && !this.hasNamedRecords;
+    return [...NOT_PROVEN[this.kind], ...(lacksRecords ? [RECORDS_NOT_NAMED] : [])];
   }
 }

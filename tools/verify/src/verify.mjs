@@ -30,7 +30,15 @@ const isStatementOf = (isPredicate) =>
     predicate: isPredicate,
   });
 const isExecutionStatement = isStatementOf(
-  hasExactly({ tenant_id: isUuid, evidence: isObject, release: isRelease, facts: isFacts, checkpoint: isText }),
+  hasExactly({
+    tenant_id: isUuid,
+    evidence: isObject,
+    records: isListOf(isText),
+    documents: isListOf(hasExactly({ artifact_id: isUuid, body: isTextOrNull })),
+    release: isRelease,
+    facts: isFacts,
+    checkpoint: isText,
+  }),
 );
 const isReleaseStatement = isStatementOf(
   hasExactly({

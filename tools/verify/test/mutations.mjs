@@ -8,7 +8,13 @@ const text = (bytes) => Buffer.from(bytes).toString("utf8");
 
 /** What the log does not name, and the reports say so: a server with a changed database could sign other values. */
 const UNPROVEN = [
-  /^predicate\.evidence\.(policy_decision|obligations|retrieval_events|evidence_artifacts|references|release|workload)\b/,
+  /^predicate\.evidence\.(references|release|workload)\b/,
+  /^predicate\.evidence\.policy_decision\.(evaluated_at|failed_rules\b.*)$/,
+  // A list without items and no list are equal.
+  /^predicate\.evidence\.(obligations|retrieval_events)$/,
+  /^predicate\.evidence\.obligations\.\d+\.fulfilled_at$/,
+  /^predicate\.evidence\.evidence_artifacts\.\d+\.(created_at|storage_ref)$/,
+  /^predicate\.evidence\.retrieval_events\.\d+\.(query_text|query_text_withheld|retrieved_at)$/,
   /^predicate\.evidence\.execution\.(delegated_by|finished_at|lane|started_at|status|submitted_by)$/,
   /^predicate\.evidence\.approvals(\.\d+(\.(note|note_withheld))?)?$/,
   /^predicate\.evidence\.bindings\.\d+\.asset_slug$/,
@@ -93,7 +99,8 @@ function memberMutations(statement) {
   }
   // Order, repetition and further members mean nothing where the reports list what the log says anyway.
   const isList = ({ name }) =>
-    /^signed: (repetition|swap) of .*\.(bindings|references|approvals)\.\d+$/.test(name) || /^signed: insertion of predicate\.evidence\b/.test(name);
+    /^signed: (repetition|swap) of .*\.(bindings|references|approvals)\.\d+$/.test(name) ||
+    /^signed: swap of predicate\.(records|documents|evidence\.(evidence_artifacts|obligations|retrieval_events))\.\d+$/.test(name) || /^signed: insertion of predicate\.evidence\b/.test(name);
   return made.map((one) => (isList(one) ? { ...one, expected: "either" } : one));
 }
 

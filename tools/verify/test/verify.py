@@ -69,6 +69,17 @@ def at(value, *path):
     return value if isinstance(value, str) else ""
 
 
+def listed(value: dict, name: str) -> list:
+    """The list that is a member of an object; the empty list without one."""
+    found = value.get(name)
+    return found if isinstance(found, list) else []
+
+
+def retrieval_of(value):
+    count = value.get("retrieved_chunk_count") if isinstance(value, dict) else 0
+    return count if type(count) is int else 0, at(value, "knowledge_base_asset_id")
+
+
 def has_exactly(value, *names):
     if not isinstance(value, dict) or set(value) != set(names):
         raise ValueError("other members")
@@ -189,7 +200,15 @@ class Verifier:
             if predicate["verificationResult"] not in ("PASSED", "FAILED"):
                 raise ValueError("another result")
         else:
-            has_exactly(chain, "tenant_id", "evidence", "release", "facts", "checkpoint")
+            has_exactly(chain, "tenant_id", "evidence", "records", "documents", "release", "facts", "checkpoint")
+            if not all(isinstance(text, str) for text in chain["records"]):
+                raise ValueError("another text")
+            for document in chain["documents"]:
+                has_exactly(document, "artifact_id", "body")
+                if str(uuid.UUID(document["artifact_id"])) != document["artifact_id"]:
+                    raise ValueError("another document")
+                if not isinstance(document["body"], (str, type(None))):
+                    raise ValueError("another body")
         has_exactly(chain["release"], "digest_text", "bindings", "references")
         for version in chain["release"]["bindings"] + chain["release"]["references"]:
             has_exactly(version, "role", "asset_version_id", "checksum", "content")
@@ -228,6 +247,7 @@ class Verifier:
             if name in detail:
                 self.check("evidence of the run", detail[name] == run.get(name))
         self.erasure(run, facts)
+        self.records(predicate, [at(fact, "detail", "evidence_digest") for fact in of_run])
         digest = checksum_of(release["digest_text"])
         own = [
             fact
@@ -250,6 +270,43 @@ class Verifier:
         fact = facts[kinds.index(sought)] if sought in kinds else None
         holds = fact is not None and at(fact, "detail", "erased_actor") == at(run, "submitted_by")
         self.check("erasure in the log", holds)
+
+    def records(self, predicate: dict, digests: list):
+        """Compares the records with the digests that facts name, and the evidence with the records."""
+        named = [digest for digest in digests if digest]
+        if not named:
+            return
+        evidence, texts = predicate["evidence"], predicate["records"]
+        self.check("records that a fact names", sorted(named) == sorted(checksum_of(text) for text in texts))
+        read = [self.attempt("form of the records", lambda: read_canonical(text.encode())) for text in texts]
+        artifacts = {entry["artifact_id"]: entry for part in read for entry in part["artifacts"]}
+        decisions = [decision for part in read for decision in part["decisions"]]
+        ranks = ["allow", "allow_with_obligations", "deny"]
+        decided = sorted(decisions, key=lambda decision: (ranks.index(decision["outcome"]), decision["decision_id"]))[-1]
+        shown = evidence.get("policy_decision")
+        members = ["decision_id", "outcome", "reason_code", "rules"]
+        is_shown = isinstance(shown, dict) and [shown.get(name) for name in members] == [decided[name] for name in members]
+        self.check("policy decision in the records", is_shown)
+        imposed = {name for decision in decisions for name in decision["obligations"]}
+        shown = [at(obligation, "obligation_name") for obligation in listed(evidence, "obligations")]
+        self.check("obligation in the evidence", sorted(shown) == sorted(imposed))
+        shown = [(at(one, "artifact_id"), at(one, "artifact_kind")) for one in listed(evidence, "evidence_artifacts")]
+        recorded = [(entry["artifact_id"], entry["artifact_kind"]) for entry in artifacts.values()]
+        self.check("document in the records", sorted(shown) == sorted(recorded))
+        documents = [document["artifact_id"] for document in predicate["documents"]]
+        self.check("number of included documents", sorted(documents) == sorted(artifacts))
+        retrievals = []
+        for document in predicate["documents"]:
+            entry, body = artifacts.get(document["artifact_id"]), document["body"]
+            if entry is None or body is None:
+                continue
+            self.check("text of the document", checksum_of(body) == entry["digest"])
+            if entry["artifact_kind"] == "retrieval_event":
+                retrievals.append((entry["artifact_id"], *retrieval_of(self.fact(body))))
+        if all(document["body"] is not None for document in predicate["documents"]):
+            shown = listed(evidence, "retrieval_events")
+            stated = [(at(one, "retrieval_event_id"), *retrieval_of(one)) for one in shown]
+            self.check("retrieval in its document", sorted(stated) == sorted(retrievals))
 
     def approvals(self, approvals, own: list, digest: str):
         for approval in approvals if isinstance(approvals, list) else []:

@@ -14,7 +14,6 @@ use fairway_domain::{
     store::CommitError,
     tenant::TenantScope,
 };
-use serde_json::Value;
 
 /// `finished_at` is unchanged: it is the time at which the run became unknown.
 static RESOLVE: Guarded = Guarded::new(
@@ -67,7 +66,7 @@ impl ResolutionStore for Database {
             .with("artifact_id", document.artifact_id.uuid())
             .with("artifact_kind", document.kind)
             .with("storage_ref", document.storage_ref.as_str())
-            .with("artifact_body", Value::Object(document.body.clone()).to_string())
+            .with("artifact_body", document.body_text())
             .with("artifact_created_at", document.created_at.to_datetime())
             .with("note_salt", note.map(|note| note.salt.as_slice()))
             .with("note_body", note.map(|note| &*note.body));

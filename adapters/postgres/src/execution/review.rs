@@ -10,6 +10,7 @@ use crate::{
 use async_trait::async_trait;
 use fairway_domain::{
     asset::artifact_store::ArtifactPath,
+    evidence::EvidenceArtifact,
     execution::{
         Status,
         review::{AnswerUnderReview, DeadlineCheck, ExpiredReview, ReviewEnd, ReviewStore},
@@ -21,7 +22,6 @@ use fairway_domain::{
     tenant::TenantScope,
     workload,
 };
-use serde_json::Value;
 
 const _: () = assert!(MAX_SMALL_BYTES == 65_536, "the limit and the statements of this file agree");
 
@@ -130,7 +130,7 @@ impl ReviewStore for Database {
             .with("artifact_id", document.map(|document| document.artifact_id.uuid()))
             .with("artifact_kind", document.map(|document| document.kind))
             .with("storage_ref", document.map(|document| ArtifactPath::as_str(&document.storage_ref)))
-            .with("artifact_body", document.map(|document| Value::Object(document.body.clone()).to_string()))
+            .with("artifact_body", document.map(EvidenceArtifact::body_text))
             .with("note_salt", note.map(|note| note.salt.as_slice()))
             .with("note_body", note.map(|note| &*note.body));
         self.commit_guarded(&END_REVIEW, scope, &end.fact, key, input).await.map(|_| ())

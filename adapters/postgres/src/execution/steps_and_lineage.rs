@@ -1,4 +1,4 @@
-//! Steps and context lineage of runs.
+//! Steps, context lineage and evidence documents of runs.
 
 use super::{EXECUTION_COLUMNS, NULL_OUTPUT, NULL_REASON_CODE, RunSelector, batch_of_runs, execution};
 use crate::{
@@ -6,13 +6,16 @@ use crate::{
     database::{Database, read},
     guarded::Query,
     row::{RowExt, decode, parse_json},
-    schema::execution_step,
+    schema::{evidence_artifact, execution_step},
 };
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
 use diesel::{BoolExpressionMethods as _, ExpressionMethods as _, QueryDsl as _};
 use fairway_domain::{
-    evidence::lineage::{ActionClass, InfluenceRole, LineageFilter, LineagePage, LineageRow, Origin, decisions_before},
+    evidence::{
+        StoredDocument,
+        lineage::{ActionClass, InfluenceRole, LineageFilter, LineagePage, LineageRow, Origin, decisions_before},
+    },
     execution::StepRow,
     id::{DecisionId, ExecutionId, LineageId},
     policy::Outcome,
@@ -190,4 +193,25 @@ pub(super) async fn steps(
         StepRow { step_id, step_type, failure, duration }
     };
     Ok(rows.into_iter().map(step).collect())
+}
+
+pub(super) async fn documents(
+    database: &Database,
+    scope: TenantScope,
+    id: ExecutionId,
+) -> Result<Vec<StoredDocument>, StoreError> {
+    let (tenant, run) = (scope.tenant().uuid(), id.uuid());
+    let documents = || {
+        evidence_artifact::table
+            .filter(evidence_artifact::tenant_id.eq(tenant).and(evidence_artifact::execution_id.eq(run)))
+            .order(evidence_artifact::artifact_id)
+            .select((evidence_artifact::artifact_id, evidence_artifact::artifact_kind, evidence_artifact::body))
+    };
+    let rows: Vec<(Uuid, String, String)> = database.load("evidence documents of a run", documents).await?;
+    let document = |(artifact_id, artifact_kind, body): (Uuid, String, String)| StoredDocument {
+        artifact_id: artifact_id.into(),
+        artifact_kind,
+        body,
+    };
+    Ok(rows.into_iter().map(document).collect())
 }

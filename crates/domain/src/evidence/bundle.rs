@@ -1,8 +1,9 @@
 //! Evidence bundles: one file that shows the governance chain of a run or a release offline.
 //!
-//! The file is a DSSE envelope around an in-toto statement. The statement about a run holds its evidence, the canonical
-//! bytes of the versions that it ran with, the facts about the run and its release with their proofs, and a checkpoint of
-//! the audit log. Its digests lead from the run's output to the approved bytes and to the checkpoint. The statement about
+//! The file is a DSSE envelope around an in-toto statement. The statement about a run holds its evidence with the records
+//! behind it, the canonical bytes of the versions that it ran with, the facts about the run and its release with their
+//! proofs, and a checkpoint of the audit log. Its digests lead from the run's output, policy decisions and documents to the
+//! approved bytes and to the checkpoint. The statement about
 //! a release is a verification summary (see [`release_summary`]).
 
 mod envelope;
@@ -14,7 +15,7 @@ pub use envelope::{Envelope, EnvelopeSignature};
 pub use report::{BundleCheck, BundleKind, BundleReport, CheckVerdict};
 pub use verification::{OutsideEvidence, SecondCheckpoint, last_outcome, verify_bundle};
 
-use crate::id::{AssetVersionId, TenantId};
+use crate::id::{ArtifactId, AssetVersionId, TenantId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -27,7 +28,8 @@ pub const STATEMENT_TYPE: &str = "https://in-toto.io/Statement/v1";
 pub const EXECUTION_PREDICATE: &str = "https://fairway.invalid/evidence/execution/v1";
 /// The maximum length of a bundle, in bytes.
 pub const MAX_BUNDLE_BYTES: usize = 64 << 20;
-/// The maximum length of all contents in a bundle, in bytes. Further versions are named by their checksums alone.
+/// The maximum length of all contents in a bundle, in bytes. Further versions and documents are named by their checksums
+/// alone.
 pub const MAX_CONTENT_BYTES: usize = 16 << 20;
 /// The name of the digest algorithm of subjects: BLAKE3 over a salt and the bytes. The salt is erasable, so the digest
 /// reveals nothing about erased bytes.
@@ -69,6 +71,10 @@ pub struct ExecutionPredicate {
     pub tenant_id: TenantId,
     /// The evidence of the run, as the API shows it in sections, without texts of people.
     pub evidence: Map<String, Value>,
+    /// The texts of the run's records, whose digests facts about the run name.
+    pub records: Vec<String>,
+    /// The evidence documents that the records name.
+    pub documents: Vec<BundledDocument>,
     /// The release that the run executed.
     pub release: BundledRelease,
     /// Facts about the run and its release, by index.
@@ -101,6 +107,17 @@ pub struct BundledVersion {
     pub checksum: String,
     /// The canonical bytes; null if the bundle would be too long.
     pub content: Option<String>,
+}
+
+/// An evidence document in a bundle: codes, counts and digests, among them those of retrieved texts and the revision of
+/// their index.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BundledDocument {
+    /// The document.
+    pub artifact_id: ArtifactId,
+    /// Its stored text; null if the bundle would be too long.
+    pub body: Option<String>,
 }
 
 /// A fact with the proof that it is part of the log.

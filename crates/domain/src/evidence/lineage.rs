@@ -7,6 +7,10 @@ use crate::{
     time::Timestamp,
 };
 
+/// The maximum number of lineage items of a run, before the item that marks a truncated lineage. No realistic flow reaches
+/// it.
+pub const MAX_LINEAGE: usize = 1_000;
+
 /// The origin of a lineage item.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Origin {

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     access::{ActorRef, rights::VisibleScopes},
     evidence::{
-        ArtifactDocument, EvidenceRecord, Snapshot,
+        ArtifactDocument, EvidenceRecord, Snapshot, StoredDocument,
         lineage::{LineageFilter, LineagePage},
     },
     id::{ApprovalId, ArtifactId, ExecutionId, ReleaseId, WorkloadId, WorkspaceId},
@@ -191,6 +191,8 @@ pub trait ExecutionStore: Send + Sync {
         id: ExecutionId,
         artifact: ArtifactId,
     ) -> Result<Option<(Execution, ArtifactDocument)>, StoreError>;
+    /// The evidence documents of an execution with their stored texts, without payloads, by identifier.
+    async fn evidence_documents(&self, scope: TenantScope, id: ExecutionId) -> Result<Vec<StoredDocument>, StoreError>;
     /// A page of executions without their answers, newest first.
     async fn list(
         &self,

@@ -4,7 +4,7 @@ use super::{ExecutionOutcome, Payload, RunError, RunRef, Status, digest_text};
 use crate::{
     asset::artifact_store::ArtifactPath,
     audit::{Fact, FactKind, Stamp},
-    evidence::{EvidenceArtifact, EvidenceRecord},
+    evidence::{EvidenceArtifact, EvidenceRecord, records::RunRecords},
     fact_category::FactCategory,
     id::ExecutionId,
     idempotency::KeyedOutcome,
@@ -139,6 +139,7 @@ pub fn resolve(
         payload: note,
         created_at: stamp.at,
     };
+    let fact = fact.naming_records(&RunRecords::of_artifact(&artifact));
     Ok(ResolvedRun { execution_id: run.execution_id, status, outcome, error, artifact, fact })
 }
 

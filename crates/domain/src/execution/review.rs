@@ -8,7 +8,7 @@ use crate::{
     access::ActorRef,
     asset::artifact_store::ArtifactPath,
     audit::{Fact, FactKind, Stamp},
-    evidence::{EvidenceArtifact, EvidenceRecord},
+    evidence::{EvidenceArtifact, EvidenceRecord, records::RunRecords},
     fact_category::FactCategory,
     id::ExecutionId,
     idempotency::KeyedOutcome,
@@ -183,10 +183,11 @@ impl<'r> PendingReview<'r> {
         });
         let fact =
             self.run_ref().fact(FactKind::ExecutionReviewed, detail, stamp).with_categories(categories.iter().copied());
-        let artifact = Some(self.verdict_artifact(verdict, note, stamp, moment));
+        let artifact = self.verdict_artifact(verdict, note, stamp, moment);
+        let fact = fact.naming_records(&RunRecords::of_artifact(&artifact));
         let mut end = self.end(status, outcome, error, fact, stamp);
         end.fulfilled.push(Obligation::HumanReview);
-        Ok(ReviewEnd { artifact, deadline_check: DeadlineCheck::Required, ..end })
+        Ok(ReviewEnd { artifact: Some(artifact), deadline_check: DeadlineCheck::Required, ..end })
     }
 
     /// Ends the run because of a cancellation.

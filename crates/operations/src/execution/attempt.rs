@@ -153,6 +153,7 @@ impl Executions {
             facts: run_decision.attributes,
             lease,
             decision: run_decision.decision,
+            earlier_decisions: Vec::new(),
             acceptance,
             // A worker reads a queued run's inputs from the queue.
             inputs: if inline.is_some() { inputs.into_owned() } else { Map::new() },
@@ -224,6 +225,7 @@ impl Executions {
         let Attempt { state, request, key, scope } = attempt;
         if run_decision.decision.outcome == policy::Outcome::Deny {
             let denied = run.denied_fact(&run_decision.recorded, &self.context.stamp(&state.caller));
+            let denied = denied.naming_records(&RunRecords::to_store([&run_decision.recorded], &[], &[]));
             return Ok((Admission::Deny(Box::new(denied)), None));
         }
         let slot = match self.placement(scope, request).await.map_err(NotStarted::RefusedUnlessReplayed)? {

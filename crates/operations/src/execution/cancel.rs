@@ -226,6 +226,7 @@ impl Cancellations {
             lease: held.lease,
             workload_slug: Some(&record.chain.workload.slug),
             started_at: execution.started_at,
+            decisions: record.decisions.iter().map(Into::into).collect(),
             owes_owner: owes,
         };
         let early_end = EarlyEnd::cancelled("cancelled", "the run was cancelled");

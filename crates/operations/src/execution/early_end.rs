@@ -5,7 +5,10 @@ use crate::{Failure, execution::engine::RunEngine};
 use fairway_domain::{
     access::ActorRef,
     audit::Stamp,
-    evidence::RecordedDecision,
+    evidence::{
+        RecordedDecision,
+        records::{DecisionEntry, RunRecords},
+    },
     execution::{
         ExecutionOutcome, FinishRecord, RunError, RunRef, Status, observer::ObservedWorkload, run::Interruption,
     },
@@ -64,6 +67,8 @@ pub(super) struct UnstartedRun<'r> {
     /// The slug of the workload, if it is known.
     pub(super) workload_slug: Option<&'r str>,
     pub(super) started_at: Timestamp,
+    /// The stored decisions on the run.
+    pub(super) decisions: Vec<DecisionEntry>,
     /// Whether a policy obliges Fairway to notify the owner of the workload.
     pub(super) owes_owner: bool,
 }
@@ -77,7 +82,7 @@ impl RunEngine {
         actor: ActorRef,
         request_id: RequestId,
     ) -> Result<(), Failure> {
-        let UnstartedRun { scope, run, lease, workload_slug, started_at, owes_owner } = target;
+        let UnstartedRun { scope, run, lease, workload_slug, started_at, decisions, owes_owner } = target;
         let EarlyEnd { status, outcome, code, message, decision } = early_end;
         let finished_at = self.context.clock.now();
         let stamp = Stamp { fact_id: self.context.new_id(), at: finished_at, actor, request_id };
@@ -85,6 +90,8 @@ impl RunEngine {
             Some(denial) if outcome == ExecutionOutcome::Denied => run.denied_fact(denial, &stamp),
             Some(_) | None => run.ended_fact(outcome, Some(code), None, &stamp),
         };
+        let stored = decisions.into_iter().chain(decision.as_ref().map(DecisionEntry::from));
+        fact = fact.naming_records(&RunRecords::to_store(stored, &[], &[]));
         let mut fulfilled = Vec::new();
         if owes_owner && let Some(workload) = self.workload_store.find(scope, run.workload_id).await? {
             fact = fact.notifying_owner(&workload.owner_ref.to_string());

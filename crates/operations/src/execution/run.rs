@@ -16,6 +16,7 @@ use crate::{
 use fairway_domain::{
     access::ActorRef,
     audit::Stamp,
+    evidence::{RecordedDecision, records::RunRecords},
     execution::{
         Acceptance, Execution, ExecutionOutcome, FinishRecord, Payload, RunRef, Status,
         dispatch::{LeaseRef, QueuedStart, StartOutcome},
@@ -57,6 +58,8 @@ pub(super) struct ActiveRun {
     pub(super) facts: PolicyAttributes,
     pub(super) lease: Uuid,
     pub(super) decision: PolicyDecision,
+    /// The stored decisions on the run besides that of the acceptance.
+    pub(super) earlier_decisions: Vec<RecordedDecision>,
     pub(super) acceptance: Acceptance,
     pub(super) inputs: Map<String, Value>,
     pub(super) input_digest: [u8; 32],
@@ -335,6 +338,8 @@ impl ActiveRun {
                 run.ended_fact(outcome, code, output.as_ref(), &stamp)
             }
         };
+        let stored = self.earlier_decisions.iter().chain([&accepted.decision]).chain(&ended.decisions);
+        fact = fact.naming_records(&RunRecords::to_store(stored, &ended.artifacts, &ended.lineage));
         if ended.fulfilled.iter().any(|(obligation, _)| *obligation == Obligation::NotifyOwner) {
             fact = fact.notifying_owner(&self.facts.owner_ref);
         }

@@ -287,6 +287,7 @@ impl RunWorker {
             facts,
             lease: claimed.lease,
             decision: decided,
+            earlier_decisions: claimed.decisions.iter().skip(1).cloned().collect(),
             acceptance: Acceptance { snapshot: claimed.snapshot, ..acceptance },
             inputs: parse_object(inputs)?,
             input_digest: claimed.input_digest,
@@ -357,6 +358,7 @@ impl RunWorker {
             facts: attributes,
             lease: claimed.lease,
             decision: policy::strictest(accepted, decision),
+            earlier_decisions: claimed.decisions.clone(),
             acceptance: Acceptance { snapshot: plan.snapshot.digest, ..acceptance },
             plan,
             inputs: inputs_read,
@@ -464,6 +466,7 @@ impl RunWorker {
             lease: claimed.lease,
             workload_slug: None,
             started_at: run.started_at,
+            decisions: claimed.decisions.iter().map(Into::into).collect(),
             owes_owner: owes,
         };
         self.run_engine.end_without_steps(target, early_end, by, request_id).await

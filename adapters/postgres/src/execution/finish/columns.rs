@@ -9,7 +9,7 @@ use fairway_domain::{
     evidence::{EvidenceArtifact, RecordedDecision, lineage::LineageItem, lineage::UntrustedReason},
     execution::{FinishRecord, Payload, RunError, StepRecord, progress::ProgressRecord},
 };
-use serde_json::{Value, json};
+use serde_json::json;
 use uuid::Uuid;
 
 /// Pairs each item of runs with the run's identifier.
@@ -93,7 +93,7 @@ fn with_artifacts<'v>(input: Input<'v>, artifacts: &[(Uuid, &'v EvidenceArtifact
         .with_all("artifact_id", documents().map(|artifact| artifact.artifact_id.uuid()).collect())
         .with_all("kind", documents().map(|artifact| artifact.kind).collect())
         .with_all("storage_ref", documents().map(|artifact| artifact.storage_ref.as_str()).collect())
-        .with_all("body", documents().map(|artifact| Value::Object(artifact.body.clone()).to_string()).collect())
+        .with_all("body", documents().map(EvidenceArtifact::body_text).collect())
         .with_all("created_at", documents().map(|artifact| artifact.created_at.to_datetime()).collect())
 }
 

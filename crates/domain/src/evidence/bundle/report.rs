@@ -51,6 +51,8 @@ pub struct BundleReport {
     pub has_one_history: bool,
     /// Whether the verifier requires cosignatures.
     pub is_witnessed: bool,
+    /// Whether facts of the log name the records of the run.
+    pub has_named_records: bool,
     /// Whether the policy decided the same again, for an input from outside.
     pub has_decided_again: bool,
 }
@@ -72,6 +74,9 @@ const PROVEN_OF_RELEASES: [&str; 4] = [
     "the facts are part of the log that the checkpoint signs",
 ];
 
+/// What records show that facts of the log name.
+const RECORDS_NAMED: &str =
+    "the policy decisions, the evidence documents and the digests of all that the steps read are those that the log names";
 /// What a second checkpoint shows.
 const ONE_HISTORY: &str = "the log of the bundle and the log of the second checkpoint have one history";
 /// What cosignatures show.
@@ -92,10 +97,14 @@ const NOT_PROVEN_OF_RELEASES: [&str; 4] = [
 const NOT_PROVEN: [&str; 5] = [
     "that the log has one history for everybody: compare the checkpoint with one from another source",
     "the text of inputs and outputs: their digests are salted, and the salts are not included",
-    "policy decisions, obligations, retrievals and artifacts beyond the signature: the log does not name them",
-    "that the policy decides the same again: the inputs of the decision are not included",
+    "when steps, decisions and obligations took place, beyond the signature: the log names the times of its facts alone",
+    "that the policy decides the same again: the inputs of the decision are included as digests alone",
     "that the people behind the named actors acted themselves",
 ];
+
+/// What a bundle does not show besides, of a run whose process ended before it stored its records.
+const RECORDS_NOT_NAMED: &str =
+    "policy decisions, obligations, retrievals and documents beyond the signature: no fact of the run names them";
 
 impl BundleReport {
     /// Whether the bundle holds: it has checks, and none failed.
@@ -114,18 +123,20 @@ impl BundleReport {
             BundleKind::Execution => PROVEN.as_slice(),
             BundleKind::Release => PROVEN_OF_RELEASES.as_slice(),
         };
+        let records = self.has_named_records.then_some(RECORDS_NAMED);
         let one_history = self.has_one_history.then_some(ONE_HISTORY);
         let witnessed = self.is_witnessed.then_some(WITNESSED);
         let decided = self.has_decided_again.then_some(DECIDED_AGAIN);
-        chain.iter().copied().chain(one_history).chain(witnessed).chain(decided).collect()
+        chain.iter().copied().chain(records).chain(one_history).chain(witnessed).chain(decided).collect()
     }
 
     /// What the bundle does not show.
     #[must_use]
-    pub const fn not_proven(&self) -> &'static [&'static str] {
+    pub fn not_proven(&self) -> Vec<&'static str> {
+        let unnamed = (!self.has_named_records).then_some(RECORDS_NOT_NAMED);
         match self.kind {
-            BundleKind::Execution => &NOT_PROVEN,
-            BundleKind::Release => &NOT_PROVEN_OF_RELEASES,
+            BundleKind::Execution => NOT_PROVEN.into_iter().chain(unnamed).collect(),
+            BundleKind::Release => NOT_PROVEN_OF_RELEASES.to_vec(),
         }
     }
 

@@ -3,6 +3,7 @@ use crate::{
     access::ActorRef,
     asset::canonical::Checksum,
     audit::{Fact, FactKind, Stamp, Subject, leaf_hash},
+    evidence::records::RunRecords,
     time::Timestamp,
     transparency_log::{
         Checkpoint, NoteSignature, NoteSigningKey, ProofPlan, SignedNote, TreeEdge, TreeHash, VerifierKey,
@@ -67,8 +68,8 @@ fn version(role: &str, number: u128, content: &str) -> BundledVersion {
     }
 }
 
-/// The facts of a log: those of the run and its release, among others.
-fn log() -> Vec<Vec<u8>> {
+/// The facts of a log: those of the run and its release, among others. The end of the run names these records.
+fn log_naming(records: &RunRecords) -> Vec<Vec<u8>> {
     let release = Subject { kind: "release", id: id(3) };
     let digest = Checksum::blake3_of(digest_text().as_bytes());
     let reviewed = json!({ "approval_id": id(6), "outcome": "approved", "bindings_digest": digest.as_str(), "state": "review_ready" });
@@ -91,7 +92,8 @@ fn log() -> Vec<Vec<u8>> {
     log.push(fact(FactKind::ReleaseReviewed, release, &stamp(20, "user:ada"), reviewed));
     log.extend((130..140).map(other));
     let run = Subject { kind: "execution", id: id(1) };
-    log.push(fact(FactKind::ExecutionEnded, run, &stamp(21, "user:eve"), ended));
+    let end = Fact::new(FactKind::ExecutionEnded, run, None, &stamp(21, "user:eve"), ended);
+    log.push(end.naming_records(records).canonical_bytes(tenant()));
     log.extend((140..150).map(other));
     let erasure = Subject { kind: "erasure", id: id(11) };
     let detail = json!({ "erased_actor": "user:eve", "requested_by": "user:bo" });
@@ -105,9 +107,12 @@ fn predicate() -> ExecutionPredicate {
 
 /// The predicate with the facts at these indexes.
 fn predicate_with(facts: &[usize]) -> ExecutionPredicate {
-    let log = log();
+    predicate_over(&log_naming(&records::recorded()), facts)
+}
+
+fn predicate_over(log: &[Vec<u8>], facts: &[usize]) -> ExecutionPredicate {
     let mut tree = TreeEdge::default();
-    for fact in &log {
+    for fact in log {
         assert!(tree.append(TreeHash::new(leaf_hash(fact))).is_empty());
     }
     let checkpoint = Checkpoint { origin: origin(tenant()), size: tree.size(), root: tree.root() };
@@ -128,10 +133,21 @@ fn predicate_with(facts: &[usize]) -> ExecutionPredicate {
         },
         "bindings": [{ "role": "policy_bundle", "asset_version_id": id(4), "asset_slug": "p" }],
         "approvals": [{ "approval_id": id(6), "approved_by": "user:ada", "approved_at": "2026-11-27T08:00:00Z" }],
+        "policy_decision": { "decision_id": id(61), "outcome": "allow_with_obligations", "reason_code": "watched", "rules": ["all"] },
+        "obligations": [{ "obligation_name": "record_transcript", "fulfilled_at": null }],
+        "retrieval_events": [
+            { "retrieval_event_id": id(50), "knowledge_base_asset_id": id(9), "retrieved_chunk_count": 2 },
+        ],
+        "evidence_artifacts": [
+            { "artifact_id": id(50), "artifact_kind": "retrieval_event" },
+            { "artifact_id": id(51), "artifact_kind": "provider_call" },
+        ],
     });
     ExecutionPredicate {
         tenant_id: tenant(),
         evidence: evidence.as_object().unwrap().clone(),
+        records: vec![records::recorded().to_text()],
+        documents: records::documents(),
         release: BundledRelease {
             digest_text: digest_text(),
             bindings: vec![version("policy_bundle", 4, CONTENT)],
@@ -291,6 +307,7 @@ fn omitted_contents_are_reported_and_do_not_fail() {
 }
 
 mod outside;
+mod records;
 mod release;
 
 proptest! {

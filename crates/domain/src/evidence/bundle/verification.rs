@@ -1,6 +1,7 @@
 //! The verification of bundles: a pure function of the file and of keys from outside.
 
 mod outside;
+mod records;
 mod release;
 
 pub use outside::{OutsideEvidence, SecondCheckpoint};
@@ -105,6 +106,7 @@ fn check_bundle(report: &mut BundleReport, file: &[u8], outside: OutsideEvidence
     let facts = check_facts(report, log, checkpoint.as_ref());
     let end = check_end(report, predicate, &facts);
     check_erasure(report, predicate, &facts);
+    records::check_records(report, predicate, &facts);
     check_release(report, predicate, &facts, end);
     if let Some(input) = outside.policy_input {
         outside::check_policy_decision(report, predicate, input);
@@ -118,6 +120,11 @@ struct LogPart<'b> {
     tenant_id: TenantId,
     facts: &'b [ProvenFact],
     checkpoint: &'b str,
+}
+
+/// The text of a member; the empty text without one.
+fn member_text<'v>(value: &'v Value, name: &str) -> &'v str {
+    value.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
 fn statement_of<S: for<'d> Deserialize<'d>>(payload: &[u8]) -> Option<S> {

@@ -3,7 +3,7 @@
 use super::{Run, model_call::uses_bound_prompt};
 use crate::{
     asset::kind::AssetKind,
-    evidence::lineage::{ActionClass, InfluenceRole, LineageItem, Origin, UntrustedReason},
+    evidence::lineage::{ActionClass, InfluenceRole, LineageItem, MAX_LINEAGE, Origin, UntrustedReason},
     execution::{Payload, plan::SourceVersion},
     flow::{
         Action, Step, StepKind, StepOutput,
@@ -15,8 +15,6 @@ use crate::{
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// The maximum number of lineage items per run. No realistic flow reaches it.
-pub(super) const MAX_LINEAGE: usize = 1_000;
 /// The reference of the item that marks a truncated lineage.
 const TRUNCATED_REFERENCE: &str = "lineage_truncated";
 

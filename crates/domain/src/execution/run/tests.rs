@@ -172,7 +172,7 @@ fn stops_cyclic_flow_at_step_limit() {
         (ended.status, ended.outcome, ended.steps.len()),
         (Status::Failed, ExecutionOutcome::Failure, MAX_STEPS)
     );
-    assert_eq!(ended.lineage.len(), lineage::MAX_LINEAGE + 1, "the lineage is bounded");
+    assert_eq!(ended.lineage.len(), crate::evidence::lineage::MAX_LINEAGE + 1, "the lineage is bounded");
     assert_eq!(ended.lineage.last().unwrap().reference, "lineage_truncated");
 }
 

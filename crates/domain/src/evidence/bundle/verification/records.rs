@@ -1,0 +1,148 @@
+//! Checks of a run's records: the log names their digest, and the evidence shows what they say.
+
+use super::{ReadFact, member_text};
+use crate::{
+    asset::canonical::Checksum,
+    evidence::{
+        RETRIEVAL_EVENT,
+        bundle::{BundleReport, ExecutionPredicate},
+        records::{ArtifactEntry, DecisionEntry, EVIDENCE_DIGEST, RunRecords},
+    },
+    policy::Outcome,
+};
+use serde_json::{Map, Value};
+use std::collections::BTreeSet;
+
+/// Compares the records with the facts about the run, and the evidence with the records.
+pub(super) fn check_records(report: &mut BundleReport, predicate: &ExecutionPredicate, facts: &[ReadFact<'_>]) {
+    let run = predicate.evidence.get("execution").unwrap_or(&Value::Null);
+    let execution = member_text(run, "execution_id");
+    let digest_of = |fact: &ReadFact<'_>| fact.text(&format!("/detail/{EVIDENCE_DIGEST}")).to_owned();
+    let of_run =
+        |fact: &&ReadFact<'_>| fact.text("/subject/kind") == "execution" && fact.text("/subject/id") == execution;
+    let named: Vec<(String, String)> = facts
+        .iter()
+        .filter(of_run)
+        .map(|fact| (fact.part(), digest_of(fact)))
+        .filter(|(_, digest)| !digest.is_empty())
+        .collect();
+    if named.is_empty() {
+        // The process that executed the run ended before it stored any record.
+        report.skip("records of the run in the log", "", "a fact that names them");
+        return;
+    }
+    report.has_named_records = true;
+    report.compare("number of records", "", named.len().to_string(), predicate.records.len().to_string());
+    let texts: Vec<Checksum> = predicate.records.iter().map(|text| Checksum::blake3_of(text.as_bytes())).collect();
+    for (part, digest) in &named {
+        let included = texts.iter().any(|text| text.as_str() == digest);
+        let actual = if included { digest.as_str() } else { "none" };
+        report.compare("records that a fact names", part.as_str(), digest.as_str(), actual);
+    }
+    let mut records = RunRecords::default();
+    for (text, digest) in predicate.records.iter().zip(&texts) {
+        let is_named = named.iter().any(|(_, named)| named == digest.as_str());
+        let actual = if is_named { digest.as_str() } else { "none" };
+        report.compare("records of the run in the log", "", digest.as_str(), actual);
+        let read: Option<RunRecords> = serde_json::from_str(text).ok();
+        let read = read.filter(|read| read.to_text() == *text);
+        let form = if read.is_some() { "canonical records" } else { "another text" };
+        report.compare("form of the records", digest.as_str(), "canonical records", form);
+        let RunRecords { artifacts, decisions, lineage } = read.unwrap_or_default();
+        records.artifacts.extend(artifacts);
+        records.decisions.extend(decisions);
+        records.lineage.extend(lineage);
+    }
+    check_decisions(report, &predicate.evidence, &records);
+    check_artifacts(report, &predicate.evidence, &records);
+    check_documents(report, predicate, &records);
+}
+
+/// Checks that the evidence shows the strictest decision of the run, and every obligation that a decision imposed.
+fn check_decisions(report: &mut BundleReport, evidence: &Map<String, Value>, records: &RunRecords) {
+    let by_strictness = records.decisions.iter().max_by_key(|entry| Outcome::parse(&entry.outcome));
+    let recorded = by_strictness.map_or_else(
+        || "none".to_owned(),
+        |entry| {
+            let DecisionEntry { decision_id, outcome, reason_code, rules, .. } = entry;
+            format!("{decision_id}: {outcome} {reason_code} by {}", rules.join(", "))
+        },
+    );
+    let shown = evidence.get("policy_decision").unwrap_or(&Value::Null);
+    let [id, outcome, reason] = ["decision_id", "outcome", "reason_code"].map(|name| member_text(shown, name));
+    let rules: Vec<&str> = items(shown.get("rules")).filter_map(Value::as_str).collect();
+    report.compare("policy decision in the records", "", recorded, format!("{id}: {outcome} {reason} by {}", rules.join(", ")));
+    let imposed: BTreeSet<&str> =
+        records.decisions.iter().flat_map(|entry| &entry.obligations).map(String::as_str).collect();
+    let shown: Vec<&str> =
+        items(evidence.get("obligations")).map(|obligation| member_text(obligation, "obligation_name")).collect();
+    report.compare("number of obligations", "", imposed.len().to_string(), shown.len().to_string());
+    for name in imposed {
+        report.compare("obligation in the evidence", name, "shown", if shown.contains(&name) { "shown" } else { "missing" });
+    }
+}
+
+/// Checks that the evidence shows the documents of the records, and the retrievals among them.
+fn check_artifacts(report: &mut BundleReport, evidence: &Map<String, Value>, records: &RunRecords) {
+    let shown: Vec<&Value> = items(evidence.get("evidence_artifacts")).collect();
+    report.compare("number of documents", "", records.artifacts.len().to_string(), shown.len().to_string());
+    for artifact in shown {
+        let id = member_text(artifact, "artifact_id");
+        report.compare("document in the records", id, recorded_kind(records, id), member_text(artifact, "artifact_kind"));
+    }
+    let recorded = records.artifacts.iter().filter(|entry| entry.artifact_kind == RETRIEVAL_EVENT).count();
+    let shown = items(evidence.get("retrieval_events")).count();
+    report.compare("number of retrievals", "", recorded.to_string(), shown.to_string());
+}
+
+/// Checks the included documents against their digests.
+fn check_documents(report: &mut BundleReport, predicate: &ExecutionPredicate, records: &RunRecords) {
+    report.compare(
+        "number of included documents",
+        "",
+        records.artifacts.len().to_string(),
+        predicate.documents.len().to_string(),
+    );
+    for entry in &records.artifacts {
+        let id = entry.artifact_id.to_string();
+        let document = predicate.documents.iter().find(|document| document.artifact_id == entry.artifact_id);
+        match document.map(|document| document.body.as_deref()) {
+            None => {
+                report.compare("text of the document", id, entry.digest.as_str(), "none");
+            }
+            Some(None) => report.skip("text of the document", id, entry.digest.as_str()),
+            Some(Some(body)) => {
+                let actual = Checksum::blake3_of(body.as_bytes());
+                if report.compare("text of the document", id.as_str(), entry.digest.as_str(), actual.as_str()) {
+                    check_retrieval(report, predicate, entry, body);
+                }
+            }
+        }
+    }
+}
+
+/// Compares a retrieval in the evidence with its document.
+fn check_retrieval(report: &mut BundleReport, predicate: &ExecutionPredicate, entry: &ArtifactEntry, body: &str) {
+    if entry.artifact_kind != RETRIEVAL_EVENT {
+        return;
+    }
+    let id = entry.artifact_id.to_string();
+    let body: Value = serde_json::from_str(body).unwrap_or_default();
+    let found = |value: &Value| {
+        let count = value.get("retrieved_chunk_count").and_then(Value::as_u64).unwrap_or_default();
+        format!("{count} texts of {}", member_text(value, "knowledge_base_asset_id"))
+    };
+    let shown = items(predicate.evidence.get("retrieval_events"))
+        .find(|retrieval| member_text(retrieval, "retrieval_event_id") == id);
+    report.compare("retrieval in its document", id, found(&body), shown.map_or_else(|| "none".to_owned(), found));
+}
+
+fn recorded_kind<'r>(records: &'r RunRecords, id: &str) -> &'r str {
+    let entry = records.artifacts.iter().find(|entry| entry.artifact_id.to_string() == id);
+    entry.map_or("none", |entry| entry.artifact_kind.as_str())
+}
+
+/// The items of a list; nothing for another value.
+fn items(value: Option<&Value>) -> impl Iterator<Item = &Value> {
+    value.and_then(Value::as_array).into_iter().flatten()
+}
