@@ -13,8 +13,8 @@ use fairway_domain::{
     evidence::{
         EvidenceRecord, StoredDocument,
         bundle::{
-            BundledDocument, BundledRelease, BundledVersion, ExecutionPredicate, ExecutionStatement, MAX_CONTENT_BYTES, ProvenFact,
-            last_outcome,
+            BundledDocument, BundledRelease, BundledVersion, ExecutionPredicate, ExecutionStatement, MAX_CONTENT_BYTES,
+            ProvenFact, last_outcome,
             release_summary::{ReleaseChain, ReleaseHistory, ReleasePlace, ReleaseStatement},
         },
         lineage::{LineageFilter, MAX_LINEAGE},

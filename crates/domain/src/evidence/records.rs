@@ -109,7 +109,8 @@ impl RunRecords {
         let decisions = decisions.iter().map(Into::into).collect();
         let run = Self::sorted(of_run.collect(), decisions, lineage.iter().map(LineageEntry::of_row).collect());
         let later = documents.iter().filter(has_own_fact);
-        let later = later.map(|document| Self { artifacts: vec![ArtifactEntry::of_document(document)], ..Self::default() });
+        let later =
+            later.map(|document| Self { artifacts: vec![ArtifactEntry::of_document(document)], ..Self::default() });
         std::iter::once(run).chain(later).collect()
     }
 

@@ -22,6 +22,7 @@ use crate::{
 };
 use fairway_domain::{
     access::ActorRef,
+    evidence::records::RunRecords,
     execution::{Acceptance, Admission, DelegatedAccess, Execution, Payload, RunRef, dispatch::RequestContext},
     id::ExecutionId,
     idempotency::{KeyState, RequestKey},

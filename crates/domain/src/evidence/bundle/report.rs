@@ -75,8 +75,7 @@ const PROVEN_OF_RELEASES: [&str; 4] = [
 ];
 
 /// What records show that facts of the log name.
-const RECORDS_NAMED: &str =
-    "the policy decisions, the evidence documents and the digests of all that the steps read are those that the log names";
+const RECORDS_NAMED: &str = "the policy decisions, the evidence documents and the digests of all that the steps read are those that the log names";
 /// What a second checkpoint shows.
 const ONE_HISTORY: &str = "the log of the bundle and the log of the second checkpoint have one history";
 /// What cosignatures show.

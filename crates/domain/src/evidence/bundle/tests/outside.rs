@@ -66,7 +66,8 @@ fn cosignatures_matter_to_nobody_who_names_no_witness() {
 
 #[test]
 fn second_checkpoint_shows_one_history_or_two() {
-    let leaves: Vec<TreeHash> = log_naming(&records::recorded()).iter().map(|fact| TreeHash::new(leaf_hash(fact))).collect();
+    let leaves: Vec<TreeHash> =
+        log_naming(&records::recorded()).iter().map(|fact| TreeHash::new(leaf_hash(fact))).collect();
     let tree_of = |leaves: &[TreeHash]| {
         let mut tree = TreeEdge::default();
         leaves.iter().for_each(|leaf| drop(tree.append(*leaf)));

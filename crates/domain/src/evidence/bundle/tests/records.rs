@@ -7,7 +7,8 @@ const RETRIEVAL: &str = r#"{"chunks":[{"digest":"blake3:00","document_id":"d","i
 const CALL: &str = r#"{"model":"m"}"#;
 
 pub(super) fn documents() -> Vec<BundledDocument> {
-    let document = |(number, body): (u128, &str)| BundledDocument { artifact_id: id(number).into(), body: Some(body.to_owned()) };
+    let document =
+        |(number, body): (u128, &str)| BundledDocument { artifact_id: id(number).into(), body: Some(body.to_owned()) };
     [(50, RETRIEVAL), (51, CALL)].map(document).to_vec()
 }
 
@@ -63,12 +64,15 @@ fn names_each_change_of_the_records() {
         (&["policy decision in the records"], |it| it.evidence["policy_decision"]["rules"] = json!(["all", "more"])),
         // The first decision was taken, but a stricter one followed.
         (&["policy decision in the records"], |it| {
-            let decision = json!({ "decision_id": id(60), "outcome": "allow", "reason_code": "quiet", "rules": ["all"] });
+            let decision =
+                json!({ "decision_id": id(60), "outcome": "allow", "reason_code": "quiet", "rules": ["all"] });
             it.evidence["policy_decision"] = decision;
         }),
         (&["policy decision in the records"], |it| drop(it.evidence.remove("policy_decision"))),
         (&["number of obligations", "obligation in the evidence"], |it| it.evidence["obligations"] = json!([])),
-        (&["obligation in the evidence"], |it| it.evidence["obligations"][0]["obligation_name"] = json!("human_review")),
+        (&["obligation in the evidence"], |it| {
+            it.evidence["obligations"][0]["obligation_name"] = json!("human_review")
+        }),
         (&["document in the records"], |it| it.evidence["evidence_artifacts"][1]["artifact_kind"] = json!("memory")),
         (&["number of documents"], |it| {
             drop(it.evidence["evidence_artifacts"].as_array_mut().unwrap().pop());
@@ -100,7 +104,10 @@ fn omitted_documents_are_reported_and_do_not_fail() {
     let report = report_of(|it| it.documents[0].body = None);
     let skipped = |check: &&BundleCheck| check.verdict == CheckVerdict::NotIncluded;
     assert!(report.has_passed(), "{:?}", failed(&report));
-    assert_eq!(report.checks.iter().filter(skipped).map(|check| check.name).collect::<Vec<_>>(), ["text of the document"]);
+    assert_eq!(
+        report.checks.iter().filter(skipped).map(|check| check.name).collect::<Vec<_>>(),
+        ["text of the document"]
+    );
 }
 
 /// The process of a run may end before it stores any record. The report says what is missing then.

@@ -71,14 +71,24 @@ fn check_decisions(report: &mut BundleReport, evidence: &Map<String, Value>, rec
     let shown = evidence.get("policy_decision").unwrap_or(&Value::Null);
     let [id, outcome, reason] = ["decision_id", "outcome", "reason_code"].map(|name| member_text(shown, name));
     let rules: Vec<&str> = items(shown.get("rules")).filter_map(Value::as_str).collect();
-    report.compare("policy decision in the records", "", recorded, format!("{id}: {outcome} {reason} by {}", rules.join(", ")));
+    report.compare(
+        "policy decision in the records",
+        "",
+        recorded,
+        format!("{id}: {outcome} {reason} by {}", rules.join(", ")),
+    );
     let imposed: BTreeSet<&str> =
         records.decisions.iter().flat_map(|entry| &entry.obligations).map(String::as_str).collect();
     let shown: Vec<&str> =
         items(evidence.get("obligations")).map(|obligation| member_text(obligation, "obligation_name")).collect();
     report.compare("number of obligations", "", imposed.len().to_string(), shown.len().to_string());
     for name in imposed {
-        report.compare("obligation in the evidence", name, "shown", if shown.contains(&name) { "shown" } else { "missing" });
+        report.compare(
+            "obligation in the evidence",
+            name,
+            "shown",
+            if shown.contains(&name) { "shown" } else { "missing" },
+        );
     }
 }
 
@@ -88,7 +98,12 @@ fn check_artifacts(report: &mut BundleReport, evidence: &Map<String, Value>, rec
     report.compare("number of documents", "", records.artifacts.len().to_string(), shown.len().to_string());
     for artifact in shown {
         let id = member_text(artifact, "artifact_id");
-        report.compare("document in the records", id, recorded_kind(records, id), member_text(artifact, "artifact_kind"));
+        report.compare(
+            "document in the records",
+            id,
+            recorded_kind(records, id),
+            member_text(artifact, "artifact_kind"),
+        );
     }
     let recorded = records.artifacts.iter().filter(|entry| entry.artifact_kind == RETRIEVAL_EVENT).count();
     let shown = items(evidence.get("retrieval_events")).count();
