@@ -2,7 +2,8 @@
 // the page, and the Python program over the libraries of in-toto and DSSE.
 //
 // Environment: VERIFY_MODULES (folder of the npm packages), VERIFY_COMMAND (`fairway`), VERIFY_PYTHON (an interpreter with the
-// PyPI packages), VERIFY_BUNDLES (a folder with `execution.json` and `release.json`), VERIFY_KEY (the private key in base64).
+// PyPI packages), VERIFY_BUNDLES (a folder with `execution.json`, `retrieval.json`
+// and `release.json`), VERIFY_KEY (the private key in base64).
 import { execFile, spawnSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -13,7 +14,7 @@ import { mutationsOf } from "./mutations.mjs";
 import { checkSecondCheckpoints } from "./second_checkpoint.mjs";
 
 const { VERIFY_MODULES, VERIFY_COMMAND, VERIFY_PYTHON, VERIFY_BUNDLES, VERIFY_KEY } = process.env;
-const KINDS = ["execution", "release"];
+const KINDS = ["execution", "retrieval", "release"];
 /** The least number of changes of a bundle. */
 const LEAST = 100;
 const PARALLEL = 2;

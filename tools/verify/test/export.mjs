@@ -1,6 +1,7 @@
-// Exports the bundles that the tests change from a running server with the demo: those of a run and of its release.
+// Exports the bundles that the tests change from a running server with the demo: those of a run, of one that reads documents,
+// and of a release.
 //
-// Arguments: the address of the server, and the folder for `execution.json` and `release.json`.
+// Arguments: the address of the server, and the folder for `execution.json`, `retrieval.json` and `release.json`.
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
@@ -19,14 +20,20 @@ async function bundleAt(path) {
   }
 }
 
-const started = await fetch(`${server}/v1/workloads/by-slug/ticket-classifier/execute`, {
-  method: "POST",
-  headers: { "content-type": "application/json" },
-  body: JSON.stringify({ environment: "dev", inputs: { ticket: "I was charged twice this month." } }),
-});
-if (!started.ok) throw new Error(`the run was refused: ${started.status} ${await started.text()}`);
-const { execution_id: execution } = await started.json();
-const run = await bundleAt(`executions/${execution}`);
+/** The bundle of a new run of a workload. */
+async function bundleOfRun(workload, inputs) {
+  const started = await fetch(`${server}/v1/workloads/by-slug/${workload}/execute`, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify({ environment: "dev", inputs }),
+  });
+  if (!started.ok) throw new Error(`the run was refused: ${started.status} ${await started.text()}`);
+  const { execution_id: execution } = await started.json();
+  return bundleAt(`executions/${execution}`);
+}
+
+const run = await bundleOfRun("ticket-classifier", { ticket: "I was charged twice this month." });
 writeFileSync(join(folder, "execution.json"), run);
+writeFileSync(join(folder, "retrieval.json"), await bundleOfRun("handbook-chat", { message: "How many days of leave do I have?" }));
 const { predicate } = JSON.parse(Buffer.from(JSON.parse(run).payload, "base64"));
 writeFileSync(join(folder, "release.json"), await bundleAt(`releases/${predicate.evidence.execution.release_id}`));

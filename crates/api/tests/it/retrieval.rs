@@ -1,5 +1,7 @@
 //! Runs that retrieve documents: their answers, their evidence, and refusals by access contracts.
 
+mod records;
+
 use crate::{
     embedding_models::SEARCH_FLOW,
     execution::wait_until_ended,
