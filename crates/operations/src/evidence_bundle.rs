@@ -14,14 +14,14 @@ use fairway_domain::{
         EvidenceRecord, StoredDocument,
         bundle::{
             BundledDocument, BundledRelease, BundledVersion, ExecutionPredicate, ExecutionStatement, MAX_CONTENT_BYTES,
-            ProvenFact, last_outcome,
+            ProvenFact, last_outcome, names_run_records,
             release_summary::{ReleaseChain, ReleaseHistory, ReleasePlace, ReleaseStatement},
         },
         lineage::{LineageFilter, MAX_LINEAGE},
         records::RunRecords,
     },
     execution::{ExecutionOutcome, ports::ExecutionStore},
-    id::{AssetVersionId, ErasureId, ExecutionId, ReleaseId, WorkloadId},
+    id::{ArtifactId, AssetVersionId, ErasureId, ExecutionId, ReleaseId, WorkloadId},
     release::{Release, StateName, ports::ReleaseStore},
     tenant::TenantScope,
     transparency_log::{LoggedFact, TreeStore},
@@ -139,8 +139,9 @@ impl EvidenceBundles {
         if record.erasure.is_some_and(|erasure| !approves(&facts, erasure.erasure_id)) {
             return Err(Failure::NotYetInCheckpoint);
         }
+        let is_named = names_run_records(facts.iter().map(|fact| fact.body.as_slice()), run.execution_id);
+        let (records, documents) = self.records(scope, &record, is_named).await?;
         let (facts, checkpoint) = self.prove(scope, facts).await?;
-        let (records, documents) = self.records(scope, &record).await?;
         let mut left = MAX_CONTENT_BYTES;
         let statement = ExecutionStatement::new(ExecutionPredicate {
             tenant_id: scope.tenant(),
@@ -184,17 +185,25 @@ impl EvidenceBundles {
         self.transparency_logs.seal(scope, statement.to_payload()).await
     }
 
-    /// The records of a run, as facts name them, and its evidence documents.
+    /// The records of a run, as facts name them, and the evidence documents among them.
     async fn records(
         &self,
         scope: TenantScope,
         record: &EvidenceRecord,
+        is_run_named: bool,
     ) -> Result<(Vec<RunRecords>, Vec<StoredDocument>), Failure> {
         let (store, id) = (&self.execution_store, record.execution.execution_id);
-        let documents = store.evidence_documents(scope, id).await?;
+        let mut documents = store.evidence_documents(scope, id).await?;
+        // The resolution of the outcome may have stored another since the record was read.
+        let known: BTreeSet<ArtifactId> = record.artifacts.iter().map(|artifact| artifact.artifact_id).collect();
+        documents.retain(|document| known.contains(&document.artifact_id));
         let lineage = store.lineage(scope, id, LineageFilter::default(), MAX_LINEAGE_ROWS, 0).await?;
         let lineage = lineage.map(|page| page.items).unwrap_or_default();
-        Ok((RunRecords::stored(&record.decisions, &documents, &lineage), documents))
+        let records = RunRecords::stored(is_run_named, &record.decisions, &documents, &lineage);
+        let named: BTreeSet<ArtifactId> =
+            records.iter().flat_map(|part| &part.artifacts).map(|entry| entry.artifact_id).collect();
+        documents.retain(|document| named.contains(&document.artifact_id));
+        Ok((records, documents))
     }
 
     /// The use case that a workload came from.

@@ -30,7 +30,7 @@ export function checkExecution(report, predicate, given) {
   const facts = checkFacts(report, predicate, checkpoint);
   const end = checkEnd(report, predicate.evidence, facts);
   checkErasure(report, predicate.evidence, facts);
-  checkRecords(report, predicate, facts);
+  checkRecords(report, predicate, facts, ENDS);
   const digest = checksumOf(predicate.release.digest_text);
   const own = checkApproved(report, digest, facts, end);
   checkHead(report, predicate.release.digest_text, textAt(end, "detail", "workload_id"), textAt(end, "detail", "environment"));

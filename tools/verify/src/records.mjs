@@ -25,19 +25,17 @@ const isRecords = hasExactly({
   ),
 });
 
-/** Compares the records with the facts about the run, and the evidence with the records. */
-export function checkRecords(report, { evidence, records: texts, documents }, facts) {
+/** The fact that asks for the review of an answer. It closes a run as far as its process is concerned. */
+const REVIEW_REQUEST = "execution.review_asked";
+
+/** Compares the records with the facts about the run, and the evidence with the records. `ends` are the kinds that end a run. */
+export function checkRecords(report, { evidence, records: texts, documents }, facts, ends) {
   const execution = textAt(evidence, "execution", "execution_id");
-  const named = facts
-    .filter(({ content }) => textAt(content, "subject", "kind") === "execution" && textAt(content, "subject", "id") === execution)
-    .map(({ content, part }) => ({ part, digest: textAt(content, "detail", "evidence_digest") }))
-    .filter(({ digest }) => digest !== "");
-  if (named.length === 0) {
-    // The process that executed the run ended before it stored any record.
-    report.skip("records of the run in the log", "", "a fact that names them");
-    return;
-  }
-  report.hasNamedRecords = true;
+  const isOfRun = (content) => textAt(content, "subject", "kind") === "execution" && textAt(content, "subject", "id") === execution;
+  const closing = facts.filter(({ content }) => isOfRun(content) && [REVIEW_REQUEST, ...ends].includes(textAt(content, "kind")));
+  checkEarlierFact(report, closing);
+  const digestOf = (fact) => textAt(fact?.content, "detail", "evidence_digest");
+  const named = closing.map((fact) => ({ part: fact.part, digest: digestOf(fact) })).filter(({ digest }) => digest !== "");
   report.compare("number of records", "", String(named.length), String(texts.length));
   const digests = texts.map(checksumOf);
   for (const { part, digest } of named) {
@@ -55,9 +53,27 @@ export function checkRecords(report, { evidence, records: texts, documents }, fa
     records.artifacts.push(...value.artifacts);
     records.decisions.push(...value.decisions);
   });
-  checkDecisions(report, evidence, records);
-  checkArtifacts(report, evidence, records);
+  report.hasNamedRecords = digestOf(closing[0]) !== "";
+  if (report.hasNamedRecords) {
+    checkDecisions(report, evidence, records);
+    checkArtifacts(report, evidence, records);
+  } else {
+    // The process that executed the run ended before it stored any record.
+    report.skip("records of the run in the log", "", "a fact that names them");
+  }
   checkDocuments(report, evidence, records, documents);
+}
+
+/** Requires the fact that closed the run before a person decided on it. It names the records. */
+function checkEarlierFact(report, closing) {
+  const end = closing.at(-1);
+  const kind = textAt(end?.content, "kind");
+  const wasAsked = member(member(end?.content, "detail"), "review_asked") === true;
+  const later = { "execution.reviewed": REVIEW_REQUEST, "execution.settled": "execution.ended" }[kind];
+  const needed = later ?? (wasAsked ? REVIEW_REQUEST : undefined);
+  if (needed === undefined) return;
+  const found = closing.slice(0, -1).find(({ content }) => textAt(content, "kind") === needed);
+  report.require("fact before the end of the run", needed, "a proven fact", found?.part ?? "none", found !== undefined);
 }
 
 const decisionText = (decision) => {
@@ -83,10 +99,9 @@ function checkDecisions(report, evidence, { decisions }) {
 function checkArtifacts(report, evidence, { artifacts }) {
   const shown = listAt(evidence, "evidence_artifacts");
   report.compare("number of documents", "", String(artifacts.length), String(shown.length));
-  for (const artifact of shown) {
-    const id = textAt(artifact, "artifact_id");
-    const kind = artifacts.find(({ artifact_id }) => artifact_id === id)?.artifact_kind ?? "none";
-    report.compare("document in the records", id, kind, textAt(artifact, "artifact_kind"));
+  for (const { artifact_id: id, artifact_kind: kind } of artifacts) {
+    const artifact = shown.find((one) => textAt(one, "artifact_id") === id);
+    report.compare("document in the evidence", id, kind, textAt(artifact, "artifact_kind"));
   }
   const recorded = artifacts.filter(({ artifact_kind }) => artifact_kind === RETRIEVAL_EVENT).length;
   report.compare("number of retrievals", "", String(recorded), String(listAt(evidence, "retrieval_events").length));

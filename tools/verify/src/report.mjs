@@ -25,7 +25,8 @@ const NOT_PROVEN = {
   execution: [
     "that the log has one history for everybody: compare the checkpoint with one from another source",
     "the text of inputs and outputs: their digests are salted, and the salts are not included",
-    "when steps, decisions and obligations took place, beyond the signature: the log names the times of its facts alone",
+    "that no fact about the run was left out, or followed the checkpoint",
+    "fulfilments of obligations, rules without a result, and times besides those of the facts: the signature alone covers them",
     "that the policy decides the same again: this page evaluates no policy, and the inputs of the decision are included as digests alone",
     "that the people behind the named actors acted themselves",
   ],

@@ -22,11 +22,15 @@ export function checkVersions(report, release) {
   const lines = linesOf(release.digest_text).slice(4).filter((line) => line.split(" ").length > 2);
   const references = lines.filter((line) => line.startsWith("reference "));
   report.compare("number of bindings", "", String(lines.length - references.length), String(release.bindings.length));
+  const lineOf = (version) => `${version.role} ${version.asset_version_id} ${version.checksum}`;
   for (const version of release.bindings) {
-    const line = `${version.role} ${version.asset_version_id} ${version.checksum}`;
+    const line = lineOf(version);
     report.compare("binding in the approved text", version.role, line, lines.includes(line) ? line : "none");
     checkContent(report, version);
   }
+  const included = release.bindings.map(lineOf);
+  const missing = lines.filter((line) => !references.includes(line) && !included.includes(line));
+  report.compare("bindings without a version", "", "0", String(missing.length));
   const endOf = (version) => ` ${version.asset_version_id} ${version.checksum}`;
   for (const version of release.references) {
     const end = endOf(version);

@@ -92,6 +92,7 @@ function memberMutations(statement) {
       add("deletion", (holder) => holder.splice(Number(place.name), 1));
       add("repetition", (holder) => holder.push(clone(place.value)));
       if (Number(place.name) > 0) {
+        add("replacement by another", (holder) => (holder[place.name] = clone(holder[place.name - 1])));
         add("swap", (holder) => ([holder[place.name - 1], holder[place.name]] = [holder[place.name], holder[place.name - 1]]));
       }
     }

@@ -24,6 +24,7 @@ SUMMARY = "https://slsa.dev/verification_summary/v1"
 CHAIN = "https://fairway.invalid/evidence/release/v1"
 VERIFIER = "https://fairway.invalid/verifiers/release/v1"
 ENDS = {"execution.ended", "execution.denied", "execution.reviewed", "execution.settled"}
+REVIEW_REQUEST = "execution.review_asked"
 NAMED_BY_END = ["outcome", "error_code", "input_digest", "output_digest", "release_id", "workload_id", "environment"]
 MAX_DEPTH = 127
 ABSENT = object()
@@ -247,7 +248,7 @@ class Verifier:
             if name in detail:
                 self.check("evidence of the run", detail[name] == run.get(name))
         self.erasure(run, facts)
-        self.records(predicate, [at(fact, "detail", "evidence_digest") for fact in of_run])
+        self.records(predicate, [fact for fact in of_run if at(fact, "kind") in ENDS | {REVIEW_REQUEST}])
         digest = checksum_of(release["digest_text"])
         own = [
             fact
@@ -271,16 +272,45 @@ class Verifier:
         holds = fact is not None and at(fact, "detail", "erased_actor") == at(run, "submitted_by")
         self.check("erasure in the log", holds)
 
-    def records(self, predicate: dict, digests: list):
+    def records(self, predicate: dict, closing: list):
         """Compares the records with the digests that facts name, and the evidence with the records."""
-        named = [digest for digest in digests if digest]
-        if not named:
-            return
+        self.earlier_fact(closing)
+        named = [at(fact, "detail", "evidence_digest") for fact in closing]
         evidence, texts = predicate["evidence"], predicate["records"]
-        self.check("records that a fact names", sorted(named) == sorted(checksum_of(text) for text in texts))
-        read = [self.attempt("form of the records", lambda: read_canonical(text.encode())) for text in texts]
+        is_same = sorted(digest for digest in named if digest) == sorted(checksum_of(text) for text in texts)
+        self.check("records that a fact names", is_same)
+        read = [self.attempt("form of the records", lambda text=text: read_canonical(text.encode())) for text in texts]
         artifacts = {entry["artifact_id"]: entry for part in read for entry in part["artifacts"]}
-        decisions = [decision for part in read for decision in part["decisions"]]
+        if named and named[0]:
+            self.decisions(evidence, [decision for part in read for decision in part["decisions"]])
+            shown = [(at(one, "artifact_id"), at(one, "artifact_kind")) for one in listed(evidence, "evidence_artifacts")]
+            recorded = [(entry["artifact_id"], entry["artifact_kind"]) for entry in artifacts.values()]
+            self.check("document in the evidence", sorted(shown) == sorted(recorded))
+            retrievals = [one for one in artifacts.values() if one["artifact_kind"] == "retrieval_event"]
+            self.check("number of retrievals", len(retrievals) == len(listed(evidence, "retrieval_events")))
+        documents = [document["artifact_id"] for document in predicate["documents"]]
+        self.check("number of included documents", sorted(documents) == sorted(artifacts))
+        stated = {at(one, "retrieval_event_id"): one for one in reversed(listed(evidence, "retrieval_events"))}
+        for document in predicate["documents"]:
+            entry, body = artifacts.get(document["artifact_id"]), document["body"]
+            if entry is None or body is None:
+                continue
+            self.check("text of the document", checksum_of(body) == entry["digest"])
+            if entry["artifact_kind"] == "retrieval_event":
+                retrieval = stated.get(entry["artifact_id"])
+                is_stated = retrieval is not None and retrieval_of(retrieval) == retrieval_of(self.fact(body))
+                self.check("retrieval in its document", is_stated)
+
+    def earlier_fact(self, closing: list):
+        """Requires the fact that closed the run before a person decided on it."""
+        kinds = [at(fact, "kind") for fact in closing]
+        needed = {"execution.reviewed": REVIEW_REQUEST, "execution.settled": "execution.ended"}.get(kinds[-1] if kinds else "")
+        if needed is None and closing and closing[-1].get("detail", {}).get("review_asked") is True:
+            needed = REVIEW_REQUEST
+        if needed is not None:
+            self.check("fact before the end of the run", needed in kinds[:-1])
+
+    def decisions(self, evidence: dict, decisions: list):
         ranks = ["allow", "allow_with_obligations", "deny"]
         decided = sorted(decisions, key=lambda decision: (ranks.index(decision["outcome"]), decision["decision_id"]))[-1]
         shown = evidence.get("policy_decision")
@@ -290,23 +320,6 @@ class Verifier:
         imposed = {name for decision in decisions for name in decision["obligations"]}
         shown = [at(obligation, "obligation_name") for obligation in listed(evidence, "obligations")]
         self.check("obligation in the evidence", sorted(shown) == sorted(imposed))
-        shown = [(at(one, "artifact_id"), at(one, "artifact_kind")) for one in listed(evidence, "evidence_artifacts")]
-        recorded = [(entry["artifact_id"], entry["artifact_kind"]) for entry in artifacts.values()]
-        self.check("document in the records", sorted(shown) == sorted(recorded))
-        documents = [document["artifact_id"] for document in predicate["documents"]]
-        self.check("number of included documents", sorted(documents) == sorted(artifacts))
-        retrievals = []
-        for document in predicate["documents"]:
-            entry, body = artifacts.get(document["artifact_id"]), document["body"]
-            if entry is None or body is None:
-                continue
-            self.check("text of the document", checksum_of(body) == entry["digest"])
-            if entry["artifact_kind"] == "retrieval_event":
-                retrievals.append((entry["artifact_id"], *retrieval_of(self.fact(body))))
-        if all(document["body"] is not None for document in predicate["documents"]):
-            shown = listed(evidence, "retrieval_events")
-            stated = [(at(one, "retrieval_event_id"), *retrieval_of(one)) for one in shown]
-            self.check("retrieval in its document", sorted(stated) == sorted(retrievals))
 
     def approvals(self, approvals, own: list, digest: str):
         for approval in approvals if isinstance(approvals, list) else []:
@@ -440,9 +453,9 @@ class Verifier:
         lines = [line for line in release["digest_text"].split("\n")[4:] if line.count(" ") > 1]
         references = [line for line in lines if line.startswith("reference ")]
         self.check("number of bindings", len(lines) - len(references) == len(release["bindings"]))
-        for version in release["bindings"]:
-            line = f"{version['role']} {version['asset_version_id']} {version['checksum']}"
-            self.check("binding in the approved text", line in lines)
+        included = [f"{one['role']} {one['asset_version_id']} {one['checksum']}" for one in release["bindings"]]
+        self.check("binding in the approved text", all(line in lines for line in included))
+        self.check("bindings without a version", all(line in included for line in lines if line not in references))
         ends = tuple(f" {version['asset_version_id']} {version['checksum']}" for version in release["references"])
         for end in ends:
             self.check("reference in the approved text", any(line.endswith(end) for line in references))

@@ -19,6 +19,9 @@ const OWN_FACT_KINDS: [&str; 2] = ["review", "settlement"];
 /// The member of a fact's detail that names records.
 pub const EVIDENCE_DIGEST: &str = "evidence_digest";
 
+/// The member of the detail of a run's end that says that a review was asked for before.
+pub const REVIEW_ASKED: &str = "review_asked";
+
 /// The policy decisions, evidence documents and lineage of a run, each by the members that its evidence shows.
 ///
 /// INVARIANT: members are in alphabetical order and hold no fractions, so that the serialized form is canonical JSON.
@@ -101,17 +104,26 @@ impl RunRecords {
         Self { artifacts: vec![ArtifactEntry::of_artifact(artifact)], ..Self::default() }
     }
 
-    /// The stored records of a run, as its facts name them: those of the run, and those of people's decisions on it.
+    /// The stored records of a run, as its facts name them: those of the run, if its first closing fact names any, and those
+    /// of people's decisions on it.
     #[must_use]
-    pub fn stored(decisions: &[DecisionRow], documents: &[StoredDocument], lineage: &[LineageRow]) -> Vec<Self> {
+    pub fn stored(
+        is_run_named: bool,
+        decisions: &[DecisionRow],
+        documents: &[StoredDocument],
+        lineage: &[LineageRow],
+    ) -> Vec<Self> {
         let has_own_fact = |document: &&StoredDocument| OWN_FACT_KINDS.contains(&document.artifact_kind.as_str());
-        let of_run = documents.iter().filter(|document| !has_own_fact(document)).map(ArtifactEntry::of_document);
-        let decisions = decisions.iter().map(Into::into).collect();
-        let run = Self::sorted(of_run.collect(), decisions, lineage.iter().map(LineageEntry::of_row).collect());
+        let run = is_run_named.then(|| {
+            let documents = documents.iter().filter(|document| !has_own_fact(document));
+            let artifacts = documents.map(ArtifactEntry::of_document).collect();
+            let lineage = lineage.iter().map(LineageEntry::of_row).collect();
+            Self::sorted(artifacts, decisions.iter().map(Into::into).collect(), lineage)
+        });
         let later = documents.iter().filter(has_own_fact);
         let later =
             later.map(|document| Self { artifacts: vec![ArtifactEntry::of_document(document)], ..Self::default() });
-        std::iter::once(run).chain(later).collect()
+        run.into_iter().chain(later).collect()
     }
 
     /// Stores run, worker and reader list the records in orders of their own, so the identifiers order them.

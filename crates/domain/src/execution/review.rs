@@ -8,7 +8,10 @@ use crate::{
     access::ActorRef,
     asset::artifact_store::ArtifactPath,
     audit::{Fact, FactKind, Stamp},
-    evidence::{EvidenceArtifact, EvidenceRecord, records::RunRecords},
+    evidence::{
+        EvidenceArtifact, EvidenceRecord,
+        records::{REVIEW_ASKED, RunRecords},
+    },
     fact_category::FactCategory,
     id::ExecutionId,
     idempotency::KeyedOutcome,
@@ -233,6 +236,8 @@ impl<'r> PendingReview<'r> {
 
     fn end_without_answer(self, code: &str, message: &str, stamp: &Stamp) -> ReviewEnd {
         let fact = self.run_ref().ended_fact(ExecutionOutcome::Cancelled, Some(code), None, stamp);
+        // A verifier then requires the fact that asked for the review, which names the records of the run.
+        let fact = fact.merge_detail(json!({ REVIEW_ASKED: true }));
         self.end(Status::Cancelled, ExecutionOutcome::Cancelled, Some(RunError::new(code, message)), fact, stamp)
     }
 

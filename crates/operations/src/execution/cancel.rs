@@ -212,6 +212,8 @@ impl Cancellations {
         let record = found.ok_or(Failure::Inconsistent("a run is missing"))?;
         let imposed = record.decisions.iter().flat_map(|decision| &decision.obligations);
         let owes = imposed.into_iter().any(|name| name == Obligation::NotifyOwner.as_str());
+        // A worker may have started the run under another release since the caller read it.
+        let execution = &record.execution;
         let named = RunRef {
             execution_id: execution.execution_id,
             workload_id: execution.workload_id,

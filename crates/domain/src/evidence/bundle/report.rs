@@ -93,10 +93,11 @@ const NOT_PROVEN_OF_RELEASES: [&str; 4] = [
 ];
 
 /// What no bundle of a run shows.
-const NOT_PROVEN: [&str; 5] = [
+const NOT_PROVEN: [&str; 6] = [
     "that the log has one history for everybody: compare the checkpoint with one from another source",
+    "that no fact about the run was left out, or followed the checkpoint",
     "the text of inputs and outputs: their digests are salted, and the salts are not included",
-    "when steps, decisions and obligations took place, beyond the signature: the log names the times of its facts alone",
+    "fulfilments of obligations, rules without a result, and times besides those of the facts: the signature alone covers them",
     "that the policy decides the same again: the inputs of the decision are included as digests alone",
     "that the people behind the named actors acted themselves",
 ];

@@ -5,6 +5,7 @@ mod records;
 mod release;
 
 pub use outside::{OutsideEvidence, SecondCheckpoint};
+pub use records::names_run_records;
 
 use super::{
     BundledRelease, BundledVersion, EXECUTION_PREDICATE, Envelope, ExecutionPredicate, ExecutionStatement,
@@ -337,6 +338,13 @@ fn check_versions(report: &mut BundleReport, release: &BundledRelease) {
         report.compare("binding in the approved text", version.role.as_str(), line.as_str(), found);
         check_content(report, version);
     }
+    let is_included = |line: &&str| {
+        let text =
+            |version: &BundledVersion| format!("{} {} {}", version.role, version.asset_version_id, version.checksum);
+        release.bindings.iter().any(|version| text(version) == *line)
+    };
+    let missing = lines.iter().filter(|line| !is_reference(line)).filter(|line| !is_included(line)).count();
+    report.compare("bindings without a version", "", "0", missing.to_string());
     for version in &release.references {
         let end = format!(" {} {}", version.asset_version_id, version.checksum);
         let is_named = lines.iter().filter(is_reference).any(|line| line.ends_with(&end));

@@ -73,7 +73,7 @@ fn names_each_change_of_the_records() {
         (&["obligation in the evidence"], |it| {
             it.evidence["obligations"][0]["obligation_name"] = json!("human_review")
         }),
-        (&["document in the records"], |it| it.evidence["evidence_artifacts"][1]["artifact_kind"] = json!("memory")),
+        (&["document in the evidence"], |it| it.evidence["evidence_artifacts"][1]["artifact_kind"] = json!("memory")),
         (&["number of documents"], |it| {
             drop(it.evidence["evidence_artifacts"].as_array_mut().unwrap().pop());
         }),
@@ -122,6 +122,50 @@ fn run_without_named_records_shows_less() {
     assert!(named.has_named_records && !unnamed.has_named_records);
     assert_eq!(named.proven().len(), unnamed.proven().len() + 1);
     assert_eq!(named.not_proven().len() + 1, unnamed.not_proven().len());
+}
+
+/// The bundle of a reviewed run with the facts at these indexes. The request for the review names the records of the run.
+fn reviewed(facts: &[usize]) -> BundleReport {
+    const REVIEW: &str = r#"{"outcome":"approved"}"#;
+    let verdict = ArtifactEntry {
+        artifact_id: id(52).into(),
+        artifact_kind: "review".to_owned(),
+        digest: Checksum::blake3_of(REVIEW.as_bytes()),
+    };
+    let verdict = RunRecords { artifacts: vec![verdict], ..RunRecords::default() };
+    let mut log = log_naming(&RunRecords::default());
+    let end: Value = serde_json::from_slice(&log[41]).unwrap();
+    let run = Subject { kind: "execution", id: id(1) };
+    let fact = |kind, number, detail, records: &RunRecords| {
+        Fact::new(kind, run, None, &stamp(number, "user:eve"), detail).naming_records(records).canonical_bytes(tenant())
+    };
+    log[35] = fact(FactKind::ExecutionReviewAsked, 23, json!({}), &recorded());
+    log[41] = fact(FactKind::ExecutionReviewed, 24, end["detail"].clone(), &verdict);
+    let mut predicate = predicate_over(&log, facts);
+    predicate.records.push(verdict.to_text());
+    predicate.documents.push(BundledDocument { artifact_id: id(52).into(), body: Some(REVIEW.to_owned()) });
+    let shown = predicate.evidence["evidence_artifacts"].as_array_mut().unwrap();
+    shown.push(json!({ "artifact_id": id(52), "artifact_kind": "review" }));
+    verify_bundle(seal(&ExecutionStatement::new(predicate), &[1]).as_bytes(), &[verifier(1)])
+}
+
+/// Without the request for its review, a run would look like one without records.
+#[test]
+fn reviewed_run_needs_the_request_for_its_review() {
+    let report = reviewed(&[30, 35, 41]);
+    assert!(report.has_passed() && report.has_named_records, "{:?}", failed(&report));
+    assert!(failed(&reviewed(&[30, 41])).contains(&"fact before the end of the run"));
+}
+
+#[test]
+fn first_closing_fact_tells_whether_records_are_named() {
+    let run = id(1).into();
+    let named = |records: &RunRecords| {
+        let log = log_naming(records);
+        names_run_records(log.iter().map(Vec::as_slice), run)
+    };
+    assert!(named(&recorded()) && !named(&RunRecords::default()));
+    assert!(!names_run_records(std::iter::empty(), run));
 }
 
 #[test]

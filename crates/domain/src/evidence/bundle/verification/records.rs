@@ -1,47 +1,64 @@
 //! Checks of a run's records: the log names their digest, and the evidence shows what they say.
 
-use super::{ReadFact, member_text};
+use super::{ENDS, ReadFact, member_text};
 use crate::{
     asset::canonical::Checksum,
     evidence::{
         RETRIEVAL_EVENT,
         bundle::{BundleReport, ExecutionPredicate},
-        records::{ArtifactEntry, DecisionEntry, EVIDENCE_DIGEST, RunRecords},
+        records::{ArtifactEntry, DecisionEntry, EVIDENCE_DIGEST, REVIEW_ASKED, RunRecords},
     },
+    id::ExecutionId,
     policy::Outcome,
 };
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
+/// The fact that asks for the review of an answer. It closes a run as far as its process is concerned.
+const REVIEW_REQUEST: &str = "execution.review_asked";
+
+/// Whether the first closing fact of a run names its records. The process of a run may end before it stores any.
+pub fn names_run_records<'b>(facts: impl Iterator<Item = &'b [u8]>, execution: ExecutionId) -> bool {
+    let execution = execution.to_string();
+    let bodies = facts.filter_map(|fact| serde_json::from_slice::<Value>(fact).ok());
+    let text =
+        |body: &Value, pointer: &str| body.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let mut closing = bodies.filter(|body| text(body, "/subject/id") == execution && is_closing(&text(body, "/kind")));
+    closing.next().is_some_and(|body| !text(&body, &digest_pointer()).is_empty())
+}
+
+fn is_closing(kind: &str) -> bool {
+    kind == REVIEW_REQUEST || ENDS.contains(&kind)
+}
+
+fn digest_pointer() -> String {
+    format!("/detail/{EVIDENCE_DIGEST}")
+}
+
 /// Compares the records with the facts about the run, and the evidence with the records.
 pub(super) fn check_records(report: &mut BundleReport, predicate: &ExecutionPredicate, facts: &[ReadFact<'_>]) {
     let run = predicate.evidence.get("execution").unwrap_or(&Value::Null);
     let execution = member_text(run, "execution_id");
-    let digest_of = |fact: &ReadFact<'_>| fact.text(&format!("/detail/{EVIDENCE_DIGEST}")).to_owned();
     let of_run =
         |fact: &&ReadFact<'_>| fact.text("/subject/kind") == "execution" && fact.text("/subject/id") == execution;
-    let named: Vec<(String, String)> = facts
+    let closing: Vec<&ReadFact<'_>> =
+        facts.iter().filter(of_run).filter(|fact| is_closing(fact.text("/kind"))).collect();
+    check_earlier_fact(report, &closing);
+    let pointer = digest_pointer();
+    let named: Vec<(String, &str)> = closing
         .iter()
-        .filter(of_run)
-        .map(|fact| (fact.part(), digest_of(fact)))
+        .map(|fact| (fact.part(), fact.text(&pointer)))
         .filter(|(_, digest)| !digest.is_empty())
         .collect();
-    if named.is_empty() {
-        // The process that executed the run ended before it stored any record.
-        report.skip("records of the run in the log", "", "a fact that names them");
-        return;
-    }
-    report.has_named_records = true;
     report.compare("number of records", "", named.len().to_string(), predicate.records.len().to_string());
     let texts: Vec<Checksum> = predicate.records.iter().map(|text| Checksum::blake3_of(text.as_bytes())).collect();
     for (part, digest) in &named {
-        let included = texts.iter().any(|text| text.as_str() == digest);
-        let actual = if included { digest.as_str() } else { "none" };
-        report.compare("records that a fact names", part.as_str(), digest.as_str(), actual);
+        let included = texts.iter().any(|text| text.as_str() == *digest);
+        report.compare("records that a fact names", part.as_str(), *digest, if included { digest } else { "none" });
     }
     let mut records = RunRecords::default();
     for (text, digest) in predicate.records.iter().zip(&texts) {
-        let is_named = named.iter().any(|(_, named)| named == digest.as_str());
+        let is_named = named.iter().any(|(_, named)| *named == digest.as_str());
         let actual = if is_named { digest.as_str() } else { "none" };
         report.compare("records of the run in the log", "", digest.as_str(), actual);
         let read: Option<RunRecords> = serde_json::from_str(text).ok();
@@ -53,9 +70,30 @@ pub(super) fn check_records(report: &mut BundleReport, predicate: &ExecutionPred
         records.decisions.extend(decisions);
         records.lineage.extend(lineage);
     }
-    check_decisions(report, &predicate.evidence, &records);
-    check_artifacts(report, &predicate.evidence, &records);
+    report.has_named_records = closing.first().is_some_and(|first| !first.text(&pointer).is_empty());
+    if report.has_named_records {
+        check_decisions(report, &predicate.evidence, &records);
+        check_artifacts(report, &predicate.evidence, &records);
+    } else {
+        // The process that executed the run ended before it stored any record.
+        report.skip("records of the run in the log", "", "a fact that names them");
+    }
     check_documents(report, predicate, &records);
+}
+
+/// Requires the fact that closed the run before a person decided on it. It names the records.
+fn check_earlier_fact(report: &mut BundleReport, closing: &[&ReadFact<'_>]) {
+    let Some((end, earlier)) = closing.split_last() else { return };
+    let was_asked = end.body.pointer(&format!("/detail/{REVIEW_ASKED}")) == Some(&Value::Bool(true));
+    let needed = match end.text("/kind") {
+        "execution.reviewed" => REVIEW_REQUEST,
+        "execution.settled" => "execution.ended",
+        _ if was_asked => REVIEW_REQUEST,
+        _ => return,
+    };
+    let found = earlier.iter().find(|fact| fact.text("/kind") == needed);
+    let actual = found.map_or_else(|| "none".to_owned(), |fact| fact.part());
+    report.require("fact before the end of the run", needed, "a proven fact", actual, found.is_some());
 }
 
 /// Checks that the evidence shows the strictest decision of the run, and every obligation that a decision imposed.
@@ -96,14 +134,11 @@ fn check_decisions(report: &mut BundleReport, evidence: &Map<String, Value>, rec
 fn check_artifacts(report: &mut BundleReport, evidence: &Map<String, Value>, records: &RunRecords) {
     let shown: Vec<&Value> = items(evidence.get("evidence_artifacts")).collect();
     report.compare("number of documents", "", records.artifacts.len().to_string(), shown.len().to_string());
-    for artifact in shown {
-        let id = member_text(artifact, "artifact_id");
-        report.compare(
-            "document in the records",
-            id,
-            recorded_kind(records, id),
-            member_text(artifact, "artifact_kind"),
-        );
+    for entry in &records.artifacts {
+        let id = entry.artifact_id.to_string();
+        let artifact = shown.iter().find(|artifact| member_text(artifact, "artifact_id") == id);
+        let kind = artifact.map_or("", |artifact| member_text(artifact, "artifact_kind"));
+        report.compare("document in the evidence", id, entry.artifact_kind.as_str(), kind);
     }
     let recorded = records.artifacts.iter().filter(|entry| entry.artifact_kind == RETRIEVAL_EVENT).count();
     let shown = items(evidence.get("retrieval_events")).count();
@@ -150,11 +185,6 @@ fn check_retrieval(report: &mut BundleReport, predicate: &ExecutionPredicate, en
     let shown = items(predicate.evidence.get("retrieval_events"))
         .find(|retrieval| member_text(retrieval, "retrieval_event_id") == id);
     report.compare("retrieval in its document", id, found(&body), shown.map_or_else(|| "none".to_owned(), found));
-}
-
-fn recorded_kind<'r>(records: &'r RunRecords, id: &str) -> &'r str {
-    let entry = records.artifacts.iter().find(|entry| entry.artifact_id.to_string() == id);
-    entry.map_or("none", |entry| entry.artifact_kind.as_str())
 }
 
 /// The items of a list; nothing for another value.
