@@ -91,6 +91,8 @@ export interface Finding extends Span {
   column: number;
   code: string;
   message: string;
+  /** The field that the server names, and what it says about it. */
+  field?: { path: string; message: string };
 }
 
 /** The offset of a line and column; places outside of the text become its nearest. */
@@ -127,7 +129,9 @@ export function findingsOfFields(text: string, fields: readonly { path: string; 
     }
     return { from: 0, to: 0 };
   };
-  return fields.map(({ path, code, message }) => findingAt(text, spanOf(path, code), code, `${path.replace(/^content\.?/, "") || "/"}: ${message}`)).sort((left, right) => left.from - right.from);
+  return fields
+    .map(({ path, code, message }) => ({ ...findingAt(text, spanOf(path, code), code, `${path.replace(/^content\.?/, "") || "/"}: ${message}`), field: { path, message } }))
+    .sort((left, right) => left.from - right.from);
 }
 
 /** The server's messages about lines of a YAML text. */
@@ -169,5 +173,5 @@ export function findingOfOffset(text: string, offset: number, code: string, mess
   }
   const end = /[\s"\\]|$/g;
   end.lastIndex = at + 1;
-  return findingAt(text, { from: Math.min(at, text.length), to: end.exec(text)?.index ?? text.length }, code, message);
+  return { ...findingAt(text, { from: Math.min(at, text.length), to: end.exec(text)?.index ?? text.length }, code, message), field: { path: "content.system_prompt", message } };
 }

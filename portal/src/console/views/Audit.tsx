@@ -39,6 +39,11 @@ export function Audit() {
         <FilterText name="subject" label={text("subject_id")} pattern="[0-9a-f\-]+" />
         <FilterSelect name="whole" label={text("scope")} none={text("scope_workspace", { name: workspace.name })} options={["tenant"]} />
       </Filters>
+      <p className="hint">
+        <Link to="/access" search={{ tab: "erasures" } as never}>
+          {text("erasure_see_also")}
+        </Link>
+      </p>
       {isFiltered && (
         <p className="hint" data-testid="filtered">
           {text("audit_filtered", { count: rows.length, loaded: list.rows.length })}{" "}
