@@ -48,7 +48,7 @@ export function Hint({ id, schema }: { id: string; schema: RJSFSchema }) {
   return (
     <p id={hintId(id)} className="hint">
       {/* Schemas have one language. */}
-      <span lang="en">{description}</span> {preset !== undefined && text("form_default", { value: typeof preset === "string" ? preset : JSON.stringify(preset) })}{" "}
+      <span lang="en">{description?.split("`").map((part, place) => (place % 2 === 1 ? <code key={place}>{part}</code> : part))}</span> {preset !== undefined && text("form_default", { value: typeof preset === "string" ? preset : JSON.stringify(preset) })}{" "}
       {schema["x-enforcement"] === "recorded" && <em>{text("form_recorded")}</em>}
     </p>
   );

@@ -1,4 +1,4 @@
-import type { RJSFSchema } from "@rjsf/utils";
+import { ADDITIONAL_PROPERTY_FLAG, type RJSFSchema } from "@rjsf/utils";
 
 type Node = RJSFSchema & { "x-asset-kinds"?: string[]; "x-default"?: unknown };
 
@@ -70,8 +70,9 @@ const fitsType = (type: string, value: unknown): boolean => (type === "object" ?
 
 /** Whether a node has no fields of its own: any JSON object fits. */
 const isFree = (node: Node): boolean => typesOf(node)[0] === "object" && !node.properties && !isNode(node.additionalProperties);
-/** Whether a node maps names, which the author chooses, to values. */
-export const isMap = (node: Node): boolean => typesOf(node)[0] === "object" && !node.properties && isNode(node.additionalProperties);
+/** Whether a node maps names, which the author chooses, to values. The library adds the present names to its properties. */
+export const isMap = (node: Node): boolean =>
+  typesOf(node)[0] === "object" && isNode(node.additionalProperties) && Object.values(node.properties ?? {}).every((property) => isNode(property) && ADDITIONAL_PROPERTY_FLAG in property);
 /** Whether a node is a list of different values of a fixed set. */
 export const isChoice = (node: Node): boolean => node.uniqueItems === true && isNode(node.items) && Array.isArray(node.items.enum);
 

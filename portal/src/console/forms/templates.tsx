@@ -1,16 +1,17 @@
-import { ADDITIONAL_PROPERTY_FLAG, canExpand, type ArrayFieldItemTemplateProps, type ArrayFieldTemplateProps, type FieldTemplateProps, type MultiSchemaFieldTemplateProps, type ObjectFieldTemplateProps, type OptionalDataControlsTemplateProps } from "@rjsf/utils";
+import { ADDITIONAL_PROPERTY_FLAG, canExpand, type ArrayFieldItemTemplateProps, type ArrayFieldTemplateProps, type FieldTemplateProps, type MultiSchemaFieldTemplateProps, type ObjectFieldTemplateProps, type OptionalDataControlsTemplateProps, type RJSFSchema } from "@rjsf/utils";
 import type { FormProps } from "@rjsf/core/lib/components/Form.js";
 import { useEffect, useRef, type ReactNode } from "react";
 import { useConsoleText } from "../i18n";
 import { Hint, Messages } from "./messages";
 import { isChoice, nameOf, typesOf } from "./schema";
 
-/** The name of a field, and whether it must be filled. */
-function Name({ name, required }: { name: string; required?: boolean }) {
+/** The name of a field, and whether it must be filled. An alternative of a choice has the title of its type. */
+function Name({ path, schema, required = false }: { path: readonly (string | number)[]; schema: RJSFSchema; required?: boolean | undefined }) {
   const text = useConsoleText();
+  const isItem = typeof path.at(-1) === "number";
   return (
     <>
-      <code>{name}</code> {required && <span className="hint">({text("form_required")})</span>}
+      <code>{(schema.anyOf ? undefined : schema.title) ?? nameOf(path)}</code> {required && !isItem && <span className="hint">({text("form_required")})</span>}
     </>
   );
 }
@@ -27,7 +28,7 @@ function FieldTemplate(props: FieldTemplateProps) {
       <Added {...props}>
         <fieldset className="form-group">
           <legend>
-            <Name name={nameOf(path)} required={required} />
+            <Name path={path} schema={schema} required={required} />
           </legend>
           <Hint id={`${id}__choice`} schema={schema} />
           {children}
@@ -36,8 +37,7 @@ function FieldTemplate(props: FieldTemplateProps) {
     );
   }
   if (!isJson && (type === "object" || (type === "array" && !isChoiceField))) return <Added {...props}>{children}</Added>;
-  // An alternative of a choice has the title of its type.
-  const name = <Name name={schema.title && path.length > 0 ? schema.title : nameOf(path)} required={required} />;
+  const name = <Name path={path} schema={schema} required={required} />;
   return (
     <Added {...props}>
       <div className="field">
@@ -78,7 +78,7 @@ interface GroupProps {
   id: string;
   path: readonly (string | number)[];
   required?: boolean | undefined;
-  schema: ObjectFieldTemplateProps["schema"];
+  schema: RJSFSchema;
   control: ReactNode;
   children: ReactNode;
 }
@@ -90,7 +90,7 @@ function Group({ id, path, required, schema, control, children }: GroupProps) {
     <>
       <Hint id={id} schema={schema} />
       <Messages id={id} />
-      {control}
+      {!isRoot && control}
     </>
   );
   if (isRoot) {
@@ -104,7 +104,7 @@ function Group({ id, path, required, schema, control, children }: GroupProps) {
   return (
     <fieldset id={id} className="form-group" aria-describedby={`${id}__hint`}>
       <legend>
-        <Name name={nameOf(path)} required={required ?? false} />
+        <Name path={path} schema={schema} required={required} />
       </legend>
       {head}
       {children}
@@ -117,6 +117,13 @@ function ObjectFieldTemplate({ fieldPathId, formData, properties, schema, uiSche
   const { $id: id, path } = fieldPathId;
   const known = new Set(properties.map(({ name }) => name));
   const isShown = properties.length > 0 || optionalDataControl === undefined;
+  const adding = useRef<number | null>(null);
+  // The focus goes to the name of an added member.
+  useEffect(() => {
+    if (adding.current === null || properties.length <= adding.current) return;
+    adding.current = null;
+    document.getElementById(`${id}.${properties.at(-1)?.name}-key`)?.focus();
+  }, [id, properties]);
   const others = isShown ? Object.keys((formData as object | undefined) ?? {}).filter((name) => !known.has(name)) : [];
   return (
     <Group id={id} path={path} required={required} schema={schema} control={optionalDataControl}>
@@ -124,7 +131,14 @@ function ObjectFieldTemplate({ fieldPathId, formData, properties, schema, uiSche
         <div key={name}>{content}</div>
       ))}
       {canExpand(schema, uiSchema, formData) && (
-        <button type="button" className="plain" onClick={onAddProperty}>
+        <button
+          type="button"
+          className="plain"
+          onClick={() => {
+            adding.current = properties.length;
+            onAddProperty();
+          }}
+        >
           {text("form_add_to", { name: nameOf(path) })}
         </button>
       )}
@@ -151,7 +165,7 @@ function ArrayFieldTemplate({ fieldPathId, items, canAdd, onAddClick, schema, re
     count.current = items.length;
     if (!list.current?.parentElement?.contains(document.activeElement) && document.activeElement !== document.body) return;
     if (items.length > before) list.current?.lastElementChild?.querySelector<HTMLElement>(CONTROLS)?.focus();
-    if (items.length < before) list.current?.parentElement?.querySelector<HTMLElement>(":scope > button")?.focus();
+    if (items.length < before) (list.current?.nextElementSibling as HTMLElement | null)?.focus();
   }, [items.length]);
   return (
     <Group id={id} path={path} required={required} schema={schema} control={optionalDataControl}>

@@ -7,7 +7,7 @@ export const formsDe: Record<keyof typeof formsEn, string> = {
   view_form: "Formular",
   view_needs_json: "Das Formular braucht ein JSON-Objekt. Korrigieren Sie zuerst den Text im Code.",
   view_unfinished: "Der Text eines Feldes ist noch kein JSON. Schreiben Sie ihn zuerst fertig.",
-  form_intro: "Beide Ansichten bearbeiten denselben Inhalt. Die Felder heißen wie im Code. Der Server prüft sie, wenn Sie die Version anlegen.",
+  form_intro: "Beide Ansichten bearbeiten denselben Inhalt, und die Felder des Formulars heißen wie im Code.",
   form_required: "Pflicht",
   form_recorded: "Nur vermerkt: Der Server speichert es und handelt nicht danach.",
   form_default: "Ohne Wert gilt: {value}.",

@@ -5,7 +5,7 @@ export const formsEn = {
   view_form: "Form",
   view_needs_json: "The form needs a JSON object. Correct the text in the code first.",
   view_unfinished: "A field has text that is no JSON yet. Finish it first.",
-  form_intro: "Both views edit the same content. The names of the fields are those of the code. The server checks them when you create the version.",
+  form_intro: "Both views edit the same content, and the form names its fields as the code does.",
   form_required: "required",
   form_recorded: "Recorded only: the server stores it and does not act on it.",
   form_default: "Without a value: {value}.",
