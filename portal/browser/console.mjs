@@ -76,7 +76,7 @@ export async function console_shell() {
   await page.keyboard.press("Control+k");
   const palette = page.getByRole("combobox", { name: "Command palette" });
   await palette.fill("console-desk");
-  await page.getByRole("option", { name: "console-desk" }).waitFor();
+  await page.getByRole("option", { name: "console-desk (console-desk)" }).waitFor();
   await look(page, "console-palette");
   await page.keyboard.press("Enter");
   await page.getByRole("heading", { level: 1, name: "console-desk" }).waitFor();

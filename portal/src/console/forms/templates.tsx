@@ -1,6 +1,6 @@
 import { ADDITIONAL_PROPERTY_FLAG, canExpand, type ArrayFieldItemTemplateProps, type ArrayFieldTemplateProps, type FieldTemplateProps, type MultiSchemaFieldTemplateProps, type ObjectFieldTemplateProps, type OptionalDataControlsTemplateProps, type RJSFSchema } from "@rjsf/utils";
 import type { FormProps } from "@rjsf/core/lib/components/Form.js";
-import { useEffect, useRef, type ReactNode } from "react";
+import { useEffect, useRef, type ReactElement, type ReactNode } from "react";
 import { useConsoleText } from "../i18n";
 import { Hint, Messages } from "./messages";
 import { isChoice, nameOf, typesOf } from "./schema";
@@ -210,12 +210,13 @@ function ArrayFieldItemTemplate({ children, buttonsProps }: ArrayFieldItemTempla
 /** Which form a value has, then its field. */
 function MultiSchemaFieldTemplate({ selector, optionSchemaField }: MultiSchemaFieldTemplateProps) {
   const text = useConsoleText();
+  const { id } = (selector as ReactElement<{ id: string }>).props;
   return (
     <>
-      <label className="field">
-        <span>{text("form_alternative")}</span>
+      <div className="field">
+        <label htmlFor={id}>{text("form_alternative")}</label>
         {selector}
-      </label>
+      </div>
       {optionSchemaField}
     </>
   );
