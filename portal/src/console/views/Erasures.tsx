@@ -12,6 +12,8 @@ import { VirtualTable } from "../ui/VirtualTable";
 type Erasure = Schemas["Erasure"];
 
 const STATES = ["requested", "approved", "refused", "completed"] as const satisfies readonly Erasure["status"][];
+/** Stands for the subject in commands and in the empty field. */
+const EXAMPLE = "user:eve";
 const SUBJECT_PATTERN = /^(user|service|share_link):[a-z0-9][a-z0-9._@+-]{0,126}$/;
 
 /** Erasures of a person's texts: one person requests, another one decides, the server deletes in batches. */
@@ -42,13 +44,18 @@ export function Erasures() {
           { name: text("erasure_subject"), render: (one) => one.subject },
           { name: text("state"), render: (one) => <Tag value={one.status} /> },
           { name: text("requested_by"), render: (one) => one.requested_by },
-          { name: text("time"), render: (one) => <Time value={one.requested_at} /> },
+          { name: text("requested_at"), render: (one) => <Time value={one.requested_at} /> },
           { name: text("erasure_progress"), render: (one) => <Counts erasure={one} /> },
           { name: text("action"), render: (one) => <RowAction label={text("show")} name={text("show_named", { name: one.subject })} onClick={() => change({ erasure: one.erasure_id })} /> },
         ]}
       />
       {chosen && <ErasureView key={chosen} id={chosen} />}
-      <Commands items={[{ label: text("this_list"), request: { method: "GET", path }, words: ["erasures", "list", ...(status ? ["--status", status] : [])] }]} />
+      <Commands
+        items={[
+          { label: text("this_list"), request: { method: "GET", path }, words: ["erasures", "list", ...(status ? ["--status", status] : [])] },
+          { label: text("request_erasure"), request: { method: "POST", path: apiPath("/v1/erasures", {}), body: { subject: EXAMPLE } }, words: ["erasures", "request", EXAMPLE] },
+        ]}
+      />
       {isOpen && <RequestErasure onClose={() => setOpen(false)} onDone={(made) => change({ erasure: made.erasure_id, status: "" })} />}
     </>
   );
@@ -82,7 +89,7 @@ function ErasureView({ id }: { id: string }) {
         items={[
           [text("state"), <Tag key="s" value={status} />],
           [text("requested_by"), erasure.requested_by],
-          [text("time"), <Time key="t" value={erasure.requested_at} />],
+          [text("requested_at"), <Time key="t" value={erasure.requested_at} />],
           [text("decided_by"), erasure.decided_by ?? "–"],
           [text("decided_at"), <Time key="d" value={erasure.decided_at} />],
           [text("completed_at"), <Time key="c" value={erasure.completed_at} />],
@@ -135,7 +142,7 @@ function RequestErasure({ onClose, onDone }: { onClose: () => void; onDone: (mad
     >
       <p>{text("request_erasure_text")}</p>
       <Field label={text("erasure_subject")} hint={text("erasure_subject_hint")}>
-        {(id) => <input id={id} value={subject} placeholder="user:eve" autoComplete="off" spellCheck={false} onChange={(event) => setSubject(event.target.value.trim())} />}
+        {(id) => <input id={id} value={subject} placeholder={EXAMPLE} autoComplete="off" spellCheck={false} onChange={(event) => setSubject(event.target.value.trim())} />}
       </Field>
       <p className="hint">{text("erasure_covers")}</p>
     </Dialog>
