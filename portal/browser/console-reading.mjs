@@ -213,7 +213,7 @@ export async function console_why_read() {
   await page.goto(`${SERVER}/console/runs/${id}?tab=decision`);
   const decision = flat.policy_decision;
   await page.getByRole("region", { name: "Verdicts" }).waitFor();
-  equal([await factOf(page, "Reason"), await factOf(page, "Rules")], [decision.reason_code, decision.rules.join(", ")], "the decision is that of the API");
+  equal([await factOf(page, "Reason"), await factOf(page, "Rules that applied")], [decision.reason_code, decision.rules.join(", ")], "the decision is that of the API");
   equal(await page.getByRole("region", { name: "Verdicts" }).locator("tbody tr").count(), flat.approvals.length, "the approvals are those of the API");
   await close(page);
   await refusedPage(`/runs/${id}?tab=decision`, PEOPLE.runner, UNSEEN);
