@@ -65,6 +65,8 @@ export async function console_form() {
   await form.locator("[id='content.bogus__error']").getByText("(unknown_field)").waitFor();
   await view(page, "Code").click();
   check((await codeOf(page).innerText()).replaceAll(/\s/g, "").includes('"bogus":{"kept":[1]}'), "the form kept what it does not show");
+  await write(page, '{"system_prompt": "x", "labels": {"__proto__": "y"}}');
+  await page.getByText("The form cannot keep a member named __proto__", { exact: false }).waitFor();
   await write(page, "{");
   equal(await view(page, "Form").getAttribute("aria-disabled"), "true", "the form needs an object");
   await write(page, JSON.stringify({ labels: { team: "support" }, system_prompt: "Greet $arg:who kindly.", variables: [{ name: "who", type: "string" }] }));
@@ -106,11 +108,12 @@ const KINDS = [
   "guardrail_config", "connector_definition", "sovereignty_profile", "workload_profile", "sandbox_profile", "workload_harness",
 ];
 
-/** Each kind with a JSON content has a form that changes nothing when it opens; light and dark, wide and narrow, in both languages. */
+/** Forms of kinds change nothing when they open; light and dark, wide and narrow, in both languages. The long form opens that of each kind. */
 export async function console_form_kinds() {
   await desk("console-desk");
   const page = await visit("/assets", PEOPLE.author);
-  for (const [place, kind] of KINDS.entries()) {
+  const kinds = process.env.PORTAL_LONG ? KINDS : KINDS.filter((kind) => CONTENTS[kind]);
+  for (const [place, kind] of kinds.entries()) {
     const asset = await assetOf(kind, `kind-${kind.replaceAll("_", "-")}`);
     await page.emulateMedia({ colorScheme: place % 2 === 1 ? "dark" : "light" });
     await page.setViewportSize(place % 3 === 2 ? { width: 320, height: 700 } : { width: 1280, height: 900 });
@@ -213,6 +216,7 @@ export async function console_erasures() {
   equal([(await read()).decided_by, (await read()).status !== "requested"], [SECOND, true]);
   await refused(other, "Approve the erasure", "It is decided already.");
   await until(async () => (await read()).erased_runs === 1, "the run is erased");
+  await other.reload();
   await other.locator("dd").getByText("runs 1, turns 0, documents 0").waitFor();
   equal((await api("GET", `/v1/executions/${run.execution_id}`, undefined, { as: FIRST })).result ?? null, null, "the result is gone");
   await look(other, "console-erasure-progress");

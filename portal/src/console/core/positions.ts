@@ -156,6 +156,13 @@ export function parsedObject(text: string): Record<string, Json> | null {
   }
 }
 
+/** Whether a form would lose a part of a value: a member named `__proto__`, or a number that no JSON has. */
+export function isUnkeepable(value: Json): boolean {
+  if (typeof value === "number") return !Number.isFinite(value);
+  if (value === null || typeof value !== "object") return false;
+  return Object.hasOwn(value, "__proto__") || Object.values(value).some(isUnkeepable);
+}
+
 /** One character of the source of a JSON string: an escaped pair, an escape, or the character itself. */
 const CHARACTER = /\\u[dD][89abAB][\da-fA-F]{2}\\u[dD][c-fC-F][\da-fA-F]{2}|\\u[\da-fA-F]{4}|\\.|[^]/uy;
 

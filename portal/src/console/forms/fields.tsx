@@ -1,6 +1,8 @@
 import SchemaField from "@rjsf/core/lib/components/fields/SchemaField.js";
 import type { FieldProps, RegistryFieldsType } from "@rjsf/utils";
 import { useContext, useEffect, useState } from "react";
+import type { Json } from "../../api/types";
+import { isUnkeepable } from "../core/positions";
 import { useConsoleText } from "../i18n";
 import { FormStateContext, useDescription } from "./messages";
 import { isChoice, isMap, needsJson } from "./schema";
@@ -28,7 +30,8 @@ function JsonField({ fieldPathId, formData, onChange, required = false }: FieldP
   const { onUnfinished } = useContext(FormStateContext);
   const described = useDescription(id, required);
   const [typed, setTyped] = useState(() => shown(formData));
-  const [isUnfinished, setUnfinished] = useState(false);
+  const [trouble, setTrouble] = useState<"form_json_unfinished" | "form_unkept" | null>(null);
+  const isUnfinished = trouble !== null;
   useEffect(() => {
     onUnfinished(id, isUnfinished);
     return () => onUnfinished(id, false);
@@ -36,18 +39,19 @@ function JsonField({ fieldPathId, formData, onChange, required = false }: FieldP
   const take = (next: string) => {
     setTyped(next);
     try {
-      const value: unknown = next.trim() === "" ? undefined : JSON.parse(next);
-      setUnfinished(false);
-      onChange(value, path);
+      const value = next.trim() === "" ? undefined : (JSON.parse(next) as Json);
+      const isKept = value === undefined || !isUnkeepable(value);
+      setTrouble(isKept ? null : "form_unkept");
+      if (isKept) onChange(value, path);
     } catch {
-      setUnfinished(true);
+      setTrouble("form_json_unfinished");
     }
   };
   return (
     <>
       <textarea id={id} {...described} aria-invalid={isUnfinished || described["aria-invalid"]} className="code" rows={Math.min(12, Math.max(2, typed.split("\n").length))} value={typed} spellCheck={false} onChange={(event) => take(event.target.value)} />
       <span className={isUnfinished ? "hint bad" : "hint"} role="status">
-        {text(isUnfinished ? "form_json_unfinished" : "form_json")}
+        {text(trouble ?? "form_json")}
       </span>
     </>
   );

@@ -18,6 +18,7 @@ export const formsDe: Record<keyof typeof formsEn, string> = {
   form_alternative: "Art des Wertes",
   form_json: "JSON. Leer für keinen Wert.",
   form_json_unfinished: "Das ist noch kein JSON, darum behält der Inhalt den letzten Wert.",
+  form_unkept: "Das Formular kann ein Feld namens __proto__ oder eine so große Zahl nicht behalten. Bearbeiten Sie es im Code.",
   form_not_shown: "Das Schema hat kein Feld {name}. Es bleibt im Inhalt; bearbeiten Sie es im Code.",
   at_field: "Feld {name}",
   form_whole: "Inhalt",

@@ -16,6 +16,7 @@ export const formsEn = {
   form_alternative: "Kind of value",
   form_json: "JSON. Empty for no value.",
   form_json_unfinished: "This is no JSON yet, so the content keeps the last value.",
+  form_unkept: "The form cannot keep a member named __proto__, or such a large number. Edit it in the code.",
   form_not_shown: "The schema has no field {name}. It stays in the content; edit it in the code.",
   at_field: "Field {name}",
   form_whole: "content",
