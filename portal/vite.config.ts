@@ -13,6 +13,8 @@ export default defineConfig(({ mode }) => ({
       "decode-named-character-reference": fileURLToPath(
         new URL("node_modules/decode-named-character-reference/index.js", import.meta.url),
       ),
+      // The parser of the form library decodes entities with `innerHTML` too, and no text of a form is Markdown.
+      "markdown-to-jsx/react": fileURLToPath(new URL("src/console/forms/plainMarkdown.tsx", import.meta.url)),
     },
   },
   build: {

@@ -410,7 +410,7 @@ export async function console_long_lists() {
 /** At 320 px no view scrolls sideways. */
 export async function console_narrow() {
   const id = await desk("console-desk");
-  for (const path of ["", "/lanes", "/runs", "/assets", `/workloads/${id}`, `/workloads/${id}?tab=interface`, "/notifications?tab=preferences", "/audit"]) {
+  for (const path of ["", "/lanes", "/runs", "/assets", `/workloads/${id}`, `/workloads/${id}?tab=interface`, "/notifications?tab=preferences", "/audit", "/access?tab=erasures"]) {
     const page = await visit(path, "user:local", { viewport: { width: 320, height: 600 } });
     await page.waitForLoadState("networkidle");
     const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);

@@ -76,7 +76,7 @@ export async function console_shell() {
   await page.keyboard.press("Control+k");
   const palette = page.getByRole("combobox", { name: "Command palette" });
   await palette.fill("console-desk");
-  await page.getByRole("option", { name: "console-desk" }).waitFor();
+  await page.getByRole("option", { name: "console-desk (console-desk)" }).waitFor();
   await look(page, "console-palette");
   await page.keyboard.press("Enter");
   await page.getByRole("heading", { level: 1, name: "console-desk" }).waitFor();
@@ -295,7 +295,7 @@ export async function console_lanes() {
   const path = "/lanes?environment=dev";
   const weak = await visit(path, PEOPLE.author);
   const row = (page) => page.getByTestId("board console-lanes@dev");
-  await row(weak).getByText("You need the permission release.rollback.").waitFor();
+  for (const permission of ["release.transition", "release.rollback"]) await row(weak).getByText(`You need the permission ${permission}.`).waitFor();
   await close(weak);
   const page = await visit(path, PEOPLE.operator);
   const advance = row(page).getByRole("button", { name: "Take the next lane" });

@@ -6,6 +6,8 @@ import * as access from "./access.mjs";
 import * as chat from "./chat.mjs";
 import * as assets from "./console-assets.mjs";
 import * as operator from "./console.mjs";
+import * as contents from "./console-forms.mjs";
+import * as reading from "./console-reading.mjs";
 import * as work from "./console-work.mjs";
 import * as jobs from "./console-jobs.mjs";
 import * as settings from "./console-settings.mjs";
@@ -30,10 +32,15 @@ const STATES = {
   ],
   assets: ["console_assets", "console_preview", "console_policy_trial", "console_versions", "console_flow", "console_documents", "console_impact"],
   settings: ["console_interface", "console_principals", "console_settings", "console_tenants", "console_can_all", "console_deliveries", "console_announce", "console_defaults"],
+  contents: ["console_form", "console_form_kinds", "console_form_keyboard", "console_erasures", "console_palette"],
   jobs: ["console_release_refusals", "console_reading_refusals", "console_failures", "console_verdict_read", "console_resume", "console_anonymous"],
+  reading: [
+    "console_wrong_read", "console_tenures_read", "console_timeline_read", "console_waiting_read", "console_changes_read", "console_gates_read",
+    "console_plan_read", "console_can_read", "console_audit_read", "console_why_read",
+  ],
   people: ["german", "dark", "narrow", "right_to_left", "reduced_motion", "keyboard_only", "no_script", "first_view"],
 };
-const MODULES = { operator, work, assets, settings, jobs, forms, runs, access, chat, embeds, hostile, people };
+const MODULES = { operator, work, assets, settings, contents, jobs, reading, forms, runs, access, chat, embeds, hostile, people };
 
 const only = process.argv.slice(2);
 const failures = [];

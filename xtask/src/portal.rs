@@ -17,6 +17,8 @@ use crate::step::run_checked;
 const FOLDER: &str = "portal";
 /// The API document, from which the types are generated.
 const API_DOCUMENT: &str = "docs/openapi.json";
+/// Schemas and example contents of the asset kinds, which unit tests of the portal read.
+const TEST_INPUTS: [&str; 2] = ["crates/domain/src/asset/schemas", "examples/assets"];
 /// Entries that are not sources: build results and browser tests.
 const NO_SOURCES: [&str; 5] = ["node_modules", "dist", "build-output", "schema.d.ts", "browser"];
 /// The file in `portal/dist` that names the copied build.
@@ -58,7 +60,7 @@ struct Sources {
 impl Sources {
     fn collect(place: &Paths) -> Result<Sources> {
         let mut files = vec![PathBuf::from(API_DOCUMENT)];
-        let mut folders = vec![PathBuf::from(FOLDER)];
+        let mut folders: Vec<_> = [FOLDER].into_iter().chain(TEST_INPUTS).map(PathBuf::from).collect();
         while let Some(folder) = folders.pop() {
             for entry in fs::read_dir(place.root.join(&folder)).context("reading the portal's sources")? {
                 let name = entry?.file_name();

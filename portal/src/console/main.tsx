@@ -6,6 +6,7 @@ import { readPage } from "../session/page";
 import "./styles/mantine.css";
 import "./styles/console.css";
 import "./styles/views.css";
+import "./styles/editor.css";
 import { App } from "./App";
 import { ConsoleTextContext, consoleTranslator, loadConsoleCatalogue } from "./i18n";
 

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { findingOfOffset, findingsOfFields, findingsOfLines, offsetOf, parsedObject, positionsOf, syntaxFinding } from "./positions";
+import { findingOfOffset, findingsOfFields, findingsOfLines, isUnkeepable, offsetOf, parsedObject, positionsOf, syntaxFinding } from "./positions";
 
 const TEXT = `{
   "system_prompt": 3,
@@ -61,4 +61,9 @@ test("a byte of the prompt stands at its character in the JSON text, whatever it
 test("only a JSON object is the content of an asset", () => {
   expect(parsedObject('{"a":1}')).toEqual({ a: 1 });
   for (const text of ["", "{", "[]", "null", "7"]) expect(parsedObject(text), text).toBeNull();
+});
+
+test("knows what a form would lose", () => {
+  const cases = ['{"a": {"__proto__": 1}}', '{"a": [1e400]}', '{"\\u005f_proto__": 1}', '{"a": ["__proto__"], "b": null}', "{}"];
+  expect(cases.map((text) => isUnkeepable(parsedObject(text)))).toEqual([true, true, true, false, false]);
 });

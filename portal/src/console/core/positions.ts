@@ -91,6 +91,8 @@ export interface Finding extends Span {
   column: number;
   code: string;
   message: string;
+  /** The field that the server names, and what it says about it. */
+  field?: { path: string; message: string };
 }
 
 /** The offset of a line and column; places outside of the text become its nearest. */
@@ -127,7 +129,9 @@ export function findingsOfFields(text: string, fields: readonly { path: string; 
     }
     return { from: 0, to: 0 };
   };
-  return fields.map(({ path, code, message }) => findingAt(text, spanOf(path, code), code, `${path.replace(/^content\.?/, "") || "/"}: ${message}`)).sort((left, right) => left.from - right.from);
+  return fields
+    .map(({ path, code, message }) => ({ ...findingAt(text, spanOf(path, code), code, `${path.replace(/^content\.?/, "") || "/"}: ${message}`), field: { path, message } }))
+    .sort((left, right) => left.from - right.from);
 }
 
 /** The server's messages about lines of a YAML text. */
@@ -152,6 +156,13 @@ export function parsedObject(text: string): Record<string, Json> | null {
   }
 }
 
+/** Whether a form would lose a part of a value: a member named `__proto__`, or a number that no JSON has. */
+export function isUnkeepable(value: Json): boolean {
+  if (typeof value === "number") return !Number.isFinite(value);
+  if (value === null || typeof value !== "object") return false;
+  return Object.hasOwn(value, "__proto__") || Object.values(value).some(isUnkeepable);
+}
+
 /** One character of the source of a JSON string: an escaped pair, an escape, or the character itself. */
 const CHARACTER = /\\u[dD][89abAB][\da-fA-F]{2}\\u[dD][c-fC-F][\da-fA-F]{2}|\\u[\da-fA-F]{4}|\\.|[^]/uy;
 
@@ -169,5 +180,5 @@ export function findingOfOffset(text: string, offset: number, code: string, mess
   }
   const end = /[\s"\\]|$/g;
   end.lastIndex = at + 1;
-  return findingAt(text, { from: Math.min(at, text.length), to: end.exec(text)?.index ?? text.length }, code, message);
+  return { ...findingAt(text, { from: Math.min(at, text.length), to: end.exec(text)?.index ?? text.length }, code, message), field: { path: "content.system_prompt", message } };
 }

@@ -1,5 +1,6 @@
 import type { ConsoleCatalogue } from ".";
 import { assetsDe } from "./assets.de";
+import { formsDe } from "./forms.de";
 import { settingsDe } from "./settings.de";
 import { valuesDe } from "./values.de";
 
@@ -7,6 +8,7 @@ import { valuesDe } from "./values.de";
 export const de: ConsoleCatalogue = {
   ...valuesDe,
   ...assetsDe,
+  ...formsDe,
   ...settingsDe,
   loading_what: "Wird geladen: {what} …",
   view: "Ansicht",
@@ -38,7 +40,7 @@ export const de: ConsoleCatalogue = {
   palette_open: "Gehe zu …",
   palette_keys: "Strg K",
   palette_title: "Befehlspalette",
-  palette_hint: "Ansicht, Workload oder Kennung eines Laufs oder Release",
+  palette_hint: "Ansicht, Workload, Asset oder Kennung eines Laufs oder Release",
   palette_none: "Nichts passt. Versuchen Sie einen kürzeren Text.",
   palette_run: "Lauf",
   palette_release: "Release",

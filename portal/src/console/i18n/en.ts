@@ -1,4 +1,5 @@
 import { assetsEn } from "./assets.en";
+import { formsEn } from "./forms.en";
 import { settingsEn } from "./settings.en";
 import { valuesEn } from "./values.en";
 
@@ -6,6 +7,7 @@ import { valuesEn } from "./values.en";
 export const en = {
   ...valuesEn,
   ...assetsEn,
+  ...formsEn,
   ...settingsEn,
   loading_what: "Loading: {what} …",
   view: "view",
@@ -37,7 +39,7 @@ export const en = {
   palette_open: "Go to …",
   palette_keys: "Ctrl K",
   palette_title: "Command palette",
-  palette_hint: "View, workload, or the id of a run or release",
+  palette_hint: "View, workload, asset, or the id of a run or release",
   palette_none: "Nothing fits. Try a shorter text.",
   palette_run: "Run",
   palette_release: "Release",

@@ -1,27 +1,41 @@
 import { useNavigate } from "@tanstack/react-router";
-import { useState } from "react";
+import { useEffect, useState } from "react";
 import { apiPath } from "../../api/paths";
 import { useConsole, useList } from "../core/console";
-import type { Workload } from "../core/types";
-import { useConsoleText } from "../i18n";
+import type { Asset, Workload } from "../core/types";
+import { useConsoleText, useValueText } from "../i18n";
 import { Frame } from "../ui/Frame";
-import { entriesOf } from "./palette";
+import { entriesOf, MAX_ENTRIES } from "./palette";
 import { VIEWS } from "./views";
 
-/** Leads to a view, a workload, or a run or release by its identifier. */
+/** The assets that the palette reads at most: the API finds none by a part of its slug. */
+const MAX_ASSETS = 5_000;
+
+/** Leads to a view, a workload or an asset, or to a run or release by its identifier. */
 export function Palette({ onClose }: { onClose: () => void }) {
   const text = useConsoleText();
   const navigate = useNavigate();
-  const { workspace } = useConsole();
+  const named = useValueText();
+  const { workspace, session } = useConsole();
   const [typed, setTyped] = useState("");
   const [chosen, setChosen] = useState(0);
   const { rows } = useList<Workload>(apiPath("/v1/workloads", {}, { workspace_id: workspace.workspace_id, limit: "200" }));
+  const mayView = session.permissions.includes("asset.view");
+  const assets = useList<Asset>(mayView ? apiPath("/v1/assets", {}, { workspace_id: workspace.workspace_id, limit: "200" }) : null);
   const entries = entriesOf(
     typed,
     VIEWS.map(({ to, key }) => ({ label: text(key), to })),
-    rows.map((workload) => ({ label: `${workload.name} (${workload.slug})`, to: `/workloads/${workload.workload_id}` })),
+    [
+      ...rows.map((workload) => ({ label: `${workload.name} (${workload.slug})`, to: `/workloads/${workload.workload_id}` })),
+      ...assets.rows.map((asset) => ({ label: `${asset.slug} (${named(asset.asset_kind)})`, to: `/assets/${asset.asset_id}` })),
+    ],
     { run: text("palette_run"), release: text("palette_release") },
   );
+  const { hasMore, more } = assets;
+  const isSearching = typed.trim() !== "" && hasMore && entries.length < MAX_ENTRIES && assets.rows.length < MAX_ASSETS;
+  useEffect(() => {
+    if (isSearching) more();
+  }, [isSearching, more]);
   const index = Math.min(chosen, entries.length - 1);
   const go = (to: string) => {
     onClose();
@@ -52,7 +66,7 @@ export function Palette({ onClose }: { onClose: () => void }) {
           event.preventDefault();
         }}
       />
-      {entries.length === 0 && <p role="status">{text("palette_none")}</p>}
+      {(entries.length === 0 || isSearching) && <p role="status">{text(isSearching ? "palette_searching" : "palette_none")}</p>}
       <ul role="listbox" id="palette-list" aria-label={text("palette_title")} className="palette-list">
         {entries.map(({ label, to }, position) => (
           <li key={to} id={`palette-${position}`} role="option" aria-selected={position === index} onClick={() => go(to)}>

@@ -4,10 +4,10 @@ export interface Entry {
 }
 
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
-const MAX_ENTRIES = 12;
+export const MAX_ENTRIES = 12;
 
 /** The entries that fit a typed text: each of its words must occur. An identifier leads to a run or a release. */
-export function entriesOf(typed: string, views: readonly Entry[], workloads: readonly Entry[], names: { run: string; release: string }): Entry[] {
+export function entriesOf(typed: string, views: readonly Entry[], resources: readonly Entry[], names: { run: string; release: string }): Entry[] {
   const wanted = typed.trim().toLowerCase();
   if (UUID.test(wanted)) {
     return [
@@ -17,5 +17,5 @@ export function entriesOf(typed: string, views: readonly Entry[], workloads: rea
   }
   const words = wanted.split(/\s+/).filter(Boolean);
   const fits = ({ label }: Entry) => words.every((word) => label.toLowerCase().includes(word));
-  return [...views, ...workloads].filter(fits).slice(0, MAX_ENTRIES);
+  return [...views, ...resources].filter(fits).slice(0, MAX_ENTRIES);
 }

@@ -22,7 +22,7 @@ const TONES: Record<string, string> = {
   active: "good", completed: "good", approved: "good", pass: "good", healthy: "good", registered: "good", granted: "good", success: "good",
   failed: "bad", denied: "bad", blocked: "bad", rejected: "bad", suspended: "bad", unhealthy: "bad", critical: "bad", failure: "bad",
   review_ready: "wait", awaiting_review: "wait", pending: "wait", pending_access: "wait", running: "wait", queued: "wait", warn: "wait", warning: "wait",
-  changes_requested: "wait", unknown: "wait", in_progress: "wait",
+  changes_requested: "wait", unknown: "wait", requested: "wait", in_progress: "wait",
 };
 
 /** A state as text in a coloured frame; the colour is never the only sign. */

@@ -16,6 +16,7 @@ import { Table } from "../ui/Table";
 import { useTitle } from "../ui/useTitle";
 import { VirtualTable } from "../ui/VirtualTable";
 import { AllOperations } from "./AllOperations";
+import { Erasures } from "./Erasures";
 import { OPERATIONS } from "./operations";
 import { EnvironmentSettings, TenantSettings } from "./Settings";
 import { Tenants } from "./Tenants";
@@ -38,6 +39,7 @@ export function Access() {
           { value: "me", label: text("tab_me"), content: () => <Me /> },
           { value: "settings", label: text("tab_settings"), content: () => <TenantSettings /> },
           { value: "environments", label: text("tab_environments"), content: () => <EnvironmentSettings /> },
+          { value: "erasures", label: text("tab_erasures"), content: () => <Erasures /> },
           { value: "tenants", label: text("tab_tenants"), content: () => <Tenants /> },
         ]}
       />

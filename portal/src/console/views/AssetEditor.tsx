@@ -1,11 +1,13 @@
+import type { RJSFSchema } from "@rjsf/utils";
 import { lazy, Suspense, useEffect, useMemo, useRef, useState } from "react";
 import { apiPath } from "../../api/paths";
 import type { Problem } from "../../api/problem";
 import type { Json } from "../../api/types";
 import { useConsole, useRead } from "../core/console";
 import { sortedJson } from "../core/diff";
-import { findingOfOffset, findingsOfFields, findingsOfLines, parsedObject, syntaxFinding, type Finding } from "../core/positions";
+import { findingOfOffset, findingsOfFields, findingsOfLines, isUnkeepable, parsedObject, syntaxFinding, type Finding } from "../core/positions";
 import type { Asset, AssetVersion, Schemas } from "../core/types";
+import { useAddress } from "../core/useAddress";
 import { useConsoleText } from "../i18n";
 import { Action, Commands, Failed, Loading } from "../ui/basics";
 import { Dialog } from "../ui/Dialog";
@@ -15,6 +17,7 @@ import { scopeOf } from "./AssetPage";
 import { AssetTrial } from "./AssetTrial";
 
 const CodeEditor = lazy(() => import("../ui/CodeEditor"));
+const AssetForm = lazy(() => import("../forms/AssetForm"));
 
 /** An editor of the next version. It starts with the newest one. */
 export function AssetEditor({ asset, newest, isPending }: { asset: Asset; newest: AssetVersion | null; isPending: boolean }) {
@@ -65,11 +68,18 @@ function Editor({ asset, first, base, schema }: { asset: Asset; first: string; b
   /** The server's refusal of a JSON content, for the text that it refused. */
   const [refused, setRefused] = useState<{ value: string; findings: Finding[] } | null>(null);
   const goTo = useRef<((offset: number) => void) | null>(null);
+  const goToField = useRef<((path: string) => void) | null>(null);
+  const [search, change] = useAddress();
+  const [unfinished, setUnfinished] = useState(0);
+  /** Counts the contents that came from elsewhere than the form. */
+  const [origin, setOrigin] = useState(0);
   const checked = useFlowCheck(isFlow ? asset_id : null, value);
   const content = useMemo(() => (isFlow ? null : parsedObject(value)), [isFlow, value]);
   const own = useMemo(() => (isFlow || content !== null ? [] : [syntaxFinding(value, text("json_object_needed"))].filter((one) => one !== null)), [isFlow, content, value, text]);
+  const isFormPossible = useMemo(() => content !== null && !isUnkeepable(content), [content]);
+  const isForm = !isFlow && search["view"] === "form" && content !== null && isFormPossible;
   const findings = isFlow ? checked.findings : own.length > 0 ? own : refused?.value === value ? refused.findings : NONE;
-  const blocked = value === first && base !== null ? text("nothing_changed") : !isFlow && content === null ? text("json_object_needed") : findings.length > 0 ? text("has_findings", { count: findings.length }) : isFlow && checked.isPending ? text("checking_text") : null;
+  const blocked = value === first && base !== null ? text("nothing_changed") : !isFlow && content === null ? text("json_object_needed") : findings.length > 0 ? text("has_findings", { count: findings.length }) : unfinished > 0 ? text("view_unfinished") : isFlow && checked.isPending ? text("checking_text") : null;
   const optional = { ...(label.trim() ? { version_label: label.trim() } : {}), ...(note.trim() ? { change_note: note.trim() } : {}) };
   const request = isFlow
     ? { method: "POST" as const, path: apiPath("/v1/flows/{flow_id}/versions", { flow_id: asset_id }, { workspace_id }), body: { content_yaml: value, ...optional } }
@@ -80,25 +90,41 @@ function Editor({ asset, first, base, schema }: { asset: Asset; first: string; b
     if (found.length > 0) setRefused({ value, findings: found });
     return found.length > 0;
   };
+  const messages = useMemo(() => findings.flatMap(({ code, field }) => (field ? [{ code, ...field }] : [])), [findings]);
+  const startOver = () => {
+    setValue(first);
+    setOrigin(origin + 1);
+  };
   const words = isFlow ? ["flows", "add-version", slug, "flow.yaml"] : ["assets", "add-version", slug, "content.json"];
   return (
     <>
-      <p className="hint">{base === null ? text("edit_first") : text(isFlow ? "edit_flow_text" : "edit_text", { name: base })}</p>
+      <p className="hint">{base === null ? text("edit_first") : text(isFlow ? "edit_flow_text" : "edit_text", { name: base })} {!isFlow && text("form_intro")}</p>
+      {!isFlow && <ViewSwitch isForm={isForm} blocked={content === null ? text("view_needs_json") : !isFormPossible ? text("form_unkept") : isForm && unfinished > 0 ? text("view_unfinished") : null} onChange={(view) => change({ view })} />}
       <Suspense fallback={<Loading what={text("tab_edit")} />}>
-        <CodeEditor label={text("content")} language={isFlow ? "yaml" : "json"} value={value} onChange={setValue} findings={findings} goTo={goTo} />
+        {isForm ? (
+          <AssetForm key={origin} schema={schema as RJSFSchema} content={content} onChange={setValue} messages={messages} goTo={goToField} onUnfinished={setUnfinished} />
+        ) : (
+          <CodeEditor label={text("content")} language={isFlow ? "yaml" : "json"} value={value} onChange={setValue} findings={findings} goTo={goTo} />
+        )}
       </Suspense>
       {checked.problem && <Failed problem={checked.problem} />}
       <div role="status" data-testid="findings">
         {findings.length === 0 ? (
-          <p className="hint">{isFlow ? text(checked.isPending ? "checking_text" : "flow_valid") : content === null ? "" : text("json_valid")}</p>
+          <p className="hint">{isFlow ? text(checked.isPending ? "checking_text" : "flow_valid") : content === null || isForm ? "" : text("json_valid")}</p>
         ) : (
           <ul className="findings">
             {findings.map((one) => (
               <li key={`${one.from} ${one.code} ${one.message}`}>
-                <button type="button" className="plain" onClick={() => goTo.current?.(one.from)}>
-                  {text("at_line", { line: one.line, column: one.column })}
-                </button>{" "}
-                {one.message} ({one.code})
+                {isForm && one.field ? (
+                  <button type="button" className="plain" onClick={() => goToField.current?.(one.field?.path ?? "")}>
+                    {text("at_field", { name: one.field.path.replace(/^content\.?/, "") || text("form_whole") })}
+                  </button>
+                ) : (
+                  <button type="button" className="plain" onClick={() => goTo.current?.(one.from)}>
+                    {text("at_line", { line: one.line, column: one.column })}
+                  </button>
+                )}{" "}
+                {isForm && one.field ? one.field.message : one.message} ({one.code})
               </li>
             ))}
           </ul>
@@ -107,7 +133,7 @@ function Editor({ asset, first, base, schema }: { asset: Asset; first: string; b
       <div className="buttons">
         <Action label={text("new_version")} tone="primary" operation="create_asset_version" scope={scopeOf(asset)} blocked={blocked} onClick={() => setOpen(true)} />
         {value !== first && (
-          <button type="button" className="plain" onClick={() => setValue(first)}>
+          <button type="button" className="plain" onClick={() => startOver()}>
             {text("start_over")}
           </button>
         )}
@@ -135,6 +161,28 @@ function Editor({ asset, first, base, schema }: { asset: Asset; first: string; b
 }
 
 const NONE: readonly Finding[] = [];
+
+/** Chooses between the code and the form. A blocked switch stays reachable, and says why. */
+function ViewSwitch({ isForm, blocked, onChange }: { isForm: boolean; blocked: string | null; onChange: (view: string) => void }) {
+  const text = useConsoleText();
+  return (
+    <div className="buttons" role="group" aria-label={text("editor_view")}>
+      {(["code", "form"] as const).map((view) => {
+        const isShown = (view === "form") === isForm;
+        return (
+          <button key={view} type="button" className="plain" aria-pressed={isShown} aria-disabled={!isShown && blocked !== null} aria-describedby={!isShown && blocked !== null ? "view-blocked" : undefined} onClick={() => (isShown || blocked !== null ? undefined : onChange(view === "form" ? "form" : ""))}>
+            {text(view === "form" ? "view_form" : "view_code")}
+          </button>
+        );
+      })}
+      {blocked !== null && (
+        <span id="view-blocked" className="hint reason">
+          {blocked}
+        </span>
+      )}
+    </div>
+  );
+}
 
 /** Fields of a request that are no part of the text. */
 const OUTSIDE = /^(?:input|arguments|asset_id)\b/;

@@ -15,6 +15,7 @@ import { VirtualTable } from "../ui/VirtualTable";
 import { fits } from "./auditFilter";
 
 type Event = Schemas["AuditEvent"];
+const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 const NAMES = ["kind", "actor", "subject", "whole"] as const;
 
 /** The log of all changes. Each row can be proved against the log's root. */
@@ -24,11 +25,13 @@ export function Audit() {
   const [search] = useAddress();
   const [chosen, setChosen] = useState<Event | null>(null);
   useTitle(text("nav_audit"));
-  const path = apiPath("/v1/audit/events", {}, { workspace_id: search["whole"] ? undefined : workspace.workspace_id, limit: "200" });
+  // The server looks for a whole identifier in the whole log.
+  const subject_id = UUID.test(search["subject"] ?? "") ? search["subject"] : undefined;
+  const path = apiPath("/v1/audit/events", {}, { workspace_id: search["whole"] ? undefined : workspace.workspace_id, subject_id, limit: "200" });
   const list = useList<Event>(path, { refresh: true });
-  // The API filters by workspace only, so the loaded rows are filtered here and the view says so.
+  // The API has no other filters, so the loaded rows are filtered here and the view says so.
   const rows = list.rows.filter((event) => fits(event, search));
-  const isFiltered = Boolean(search["kind"] || search["actor"] || search["subject"]);
+  const isFiltered = Boolean(search["kind"] || search["actor"] || (search["subject"] && !subject_id));
   const kinds = [...new Set(list.rows.map(({ kind }) => kind))].sort();
   return (
     <>
@@ -39,6 +42,11 @@ export function Audit() {
         <FilterText name="subject" label={text("subject_id")} pattern="[0-9a-f\-]+" />
         <FilterSelect name="whole" label={text("scope")} none={text("scope_workspace", { name: workspace.name })} options={["tenant"]} />
       </Filters>
+      <p className="hint">
+        <Link to="/access" search={{ tab: "erasures" } as never}>
+          {text("erasure_see_also")}
+        </Link>
+      </p>
       {isFiltered && (
         <p className="hint" data-testid="filtered">
           {text("audit_filtered", { count: rows.length, loaded: list.rows.length })}{" "}
@@ -54,7 +62,7 @@ export function Audit() {
         label={text("nav_audit")}
         list={isFiltered ? { ...list, rows, total: rows.length } : list}
         keyOf={(event) => event.event_id}
-        empty={<Empty>{text(isFiltered ? "audit_no_match" : "audit_empty")}</Empty>}
+        empty={<Empty>{text(isFiltered || subject_id ? "audit_no_match" : "audit_empty")}</Empty>}
         columns={[
           { name: text("number"), render: (event) => event.index },
           { name: text("time"), render: (event) => <Time value={event.occurred_at} /> },
@@ -72,7 +80,7 @@ export function Audit() {
       />
       <Commands
         items={[
-          { label: text("this_list"), request: { method: "GET", path }, words: ["audit", "list"] },
+          { label: text("this_list"), request: { method: "GET", path }, words: ["audit", "list", ...(subject_id ? ["--subject", subject_id] : [])] },
           ...(chosen ? [{ label: text("proof"), request: { method: "GET", path: apiPath("/v1/audit/events/{event_id}/inclusion-proof", { event_id: chosen.event_id }) } as const, words: ["audit", "proof", chosen.event_id] }] : []),
         ]}
       />

@@ -85,10 +85,12 @@ export function Home() {
       {problem && <Failed problem={problem} />}
       {[inReview, drafts, reviews, failed, requests, connections, cases, suspended].some((one) => one.hasMore) && <p className="hint">{text("home_more", { count: SHOWN })}</p>}
       <Section title={text("home_waiting")}>
+        {!can("release.approve") && <p className="hint">{text("home_no_approvals")} {text("needs_permission", { permission: "release.approve" })}</p>}
         <Entries entries={waiting} empty={text("home_waiting_empty")} label={text("home_waiting")} />
       </Section>
       <Section title={text("home_wrong")}>
-        <Entries entries={wrong} empty={text("home_wrong_empty")} label={text("home_wrong")} />
+        {!can("execution.view") && <p className="hint">{text("home_no_runs")} {text("needs_permission", { permission: "execution.view" })}</p>}
+        <Entries entries={wrong} empty={text(can("execution.view") ? "home_wrong_empty" : "home_wrong_unseen")} label={text("home_wrong")} />
       </Section>
       <Section title={text("home_changed")}>
         {!can("release.view") && <Empty>{text("needs_permission", { permission: "release.view" })}</Empty>}

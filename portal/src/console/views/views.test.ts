@@ -13,7 +13,7 @@ test("both languages have the same placeholders", () => {
   for (const key of Object.keys(en) as (keyof typeof en)[]) expect(placeholders(de[key]), key).toEqual(placeholders(en[key]));
 });
 
-test("the palette finds views, workloads and identifiers", () => {
+test("the palette finds views, workloads, assets and identifiers", () => {
   const views = [{ label: "Runs", to: "/runs" }];
   const workloads = [{ label: "Order desk (order-desk)", to: "/workloads/1" }];
   const names = { run: "Run", release: "Release" };

@@ -1,0 +1,60 @@
+import SchemaField from "@rjsf/core/lib/components/fields/SchemaField.js";
+import type { FieldProps, RegistryFieldsType } from "@rjsf/utils";
+import { useContext, useEffect, useState } from "react";
+import type { Json } from "../../api/types";
+import { isUnkeepable } from "../core/positions";
+import { useConsoleText } from "../i18n";
+import { FormStateContext, useDescription } from "./messages";
+import { isChoice, isMap, needsJson } from "./schema";
+
+/** Any field: one of the library, or a text with JSON for what has no field. That choice stays while the field is shown. */
+function AnyField(props: FieldProps) {
+  const { schema, formData, uiSchema, registry } = props;
+  const known = registry.schemaUtils.retrieveSchema(schema, formData);
+  const [isJson] = useState(() => needsJson(known, formData));
+  const own = isJson
+    ? { "ui:field": "JsonField", "ui:fieldReplacesAnyOrOneOf": true }
+    : // A map shows its names, and a choice its values, without being added first.
+      isMap(known) || isChoice(known)
+      ? { "ui:enableOptionalDataFieldForType": [] }
+      : {};
+  return <SchemaField {...props} uiSchema={{ ...uiSchema, ...own }} />;
+}
+
+const shown = (value: unknown): string => (value === undefined ? "" : JSON.stringify(value, null, 2));
+
+/** A part of the content as JSON. Text that is no JSON yet changes nothing, and blocks the new version. */
+function JsonField({ fieldPathId, formData, onChange, required = false }: FieldProps) {
+  const text = useConsoleText();
+  const { $id: id, path } = fieldPathId;
+  const { onUnfinished } = useContext(FormStateContext);
+  const described = useDescription(id, required);
+  const [typed, setTyped] = useState(() => shown(formData));
+  const [trouble, setTrouble] = useState<"form_json_unfinished" | "form_unkept" | null>(null);
+  const isUnfinished = trouble !== null;
+  useEffect(() => {
+    onUnfinished(id, isUnfinished);
+    return () => onUnfinished(id, false);
+  }, [onUnfinished, id, isUnfinished]);
+  const take = (next: string) => {
+    setTyped(next);
+    try {
+      const value = next.trim() === "" ? undefined : (JSON.parse(next) as Json);
+      const isKept = value === undefined || !isUnkeepable(value);
+      setTrouble(isKept ? null : "form_unkept");
+      if (isKept) onChange(value, path);
+    } catch {
+      setTrouble("form_json_unfinished");
+    }
+  };
+  return (
+    <>
+      <textarea id={id} {...described} aria-invalid={isUnfinished || described["aria-invalid"]} className="code" rows={Math.min(12, Math.max(2, typed.split("\n").length))} value={typed} spellCheck={false} onChange={(event) => take(event.target.value)} />
+      <span className={isUnfinished ? "hint bad" : "hint"} role="status">
+        {text(trouble ?? "form_json")}
+      </span>
+    </>
+  );
+}
+
+export const fields: RegistryFieldsType = { SchemaField: AnyField, JsonField };

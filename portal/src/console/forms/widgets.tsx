@@ -1,0 +1,106 @@
+import type { RegistryWidgetsType, WidgetProps } from "@rjsf/utils";
+import { useQueries } from "@tanstack/react-query";
+import { apiPath } from "../../api/paths";
+import { useConsole } from "../core/console";
+import type { Asset } from "../core/types";
+import { useConsoleText, useValueText } from "../i18n";
+import { useDescription } from "./messages";
+import { typesOf } from "./schema";
+
+/** Longer texts have several lines. */
+const LINE = 300;
+
+const isItem = (id: string): boolean => /\.\d+$/.test(id);
+
+/** A text or a number. An empty field is absent, unless its parent needs it. */
+function TextWidget({ id, value, onChange, required = false, schema }: WidgetProps) {
+  const described = useDescription(id, required);
+  const isText = typesOf(schema)[0] === "string";
+  const kinds = schema["x-asset-kinds"] as string[] | undefined;
+  const common = {
+    id,
+    ...described,
+    value: value === undefined || value === null ? "" : String(value),
+    autoComplete: "off",
+    spellCheck: false,
+    onChange: (event: { target: { value: string } }) => onChange(event.target.value === "" && !(isText && (required || isItem(id))) ? undefined : event.target.value),
+  };
+  const longest = schema.maxLength ?? 0;
+  if (isText && longest > LINE && !schema.pattern) return <textarea {...common} dir="auto" rows={longest > 100_000 ? 10 : longest > 2_000 ? 3 : 2} />;
+  if (kinds) return <AssetInput common={common} kinds={kinds} />;
+  return <input {...common} inputMode={isText ? undefined : "decimal"} />;
+}
+
+/** A slug, with the assets of the kinds that may be named. */
+function AssetInput({ common, kinds }: { common: React.ComponentProps<"input"> & { id: string }; kinds: readonly string[] }) {
+  const named = useValueText();
+  const { client, workspace } = useConsole();
+  const assets = useQueries({
+    queries: kinds.map((kind) => ({
+      queryKey: ["offered", client.cacheKey, workspace.workspace_id, kind],
+      staleTime: 60_000,
+      retry: false,
+      queryFn: ({ signal }: { signal: AbortSignal }) => client.get<Asset[]>(apiPath("/v1/assets", {}, { workspace_id: workspace.workspace_id, asset_kind: kind, limit: "200" }), signal),
+    })),
+    combine: (results) => results.flatMap(({ data }) => data ?? []),
+  });
+  const list = `${common.id}__assets`;
+  return (
+    <>
+      <input {...common} list={list} />
+      <datalist id={list}>
+        {assets.map(({ asset_id, slug, asset_kind }) => (
+          <option key={asset_id} value={slug}>
+            {named(asset_kind)}
+          </option>
+        ))}
+      </datalist>
+    </>
+  );
+}
+
+/** One of a fixed set of values, or none. A stored value that is none of them stays, and is offered too. */
+function SelectWidget(props: WidgetProps) {
+  const { id, value, onChange, required = false, options } = props;
+  const text = useConsoleText();
+  const described = useDescription(id, required);
+  if (props.multiple) return <Choices {...props} />;
+  const known = options.enumOptions ?? [];
+  const index = known.findIndex((option) => option.value === value);
+  const isStrange = index < 0 && value !== undefined && value !== null && value !== "";
+  return (
+    <select id={id} {...(id.endsWith("_select") ? {} : described)} value={isStrange ? "strange" : index < 0 ? "" : String(index)} onChange={(event) => onChange(known[Number(event.target.value || -1)]?.value)}>
+      {!id.endsWith("_select") && <option value="">{text("form_unset")}</option>}
+      {isStrange && <option value="strange">{JSON.stringify(value)}</option>}
+      {known.map(({ label }, place) => (
+        <option key={label} value={String(place)}>
+          {label}
+        </option>
+      ))}
+    </select>
+  );
+}
+
+/** Some of a fixed set of values. */
+function Choices({ id, value, onChange, required = false, options }: WidgetProps) {
+  const { "aria-required": _, "aria-invalid": __, ...described } = useDescription(id, required);
+  const chosen: unknown[] = Array.isArray(value) ? value : [];
+  const known = (options.enumOptions ?? []).map((option) => option.value as unknown);
+  const offered = [...known, ...chosen.filter((one) => !known.includes(one))];
+  const toggle = (one: unknown, isChosen: boolean) => {
+    const next = offered.filter((other) => (other === one ? isChosen : chosen.includes(other)));
+    onChange(next.length === 0 && !required ? undefined : next);
+  };
+  return (
+    <div id={id} role="group" aria-labelledby={`${id}__label`} {...described} className="inline-field" tabIndex={-1}>
+      {offered.map((one) => (
+        <label key={String(one)} className="check">
+          <input type="checkbox" checked={chosen.includes(one)} onChange={(event) => toggle(one, event.target.checked)} />
+          {String(one)}
+        </label>
+      ))}
+    </div>
+  );
+}
+
+export const widgets: RegistryWidgetsType = { TextWidget, TextareaWidget: TextWidget, UpDownWidget: TextWidget, SelectWidget, CheckboxWidget: SelectWidget };
