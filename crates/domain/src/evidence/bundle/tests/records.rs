@@ -124,37 +124,63 @@ fn run_without_named_records_shows_less() {
     assert_eq!(named.not_proven().len() + 1, unnamed.not_proven().len());
 }
 
-/// The bundle of a reviewed run with the facts at these indexes. The request for the review names the records of the run.
-fn reviewed(facts: &[usize]) -> BundleReport {
-    const REVIEW: &str = r#"{"outcome":"approved"}"#;
-    let verdict = ArtifactEntry {
+/// The bundle of a run that a person decided on after its first closing fact, with the facts at these indexes.
+fn decided_by_a_person(
+    first: FactKind,
+    last: FactKind,
+    kind: &str,
+    named: &RunRecords,
+    facts: &[usize],
+) -> BundleReport {
+    const DECISION: &str = r#"{"outcome":"approved"}"#;
+    let decision = ArtifactEntry {
         artifact_id: id(52).into(),
-        artifact_kind: "review".to_owned(),
-        digest: Checksum::blake3_of(REVIEW.as_bytes()),
+        artifact_kind: kind.to_owned(),
+        digest: Checksum::blake3_of(DECISION.as_bytes()),
     };
-    let verdict = RunRecords { artifacts: vec![verdict], ..RunRecords::default() };
+    let decision = RunRecords { artifacts: vec![decision], ..RunRecords::default() };
     let mut log = log_naming(&RunRecords::default());
     let end: Value = serde_json::from_slice(&log[41]).unwrap();
     let run = Subject { kind: "execution", id: id(1) };
-    let fact = |kind, number, detail, records: &RunRecords| {
-        Fact::new(kind, run, None, &stamp(number, "user:eve"), detail).naming_records(records).canonical_bytes(tenant())
+    let fact = |kind, number, records: &RunRecords| {
+        let fact = Fact::new(kind, run, None, &stamp(number, "user:eve"), end["detail"].clone());
+        fact.naming_records(records).canonical_bytes(tenant())
     };
-    log[35] = fact(FactKind::ExecutionReviewAsked, 23, json!({}), &recorded());
-    log[41] = fact(FactKind::ExecutionReviewed, 24, end["detail"].clone(), &verdict);
+    log[35] = fact(first, 23, named);
+    log[41] = fact(last, 24, &decision);
     let mut predicate = predicate_over(&log, facts);
-    predicate.records.push(verdict.to_text());
-    predicate.documents.push(BundledDocument { artifact_id: id(52).into(), body: Some(REVIEW.to_owned()) });
+    if named.is_empty() {
+        (predicate.records, predicate.documents) = (Vec::new(), Vec::new());
+    }
+    predicate.records.push(decision.to_text());
+    predicate.documents.push(BundledDocument { artifact_id: id(52).into(), body: Some(DECISION.to_owned()) });
     let shown = predicate.evidence["evidence_artifacts"].as_array_mut().unwrap();
-    shown.push(json!({ "artifact_id": id(52), "artifact_kind": "review" }));
+    shown.push(json!({ "artifact_id": id(52), "artifact_kind": kind }));
     verify_bundle(seal(&ExecutionStatement::new(predicate), &[1]).as_bytes(), &[verifier(1)])
 }
 
 /// Without the request for its review, a run would look like one without records.
 #[test]
 fn reviewed_run_needs_the_request_for_its_review() {
+    let reviewed = |facts: &[usize]| {
+        let (first, last) = (FactKind::ExecutionReviewAsked, FactKind::ExecutionReviewed);
+        decided_by_a_person(first, last, "review", &recorded(), facts)
+    };
     let report = reviewed(&[30, 35, 41]);
     assert!(report.has_passed() && report.has_named_records, "{:?}", failed(&report));
     assert!(failed(&reviewed(&[30, 41])).contains(&"fact before the end of the run"));
+}
+
+/// The process of a script ended before it stored any record, and a person resolved the outcome.
+#[test]
+fn resolved_run_without_records_shows_less_and_passes() {
+    let settled = |facts: &[usize]| {
+        let (first, last) = (FactKind::ExecutionEnded, FactKind::ExecutionSettled);
+        decided_by_a_person(first, last, "settlement", &RunRecords::default(), facts)
+    };
+    let report = settled(&[30, 35, 41]);
+    assert!(report.has_passed() && !report.has_named_records, "{:?}", failed(&report));
+    assert!(failed(&settled(&[30, 41])).contains(&"fact before the end of the run"));
 }
 
 #[test]
