@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { columnsOf, rowsOf, sorted, toCsv } from "./csv";
 import { isTooDeep, linkTarget } from "./markdown";
-import { citations, parsed, plainText } from "./plain";
+import { mayCite, parsed, plainText } from "./plain";
 
 test("shows texts, flat objects and other values as plain text", () => {
   expect(plainText("a")).toBe("a");
@@ -10,8 +10,9 @@ test("shows texts, flat objects and other values as plain text", () => {
   expect(parsed('[{"a":1}]')).toEqual([{ a: 1 }]);
 });
 
-test("finds each cited document once, and no links", () => {
-  expect(citations("Thirty days [leave]. See [leave], [travel] and [a](http://x) [b][c]\n[d]: x [not this one].")).toEqual(["leave", "travel", "c"]);
+test("a name in brackets may be a citation, in any kind of result", () => {
+  for (const value of ["Thirty days [leave].", "[hr/leave]", [{ text: "see [leave-2]" }], { a: { b: "[x]" } }]) expect(mayCite(value)).toBe(true);
+  for (const value of ["Thirty days.", "[not this one]", "[]", ["leave"], null, 1, { a: ["b"] }]) expect(mayCite(value)).toBe(false);
 });
 
 test("a table accepts any column name, and only arrays of objects", () => {

@@ -43,7 +43,7 @@ test("shows steps and text, then the result", async () => {
   expect(states).toContainEqual({
     phase: "running", executionId: ID, steps: [{ id: "ask", state: "running" }], text: "billing", started: true, connected: true,
   });
-  expect(last).toEqual({ phase: "ended", outcome: { executionId: ID, status: "completed", output: "billing", error: null } });
+  expect(last).toEqual({ phase: "ended", outcome: { executionId: ID, resultToken: "fwr_x", status: "completed", output: "billing", error: null } });
   expect(tickets).toEqual([{ executionId: ID, resultToken: "fwr_x" }]);
 });
 
