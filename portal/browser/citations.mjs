@@ -31,7 +31,7 @@ async function library(slug, mode, display) {
     chunk_strategy: "sentence",
     retrieval: { strategy: "lexical", top_k: 3 },
     access_contract: {
-      contract_id: "library", version: "1", default_decision: "deny", allowed_principals: ["user:local", "user:demo-author"], allowed_groups: [],
+      contract_id: slug, version: "1", default_decision: "deny", allowed_principals: ["user:local", "user:demo-author"], allowed_groups: [],
       allowed_workspaces: [scope], allowed_access_modes: ["retrieve"], citation_required: false, revoked: false, revoked_at: null,
     },
   };
@@ -62,7 +62,7 @@ export async function citations() {
   await passage.waitFor();
   await look(page, "citations");
   // The contract is decided again when a result is read.
-  await api("POST", `/v1/assets/${base}/access-contract/revoke?workspace_id=${scope}`, { contract_id: "library", reason: "the handbook is replaced" });
+  await api("POST", `/v1/assets/${base}/access-contract/revoke?workspace_id=${scope}`, { contract_id: "browser-cited", reason: "the handbook is replaced" });
   await page.reload();
   await sources.getByText("You may not read this document.").waitFor();
   equal(await sources.locator(".source").allTextContents(), [" [hr/leave] You may not read this document."]);

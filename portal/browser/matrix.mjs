@@ -56,6 +56,7 @@ const DISPLAYS = {
   json: {
     answer: JSON.stringify({ name: "Ada", deep: { deeper: { deepest: "hidden at first" } }, list: [true, null, 1.5] }),
     async check(result) {
+      await result.locator(".json").waitFor();
       equal(await result.locator(".json-string").allTextContents(), ['"Ada"'], "strings are highlighted, and deep levels are closed");
       await result.getByRole("button", { name: /deeper:/ }).click();
       await until(async () => (await result.locator(".json-string").count()) === 2, "a level opens");
@@ -66,7 +67,7 @@ const DISPLAYS = {
     answer: "## Heading\n\n**bold** [link](https://example.org/x) ![image](https://example.org/y.png) <i>html</i>\n\n- one\n- two",
     async check(result) {
       equal(await result.locator(".markdown strong").textContent(), "bold");
-      equal(await result.locator(".markdown h4").textContent(), "Heading", "headings stand below those of the page");
+      equal(await result.locator(".markdown h3").textContent(), "Heading", "headings stand below those of the page, and skip no level");
       equal(await result.locator(".markdown li").count(), 2);
       equal(await result.locator(".markdown img, .markdown i").count(), 0, "neither images nor HTML");
       equal(await result.locator(".link-target").textContent(), "(example.org)");
@@ -76,6 +77,7 @@ const DISPLAYS = {
     answer: JSON.stringify(ROWS),
     async check(result, page) {
       const first = () => result.locator("tbody tr td:first-child").allTextContents();
+      await result.getByRole("table").waitFor();
       equal(await first(), ["beta", "alpha"]);
       await result.getByRole("button", { name: "name" }).click();
       equal(await first(), ["alpha", "beta"], "sorted");
@@ -104,8 +106,8 @@ const ACCESSES = {
     async open(slug) {
       const stranger = await pageOf("anonymous");
       await stranger.goto(address(slug));
-      await stranger.locator("[data-code=unauthenticated]").waitFor();
-      equal(await stranger.getByLabel("Message").count(), 0, "a visitor without an identity sees no form");
+      await stranger.locator("[data-code=not_found]").waitFor();
+      equal(await stranger.getByLabel("Message").count(), 0, "a visitor without an identity does not see that it exists");
       await stranger.context().close();
       const page = await pageOf("user:demo-author");
       await page.goto(address(slug));

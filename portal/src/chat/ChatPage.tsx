@@ -175,7 +175,7 @@ export default function ChatPage({ client, workload, environment, isGuest, chann
       </section>
       {last && <Spoken key={last.id} state={last.state} />}
       <p role="status" className="visually-hidden">
-        {busy ? text("running") : hasAnswer ? text("result_ready") : ""}
+        {busy ? text(last.state.phase === "running" && !last.state.connected ? "reconnecting" : "running") : hasAnswer ? text("result_ready") : ""}
         {erased === "done" ? text("chat_erased") : ""}
       </p>
       {erased instanceof Problem && <ProblemNotice problem={erased} />}
