@@ -67,6 +67,22 @@ test("reconnects after the last event", async () => {
   expect(sent[2]?.path).toBe(`/v1/executions/${ID}/events`);
 });
 
+test("stops a run that is not accepted yet as soon as it is", async () => {
+  const sent: string[] = [];
+  let accept: (response: Response) => void = () => undefined;
+  vi.stubGlobal("fetch", (path: string) => {
+    sent.push(path);
+    return path.endsWith("/execute") ? new Promise<Response>((resolve) => (accept = resolve)) : Promise.resolve(json({}));
+  });
+  const follower = new RunFollower(new Client({ kind: "local", actor: null }), () => undefined);
+  const run = follower.start(request);
+  await follower.cancel();
+  expect(sent).toHaveLength(1);
+  accept(stream(event(1, "execution.completed", { ...result, status: "cancelled" })));
+  await run;
+  expect(sent[1]).toBe(`/v1/executions/${ID}/cancel`);
+});
+
 test("repeats an unanswered request with the same key", async () => {
   const { last, header } = await follow(["lost", stream(event(1, "execution.completed", result))]);
   expect(last?.phase).toBe("ended");

@@ -53,6 +53,7 @@ export class RunFollower {
   #state: RunState = { phase: "idle" };
   #ticket: RunTicket | null = null;
   #lastEvent = "";
+  #isCancelRequested = false;
   readonly #abort = new AbortController();
 
   constructor(
@@ -97,9 +98,10 @@ export class RunFollower {
     await this.#guard(() => this.#readExecution());
   }
 
-  /** Asks the server to cancel the run. */
+  /** Asks the server to cancel the run; as soon as it is accepted, if it is not yet. */
   async cancel(): Promise<void> {
     const ticket = this.#ticket;
+    this.#isCancelRequested = true;
     if (!ticket) return;
     try {
       const path = apiPath("/v1/executions/{execution_id}/cancel", { execution_id: ticket.executionId });
@@ -138,6 +140,7 @@ export class RunFollower {
   #accept(executionId: string, resultToken: string | null): void {
     this.#ticket = { executionId, resultToken };
     this.onTicket(this.#ticket);
+    if (this.#isCancelRequested) void this.cancel();
   }
 
   async #accepted(response: Response): Promise<void> {
