@@ -246,6 +246,8 @@ const RULES = [{ id: "all", condition: "always", outcome: "allow", reason_code: 
 export async function workload(slug, config, { rules = RULES, name = slug, environment = "dev", bindings = [] } = {}) {
   const known = await fetch(`${SERVER}/v1/workloads/by-slug/${slug}`);
   if (known.ok) return (await known.json()).workload_id;
+  // It exists, and needs a link.
+  if (known.status === 401) return (await api("GET", "/v1/workloads?limit=200")).find((one) => one.slug === slug).workload_id;
   const version = async (suffix, kind, content) => {
     const asset = await api("POST", "/v1/assets", { slug: `${slug}-${suffix}`, asset_kind: kind, owner_ref: "team:browser" });
     return [kind, (await api("POST", `/v1/assets/${asset.asset_id}/versions`, { content })).asset_version_id];

@@ -22,7 +22,7 @@ import * as streams from "./streams.mjs";
 const STATES = {
   forms: ["gallery", "gallery_filters", "fields", "missing_fields", "server_errors", "defaults", "block"],
   runs: ["streaming", "text_output", "json_output", "markdown_output", "table_output", "reconnect", "left_and_found", "stopped", "review", "failed", "why", "why_hidden"],
-  streams: ["stream_form", "stream_chat", "stream_block", "stream_stopped", "stream_reconnected"],
+  streams: ["stream_form", "stream_chat", "stream_block", "stream_stopped", "stream_stopped_early", "stream_reconnected"],
   citations: ["citations", "citations_chat"],
   access: ["denied", "share_link", "revoked_link", "anonymous", "rate_limit", "unknown", "suspended", "no_release", "environment_choice"],
   chat: ["conversation", "chat_settings", "chat_refusal", "demo_form", "demo_chat", "demo_block"],

@@ -77,6 +77,27 @@ export async function stream_stopped() {
   }
 }
 
+/** A run can be stopped before the server has accepted it. */
+export async function stream_stopped_early() {
+  const stream = streamOf("early-chat");
+  await workload("stream-chat", { presentation_mode: "chat", input_fields: [FIELDS[0]] }, { name: "A chat that streams" });
+  const page = await newPage();
+  let deliver;
+  const stopped = new Promise((resolve) => (deliver = resolve));
+  await page.route("**/execute", async (route) => {
+    await stopped;
+    await route.continue();
+  });
+  await page.goto(`${SERVER}/workload-runtime/stream-chat`);
+  await page.getByLabel("Message").fill("[[early-chat]]");
+  await page.keyboard.press("Enter");
+  await page.getByRole("button", { name: "Stop" }).click();
+  deliver();
+  await page.getByText("The run was stopped.").waitFor();
+  check(stream.requests <= 1, "the run is not started again");
+  await page.context().close();
+}
+
 export async function stream_reconnected() {
   for (const mode of Object.keys(MODES)) {
     const { page, stream } = await asked(mode, "lost", LINE);
