@@ -189,8 +189,13 @@ export async function failed() {
 export async function why() {
   await simple("text");
   script("why", "Because.");
-  const page = await run("browser-text", "why");
+  const page = await newPage();
+  const reads = [];
+  page.on("request", (request) => request.url().includes("/evidence-graph") && reads.push(request.url()));
+  await run("browser-text", "why", { page });
   await page.getByText("Because.").waitFor();
+  await page.waitForLoadState("networkidle");
+  equal(reads, [], "the evidence is read when someone asks");
   await page.getByText("Why this answer?").click();
   await page.getByText("user:demo-approver").waitFor();
   await page.getByText("allow, because of rule fine").waitFor();

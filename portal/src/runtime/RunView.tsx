@@ -1,4 +1,4 @@
-import { lazy, Suspense, useEffect, useRef } from "react";
+import { lazy, Suspense, useEffect, useRef, useState } from "react";
 import type { Client } from "../api/client";
 import { Problem } from "../api/problem";
 import type { OutputDisplay } from "../api/types";
@@ -114,12 +114,15 @@ function problemOfOutcome(outcome: RunOutcome, text: Translate): Problem | null 
 /** The evidence of an answer, read when it is opened. */
 export function Why({ client, executionId }: { client: Client; executionId: string }) {
   const text = useText();
+  const [isOpen, setIsOpen] = useState(false);
   return (
-    <details className="why">
+    <details className="why" onToggle={(event) => setIsOpen(event.currentTarget.open)}>
       <summary>{text("why")}</summary>
-      <Suspense fallback={<p>{text("loading")}</p>}>
-        <WhyPanel client={client} executionId={executionId} />
-      </Suspense>
+      {isOpen && (
+        <Suspense fallback={<p>{text("loading")}</p>}>
+          <WhyPanel client={client} executionId={executionId} />
+        </Suspense>
+      )}
     </details>
   );
 }
