@@ -116,7 +116,7 @@ export async function keyboard_only() {
   await page.getByRole("link", { name: "browser-text", exact: true }).waitFor();
   const focused = () => page.evaluate(() => document.activeElement?.textContent || document.activeElement?.id || "");
   const tabTo = async (text) => {
-    for (let count = 0; count < 60; count += 1) {
+    for (let count = 0; count < 200; count += 1) {
       await page.keyboard.press("Tab");
       if ((await focused()).trim() === text) return;
     }

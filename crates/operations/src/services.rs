@@ -19,8 +19,8 @@ use crate::{
     erasure::Erasures,
     evidence_bundle::EvidenceBundles,
     execution::{
-        Cancellations, Citations, ExecutionReader, Executions, Reviews, RunRecovery, RunWorker, UnknownOutcomes, UsageReports,
-        engine::RunEngine, plan::RunPlans,
+        Cancellations, Citations, ExecutionReader, Executions, Reviews, RunRecovery, RunWorker, UnknownOutcomes,
+        UsageReports, engine::RunEngine, plan::RunPlans,
     },
     flow::Flows,
     generator::{Generators, Provisioning},

@@ -137,7 +137,8 @@ mod tests {
     use serde_json::json;
 
     fn retrieval(chunks: &[(&str, u128)]) -> Map<String, Value> {
-        let chunk = |(document, id): &(&str, u128)| json!({ "document_id": document, "chunk_id": Uuid::from_u128(*id) });
+        let chunk =
+            |(document, id): &(&str, u128)| json!({ "document_id": document, "chunk_id": Uuid::from_u128(*id) });
         Map::from_iter([("chunks".to_owned(), Value::Array(chunks.iter().map(chunk).collect()))])
     }
 
@@ -145,7 +146,11 @@ mod tests {
     fn collects_each_cited_chunk_once_in_the_order_of_retrieval() {
         let asset = AssetId::from(Uuid::from_u128(1));
         let mut cited = CitedChunks::default();
-        cited.add(asset, &retrieval(&[("travel", 1), ("leave", 2), ("other", 3)]), "Thirty [leave], by train [travel].");
+        cited.add(
+            asset,
+            &retrieval(&[("travel", 1), ("leave", 2), ("other", 3)]),
+            "Thirty [leave], by train [travel].",
+        );
         cited.add(asset, &retrieval(&[("leave", 2), ("leave", 4)]), "Thirty [leave], by train [travel].");
         let names: Vec<_> = cited.documents.iter().map(|(_, name, chunks)| (name.as_str(), chunks.len())).collect();
         assert_eq!(names, [("travel", 1), ("leave", 2)]);

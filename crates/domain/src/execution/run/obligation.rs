@@ -84,8 +84,7 @@ impl FinishedRun {
                 other.to_string()
             }
         };
-        let cited: Vec<&String> =
-            self.citable_documents.iter().filter(|id| DocumentId::is_cited(id, &text)).collect();
+        let cited: Vec<&String> = self.citable_documents.iter().filter(|id| DocumentId::is_cited(id, &text)).collect();
         let cites = !cited.is_empty();
         let body = Map::from_iter([
             ("retrieved".to_owned(), json!(self.citable_documents)),
