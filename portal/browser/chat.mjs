@@ -8,6 +8,9 @@ const ask = async (page, text, label = "Message") => {
   await page.getByLabel(label).press("Enter");
 };
 
+/** Waits for an answer in the conversation. What is read aloud has the same text. */
+const answered = (page, text) => page.locator("article.turn").getByText(text).waitFor();
+
 export async function conversation() {
   script("hello", "Hello **there**, how can I help?");
   script("stop-me", "This is said half, and this is not.");
@@ -18,8 +21,7 @@ export async function conversation() {
   await look(page, "chat-empty");
   const release = holdAnswers();
   await ask(page, "[[hello]]");
-  const live = page.locator("[aria-live=polite].streamed");
-  await live.getByText("Hello **there**").waitFor();
+  await page.locator(".streamed").getByText("Hello **there**").waitFor();
   await look(page, "chat-streaming");
   release();
   await page.locator("strong", { hasText: "there" }).waitFor();
@@ -31,10 +33,10 @@ export async function conversation() {
   await page.getByText("The run was stopped.").waitFor();
   again();
   await page.getByRole("button", { name: "Try again" }).click();
-  await page.getByText("This is said half, and this is not.").waitFor();
+  await answered(page, "This is said half, and this is not.");
   await look(page, "chat");
   await page.reload();
-  await page.getByText("This is said half, and this is not.").waitFor();
+  await answered(page, "This is said half, and this is not.");
   await page.locator("strong", { hasText: "there" }).waitFor();
   await page.getByRole("button", { name: "Erase my conversation" }).click();
   await page.getByText("Ask the first question.").waitFor();
@@ -55,7 +57,7 @@ export async function chat_settings() {
   const body = (await sent).postDataJSON();
   equal(body.inputs, { tone: "kind", message: "[[set]]" });
   check(/^[0-9a-f]{32}$/.test(body.session_id), "a conversation has a session");
-  await page.getByText("Settings arrived.").waitFor();
+  await answered(page, "Settings arrived.");
   await page.context().close();
 }
 
@@ -84,12 +86,15 @@ export async function demo_chat() {
   const page = await newPage();
   await visit(page, "handbook-chat");
   await ask(page, "How many days of leave do I have?", "Question");
-  await page.locator(".sources").getByText("leave").waitFor();
+  const source = page.locator(".source", { hasText: "[leave]" });
+  await source.locator("summary").click();
+  await source.getByText("Everybody has thirty days of leave a year.").waitFor();
+  equal(await source.locator(".source-title").textContent(), "Leave");
   await page.getByText("Why this answer?").click();
   await page.getByText("passages of handbook").waitFor();
   await look(page, "demo-chat");
   await ask(page, "May I take the train?", "Question");
-  await page.locator(".sources").getByText("travel").waitFor();
+  await page.locator(".source-title", { hasText: "Travel" }).waitFor();
   check(!(await page.getByText("does not remember").isVisible()), "the demo has a memory");
   await page.context().close();
 }

@@ -51,6 +51,8 @@ export async function fields() {
   const page = await newPage();
   await visit(page, "browser-form");
   equal(await page.getByLabel("Amount").getAttribute("inputmode"), "decimal");
+  const help = await page.getByLabel("Amount").getAttribute("aria-describedby");
+  equal(await page.evaluate((id) => document.getElementById(id).textContent, help), "From 1 to 10", "the bounds are said before a mistake");
   equal(await page.getByLabel("Due").getAttribute("type"), "date");
   equal(await page.getByLabel("Details").getAttribute("rows"), "3");
   equal(await page.getByLabel("Message").getAttribute("aria-required"), "true");

@@ -37,6 +37,22 @@ export function releaseAnswers() {
   gate = Promise.resolve();
 }
 
+/** Answers that tests send themselves, by the marker in the question. */
+const streams = new Map();
+/**
+ * An answer whose pieces the test sends. `asked` resolves when the model is asked, and `left` when the server closes the
+ * connection before the end.
+ */
+export function streamOf(name) {
+  const stream = { requests: 0, write: () => undefined };
+  stream.asked = new Promise((resolve) => (stream.begin = resolve));
+  stream.left = new Promise((resolve) => (stream.leave = resolve));
+  stream.send = (content) => stream.write({ content });
+  stream.end = () => stream.write({}, "stop");
+  streams.set(name, stream);
+  return stream;
+}
+
 const listen = (server, address) => new Promise((resolve) => server.listen(new URL(address).port, "127.0.0.1", resolve));
 const body = async (request) => {
   let text = "";
@@ -59,6 +75,19 @@ const provider = createServer(async (request, response) => {
   }
   response.setHeader("content-type", "text/event-stream");
   const send = (delta, finish = null) => response.write(`data: ${JSON.stringify({ model: "stub", choices: [{ index: 0, delta, finish_reason: finish }] })}\n\n`);
+  const stream = streams.get(marker);
+  if (stream) {
+    response.flushHeaders();
+    stream.requests += 1;
+    stream.write = (delta, finish = null) => {
+      if (response.destroyed) return;
+      send(delta, finish);
+      if (finish) response.end("data: [DONE]\n\n");
+    };
+    response.on("close", () => response.writableEnded || stream.leave());
+    stream.begin();
+    return;
+  }
   const half = Math.ceil(text.length / 2);
   send({ role: "assistant", content: text.slice(0, half) });
   await held;
@@ -162,17 +191,23 @@ export async function newPage(options = {}) {
   return page;
 }
 
+let asserted = 0;
+/** The number of assertions so far. A state without one fails. */
+export const assertionCount = () => asserted;
 /** Asserts with a message. */
 export function check(condition, message) {
+  asserted += 1;
   if (!condition) throw new Error(message);
 }
 export function equal(actual, expected, message = "") {
+  asserted += 1;
   const [left, right] = [JSON.stringify(actual), JSON.stringify(expected)];
   if (left !== right) throw new Error(`${message}: ${left} instead of ${right}`);
 }
 
 /** Waits until a condition holds. */
 export async function until(condition, message, timeout = 20_000) {
+  asserted += 1;
   const end = Date.now() + timeout;
   while (!(await condition())) {
     if (Date.now() > end) throw new Error(`timed out: ${message}`);
@@ -211,6 +246,8 @@ const RULES = [{ id: "all", condition: "always", outcome: "allow", reason_code: 
 export async function workload(slug, config, { rules = RULES, name = slug, environment = "dev", bindings = [] } = {}) {
   const known = await fetch(`${SERVER}/v1/workloads/by-slug/${slug}`);
   if (known.ok) return (await known.json()).workload_id;
+  // It exists, and needs a link.
+  if (known.status === 401) return (await api("GET", "/v1/workloads?limit=200")).find((one) => one.slug === slug).workload_id;
   const version = async (suffix, kind, content) => {
     const asset = await api("POST", "/v1/assets", { slug: `${slug}-${suffix}`, asset_kind: kind, owner_ref: "team:browser" });
     return [kind, (await api("POST", `/v1/assets/${asset.asset_id}/versions`, { content })).asset_version_id];

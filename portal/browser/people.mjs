@@ -1,5 +1,5 @@
 // Languages, colours, sizes, keyboards, and what the first view costs.
-import { check, equal, look, newPage, script, SERVER } from "./harness.mjs";
+import { check, equal, look, newPage, script, SERVER, until } from "./harness.mjs";
 import { visit } from "./forms.mjs";
 import { run, simple } from "./runs.mjs";
 
@@ -29,6 +29,39 @@ export async function dark() {
   await page.goto(`${SERVER}/workload-runtime`);
   await page.getByRole("link", { name: "Ticket classifier" }).waitFor();
   await look(page, "dark-gallery");
+  await page.context().close();
+}
+
+/** The colours of the page's text, its background, and of a button with its text. */
+const colorsOf = (page) =>
+  page.evaluate(() => {
+    const root = getComputedStyle(document.getElementById("root"));
+    const button = getComputedStyle(document.querySelector("button[type=submit]:not(.secondary)"));
+    return [root.color, root.backgroundColor, button.color, button.backgroundColor];
+  });
+const LIGHT = ["rgb(26, 29, 33)", "rgb(251, 251, 253)", "rgb(255, 255, 255)", "rgb(26, 86, 176)"];
+const DARK = ["rgb(232, 234, 237)", "rgb(20, 23, 28)", "rgb(0, 0, 0)", "rgb(138, 180, 248)"];
+
+/** The browser changes between light and dark while the page is open. */
+export async function scheme_change() {
+  await simple("text");
+  const page = await newPage({ reducedMotion: "reduce" });
+  await visit(page, "browser-text");
+  await page.getByLabel("Message").fill("kept");
+  for (const [colorScheme, colors] of [["light", LIGHT], ["dark", DARK], ["light", LIGHT]]) {
+    await page.emulateMedia({ colorScheme });
+    await until(async () => JSON.stringify(await colorsOf(page)) === JSON.stringify(colors), `the colours of ${colorScheme}`);
+    await look(page, `scheme-${colorScheme}`);
+  }
+  equal(await page.getByLabel("Message").inputValue(), "kept", "the page was not loaded again");
+  // A theme's background keeps its scheme, and its unset accent that of the background.
+  await simple("text", { slug: "browser-light", config: { theme: { background_color: "#fff8e1" } } });
+  await visit(page, "browser-light");
+  for (const colorScheme of ["dark", "light"]) {
+    await page.emulateMedia({ colorScheme });
+    equal(await colorsOf(page), [LIGHT[0], "rgb(255, 248, 225)", LIGHT[2], LIGHT[3]], `a light theme in ${colorScheme}`);
+  }
+  await look(page, "scheme-themed");
   await page.context().close();
 }
 
@@ -83,7 +116,7 @@ export async function keyboard_only() {
   await page.getByRole("link", { name: "browser-text", exact: true }).waitFor();
   const focused = () => page.evaluate(() => document.activeElement?.textContent || document.activeElement?.id || "");
   const tabTo = async (text) => {
-    for (let count = 0; count < 60; count += 1) {
+    for (let count = 0; count < 200; count += 1) {
       await page.keyboard.press("Tab");
       if ((await focused()).trim() === text) return;
     }

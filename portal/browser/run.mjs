@@ -1,9 +1,10 @@
 // Tests the runtime pages and the console in Chromium. Each state is a function here, and takes its pictures; `cargo xtask browser` runs all.
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { close, canary, open, releaseAnswers, violations } from "./harness.mjs";
+import { assertionCount, close, canary, open, releaseAnswers, violations } from "./harness.mjs";
 import * as access from "./access.mjs";
 import * as chat from "./chat.mjs";
+import * as citations from "./citations.mjs";
 import * as assets from "./console-assets.mjs";
 import * as operator from "./console.mjs";
 import * as contents from "./console-forms.mjs";
@@ -14,13 +15,17 @@ import * as settings from "./console-settings.mjs";
 import * as embeds from "./embeds.mjs";
 import * as forms from "./forms.mjs";
 import * as hostile from "./hostile.mjs";
+import { CELLS, ALL_CELLS, SUBSET } from "./matrix.mjs";
 import * as people from "./people.mjs";
 import * as runs from "./runs.mjs";
+import * as streams from "./streams.mjs";
 
-/** States that must have a test. A module without one of them fails the run. */
+/** States that must have a test with an assertion. A module without one of them fails the run. */
 const STATES = {
   forms: ["gallery", "gallery_filters", "fields", "missing_fields", "server_errors", "defaults", "block"],
   runs: ["streaming", "text_output", "json_output", "markdown_output", "table_output", "reconnect", "left_and_found", "stopped", "review", "failed", "why", "why_hidden"],
+  streams: ["stream_form", "stream_chat", "stream_block", "stream_stopped", "stream_stopped_early", "stream_reconnected"],
+  citations: ["citations", "citations_chat"],
   access: ["denied", "share_link", "revoked_link", "anonymous", "rate_limit", "unknown", "suspended", "no_release", "environment_choice"],
   chat: ["conversation", "chat_settings", "chat_refusal", "demo_form", "demo_chat", "demo_block"],
   embeds: ["embed_handshake", "embed_themed", "embed_refused", "embed_stranger", "no_other_page_framed"],
@@ -38,11 +43,17 @@ const STATES = {
     "console_wrong_read", "console_tenures_read", "console_timeline_read", "console_waiting_read", "console_changes_read", "console_gates_read",
     "console_plan_read", "console_can_read", "console_audit_read", "console_why_read",
   ],
-  people: ["german", "dark", "narrow", "right_to_left", "reduced_motion", "keyboard_only", "no_script", "first_view"],
+  people: ["german", "dark", "scheme_change", "narrow", "right_to_left", "reduced_motion", "keyboard_only", "no_script", "first_view"],
+  matrix: SUBSET,
 };
-const MODULES = { operator, work, assets, settings, contents, jobs, reading, forms, runs, access, chat, embeds, hostile, people };
+const MODULES = {
+  operator, work, assets, settings, contents, jobs, reading, forms, runs, streams, citations, access, chat, embeds, hostile, people,
+  matrix: CELLS,
+};
 
 const only = process.argv.slice(2);
+/** The long form: every cell of the matrix, and nothing else. */
+const listed = process.env.PORTAL_MATRIX === "full" ? { matrix: ALL_CELLS } : STATES;
 const failures = [];
 
 /** Runs the test of a state; returns the first line of its error, or null. */
@@ -50,7 +61,9 @@ async function attempt(state, test) {
   const start = Date.now();
   try {
     releaseAnswers();
+    const before = assertionCount();
     await test();
+    if (assertionCount() === before) throw new Error("the test asserts nothing");
     console.log(`ok      ${state} (${((Date.now() - start) / 1000).toFixed(1)} s)`);
     return null;
   } catch (error) {
@@ -61,7 +74,7 @@ async function attempt(state, test) {
 
 await open();
 try {
-  for (const [name, states] of Object.entries(STATES)) {
+  for (const [name, states] of Object.entries(listed)) {
     for (const state of states) {
       if (only.length > 0 && !only.includes(state) && !only.includes(name)) continue;
       const test = MODULES[name][state];

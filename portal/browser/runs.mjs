@@ -67,12 +67,16 @@ export async function json_output() {
 export async function markdown_output() {
   await simple("markdown");
   script("markdown", "# Title\n\nA [link](https://example.org/a) and **bold** [leave].\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n- [x] done\n");
-  const page = await run("browser-markdown", "markdown");
+  const page = await newPage();
+  const cited = page.waitForResponse((response) => response.url().endsWith("include=citations"));
+  await run("browser-markdown", "markdown", { page });
   await page.getByRole("heading", { level: 3, name: "Title" }).waitFor();
   const link = page.getByRole("link", { name: "link" });
   equal(await link.getAttribute("rel"), "noreferrer noopener nofollow");
   await page.getByText("(example.org)").waitFor();
-  await page.locator(".sources").getByText("leave").waitFor();
+  // Only the server knows which documents the run retrieved.
+  equal((await (await cited).json()).citations, []);
+  equal(await page.locator(".sources").count(), 0, "a name that was not retrieved is no source");
   await look(page, "markdown-output");
   await page.context().close();
 }
@@ -113,8 +117,8 @@ export async function reconnect() {
   await look(page, "reconnecting", { axe: false });
   release();
   await page.context().setOffline(false);
-  await page.getByText("It went on without this page.").waitFor();
   await page.getByRole("heading", { name: "Result" }).waitFor();
+  equal(await page.locator("main pre.output").textContent(), "It went on without this page.");
   await page.context().close();
 }
 
@@ -185,8 +189,13 @@ export async function failed() {
 export async function why() {
   await simple("text");
   script("why", "Because.");
-  const page = await run("browser-text", "why");
+  const page = await newPage();
+  const reads = [];
+  page.on("request", (request) => request.url().includes("/evidence-graph") && reads.push(request.url()));
+  await run("browser-text", "why", { page });
   await page.getByText("Because.").waitFor();
+  await page.waitForLoadState("networkidle");
+  equal(reads, [], "the evidence is read when someone asks");
   await page.getByText("Why this answer?").click();
   await page.getByText("user:demo-approver").waitFor();
   await page.getByText("allow, because of rule fine").waitFor();

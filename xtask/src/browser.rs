@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
+use clap::Args;
 
 use crate::demo_server::DemoServer;
 use crate::paths::{Paths, Profile, find_on_path};
@@ -16,14 +17,39 @@ use crate::{apt, children, portal};
 /// The names of the browser's program.
 const PROGRAMS: [&str; 2] = ["chromium", "chromium-browser"];
 
-pub(crate) fn run(place: &Paths) -> Result<ExitCode> {
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// The long form: runtime pages in every combination of presentation mode, output display and access mode
+    #[arg(long)]
+    matrix: bool,
+    /// Only these states, or the states of these modules; all without any
+    states: Vec<String>,
+}
+
+/// Which tests run.
+#[derive(Clone, Copy)]
+pub(crate) enum Selection<'a> {
+    /// Every state, and a part of the matrix.
+    Required,
+    /// The whole matrix of the runtime pages, and nothing else.
+    Matrix,
+    /// The named states.
+    States(&'a [String]),
+}
+
+pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
+    let selection = match arguments {
+        Arguments { matrix: true, .. } => Selection::Matrix,
+        Arguments { states, .. } if states.is_empty() => Selection::Required,
+        Arguments { states, .. } => Selection::States(states),
+    };
     let mut steps = Steps::default();
-    check(place, &mut steps)?;
+    check(place, &mut steps, selection)?;
     Ok(steps.finish())
 }
 
 /// Runs the tests. Screenshots are stored in `browser` of the target directory.
-pub(crate) fn check(place: &Paths, steps: &mut Steps) -> Result<()> {
+pub(crate) fn check(place: &Paths, steps: &mut Steps, selection: Selection<'_>) -> Result<()> {
     let npm = portal::install_packages(place)?;
     portal::ensure_built(place)?;
     let browser = ensure_chromium()?;
@@ -35,6 +61,15 @@ pub(crate) fn check(place: &Paths, steps: &mut Steps) -> Result<()> {
     let tests = |server: SocketAddr, host: SocketAddr, provider: SocketAddr| {
         let mut command = Command::new(&npm.node);
         command.arg(place.root.join("portal/browser/run.mjs"));
+        match selection {
+            Selection::Required => {}
+            Selection::Matrix => {
+                command.env("PORTAL_MATRIX", "full");
+            }
+            Selection::States(states) => {
+                command.args(states);
+            }
+        }
         command.env("PORTAL_MODULES", &npm.modules).env("PORTAL_SERVER", format!("http://{server}"));
         command.env("PORTAL_CHROMIUM", &browser).env("PORTAL_HOST", format!("http://{host}"));
         command.env("PORTAL_PROVIDER", format!("http://{provider}"));

@@ -59,7 +59,7 @@ enum Verb {
     Up(up::Arguments),
     /// Run all tests, or those selected by nextest arguments, with a managed PostgreSQL and an S3 server
     Test(test::Arguments),
-    /// Run the seeded tests at full length: histories compared with their model, and lanes under load
+    /// Run the long forms of tests: histories compared with their model, lanes under load, the matrix of the runtime pages
     Model(model::Arguments),
     /// Run everything that a change must pass: `check`, the README's test command, `check-api`, `browser`, `sign-in`
     /// and `verifiers`
@@ -71,7 +71,7 @@ enum Verb {
     /// Build the portal, which the next build of the server embeds
     Portal,
     /// Test the portal in Chromium against a server with the demo
-    Browser,
+    Browser(browser::Arguments),
     /// Test sign-in in Chromium, by the command line, by a service and by an MCP client, with a certified provider
     SignIn {
         /// Only these states
@@ -109,7 +109,7 @@ fn main() -> ExitCode {
         Verb::Check => required_checks::run(&place),
         Verb::CheckApi(arguments) => check_api::run(&place, &arguments),
         Verb::Portal => portal::run(&place),
-        Verb::Browser => browser::run(&place),
+        Verb::Browser(arguments) => browser::run(&place, &arguments),
         Verb::SignIn { states } => sign_in::run(&place, &states),
         Verb::Verifiers => verifiers::run(&place),
         Verb::VerifyPage => verifiers::write_page(&place),

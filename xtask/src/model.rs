@@ -1,7 +1,8 @@
 //! `cargo xtask model`: runs the long form of every test that has one. Most are driven by a seed.
 //!
 //! The selection is complete by construction: `is_long()` fails a test that is missing from the list
-//! (`crates/testkit/src/long_forms.txt`), and this command selects that list.
+//! (`crates/testkit/src/long_forms.txt`), and this command selects that list. The matrix of the runtime pages in Chromium
+//! follows, unless a seed asks for a repetition.
 
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,7 +12,8 @@ use clap::Args;
 
 use crate::arch_lints::long_forms;
 use crate::paths::Paths;
-use crate::test;
+use crate::step::Steps;
+use crate::{browser, test};
 
 /// Requests the long form of tests.
 const LONG_VARIABLE: &str = "FAIRWAY_TEST_LONG";
@@ -35,7 +37,13 @@ pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
     // Without output capture, tests run sequentially; each uses all processors.
     let nextest = ["--profile", "long", "--no-capture", "-E", &selection];
     let asked = [(LONG_VARIABLE, "1".to_owned()), (SEED_VARIABLE, seed.to_string())];
-    test::run_selected(place, &nextest.map(str::to_owned), &asked)
+    let code = test::run_selected(place, &nextest.map(str::to_owned), &asked)?;
+    if code != ExitCode::SUCCESS || arguments.seed.is_some() {
+        return Ok(code);
+    }
+    let mut steps = Steps::default();
+    browser::check(place, &mut steps, browser::Selection::Matrix)?;
+    Ok(steps.finish())
 }
 
 /// The nextest filter for exactly the listed tests.

@@ -43,7 +43,7 @@ pub(crate) fn ci(place: &Paths) -> Result<ExitCode> {
     if let Err(error) = check_api::check(place, &check_api::Arguments::default(), &mut steps) {
         steps.run("external tools", || Err(error));
     }
-    if let Err(error) = browser::check(place, &mut steps) {
+    if let Err(error) = browser::check(place, &mut steps, browser::Selection::Required) {
         steps.run("browser tests", || Err(error));
     }
     if let Err(error) = sign_in::check(place, &[], &mut steps) {

@@ -16,7 +16,7 @@ use crate::memory::parse_session;
 use crate::{
     caller::{RuntimeClient, check_actor_header, result_token},
     compose::Api,
-    error::{ApiError, FieldErrors},
+    error::{ApiError, FieldErrors, FieldProblem},
     http::{
         HttpBase,
         body::{Body, present},
@@ -356,12 +356,21 @@ async fn identify_runtime_caller(
     Ok(caller)
 }
 
+/// Parts of a run that are read on request.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ReadQuery {
+    /// `citations` for the retrieved documents that the result cites.
+    include: Option<String>,
+}
+
 /// Reads a run.
 #[utoipa::path(
     operation_id = "read_execution",
     tag = "executions",
     params(
         ("execution_id" = Uuid, Path, description = "The run"),
+        ReadQuery,
         TokenParams,
         ("X-Result-Token" = Option<String>, Header, description = "The result token of a run of `anonymous`"),
     ),
@@ -377,9 +386,19 @@ pub(crate) async fn read_execution(
     api: web::Data<Api>,
     RuntimeClient(arrival): RuntimeClient,
     execution: PathId<ExecutionId>,
+    query: Query<ReadQuery>,
 ) -> Result<HttpResponse, ApiError> {
+    let includes_citations = match query.include.as_deref() {
+        None => false,
+        Some("citations") => true,
+        Some(_) => return Err(FieldProblem::new("include", "invalid", "must be `citations`").into()),
+    };
     let token = result_token(request.headers())?;
     let caller = identify_runtime_caller(&api, arrival, *execution, token.as_ref()).await?;
     let detail = api.services.execution_reader.execution_detail(&caller, *execution, token.as_ref()).await?;
-    Ok(ResourceResponse::ok(&ExecutionView::of_detail(&detail)?).into_response())
+    let mut view = ExecutionView::of_detail(&detail)?;
+    if includes_citations {
+        view.add_citations(api.services.citations.of_result(&caller, &detail.execution).await?);
+    }
+    Ok(ResourceResponse::ok(&view).into_response())
 }

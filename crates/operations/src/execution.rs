@@ -3,6 +3,7 @@
 pub(crate) mod active_runs;
 mod attempt;
 mod cancel;
+mod citations;
 mod delegation;
 mod early_end;
 pub(crate) mod engine;
@@ -32,6 +33,7 @@ pub(crate) use plan::{BASE_TEXT_BYTES, is_in_plan, plan_bytes, source};
 
 pub use crate::wakeups::RunSubscription;
 pub use cancel::Cancellations;
+pub use citations::{Citations, CitedDocument};
 pub use event_stream::{EventBatch, EventCursor};
 pub use evidence::{Disclosure, ExecutionDetail, ExecutionQuery, ExecutionReader, ListedExecution};
 pub use execute_request::{ExecuteRequest, ExecuteResult, WaitMode};

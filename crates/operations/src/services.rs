@@ -19,8 +19,8 @@ use crate::{
     erasure::Erasures,
     evidence_bundle::EvidenceBundles,
     execution::{
-        Cancellations, ExecutionReader, Executions, Reviews, RunRecovery, RunWorker, UnknownOutcomes, UsageReports,
-        engine::RunEngine, plan::RunPlans,
+        Cancellations, Citations, ExecutionReader, Executions, Reviews, RunRecovery, RunWorker, UnknownOutcomes,
+        UsageReports, engine::RunEngine, plan::RunPlans,
     },
     flow::Flows,
     generator::{Generators, Provisioning},
@@ -289,6 +289,8 @@ pub struct Services {
     pub erasures: Arc<Erasures>,
     /// Cancellation of runs.
     pub cancellations: Arc<Cancellations>,
+    /// Citations of results.
+    pub citations: Arc<Citations>,
     /// Evidence bundles of runs.
     pub evidence_bundles: Arc<EvidenceBundles>,
     /// Executions: acceptance and start.
@@ -407,6 +409,7 @@ impl Services {
                 &reviews,
                 &run_engine,
             )),
+            citations: Arc::new(Citations::new(&stores, &knowledge_bases)),
             generators,
             run_recovery: Arc::new(RunRecovery::new(&stores, &shared)),
             run_worker: Arc::new(RunWorker::new(&stores, &shared, &common, &run_engine, &run_plans)),

@@ -9,6 +9,7 @@ export type PresentationMode = Schemas["PresentationMode"];
 export type ExecutionResult = Schemas["ExecutionResult"];
 export type QueuedExecution = Schemas["QueuedExecution"];
 export type Execution = Schemas["Execution"];
+export type Citation = Schemas["Citation"];
 export type Session = Schemas["Session"];
 export type FlatEvidence = Schemas["FlatEvidenceView"];
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };

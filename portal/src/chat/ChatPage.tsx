@@ -12,6 +12,7 @@ import { RunFollower, type RunState, type RunTicket } from "../runtime/run";
 import { OutcomeView, Why } from "../runtime/RunView";
 import type { ModeProps } from "../runtime/WorkloadPage";
 import { ProblemNotice } from "../ui/ProblemNotice";
+import { SpokenStream } from "../ui/SpokenStream";
 
 interface Turn {
   id: string;
@@ -172,8 +173,9 @@ export default function ChatPage({ client, workload, environment, isGuest, chann
           />
         ))}
       </section>
+      {last && <Spoken key={last.id} state={last.state} />}
       <p role="status" className="visually-hidden">
-        {busy ? text("running") : hasAnswer ? text("result_ready") : ""}
+        {busy ? text(last.state.phase === "running" && !last.state.connected ? "reconnecting" : "running") : hasAnswer ? text("result_ready") : ""}
         {erased === "done" ? text("chat_erased") : ""}
       </p>
       {erased instanceof Problem && <ProblemNotice problem={erased} />}
@@ -225,6 +227,14 @@ export default function ChatPage({ client, workload, environment, isGuest, chann
   );
 }
 
+/** Reads the newest answer aloud: as it streams, and its end. An answer that was found again stays silent. */
+function Spoken({ state }: { state: RunState }) {
+  const [streams, setStreams] = useState(false);
+  useEffect(() => setStreams((before) => before || state.phase === "running"), [state.phase]);
+  const value = state.phase === "running" ? state.text : state.phase === "ended" ? plainText(answerOf(state.outcome).output) : "";
+  return <SpokenStream value={streams ? value : ""} isComplete={state.phase === "ended"} />;
+}
+
 interface TurnProps {
   turn: Turn;
   client: ModeProps["client"];
@@ -245,7 +255,7 @@ function TurnView({ turn, client, display, onRetry }: TurnProps) {
       {state.phase === "sending" && <p className="hint">{text("sending")}</p>}
       {state.phase === "running" && (
         <>
-          <p className="streamed" dir="auto" aria-live="polite" aria-busy="true">
+          <p className="streamed" dir="auto">
             {state.text}
           </p>
           {state.text === "" && <p className="hint">{text(state.started ? "running" : "queued")}</p>}
@@ -256,7 +266,7 @@ function TurnView({ turn, client, display, onRetry }: TurnProps) {
       {state.phase === "refused" && <ProblemNotice problem={state.problem} onRetry={state.problem.isTemporary ? onRetry : undefined} />}
       {state.phase === "ended" && (
         <>
-          <OutcomeView outcome={answerOf(state.outcome)} display={display} />
+          <OutcomeView client={client} outcome={answerOf(state.outcome)} display={display} />
           {state.outcome.status !== "completed" && onRetry && (
             <div className="actions">
               <button type="button" className="secondary" onClick={onRetry}>

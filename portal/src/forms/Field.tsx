@@ -1,7 +1,7 @@
 import { useId } from "react";
 import type { InputField } from "../api/types";
 import { useText } from "../i18n";
-import { labelOf } from "./values";
+import { boundsOf, labelOf } from "./values";
 
 interface Props {
   field: InputField;
@@ -16,12 +16,14 @@ interface Props {
 export function Field({ field, id, value, message, onChange }: Props) {
   const text = useText();
   const messageId = useId();
+  const boundsId = useId();
+  const bounds = boundsOf(field, text);
   const common = {
     id,
     name: field.name,
     dir: "auto" as const,
     "aria-invalid": message !== undefined,
-    "aria-describedby": message === undefined ? undefined : messageId,
+    "aria-describedby": [bounds && boundsId, message !== undefined && messageId].filter(Boolean).join(" ") || undefined,
     "aria-required": field.required ?? false,
     onChange: (event: { target: { value: string } }) => onChange(event.target.value),
   };
@@ -57,6 +59,11 @@ export function Field({ field, id, value, message, onChange }: Props) {
         {labelOf(field)}
         {field.required && <span className="hint"> ({text("required")})</span>}
       </label>
+      {bounds && (
+        <p className="hint" id={boundsId}>
+          {bounds}
+        </p>
+      )}
       {control()}
       {message !== undefined && (
         <p className="field-message" id={messageId}>

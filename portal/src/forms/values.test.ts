@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import type { InputField } from "../api/types";
 import { en } from "../i18n/en";
 import { translator } from "../i18n";
-import { initialValues, inputsOf, serverMessages } from "./values";
+import { boundsOf, initialValues, inputsOf, serverMessages } from "./values";
 
 const text = translator(en);
 const field = (more: Partial<InputField>): InputField => ({ name: "a", type: "text", ...more });
@@ -11,6 +11,14 @@ const check = (more: Partial<InputField>, value: string | boolean) => inputsOf([
 test("starts with the defaults", () => {
   const fields = [field({ default: "x" }), field({ name: "b", type: "boolean", default: true }), field({ name: "c", type: "number", default: 0 })];
   expect(initialValues(fields)).toEqual({ a: "x", b: true, c: "0" });
+});
+
+test("says the bounds of a number", () => {
+  expect(boundsOf(field({ type: "number", min: 0, max: 10 }), text)).toBe("From 0 to 10");
+  expect(boundsOf(field({ type: "number", min: 1 }), text)).toBe("1 or more");
+  expect(boundsOf(field({ type: "number", max: -1 }), text)).toBe("-1 or less");
+  expect(boundsOf(field({ type: "number" }), text)).toBe("");
+  expect(boundsOf(field({ min: 1, max: 2 }), text)).toBe("");
 });
 
 test("sends typed values and omits empty ones", () => {

@@ -11,6 +11,15 @@ export type FieldMessages = Record<string, string>;
 /** The label of a field. */
 export const labelOf = (field: InputField): string => field.label ?? field.name;
 
+/** The bounds of a number in words; empty without any. */
+export function boundsOf(field: InputField, text: Translate): string {
+  const { type, min, max } = field;
+  const [has, ends] = [typeof min === "number", typeof max === "number"];
+  if (type !== "number" || (!has && !ends)) return "";
+  const values = { min: Number(min), max: Number(max) };
+  return text(has && ends ? "bounds_both" : has ? "bounds_min" : "bounds_max", values);
+}
+
 /** The values that a form starts with. */
 export function initialValues(fields: readonly InputField[]): FormValues {
   return Object.fromEntries(

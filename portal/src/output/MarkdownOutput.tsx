@@ -1,7 +1,7 @@
 import Markdown, { type Components } from "react-markdown";
 import remarkGfm from "remark-gfm";
 import { useText } from "../i18n";
-import { linkTarget } from "./markdown";
+import { linkTarget, nestHeadings } from "./markdown";
 
 /** A link with its target shown, so that its text cannot lie about it. Other addresses are shown as text. */
 const Link: Components["a"] = ({ href, children }) => {
@@ -25,22 +25,9 @@ const Image: Components["img"] = ({ alt }) => {
   return <span className="hint">[{text("image", { text: alt ?? "" })}]</span>;
 };
 
-/** Answers stand below the page's own headings. */
-const heading = (level: 3 | 4 | 5 | 6) => {
-  const Tag = `h${level}` as const;
-  const Heading: Components["h1"] = ({ children }) => <Tag>{children}</Tag>;
-  return Heading;
-};
-
 const COMPONENTS: Components = {
   a: Link,
   img: Image,
-  h1: heading(3),
-  h2: heading(4),
-  h3: heading(5),
-  h4: heading(6),
-  h5: heading(6),
-  h6: heading(6),
   input: ({ checked }) => <span>{checked ? "☑" : "☐"}</span>,
   table: ({ children }) => (
     <div className="scroll" tabIndex={0}>
@@ -52,7 +39,7 @@ const COMPONENTS: Components = {
 /** Markdown as React elements. HTML in it is shown as text. */
 export default function MarkdownOutput({ value }: { value: string }) {
   return (
-    <Markdown remarkPlugins={[remarkGfm]} components={COMPONENTS} urlTransform={(address) => address}>
+    <Markdown remarkPlugins={[remarkGfm, () => nestHeadings]} components={COMPONENTS} urlTransform={(address) => address}>
       {value}
     </Markdown>
   );

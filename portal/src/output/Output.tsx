@@ -4,7 +4,7 @@ import { useText } from "../i18n";
 import { ErrorBoundary } from "../ui/ErrorBoundary";
 import { rowsOf } from "./csv";
 import { isTooDeep, MAX_MARKDOWN } from "./markdown";
-import { citations, parsed, plainText } from "./plain";
+import { parsed, plainText } from "./plain";
 
 const JsonTree = lazy(() => import("./JsonTree"));
 const MarkdownOutput = lazy(() => import("./MarkdownOutput"));
@@ -20,7 +20,6 @@ export function Output({ value, display }: { value: Json; display: OutputDisplay
       <ErrorBoundary fallback={plain}>
         <Suspense fallback={plain}>{rendered(value, display) ?? plain}</Suspense>
       </ErrorBoundary>
-      <Sources value={value} />
     </div>
   );
 }
@@ -54,24 +53,5 @@ export function PlainOutput({ value }: { value: Json }) {
     <pre className="output scroll" dir="auto" tabIndex={0} role="region" aria-label={text("result")}>
       {plainText(value)}
     </pre>
-  );
-}
-
-/** The documents that an answer names. */
-function Sources({ value }: { value: Json }) {
-  const text = useText();
-  const named = typeof value === "string" ? citations(value) : [];
-  if (named.length === 0) return null;
-  return (
-    <div className="sources">
-      <p className="hint">{text("sources")}</p>
-      <ul>
-        {named.map((name) => (
-          <li key={name}>
-            <bdi>{name}</bdi>
-          </li>
-        ))}
-      </ul>
-    </div>
   );
 }

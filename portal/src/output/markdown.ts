@@ -24,3 +24,25 @@ export function linkTarget(address: string): { href: string; shown: string } | n
   // A user name before the host hides where the link leads.
   return url.username || url.password ? null : { href: url.href, shown: url.host };
 }
+
+/** A node of a parsed text. */
+interface Node {
+  type: string;
+  depth?: number;
+  children?: Node[];
+}
+
+/** Puts headings below those of the page, and lets none skip a level, whichever levels the text uses. */
+export function nestHeadings(tree: Node): void {
+  const open: number[] = [];
+  const visit = (node: Node) => {
+    if (node.type === "heading" && node.depth !== undefined) {
+      const { depth } = node;
+      while ((open.at(-1) ?? 0) >= depth) open.pop();
+      open.push(depth);
+      node.depth = Math.min(2 + open.length, 6);
+    }
+    node.children?.forEach(visit);
+  };
+  visit(tree);
+}

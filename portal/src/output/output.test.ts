@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { columnsOf, rowsOf, sorted, toCsv } from "./csv";
-import { isTooDeep, linkTarget } from "./markdown";
-import { citations, parsed, plainText } from "./plain";
+import { isTooDeep, linkTarget, nestHeadings } from "./markdown";
+import { mayCite, parsed, plainText } from "./plain";
 
 test("shows texts, flat objects and other values as plain text", () => {
   expect(plainText("a")).toBe("a");
@@ -10,8 +10,9 @@ test("shows texts, flat objects and other values as plain text", () => {
   expect(parsed('[{"a":1}]')).toEqual([{ a: 1 }]);
 });
 
-test("finds each cited document once, and no links", () => {
-  expect(citations("Thirty days [leave]. See [leave], [travel] and [a](http://x) [b][c]\n[d]: x [not this one].")).toEqual(["leave", "travel", "c"]);
+test("a name in brackets may be a citation, in any kind of result", () => {
+  for (const value of ["Thirty days [leave].", "[hr/leave]", [{ text: "see [leave-2]" }], { a: { b: "[x]" } }]) expect(mayCite(value)).toBe(true);
+  for (const value of ["Thirty days.", "[not this one]", "[]", ["leave"], null, 1, { a: ["b"] }]) expect(mayCite(value)).toBe(false);
 });
 
 test("a table accepts any column name, and only arrays of objects", () => {
@@ -39,6 +40,16 @@ test("markdown links lead to the web or to mail only", () => {
   expect(linkTarget("https://a.example/x?y")).toEqual({ href: "https://a.example/x?y", shown: "a.example" });
   expect(linkTarget("https://\u0440aypal.example/")?.shown).toBe("xn--aypal-uye.example");
   expect(linkTarget("mailto:a@b.example")?.shown).toBe("a@b.example");
+});
+
+test("headings skip no level", () => {
+  const levels = (depths: number[]) => {
+    const children = depths.map((depth) => ({ type: "heading", depth }));
+    nestHeadings({ type: "root", children: [{ type: "blockquote", children }] });
+    return children.map((node) => node.depth);
+  };
+  expect(levels([2, 4, 4, 3, 1, 6])).toEqual([3, 4, 4, 4, 3, 4]);
+  expect(levels([1, 2, 3, 4, 5, 6])).toEqual([3, 4, 5, 6, 6, 6]);
 });
 
 test("refuses markdown that nests too deep", () => {

@@ -24,8 +24,7 @@ export function parsed(value: Json): Json {
   }
 }
 
-/** The document names in brackets that an answer cites, each once. */
-export function citations(text: string): string[] {
-  const found = text.matchAll(/\[([A-Za-z0-9][A-Za-z0-9._:-]{0,127})\](?![([:])/g);
-  return [...new Set([...found].map((match) => match[1] ?? ""))].slice(0, 50);
+/** Whether a result may cite documents: it has a name in brackets. Only the server knows which documents the run retrieved. */
+export function mayCite(value: Json): boolean {
+  return /\[[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}\]/.test(typeof value === "string" ? value : JSON.stringify(value));
 }

@@ -5,7 +5,7 @@ import type { PageInfo } from "../session/page";
 import { useIdentity } from "../session/useIdentity";
 import type { EmbedChannel, HostMessage } from "./embed";
 import { Header } from "./Header";
-import { applyContrast } from "./theme";
+import { followScheme } from "./theme";
 import { WorkloadPage } from "./WorkloadPage";
 
 const Gallery = lazy(() => import("./Gallery"));
@@ -34,7 +34,7 @@ export function App({ page, root, token }: { page: PageInfo; root: HTMLElement; 
       close?.();
     };
   }, [page]);
-  useEffect(() => applyContrast(root), [root]);
+  useEffect(() => followScheme(root), [root]);
   if (!client) return <p role="status">{text("loading")}</p>;
   return (
     <>

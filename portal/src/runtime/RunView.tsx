@@ -1,10 +1,12 @@
-import { lazy, Suspense, useEffect, useRef } from "react";
+import { lazy, Suspense, useEffect, useRef, useState } from "react";
 import type { Client } from "../api/client";
 import { Problem } from "../api/problem";
 import type { OutputDisplay } from "../api/types";
 import { useText, type Translate } from "../i18n";
 import { Output, PlainOutput } from "../output/Output";
 import { plainText } from "../output/plain";
+import { Sources } from "../output/Sources";
+import { SpokenStream } from "../ui/SpokenStream";
 import { CopyButton } from "../ui/CopyButton";
 import { ProblemNotice } from "../ui/ProblemNotice";
 import type { RunOutcome, RunState } from "./run";
@@ -43,7 +45,7 @@ export default function RunView({ state, client, display, onCancel, onRetry }: P
           <h2 tabIndex={-1} ref={result}>
             {text("result")}
           </h2>
-          <OutcomeView outcome={state.outcome} display={display} />
+          <OutcomeView client={client} outcome={state.outcome} display={display} />
           <Why client={client} executionId={state.outcome.executionId} />
         </section>
       )}
@@ -66,6 +68,7 @@ function Progress({ state, onCancel }: { state: RunState; onCancel: () => void }
         </ol>
       )}
       {state.text !== "" && <PlainOutput value={state.text} />}
+      <SpokenStream value={state.text} />
       <div className="actions">
         <button type="button" className="secondary" onClick={onCancel}>
           {text("stop")}
@@ -76,13 +79,14 @@ function Progress({ state, onCancel }: { state: RunState; onCancel: () => void }
 }
 
 /** The result of an ended run, or why it has none. */
-export function OutcomeView({ outcome, display }: { outcome: RunOutcome; display: OutputDisplay | undefined }) {
+export function OutcomeView({ client, outcome, display }: { client: Client; outcome: RunOutcome; display: OutputDisplay | undefined }) {
   const text = useText();
   const problem = problemOfOutcome(outcome, text);
   if (problem) return <ProblemNotice problem={problem} />;
   return (
     <>
       <Output value={outcome.output} display={display} />
+      <Sources client={client} outcome={outcome} />
       <div className="actions">
         <CopyButton value={plainText(outcome.output)} />
       </div>
@@ -110,12 +114,15 @@ function problemOfOutcome(outcome: RunOutcome, text: Translate): Problem | null 
 /** The evidence of an answer, read when it is opened. */
 export function Why({ client, executionId }: { client: Client; executionId: string }) {
   const text = useText();
+  const [isOpen, setIsOpen] = useState(false);
   return (
-    <details className="why">
+    <details className="why" onToggle={(event) => setIsOpen(event.currentTarget.open)}>
       <summary>{text("why")}</summary>
-      <Suspense fallback={<p>{text("loading")}</p>}>
-        <WhyPanel client={client} executionId={executionId} />
-      </Suspense>
+      {isOpen && (
+        <Suspense fallback={<p>{text("loading")}</p>}>
+          <WhyPanel client={client} executionId={executionId} />
+        </Suspense>
+      )}
     </details>
   );
 }

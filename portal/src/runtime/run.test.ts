@@ -43,7 +43,7 @@ test("shows steps and text, then the result", async () => {
   expect(states).toContainEqual({
     phase: "running", executionId: ID, steps: [{ id: "ask", state: "running" }], text: "billing", started: true, connected: true,
   });
-  expect(last).toEqual({ phase: "ended", outcome: { executionId: ID, status: "completed", output: "billing", error: null } });
+  expect(last).toEqual({ phase: "ended", outcome: { executionId: ID, resultToken: "fwr_x", status: "completed", output: "billing", error: null } });
   expect(tickets).toEqual([{ executionId: ID, resultToken: "fwr_x" }]);
 });
 
@@ -65,6 +65,22 @@ test("reconnects after the last event", async () => {
   expect(last?.phase).toBe("ended");
   expect([header(1, "last-event-id"), header(2, "last-event-id"), header(2, "x-result-token")]).toEqual(["1", "1", "fwr_x"]);
   expect(sent[2]?.path).toBe(`/v1/executions/${ID}/events`);
+});
+
+test("stops a run that is not accepted yet as soon as it is", async () => {
+  const sent: string[] = [];
+  let accept: (response: Response) => void = () => undefined;
+  vi.stubGlobal("fetch", (path: string) => {
+    sent.push(path);
+    return path.endsWith("/execute") ? new Promise<Response>((resolve) => (accept = resolve)) : Promise.resolve(json({}));
+  });
+  const follower = new RunFollower(new Client({ kind: "local", actor: null }), () => undefined);
+  const run = follower.start(request);
+  await follower.cancel();
+  expect(sent).toHaveLength(1);
+  accept(stream(event(1, "execution.completed", { ...result, status: "cancelled" })));
+  await run;
+  expect(sent[1]).toBe(`/v1/executions/${ID}/cancel`);
 });
 
 test("repeats an unanswered request with the same key", async () => {

@@ -13,6 +13,8 @@ export interface Step {
 /** A result for display. */
 export interface RunOutcome {
   executionId: string;
+  /** Reads the run of a visitor; null for other callers. */
+  resultToken: string | null;
   status: string;
   output: Json;
   error: { code: string; message: string } | null;
@@ -51,6 +53,7 @@ export class RunFollower {
   #state: RunState = { phase: "idle" };
   #ticket: RunTicket | null = null;
   #lastEvent = "";
+  #isCancelRequested = false;
   readonly #abort = new AbortController();
 
   constructor(
@@ -95,9 +98,10 @@ export class RunFollower {
     await this.#guard(() => this.#readExecution());
   }
 
-  /** Asks the server to cancel the run. */
+  /** Asks the server to cancel the run; as soon as it is accepted, if it is not yet. */
   async cancel(): Promise<void> {
     const ticket = this.#ticket;
+    this.#isCancelRequested = true;
     if (!ticket) return;
     try {
       const path = apiPath("/v1/executions/{execution_id}/cancel", { execution_id: ticket.executionId });
@@ -136,6 +140,7 @@ export class RunFollower {
   #accept(executionId: string, resultToken: string | null): void {
     this.#ticket = { executionId, resultToken };
     this.onTicket(this.#ticket);
+    if (this.#isCancelRequested) void this.cancel();
   }
 
   async #accepted(response: Response): Promise<void> {
@@ -149,7 +154,7 @@ export class RunFollower {
     }
     const answer = (await response.json()) as ExecutionResult | QueuedExecution;
     this.#accept(answer.execution_id, answer.result_token ?? null);
-    if ("status" in answer) this.#set({ phase: "ended", outcome: outcomeOf(answer) });
+    if ("status" in answer) this.#end(answer);
     else await this.#readExecution();
   }
 
@@ -227,7 +232,7 @@ export class RunFollower {
         break;
       case "execution.completed":
       case "execution.failed":
-        this.#set({ phase: "ended", outcome: outcomeOf(data as unknown as ExecutionResult) });
+        this.#end(data as unknown as ExecutionResult);
         break;
     }
   }
@@ -268,16 +273,15 @@ export class RunFollower {
     } else if (run.status === "awaiting_review") {
       if (this.#state.phase !== "review") this.#set({ phase: "review", executionId: run.execution_id });
     } else {
-      const output = (run.queued_result?.result ?? null) as Json;
-      const outcome = { executionId: run.execution_id, status: run.status, output, error: run.error ?? null };
-      this.#set({ phase: "ended", outcome });
+      this.#end({ ...run, output: run.queued_result?.result });
     }
   }
-}
 
-function outcomeOf(result: ExecutionResult): RunOutcome {
-  const output = (result.output ?? null) as Json;
-  return { executionId: result.execution_id, status: result.status, output, error: result.error ?? null };
+  #end(result: Pick<ExecutionResult, "execution_id" | "output" | "error"> & { status: string }): void {
+    const output = (result.output ?? null) as Json;
+    const { execution_id: executionId, status, error = null } = result;
+    this.#set({ phase: "ended", outcome: { executionId, resultToken: this.#ticket?.resultToken ?? null, status, output, error } });
+  }
 }
 
 function pause(milliseconds: number, signal: AbortSignal): Promise<void> {

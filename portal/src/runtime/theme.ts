@@ -20,11 +20,22 @@ export function applyTheme(root: HTMLElement, workload: RuntimeWorkload | undefi
 
 /** Chooses text colours that are readable on the theme's background and accent. */
 export function applyContrast(root: HTMLElement): void {
-  const [background, accent] = resolveColors(root, ["var(--bg)", "var(--accent)"]);
+  const [background] = resolveColors(root, ["var(--bg)"]);
   if (root.style.getPropertyValue("--svc-bg") || getComputedStyle(root).getPropertyValue("--svc-bg")) {
     if (background) root.dataset["scheme"] = luminance(background) > 0.18 ? "light" : "dark";
   }
+  // After the scheme, which decides an accent that the theme leaves out.
+  const [accent] = resolveColors(root, ["var(--accent)"]);
   if (accent) root.style.setProperty("--accent-text", luminance(accent) > 0.18 ? "#000" : "#fff");
+}
+
+/** Keeps the text colours readable when the browser changes between light and dark. Returns the function that stops it. */
+export function followScheme(root: HTMLElement): () => void {
+  const scheme = matchMedia("(prefers-color-scheme: dark)");
+  const apply = () => applyContrast(root);
+  apply();
+  scheme.addEventListener("change", apply);
+  return () => scheme.removeEventListener("change", apply);
 }
 
 /** What CSS colours are inside of the root. */

@@ -30,7 +30,8 @@ export function ProblemNotice({ problem, onRetry }: Props) {
     return () => clearInterval(timer);
   }, [problem]);
   return (
-    <div className="notice notice-error" data-code={problem.code}>
+    // Whoever stopped a run wanted that: it is no error.
+    <div className={problem.code === "cancelled" ? "notice" : "notice notice-error"} data-code={problem.code}>
       <p role="alert">{explain(problem, text)}</p>
       {problem.retryAfter !== null && (
         <p data-testid="countdown">{left > 0 ? text("try_later", { seconds: left }) : text("try_now")}</p>

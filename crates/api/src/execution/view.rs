@@ -3,7 +3,7 @@
 use super::{ErrorView, parse_stored_output};
 use crate::error::ApiError;
 use fairway_domain::execution::{Execution, StepRow, usage::RunSummary};
-use fairway_operations::execution::{ExecutionDetail, ListedExecution};
+use fairway_operations::execution::{CitedDocument, ExecutionDetail, ListedExecution};
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -46,6 +46,32 @@ pub(crate) struct ExecutionView {
     steps: Option<Vec<StepView>>,
     /// The result; only its submitter sees it.
     queued_result: Option<QueuedResult>,
+    /// The retrieved documents that the result cites as `[document_id]`, in the order of retrieval; only with
+    /// `include=citations`, and empty for readers that do not see the result.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false, value_type = Vec<CitationView>)]
+    citations: Option<Vec<CitationView>>,
+}
+
+/// A retrieved document that a result cites.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Citation)]
+struct CitationView {
+    document_id: String,
+    /// Title of the document; null if there is none, or it was erased or is withheld.
+    title: Option<String>,
+    /// The retrieved passages, in the order of the document; empty if they were erased or are withheld.
+    passages: Vec<String>,
+    /// Whether title and passages are withheld: the access contract does not allow the reader to retrieve now, or the
+    /// run masked texts.
+    withheld: bool,
+}
+
+impl CitationView {
+    fn of(document: CitedDocument) -> Self {
+        let CitedDocument { document_id, title, passages, is_withheld } = document;
+        Self { document_id, title, passages, withheld: is_withheld }
+    }
 }
 
 /// The record of a step.
@@ -89,6 +115,11 @@ impl ExecutionView {
         Self::of(&detail.execution, detail.steps.as_deref(), detail.summary.as_ref())
     }
 
+    /// Adds the citations of the result.
+    pub(super) fn add_citations(&mut self, documents: Vec<CitedDocument>) {
+        self.citations = Some(documents.into_iter().map(CitationView::of).collect());
+    }
+
     /// The view of a run in a list.
     pub(super) fn of_listed(listed: &ListedExecution) -> Result<Self, ApiError> {
         Self::of(&listed.execution, None, listed.summary.as_ref())
@@ -122,6 +153,7 @@ impl ExecutionView {
             cost_micros: usage.cost_micros,
             steps: steps.map(|steps| steps.iter().map(StepView::of).collect()),
             queued_result,
+            citations: None,
         })
     }
 }

@@ -199,6 +199,7 @@ const PARAMETERS: &[Entry] = &[
     (ANY, "format", || Constraint::Words(vec!["flat", "graph"])),
     (ANY, "presentation_mode", || Constraint::Words(vec!["chat", "form", "block"])),
     (ANY, "mode", || Constraint::Words(vec!["async"])),
+    (ANY, "include", || Constraint::Words(vec!["citations"])),
     (ANY, "Idempotency-Key", || Constraint::Pattern(IDEMPOTENCY_KEY, 255)),
     (ANY, "If-Match", || Constraint::Tags),
     (ANY, "Last-Event-ID", || Constraint::Text(EVENT_NUMBER)),

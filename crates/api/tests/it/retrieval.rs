@@ -171,6 +171,37 @@ async fn withholds_query_text_from_callers_that_may_not_cancel_runs() {
     assert_eq!(event["retrieved_chunk_count"], 1);
 }
 
+/// Title and passages are read when the result is read, so a revocation withholds them.
+#[tokio::test]
+async fn shows_titles_and_passages_of_cited_documents_while_the_contract_allows() {
+    let desk = RetrievalWorkload::start(knowledge_content("handbook"), &[]).await;
+    let answer = desk.execute("How many days of leave? May I take the train?").await.expect(200);
+    let path = format!("/v1/executions/{}", answer["execution_id"].as_str().unwrap());
+    assert_eq!(desk.app.get(&path).await.expect(200).get("citations"), None, "only on request");
+    let cited = format!("{path}?include=citations");
+    // The run retrieved `travel` too, and its answer does not cite it.
+    let passage = "Everybody has thirty days of leave a year.";
+    let leave = json!({ "document_id": "leave", "title": "Holidays", "passages": [passage], "withheld": false });
+    assert_eq!(desk.app.get(&cited).await.expect(200)["citations"], json!([leave]));
+    desk.app.fixtures().bind_role("user:reader", "viewer", "workspace", Some(WORKSPACE)).await;
+    let other = desk.app.get(&cited).as_actor("user:reader").await.expect(200);
+    assert_eq!(other["citations"], json!([]), "without the result there are no citations");
+    desk.revoke_contract().await;
+    let withheld = json!({ "document_id": "leave", "title": null, "passages": [], "withheld": true });
+    assert_eq!(desk.app.get(&cited).await.expect(200)["citations"], json!([withheld]));
+    desk.app.get(format!("{path}?include=everything")).await.expect_refusal(422, "validation_error");
+}
+
+/// A stored passage would show the personal data that the run masked.
+#[tokio::test]
+async fn withholds_passages_of_runs_that_masked_texts() {
+    let desk = RetrievalWorkload::start(knowledge_content("handbook"), &["redact_output"]).await;
+    let answer = desk.execute("How many days of leave?").await.expect(200);
+    let path = format!("/v1/executions/{}?include=citations", answer["execution_id"].as_str().unwrap());
+    let withheld = json!({ "document_id": "leave", "title": null, "passages": [], "withheld": true });
+    assert_eq!(desk.app.get(path).await.expect(200)["citations"], json!([withheld]));
+}
+
 /// T42: only the submitter reads a queued result that contains documents, until its retention ends.
 #[tokio::test]
 async fn only_the_submitter_reads_a_queued_result_and_its_query() {

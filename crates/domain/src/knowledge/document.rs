@@ -58,6 +58,12 @@ impl DocumentId {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// Whether an answer cites the document: it contains the identifier in brackets.
+    #[must_use]
+    pub fn is_cited(id: &str, answer: &str) -> bool {
+        answer.contains(&format!("[{id}]"))
+    }
 }
 
 impl fmt::Display for DocumentId {

@@ -1,9 +1,9 @@
 //! Retrieval: the access contract is decided on its current state, then the index is searched.
 
 use super::embedding::VectorIndex;
-use crate::knowledge::KnowledgeBases;
+use crate::{Failure, knowledge::KnowledgeBases};
 use fairway_domain::{
-    access::ActorRef,
+    access::{ActorRef, Caller},
     asset::content::SovereigntyProfile,
     execution::{provider::ProviderError, routing::EmbeddingPermission},
     id::{AssetId, ChunkId, WorkspaceId},
@@ -146,6 +146,31 @@ impl KnowledgeBases {
         // Missing answers of the store count as unknown contracts, which refuse.
         let states = states.into_iter().chain(std::iter::repeat(ContractState::Unknown));
         Ok(questions.iter().zip(states).map(|(one, state)| one.base.decide(&one.asked, state)).collect())
+    }
+
+    /// Chunks that a run retrieved, in any order; erased ones are omitted. `None` if the current access contract of
+    /// the knowledge base does not allow the caller to retrieve in that workspace.
+    ///
+    /// # Errors
+    /// When a store fails.
+    pub(crate) async fn read_chunks(
+        &self,
+        caller: &Caller,
+        workspace: WorkspaceId,
+        asset: AssetId,
+        ids: &[ChunkId],
+    ) -> Result<Option<Vec<RetrievedChunk>>, Failure> {
+        let scope = TenantScope::for_caller(caller);
+        let Some(asset) = self.asset_store.find(scope, asset).await? else { return Ok(None) };
+        let base = self.latest_base(scope, &asset).await?;
+        let principals = caller.principals();
+        let asked = AccessRequest { principals: &principals, workspace, mode: AccessMode::Retrieve };
+        let question = ContractQuestion { asset: asset.asset_id, base: &base, asked };
+        let decision = self.contract_decisions(scope, &[question]).await?.pop();
+        if !decision.is_some_and(|decision| decision.is_allowed()) {
+            return Ok(None);
+        }
+        Ok(Some(self.chunk_search.find_chunks(scope, asset.asset_id, ids).await?))
     }
 
     /// Retrieves chunks of documents.

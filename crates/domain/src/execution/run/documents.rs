@@ -184,8 +184,8 @@ impl<'a> Run<'a> {
         body.insert("knowledge_base".to_owned(), json!(knowledge.slug));
         body.insert("retrieved_chunk_count".to_owned(), json!(chunks.len()));
         let chunk_json = |chunk: &RetrievedChunk| {
-            json!({ "document_id": chunk.document_id.to_string(), "index": chunk.index, "digest": chunk.digest.to_string(),
-                "score": chunk.score })
+            json!({ "document_id": chunk.document_id.to_string(), "chunk_id": chunk.chunk_id, "index": chunk.index,
+                "digest": chunk.digest.to_string(), "score": chunk.score })
         };
         body.insert("chunks".to_owned(), Value::Array(chunks.iter().map(chunk_json).collect()));
         body.insert("query_digest".to_owned(), json!(crate::execution::digest_text(&payload.digest())));

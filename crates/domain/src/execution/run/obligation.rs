@@ -5,6 +5,7 @@ use crate::{
     asset::artifact_store::ArtifactPath,
     evidence::EvidenceArtifact,
     execution::{ExecutionOutcome, Payload, RunError, Status, digest_text},
+    knowledge::document::DocumentId,
     moment::Moment,
     policy::Obligation,
     redaction::Redactor,
@@ -83,8 +84,7 @@ impl FinishedRun {
                 other.to_string()
             }
         };
-        let cited: Vec<&String> =
-            self.citable_documents.iter().filter(|id| text.contains(&format!("[{id}]"))).collect();
+        let cited: Vec<&String> = self.citable_documents.iter().filter(|id| DocumentId::is_cited(id, &text)).collect();
         let cites = !cited.is_empty();
         let body = Map::from_iter([
             ("retrieved".to_owned(), json!(self.citable_documents)),
