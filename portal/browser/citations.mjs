@@ -64,8 +64,8 @@ export async function citations() {
   // The contract is decided again when a result is read.
   await api("POST", `/v1/assets/${base}/access-contract/revoke?workspace_id=${scope}`, { contract_id: "browser-cited", reason: "the handbook is replaced" });
   await page.reload();
-  await sources.getByText("You may not read this document.").waitFor();
-  equal(await sources.locator(".source").allTextContents(), [" [hr/leave] You may not read this document."]);
+  await sources.getByText("Its text is not shown here.").waitFor();
+  equal(await sources.locator(".source").allTextContents(), [" [hr/leave] Its text is not shown here."]);
   check(!(await passage.isVisible()), "the passage is withheld");
   await look(page, "citations-withheld");
   await page.context().close();

@@ -54,7 +54,7 @@ export async function console_form() {
   await form.getByText("The schema has no field bogus. It stays in the content; edit it in the code.").waitFor();
   equal(await form.getByLabel("labels").inputValue(), '"none"', "a value of another type is JSON");
   await form.getByLabel("labels").fill('{"team": ');
-  await refused(page, "Create a version", "A field has text that is no JSON yet. Finish it first.");
+  await refused(page, "Create a version", "A field has text that is not valid JSON yet. Finish it first.");
   equal(await view(page, "Code").getAttribute("aria-disabled"), "true", "an unfinished text is not left behind");
   await form.getByLabel("labels").fill('{"team": "support"}');
   await form.getByLabel("system_prompt").fill("Greet $arg:who kindly.");

@@ -30,7 +30,7 @@ export function ProblemNotice({ problem, onRetry }: Props) {
     return () => clearInterval(timer);
   }, [problem]);
   return (
-    // Whoever stopped a run wanted that: it is no error.
+    // A run that its user stopped is not an error.
     <div className={problem.code === "cancelled" ? "notice" : "notice notice-error"} data-code={problem.code}>
       <p role="alert">{explain(problem, text)}</p>
       {problem.retryAfter !== null && (

@@ -16,7 +16,7 @@ use crate::{
 };
 use serde_json::{Map, Value, json};
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     fmt,
 };
 
@@ -63,6 +63,12 @@ impl DocumentId {
     #[must_use]
     pub fn is_cited(id: &str, answer: &str) -> bool {
         answer.contains(&format!("[{id}]"))
+    }
+
+    /// The texts in brackets of an answer: the identifiers of the documents that it cites, among others.
+    #[must_use]
+    pub fn bracketed(answer: &str) -> BTreeSet<&str> {
+        answer.split('[').skip(1).filter_map(|rest| rest.split_once(']')).map(|(name, _)| name).collect()
     }
 }
 

@@ -1,23 +1,31 @@
 //! The retrieved documents that the result of a run cites, as far as its reader may read them now.
 
-use crate::{Failure, Stores, knowledge::KnowledgeBases};
+use crate::{
+    Failure, Stores,
+    knowledge::{KnowledgeBases, PassageRequest},
+};
 use fairway_domain::{
     access::Caller,
+    evidence::RETRIEVAL_EVENT,
     execution::{Execution, Status, ports::ExecutionStore},
     id::{AssetId, ChunkId},
     knowledge::{document::DocumentId, retrieval::RetrievedChunk},
     tenant::TenantScope,
 };
-use serde_json::{Map, Value};
-use std::{collections::HashMap, sync::Arc};
-use uuid::Uuid;
+use serde::Deserialize;
+use serde_json::Value;
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
 /// Maximum number of retrievals whose documents are found.
 const MAX_RETRIEVALS: usize = 20;
 /// Maximum number of passages of one result.
 const MAX_PASSAGES: usize = 50;
-/// The artifacts of a run that changed texts. A stored passage would show what it masked.
-const MASKING_KINDS: [&str; 3] = ["redaction", "guardrail", "hook"];
+/// The documents of evidence that withhold passages: those of texts that were changed, because a passage would show what
+/// was masked, and that of a review, because the reviewer saw the result alone.
+const WITHHOLDING_KINDS: [&str; 4] = ["redaction", "guardrail", "hook", "review"];
 
 /// A retrieved document that a result cites.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -28,7 +36,8 @@ pub struct CitedDocument {
     pub title: Option<String>,
     /// The retrieved passages, in the order of the document; empty if they were erased or are withheld.
     pub passages: Vec<String>,
-    /// Whether the reader may not read the document now, or the run masked texts.
+    /// Whether the passages are withheld: the reader may not read the document now, the run changed texts, or a person
+    /// reviewed the result.
     pub is_withheld: bool,
 }
 
@@ -52,20 +61,22 @@ impl Citations {
         let (Some(result), Status::Completed) = (&execution.output, execution.status) else { return Ok(Vec::new()) };
         let scope = TenantScope::for_caller(caller);
         let id = execution.execution_id;
-        let Some(record) = self.execution_store.evidence(scope, id).await? else { return Ok(Vec::new()) };
-        let is_masked = record.artifacts.iter().any(|one| MASKING_KINDS.contains(&one.artifact_kind.as_str()));
+        let Some(answer) = answer_of(result).filter(|answer| answer.contains('[')) else { return Ok(Vec::new()) };
+        let named = DocumentId::bracketed(&answer);
+        let documents = self.execution_store.evidence_documents(scope, id).await?;
+        let is_withheld = documents.iter().any(|one| WITHHOLDING_KINDS.contains(&one.artifact_kind.as_str()));
         let mut cited = CitedChunks::default();
-        for retrieval in record.retrievals.iter().filter(|one| one.chunks > 0).take(MAX_RETRIEVALS) {
-            if let Some((_, artifact)) = self.execution_store.artifact(scope, id, retrieval.artifact_id).await? {
-                cited.add(retrieval.asset, &artifact.body, result);
-            }
+        let retrievals = documents.iter().filter(|one| one.artifact_kind == RETRIEVAL_EVENT).take(MAX_RETRIEVALS);
+        for retrieval in retrievals.filter_map(|document| serde_json::from_str(&document.body).ok()) {
+            cited.add(&retrieval, &named);
         }
         let mut texts = HashMap::new();
-        for (asset, chunks) in cited.by_asset() {
-            let read = if is_masked {
+        for (asset, CitedBase { chunks, contracts }) in cited.by_asset() {
+            let read = if is_withheld {
                 None
             } else {
-                self.knowledge_bases.read_chunks(caller, execution.workspace_id, asset, &chunks).await?
+                let asked = PassageRequest { asset, contracts: &contracts, chunks: &chunks };
+                self.knowledge_bases.read_chunks(caller, execution.workspace_id, asked).await?
             };
             texts.insert(asset, read);
         }
@@ -77,43 +88,74 @@ impl Citations {
     }
 }
 
+/// The text of the answer in a stored result.
+fn answer_of(result: &str) -> Option<String> {
+    let result: Value = serde_json::from_str(result).ok()?;
+    Some(match result.get("output")? {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    })
+}
+
 /// The cited documents of a run with their retrieved chunks, in the order of retrieval.
 #[derive(Default)]
 struct CitedChunks {
     documents: Vec<(AssetId, String, Vec<ChunkId>)>,
+    /// The contracts that allowed the retrievals.
+    contracts: HashMap<AssetId, BTreeSet<String>>,
     passages: usize,
 }
 
+/// The cited chunks of one knowledge base, and the contracts that allowed their retrieval.
+#[derive(Default)]
+struct CitedBase {
+    chunks: Vec<ChunkId>,
+    contracts: BTreeSet<String>,
+}
+
+/// A retrieval, as its document records it.
+#[derive(Deserialize)]
+struct RecordedRetrieval {
+    knowledge_base_asset_id: AssetId,
+    contract_id: Option<String>,
+    chunks: Vec<RecordedChunk>,
+}
+
+#[derive(Deserialize)]
+struct RecordedChunk {
+    document_id: String,
+    /// Absent from runs before citations were read.
+    chunk_id: Option<ChunkId>,
+}
+
 impl CitedChunks {
-    /// Adds the chunks of a retrieval whose documents the result names in brackets.
-    fn add(&mut self, asset: AssetId, retrieval: &Map<String, Value>, result: &str) {
-        let chunks = retrieval.get("chunks").and_then(Value::as_array).into_iter().flatten();
-        for chunk in chunks {
-            let Some(document) = chunk.get("document_id").and_then(Value::as_str) else { continue };
-            if !DocumentId::is_cited(document, result) {
+    /// Adds the chunks of a retrieval whose documents the answer names in brackets.
+    fn add(&mut self, retrieval: &RecordedRetrieval, named: &BTreeSet<&str>) {
+        let asset = retrieval.knowledge_base_asset_id;
+        for RecordedChunk { document_id: document, chunk_id } in &retrieval.chunks {
+            if !named.contains(document.as_str()) {
                 continue;
             }
-            let is_named = |(base, name, _): &(AssetId, String, Vec<ChunkId>)| *base == asset && name == document;
-            if !self.documents.iter().any(is_named) {
-                self.documents.push((asset, document.to_owned(), Vec::new()));
+            self.contracts.entry(asset).or_default().extend(retrieval.contract_id.clone());
+            let is_same = |(base, name, _): &(AssetId, String, Vec<ChunkId>)| *base == asset && name == document;
+            if !self.documents.iter().any(is_same) {
+                self.documents.push((asset, document.clone(), Vec::new()));
             }
-            let chunk = chunk.get("chunk_id").and_then(Value::as_str).and_then(|id| Uuid::parse_str(id).ok());
-            let (Some(chunk), Some((_, _, chunks))) =
-                (chunk.map(ChunkId::from), self.documents.iter_mut().find(|one| is_named(one)))
-            else {
-                continue;
-            };
-            if self.passages < MAX_PASSAGES && !chunks.contains(&chunk) {
+            let known = self.documents.iter_mut().find(|one| is_same(one));
+            let (Some(chunk), Some((_, _, chunks))) = (chunk_id, known) else { continue };
+            if self.passages < MAX_PASSAGES && !chunks.contains(chunk) {
                 self.passages += 1;
-                chunks.push(chunk);
+                chunks.push(*chunk);
             }
         }
     }
 
-    fn by_asset(&self) -> HashMap<AssetId, Vec<ChunkId>> {
-        let mut all: HashMap<AssetId, Vec<ChunkId>> = HashMap::new();
+    fn by_asset(&self) -> HashMap<AssetId, CitedBase> {
+        let mut all: HashMap<AssetId, CitedBase> = HashMap::new();
         for (asset, _, chunks) in &self.documents {
-            all.entry(*asset).or_default().extend(chunks);
+            let base = all.entry(*asset).or_default();
+            base.chunks.extend(chunks);
+            base.contracts.extend(self.contracts.get(asset).into_iter().flatten().cloned());
         }
         all
     }
@@ -135,34 +177,45 @@ fn describe(document_id: String, chunks: &[ChunkId], texts: Option<&[RetrievedCh
 mod tests {
     use super::*;
     use serde_json::json;
+    use uuid::Uuid;
 
-    fn retrieval(chunks: &[(&str, u128)]) -> Map<String, Value> {
-        let chunk =
-            |(document, id): &(&str, u128)| json!({ "document_id": document, "chunk_id": Uuid::from_u128(*id) });
-        Map::from_iter([("chunks".to_owned(), Value::Array(chunks.iter().map(chunk).collect()))])
+    fn retrieval(chunks: &[(&str, Option<u128>)]) -> RecordedRetrieval {
+        let chunk = |(document, id): &(&str, Option<u128>)| RecordedChunk {
+            document_id: (*document).to_owned(),
+            chunk_id: id.map(|id| Uuid::from_u128(id).into()),
+        };
+        RecordedRetrieval {
+            knowledge_base_asset_id: Uuid::from_u128(1).into(),
+            contract_id: Some("handbook".to_owned()),
+            chunks: chunks.iter().map(chunk).collect(),
+        }
     }
 
     #[test]
     fn collects_each_cited_chunk_once_in_the_order_of_retrieval() {
-        let asset = AssetId::from(Uuid::from_u128(1));
+        let named = DocumentId::bracketed("Thirty [leave], by train [travel].");
         let mut cited = CitedChunks::default();
-        cited.add(
-            asset,
-            &retrieval(&[("travel", 1), ("leave", 2), ("other", 3)]),
-            "Thirty [leave], by train [travel].",
-        );
-        cited.add(asset, &retrieval(&[("leave", 2), ("leave", 4)]), "Thirty [leave], by train [travel].");
+        cited.add(&retrieval(&[("travel", Some(1)), ("leave", Some(2)), ("other", Some(3))]), &named);
+        cited.add(&retrieval(&[("leave", Some(2)), ("leave", Some(4))]), &named);
         let names: Vec<_> = cited.documents.iter().map(|(_, name, chunks)| (name.as_str(), chunks.len())).collect();
         assert_eq!(names, [("travel", 1), ("leave", 2)]);
+        let [(_, base)] = cited.by_asset().into_iter().collect::<Vec<_>>().try_into().ok().unwrap();
+        assert_eq!((base.chunks.len(), base.contracts), (3, BTreeSet::from(["handbook".to_owned()])));
     }
 
     #[test]
     fn an_evidence_without_chunk_identifiers_gives_names_alone() {
         let mut cited = CitedChunks::default();
-        let body = Map::from_iter([("chunks".to_owned(), json!([{ "document_id": "leave", "index": 0 }]))]);
-        cited.add(AssetId::from(Uuid::from_u128(1)), &body, "[leave]");
+        cited.add(&retrieval(&[("leave", None)]), &DocumentId::bracketed("[leave]"));
         assert_eq!(cited.documents.len(), 1);
         assert_eq!(describe("leave".to_owned(), &[], Some(&[])).passages, Vec::<String>::new());
         assert!(describe("leave".to_owned(), &[], None).is_withheld);
+    }
+
+    #[test]
+    fn reads_the_answer_and_not_its_metadata() {
+        let result = json!({ "output": "See [leave].", "metadata": { "step": ["[travel]"] } }).to_string();
+        assert_eq!(answer_of(&result).unwrap(), "See [leave].");
+        assert_eq!(answer_of("{}"), None);
     }
 }

@@ -20,7 +20,7 @@ use fairway_domain::{
     tenant::TenantScope,
     time::Timestamp,
 };
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use tokio::time::Instant;
 
 /// Factor of the candidate lists of a hybrid retrieval over the wanted number of chunks.
@@ -127,6 +127,17 @@ impl RetrievalFailure {
     }
 }
 
+/// The passages of a knowledge base that a reader of a result asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PassageRequest<'r> {
+    /// The knowledge base.
+    pub(crate) asset: AssetId,
+    /// The contracts that allowed the retrievals.
+    pub(crate) contracts: &'r BTreeSet<String>,
+    /// The chunks that the run retrieved.
+    pub(crate) chunks: &'r [ChunkId],
+}
+
 impl KnowledgeBases {
     /// Decides contracts on their current state, in order.
     ///
@@ -149,7 +160,8 @@ impl KnowledgeBases {
     }
 
     /// Chunks that a run retrieved, in any order; erased ones are omitted. `None` if the current access contract of
-    /// the knowledge base does not allow the caller to retrieve in that workspace.
+    /// the knowledge base does not allow the caller to retrieve in that workspace, or one of the contracts that allowed the
+    /// retrieval is no longer in force.
     ///
     /// # Errors
     /// When a store fails.
@@ -157,10 +169,15 @@ impl KnowledgeBases {
         &self,
         caller: &Caller,
         workspace: WorkspaceId,
-        asset: AssetId,
-        ids: &[ChunkId],
+        retrieved: PassageRequest<'_>,
     ) -> Result<Option<Vec<RetrievedChunk>>, Failure> {
         let scope = TenantScope::for_caller(caller);
+        let PassageRequest { asset, contracts, chunks } = retrieved;
+        let contracts: Vec<(AssetId, String)> = contracts.iter().map(|name| (asset, name.clone())).collect();
+        let states = self.contract_revocation_store.contract_states(scope, &contracts).await?;
+        if states.len() < contracts.len() || states.iter().any(|state| *state != ContractState::InForce) {
+            return Ok(None);
+        }
         let Some(asset) = self.asset_store.find(scope, asset).await? else { return Ok(None) };
         let base = self.latest_base(scope, &asset).await?;
         let principals = caller.principals();
@@ -170,7 +187,7 @@ impl KnowledgeBases {
         if !decision.is_some_and(|decision| decision.is_allowed()) {
             return Ok(None);
         }
-        Ok(Some(self.chunk_search.find_chunks(scope, asset.asset_id, ids).await?))
+        Ok(Some(self.chunk_search.find_chunks(scope, asset.asset_id, chunks).await?))
     }
 
     /// Retrieves chunks of documents.

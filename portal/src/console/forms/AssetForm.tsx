@@ -3,6 +3,7 @@ import { TranslatableString, type RJSFSchema } from "@rjsf/utils";
 import { useCallback, useEffect, useMemo, useRef, useState, type RefObject } from "react";
 import type { Json } from "../../api/types";
 import { sortedJson } from "../core/diff";
+import { isUnkeepable } from "../core/positions";
 import { useConsoleText } from "../i18n";
 import { fields } from "./fields";
 import { FormStateContext, type FieldMessage } from "./messages";
@@ -19,7 +20,7 @@ interface Props {
   messages: readonly (FieldMessage & { path: string })[];
   /** Focuses the field at a path of the server. */
   goTo: RefObject<((path: string) => void) | null>;
-  /** How many fields have text that is no JSON yet. */
+  /** How many fields have text that is not valid JSON yet. */
   onUnfinished: (count: number) => void;
 }
 
@@ -45,7 +46,7 @@ function focusField(path: string) {
   }
 }
 
-/** A content as a form by the schema of its kind. What has no field stays, and is a text with JSON or a note. */
+/** A content as a form by the schema of its kind. Members without a field stay, as a text with JSON or a note. */
 export default function AssetForm({ schema, content, onChange, messages, goTo, onUnfinished }: Props) {
   const text = useConsoleText();
   const prepared = useMemo(() => formSchema(schema), [schema]);
@@ -97,6 +98,11 @@ export default function AssetForm({ schema, content, onChange, messages, goTo, o
         translateString={translate}
         experimental_defaultFormStateBehavior={NO_DEFAULTS}
         onChange={({ formData }: { formData?: unknown }) => {
+          // A number beyond all numbers has no JSON form, so the field returns to its last value.
+          if (isUnkeepable((formData ?? {}) as Json)) {
+            setData((last: unknown) => structuredClone(last));
+            return;
+          }
           setData(formData);
           const next = sortedJson(withoutGaps(prepared, formData ?? {}) as Json);
           if (next === reported.current) return;

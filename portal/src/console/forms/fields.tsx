@@ -23,7 +23,7 @@ function AnyField(props: FieldProps) {
 
 const shown = (value: unknown): string => (value === undefined ? "" : JSON.stringify(value, null, 2));
 
-/** A part of the content as JSON. Text that is no JSON yet changes nothing, and blocks the new version. */
+/** A part of the content as JSON. Text that is not valid JSON yet changes nothing, and blocks the new version. */
 function JsonField({ fieldPathId, formData, onChange, required = false }: FieldProps) {
   const text = useConsoleText();
   const { $id: id, path } = fieldPathId;

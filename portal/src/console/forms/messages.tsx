@@ -11,7 +11,7 @@ export interface FieldMessage {
 /** What the fields of a form share, by their ids. */
 export interface FormState {
   messages: ReadonlyMap<string, readonly FieldMessage[]>;
-  /** Notes whether the text of a field is no JSON yet. */
+  /** Notes whether the text of a field is not valid JSON yet. */
   onUnfinished: (id: string, isUnfinished: boolean) => void;
 }
 

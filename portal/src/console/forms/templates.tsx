@@ -1,6 +1,6 @@
 import { ADDITIONAL_PROPERTY_FLAG, canExpand, type ArrayFieldItemTemplateProps, type ArrayFieldTemplateProps, type FieldTemplateProps, type MultiSchemaFieldTemplateProps, type ObjectFieldTemplateProps, type OptionalDataControlsTemplateProps, type RJSFSchema } from "@rjsf/utils";
 import type { FormProps } from "@rjsf/core/lib/components/Form.js";
-import { useEffect, useRef, type ReactElement, type ReactNode } from "react";
+import { useEffect, useRef, type FocusEvent, type ReactElement, type ReactNode } from "react";
 import { useConsoleText } from "../i18n";
 import { Hint, Messages } from "./messages";
 import { isChoice, nameOf, typesOf } from "./schema";
@@ -60,11 +60,16 @@ function FieldTemplate(props: FieldTemplateProps) {
 function Added({ id, schema, label, children, onKeyRenameBlur, onRemoveProperty }: FieldTemplateProps) {
   const text = useConsoleText();
   if (!(ADDITIONAL_PROPERTY_FLAG in schema)) return <>{children}</>;
+  const rename = (event: FocusEvent<HTMLInputElement>) => {
+    // An object would take this name as its prototype and lose the member.
+    if (event.target.value === "__proto__") event.target.value = label;
+    else onKeyRenameBlur(event);
+  };
   return (
     <div className="form-member">
       <div className="field">
         <label htmlFor={`${id}-key`}>{text("form_member_name")}</label>
-        <input key={label} id={`${id}-key`} defaultValue={label} autoComplete="off" spellCheck={false} onBlur={onKeyRenameBlur} />
+        <input key={label} id={`${id}-key`} defaultValue={label} autoComplete="off" spellCheck={false} onBlur={rename} />
       </div>
       {children}
       <button type="button" className="plain" onClick={onRemoveProperty}>

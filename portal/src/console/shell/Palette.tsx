@@ -31,8 +31,8 @@ export function Palette({ onClose }: { onClose: () => void }) {
     ],
     { run: text("palette_run"), release: text("palette_release") },
   );
-  const { hasMore, more } = assets;
-  const isSearching = typed.trim() !== "" && hasMore && entries.length < MAX_ENTRIES && assets.rows.length < MAX_ASSETS;
+  const { hasMore, more, problem } = assets;
+  const isSearching = typed.trim() !== "" && hasMore && problem === null && entries.length < MAX_ENTRIES && assets.rows.length < MAX_ASSETS;
   useEffect(() => {
     if (isSearching) more();
   }, [isSearching, more]);
