@@ -395,20 +395,14 @@ impl Services {
         let executions =
             Arc::new(Executions::new(&stores, &shared, &common, &execution_reader, &run_engine, &run_plans));
         let generators = Arc::new(Generators::new(&stores, &shared, &common, &assets, &executions, &releases));
+        let cancellations = Cancellations::new(&stores, &shared, &common, &execution_reader, &reviews, &run_engine);
         let connections = Arc::new(Connections::new(&stores, &shared, &common));
         Self {
             access_requests: Arc::new(AccessRequests::new(&stores, &shared, &common)),
             erasures: Arc::new(Erasures::new(&stores, &shared, &common)),
             use_cases: Arc::new(UseCases::new(&stores, &shared, &common, &assets, &generators)),
             connections,
-            cancellations: Arc::new(Cancellations::new(
-                &stores,
-                &shared,
-                &common,
-                &execution_reader,
-                &reviews,
-                &run_engine,
-            )),
+            cancellations: Arc::new(cancellations),
             citations: Arc::new(Citations::new(&stores, &knowledge_bases)),
             generators,
             run_recovery: Arc::new(RunRecovery::new(&stores, &shared)),

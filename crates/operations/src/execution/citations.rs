@@ -91,10 +91,8 @@ impl Citations {
 /// The text of the answer in a stored result.
 fn answer_of(result: &str) -> Option<String> {
     let result: Value = serde_json::from_str(result).ok()?;
-    Some(match result.get("output")? {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    })
+    let output = result.get("output")?;
+    Some(output.as_str().map_or_else(|| output.to_string(), str::to_owned))
 }
 
 /// The cited documents of a run with their retrieved chunks, in the order of retrieval.
