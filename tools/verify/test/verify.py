@@ -312,10 +312,14 @@ class Verifier:
 
     def decisions(self, evidence: dict, decisions: list):
         ranks = ["allow", "allow_with_obligations", "deny"]
-        decided = sorted(decisions, key=lambda decision: (ranks.index(decision["outcome"]), decision["decision_id"]))[-1]
+
+        def strictness(decision: dict):
+            return ranks.index(decision["outcome"]), decision["decision_id"]
+
+        decided = max(decisions, key=strictness, default={})
         shown = evidence.get("policy_decision")
         members = ["decision_id", "outcome", "reason_code", "rules"]
-        is_shown = isinstance(shown, dict) and [shown.get(name) for name in members] == [decided[name] for name in members]
+        is_shown = isinstance(shown, dict) and [shown.get(name) for name in members] == [decided.get(name) for name in members]
         self.check("policy decision in the records", is_shown)
         imposed = {name for decision in decisions for name in decision["obligations"]}
         shown = [at(obligation, "obligation_name") for obligation in listed(evidence, "obligations")]
