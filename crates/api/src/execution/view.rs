@@ -62,8 +62,8 @@ struct CitationView {
     title: Option<String>,
     /// The retrieved passages, in the order of the document; empty if they were erased or are withheld.
     passages: Vec<String>,
-    /// Whether title and passages are withheld: the access contract does not allow the reader to retrieve now, or the
-    /// run masked texts.
+    /// Whether title and passages are withheld: the access contract does not allow the reader to retrieve now, the run
+    /// changed texts, or a person reviewed the result.
     withheld: bool,
 }
 
