@@ -33,9 +33,13 @@ export async function visit(path, as, options = {}) {
   return page;
 }
 
-/** The whole page has arrived: no view says that it loads. */
+/** The whole page has arrived: no view has said for 150 ms that it loads. What a view reads after its first answer begins sooner. */
 export async function settled(page) {
-  await page.waitForFunction(() => ![...document.querySelectorAll('[role="status"]')].some((one) => /^(Loading|Wird geladen)/.test(one.textContent)));
+  await page.waitForFunction(() => {
+    const busy = [...document.querySelectorAll('[role="status"]')].some((one) => /^(Loading|Wird geladen)/.test(one.textContent));
+    globalThis.quietSince = busy ? undefined : (globalThis.quietSince ?? performance.now());
+    return !busy && performance.now() - globalThis.quietSince > 150;
+  });
 }
 
 const PROMPT = "You answer questions of customers about their invoices in two short and friendly sentences.";

@@ -412,7 +412,7 @@ export async function console_narrow() {
   const id = await desk("console-desk");
   for (const path of ["", "/lanes", "/runs", "/assets", `/workloads/${id}`, `/workloads/${id}?tab=interface`, "/notifications?tab=preferences", "/audit", "/access?tab=erasures"]) {
     const page = await visit(path, "user:local", { viewport: { width: 320, height: 600 } });
-    await page.waitForLoadState("networkidle");
+    await settled(page);
     const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
     check(overflow <= 0, `${path} scrolls sideways by ${overflow} px`);
     if (path === "/lanes") await look(page, "console-narrow");

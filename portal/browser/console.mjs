@@ -49,15 +49,18 @@ export async function console_views() {
     bindings: "/access", can: "/access?tab=can", roles: "/access?tab=roles", me: "/access?tab=me", audit: "/audit",
   };
   const page = await visit("", "user:local");
+  // Every other view opens in the dark scheme, so that both ways of switching are seen.
+  let schemes = ["light", "dark"];
   for (const [name, path] of Object.entries(views)) {
-    for (const colorScheme of ["light", "dark"]) {
+    await page.goto(`${SERVER}/console${path}`);
+    await page.getByRole("heading", { level: 1 }).waitFor();
+    await settled(page);
+    for (const colorScheme of schemes) {
       await page.emulateMedia({ colorScheme });
-      await page.goto(`${SERVER}/console${path}`);
-      await page.getByRole("heading", { level: 1 }).waitFor();
-      await page.waitForLoadState("networkidle");
-      await settled(page);
+      await page.locator(`html[data-mantine-color-scheme="${colorScheme}"]`).waitFor();
       await look(page, `console-${name}-${colorScheme}`);
     }
+    schemes = schemes.toReversed();
   }
   await close(page);
 }

@@ -1,4 +1,4 @@
-// Every presentation mode with every display of the result and every access mode. Each run tests a part; `PORTAL_MATRIX=full` tests all.
+// Every presentation mode with every display of the result and every access mode. Each run tests a part; `PORTAL_LONG=1` tests all.
 import { readFileSync } from "node:fs";
 import { api, check, equal, holdAnswers, look, newPage, script, SERVER, until, workload } from "./harness.mjs";
 

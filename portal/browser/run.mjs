@@ -1,6 +1,5 @@
 // Tests the runtime pages and the console in Chromium. Each state is a function here, and takes its pictures; `cargo xtask browser` runs all.
 import { writeFileSync } from "node:fs";
-import { join } from "node:path";
 import { assertionCount, close, canary, open, releaseAnswers, violations } from "./harness.mjs";
 import * as access from "./access.mjs";
 import * as chat from "./chat.mjs";
@@ -51,10 +50,26 @@ const MODULES = {
   matrix: CELLS,
 };
 
+/** Modules that one server and one browser test one after another. `cargo xtask browser` runs the lanes side by side. */
+const LANES = {
+  pages: ["forms", "runs", "streams", "citations", "access", "chat", "embeds", "hostile", "people", "contents", "matrix"],
+  console: ["operator", "work", "assets", "settings", "jobs", "reading"],
+};
+
 const only = process.argv.slice(2);
-/** The long form: every cell of the matrix, and nothing else. */
-const listed = process.env.PORTAL_MATRIX === "full" ? { matrix: ALL_CELLS } : STATES;
 const failures = [];
+
+/** The modules and states of this run. */
+function selected() {
+  // The long form: every cell of the matrix, and the states that test more with `PORTAL_LONG`.
+  if (process.env.PORTAL_LONG) return Object.entries({ matrix: ALL_CELLS, work: ["console_long_lists"], contents: ["console_form_kinds"] });
+  const lane = process.env.PORTAL_LANE;
+  if (!lane) return Object.entries(STATES);
+  for (const name of Object.keys(STATES)) {
+    if (Object.values(LANES).flat().filter((one) => one === name).length !== 1) failures.push(`${name} is not in exactly one lane`);
+  }
+  return LANES[lane].map((name) => [name, STATES[name]]);
+}
 
 /** Runs the test of a state; returns the first line of its error, or null. */
 async function attempt(state, test) {
@@ -74,7 +89,7 @@ async function attempt(state, test) {
 
 await open();
 try {
-  for (const [name, states] of Object.entries(listed)) {
+  for (const [name, states] of selected()) {
     for (const state of states) {
       if (only.length > 0 && !only.includes(state) && !only.includes(name)) continue;
       const test = MODULES[name][state];
@@ -92,7 +107,7 @@ try {
   await close();
 }
 // The command that runs this program repeats them at the end of its output.
-writeFileSync(join(process.env.PORTAL_PICTURES, "failures.txt"), failures.join("\n"));
+writeFileSync(process.env.PORTAL_FAILURES, failures.join("\n"));
 if (failures.length > 0) {
   console.log(`\n${failures.length} failures:\n  ${failures.join("\n  ")}`);
   process.exitCode = 1;

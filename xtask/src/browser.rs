@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
@@ -19,9 +19,10 @@ const PROGRAMS: [&str; 2] = ["chromium", "chromium-browser"];
 
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// The long form: runtime pages in every combination of presentation mode, output display and access mode
+    /// The long form: runtime pages in every combination of presentation mode, output display and access mode, a list
+    /// of 100,000 runs, and the forms of every kind of asset
     #[arg(long)]
-    matrix: bool,
+    long: bool,
     /// Only these states, or the states of these modules; all without any
     states: Vec<String>,
 }
@@ -31,15 +32,15 @@ pub(crate) struct Arguments {
 pub(crate) enum Selection<'a> {
     /// Every state, and a part of the matrix.
     Required,
-    /// The whole matrix of the runtime pages, and nothing else.
-    Matrix,
+    /// The whole matrix of the runtime pages, the largest lists and forms, and nothing else.
+    Long,
     /// The named states.
     States(&'a [String]),
 }
 
 pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
     let selection = match arguments {
-        Arguments { matrix: true, .. } => Selection::Matrix,
+        Arguments { long: true, .. } => Selection::Long,
         Arguments { states, .. } if states.is_empty() => Selection::Required,
         Arguments { states, .. } => Selection::States(states),
     };
@@ -58,39 +59,93 @@ pub(crate) fn check(place: &Paths, steps: &mut Steps, selection: Selection<'_>) 
     if !built.success() {
         bail!("the server does not build ({built})");
     }
-    let tests = |server: SocketAddr, host: SocketAddr, provider: SocketAddr| {
-        let mut command = Command::new(&npm.node);
-        command.arg(place.root.join("portal/browser/run.mjs"));
-        match selection {
+    let lanes: &[Option<&str>] = match selection {
+        Selection::Required => &LANES.map(Some),
+        Selection::Long | Selection::States(_) => &[None],
+    };
+    let lanes = lanes.iter().map(|lane| Lane::start(place, &signals, *lane)).collect::<Result<Vec<_>>>()?;
+    let program = Program { place, node: &npm.node, modules: &npm.modules, browser: &browser, selection };
+    steps.run("pages in Chromium", || program.test_side_by_side(&lanes));
+    Ok(())
+}
+
+/// The parts of the required tests that run side by side, because each waits most of its time: the names of
+/// `portal/browser/run.mjs`.
+const LANES: [&str; 2] = ["pages", "console"];
+
+/// A server with the demo for one part of the tests. Parts share no server, because states compare whole lists.
+struct Lane {
+    name: Option<&'static str>,
+    server: DemoServer,
+    /// The page that embeds a workload. The server must know its address before it starts.
+    host: SocketAddr,
+    /// The stand-in for a model.
+    provider: SocketAddr,
+}
+
+impl Lane {
+    fn start(place: &Paths, signals: &Signals, name: Option<&'static str>) -> Result<Self> {
+        let (host, provider) = (unused_address()?, unused_address()?);
+        let settings = [
+            ("FAIRWAY_EMBED_ANCESTORS", format!("'self' http://{host}")),
+            ("SERVICE_EMBED_ROOT_SLUGS", "browser-embed, browser-link".to_owned()),
+            ("FAIRWAY_PROVIDERS__STUB__KIND", "openai".to_owned()),
+            ("FAIRWAY_PROVIDERS__STUB__BASE_URL", format!("http://{provider}/v1")),
+            ("FAIRWAY_PUBLIC_RATE_PER_MINUTE", "30".to_owned()),
+        ];
+        Ok(Self { name, server: DemoServer::start(place, signals, &settings)?, host, provider })
+    }
+}
+
+/// The program that tests in the browser.
+struct Program<'a> {
+    place: &'a Paths,
+    node: &'a Path,
+    modules: &'a Path,
+    browser: &'a Path,
+    selection: Selection<'a>,
+}
+
+impl Program<'_> {
+    /// Tests all lanes, and reports the failures of each.
+    fn test_side_by_side(&self, lanes: &[Lane]) -> Result<()> {
+        let results: Vec<Result<()>> = std::thread::scope(|scope| {
+            let running: Vec<_> = lanes.iter().map(|lane| scope.spawn(|| self.test(lane))).collect();
+            let join = |one: std::thread::ScopedJoinHandle<'_, Result<()>>| {
+                one.join().unwrap_or_else(|_| bail!("a lane of the browser tests panicked"))
+            };
+            running.into_iter().map(join).collect()
+        });
+        let failed: Vec<String> =
+            results.into_iter().filter_map(Result::err).map(|error| format!("{error:#}")).collect();
+        if failed.is_empty() { Ok(()) } else { bail!(failed.join("\n")) }
+    }
+
+    fn test(&self, lane: &Lane) -> Result<()> {
+        let pictures = self.place.target.join("browser");
+        let failures = pictures.join(format!("failures-{}.txt", lane.name.unwrap_or("all")));
+        let mut command = Command::new(self.node);
+        command.arg(self.place.root.join("portal/browser/run.mjs"));
+        match self.selection {
             Selection::Required => {}
-            Selection::Matrix => {
-                command.env("PORTAL_MATRIX", "full");
+            Selection::Long => {
+                command.env("PORTAL_LONG", "1");
             }
             Selection::States(states) => {
                 command.args(states);
             }
         }
-        command.env("PORTAL_MODULES", &npm.modules).env("PORTAL_SERVER", format!("http://{server}"));
-        command.env("PORTAL_CHROMIUM", &browser).env("PORTAL_HOST", format!("http://{host}"));
-        command.env("PORTAL_PROVIDER", format!("http://{provider}"));
-        let pictures = place.target.join("browser");
-        command.env("PORTAL_PICTURES", &pictures);
-        run_checked(command).with_context(|| fs::read_to_string(pictures.join("failures.txt")).unwrap_or_default())
-    };
-    // The address of the page that embeds a workload; the server must know it before it starts.
-    let host = unused_address()?;
-    let provider = unused_address()?;
-    let settings = [
-        ("FAIRWAY_EMBED_ANCESTORS", format!("'self' http://{host}")),
-        ("SERVICE_EMBED_ROOT_SLUGS", "browser-embed, browser-link".to_owned()),
-        ("FAIRWAY_PROVIDERS__STUB__KIND", "openai".to_owned()),
-        ("FAIRWAY_PROVIDERS__STUB__BASE_URL", format!("http://{provider}/v1")),
-        ("FAIRWAY_PUBLIC_RATE_PER_MINUTE", "30".to_owned()),
-    ];
-    let running = DemoServer::start(place, &signals, &settings)?;
-    steps.run("pages in Chromium", || tests(running.address, host, provider));
-    drop(running);
-    Ok(())
+        if let Some(name) = lane.name {
+            command.env("PORTAL_LANE", name);
+        }
+        command.env("PORTAL_MODULES", self.modules).env("PORTAL_SERVER", format!("http://{}", lane.server.address));
+        command.env("PORTAL_CHROMIUM", self.browser).env("PORTAL_HOST", format!("http://{}", lane.host));
+        command.env("PORTAL_PROVIDER", format!("http://{}", lane.provider));
+        command.env("PORTAL_PICTURES", &pictures).env("PORTAL_FAILURES", &failures);
+        // An earlier run's failures are not this one's.
+        let _ = fs::remove_file(&failures);
+        run_checked(command).with_context(|| fs::read_to_string(&failures).unwrap_or_default())
+    }
 }
 
 /// An address on loopback with a port that nothing listens on.

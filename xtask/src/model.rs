@@ -42,7 +42,7 @@ pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
         return Ok(code);
     }
     let mut steps = Steps::default();
-    browser::check(place, &mut steps, browser::Selection::Matrix)?;
+    browser::check(place, &mut steps, browser::Selection::Long)?;
     Ok(steps.finish())
 }
 

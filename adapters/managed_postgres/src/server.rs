@@ -227,8 +227,8 @@ impl ManagedServer {
         Ok(url(Some(&found.password()?), port, database))
     }
 
-    /// Starts a temporary server in a new directory below the state directory. Leftovers of killed runs are stopped
-    /// and removed first.
+    /// Starts a temporary server in a new directory, in memory if it has room and below the state directory
+    /// otherwise. Leftovers of killed runs are stopped and removed first.
     ///
     /// # Errors
     /// See [`StartError`].

@@ -6,12 +6,17 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use nix::unistd::geteuid;
 
 use crate::account::Account;
 
 /// The variable with the state directory.
 pub const STATE_VARIABLE: &str = "FAIRWAY_STATE_DIR";
+/// The memory file system of Linux.
+const MEMORY_FILE_SYSTEM: &str = "/dev/shm";
+/// The space that temporary servers may need: databases of parallel tests and the log between two checkpoints.
+const MEMORY_BYTES: u64 = 8 << 30;
 
 /// The state directory of this user, created if missing.
 ///
@@ -30,7 +35,34 @@ pub fn directory() -> io::Result<PathBuf> {
     {
         return Ok(made);
     }
-    tmp_directory()
+    user_directory(Path::new("/tmp"))
+}
+
+/// This user's folder in the memory file system; `None` without one, or if `FAIRWAY_STATE_DIR` names the place of all
+/// state.
+pub(crate) fn memory_directory() -> Option<PathBuf> {
+    let is_named = env::var_os(STATE_VARIABLE).is_some_and(|value| !value.is_empty());
+    let is_memory = || statfs(MEMORY_FILE_SYSTEM).is_ok_and(|status| status.filesystem_type() == TMPFS_MAGIC);
+    if is_named || !is_memory() {
+        return None;
+    }
+    user_directory(Path::new(MEMORY_FILE_SYSTEM)).ok()
+}
+
+/// Whether the memory file system and the machine's memory have [`MEMORY_BYTES`] available.
+pub(crate) fn memory_has_room() -> bool {
+    let available = || {
+        let status = statfs(MEMORY_FILE_SYSTEM).ok()?;
+        let space = status.blocks_available().checked_mul(u64::try_from(status.block_size()).ok()?)?;
+        Some(space.min(available_memory(&fs::read_to_string("/proc/meminfo").ok()?)?))
+    };
+    available().is_some_and(|bytes| bytes >= MEMORY_BYTES)
+}
+
+/// The available bytes of a `/proc/meminfo`.
+fn available_memory(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
 fn default_directory() -> Option<PathBuf> {
@@ -43,9 +75,9 @@ fn default_directory() -> Option<PathBuf> {
         .map(|state| state.join("fairway"))
 }
 
-/// `/tmp` is shared: a folder of that name that another user prepared is refused.
-fn tmp_directory() -> io::Result<PathBuf> {
-    let path = PathBuf::from(format!("/tmp/fairway-{}", geteuid()));
+/// The folder of this user in a shared one. A folder of that name that another user prepared is refused.
+fn user_directory(shared: &Path) -> io::Result<PathBuf> {
+    let path = shared.join(format!("fairway-{}", geteuid()));
     match DirBuilder::new().mode(0o711).create(&path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         made => made?,
@@ -117,6 +149,25 @@ fn fnv1a(bytes: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reads_the_available_memory() {
+        let told = "MemTotal:       24684096 kB\nMemFree:        1 kB\nMemAvailable:   2048 kB\n";
+        assert_eq!(available_memory(told), Some(2 << 20));
+        assert_eq!(available_memory("MemTotal: 1 kB\n"), None);
+    }
+
+    #[test]
+    fn folder_in_a_shared_one_belongs_to_its_user() {
+        let shared = tempfile::tempdir().unwrap();
+        let own = user_directory(shared.path()).unwrap();
+        assert_eq!(user_directory(shared.path()).unwrap(), own);
+        fs::set_permissions(&own, Permissions::from_mode(0o777)).unwrap();
+        assert_eq!(user_directory(shared.path()).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        fs::remove_dir(&own).unwrap();
+        std::os::unix::fs::symlink("/", &own).unwrap();
+        assert_eq!(user_directory(shared.path()).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+    }
 
     #[test]
     fn hash_matches_the_published_vectors() {

@@ -1,7 +1,6 @@
 //! Executions: one statement accepts a run, and one ends it.
 
 mod accept;
-mod decision_rules;
 mod evidence;
 mod finish;
 mod lease;
@@ -13,6 +12,7 @@ mod resolve_unknown;
 mod review;
 mod start;
 mod steps_and_lineage;
+mod stored_decision;
 mod usage;
 
 pub(crate) use accept::AcceptCommitter;

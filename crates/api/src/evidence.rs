@@ -20,8 +20,8 @@ use crate::{
 use actix_web::{HttpResponse, get, web};
 use fairway_domain::{
     evidence::{
-        ArtifactRow, ChainApproval, ChainBinding, ChainRelease, ChainWorkload, DecisionRow, EvidenceRecord,
-        ImposedObligation, RetrievalRow,
+        ArtifactRow, ChainApproval, ChainBinding, ChainRelease, ChainWorkload, EvidenceRecord, ImposedObligation,
+        RecordedDecision, RetrievalRow,
     },
     execution::{ExecutionOutcome, digest_text},
     id::ExecutionId,
@@ -244,7 +244,7 @@ impl ReferenceSection {
 }
 
 impl DecisionSection {
-    fn of(decision: &DecisionRow) -> Self {
+    fn of(decision: &RecordedDecision) -> Self {
         Self {
             decision_id: decision.decision_id.uuid(),
             outcome: decision.outcome.as_str(),

@@ -96,7 +96,7 @@ fn mark_optional_bodies(document: &mut OpenApiDocument) {
 }
 
 /// The operations of a path, each with its method.
-pub(crate) fn operations(item: &PathItem) -> impl Iterator<Item = (&'static str, &Operation)> {
+pub fn operations(item: &PathItem) -> impl Iterator<Item = (&'static str, &Operation)> {
     let all = [
         ("GET", &item.get),
         ("PUT", &item.put),

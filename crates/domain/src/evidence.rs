@@ -244,7 +244,7 @@ pub struct EvidenceRecord {
     /// The erasure that took the texts of the run, if any.
     pub erasure: Option<RunErasure>,
     /// Every policy decision of the run, oldest first.
-    pub decisions: Vec<DecisionRow>,
+    pub decisions: Vec<RecordedDecision>,
     /// Fulfilled obligations and their times.
     pub fulfilled: Vec<(String, Timestamp)>,
     /// Documents, oldest first.
@@ -257,25 +257,6 @@ pub struct EvidenceRecord {
     pub notes: Vec<(ApprovalId, String)>,
     /// Whether notes and query texts are withheld from this reader.
     pub notes_withheld: bool,
-}
-
-/// A decision in the evidence view.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct DecisionRow {
-    /// Its identifier.
-    pub decision_id: DecisionId,
-    /// The outcome.
-    pub outcome: Outcome,
-    /// The reason code.
-    pub reason_code: String,
-    /// The obligations that the decision imposed.
-    pub obligations: Vec<String>,
-    /// Ids of the rules that matched.
-    pub rules: Vec<String>,
-    /// The rules that could not be evaluated.
-    pub failed_rules: Vec<FailedRule>,
-    /// When.
-    pub evaluated_at: Timestamp,
 }
 
 /// A document in the evidence view.
@@ -309,7 +290,7 @@ pub struct RetrievalRow {
 impl EvidenceRecord {
     /// The effective decision: the strictest of the run; among equally strict ones the latest, which saw the most data.
     #[must_use]
-    pub fn effective_decision(&self) -> Option<&DecisionRow> {
+    pub fn effective_decision(&self) -> Option<&RecordedDecision> {
         self.decisions.iter().max_by_key(|decision| decision.outcome)
     }
 

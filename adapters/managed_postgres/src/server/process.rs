@@ -120,7 +120,8 @@ fn command(options: &Options, cluster: &Cluster, port: u16) -> Command {
             ("fsync", "off"),
             ("synchronous_commit", "off"),
             ("full_page_writes", "off"),
-            ("max_wal_size", "4GB"),
+            // The log may be in memory.
+            ("max_wal_size", "1GB"),
             // Tests run in parallel, each with its own pool.
             ("max_connections", "300"),
         ],

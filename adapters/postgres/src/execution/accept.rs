@@ -1,7 +1,7 @@
 //! Accepts runs. A statement writes everything of each run, or nothing of it if a revision that its decision used has
 //! changed. Concurrent accepts share a statement.
 
-use super::decision_rules;
+use super::stored_decision;
 use crate::{
     database::{commit, commit_batch},
     group_commit::BatchCommitter,
@@ -297,7 +297,7 @@ fn batch_input<'v>(pending: &[&'v PendingAccept], admissions: &[AdmissionColumns
         .with_all(
             "decision_lists",
             decisions()
-                .map(|decision| json!({ "obligations": decision.obligations, "rules": decision_rules::encode(decision) }))
+                .map(|decision| json!({ "obligations": decision.obligations, "rules": stored_decision::encode_rules(decision) }))
                 .collect(),
         )
         .with_all("evaluated_at", decisions().map(|decision| decision.evaluated_at.to_datetime()).collect())

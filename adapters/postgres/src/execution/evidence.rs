@@ -1,7 +1,8 @@
 //! The evidence of an execution in one read, and its documents.
 
 use super::{
-    EXECUTION_COLUMNS, NULL_OUTPUT, NULL_REASON_CODE, RunSelector, batch_of_runs, decision_rules, execution, single_run,
+    EXECUTION_COLUMNS, NULL_OUTPUT, NULL_REASON_CODE, RunSelector, batch_of_runs, execution, single_run,
+    stored_decision::StoredDecision,
 };
 use crate::{
     batch_load::BatchLoader,
@@ -14,10 +15,9 @@ use async_trait::async_trait;
 use deadpool_postgres::Pool;
 use fairway_domain::{
     erasure::RunErasure,
-    evidence::{ArtifactDocument, ArtifactRow, DecisionRow, EvidenceRecord, RetrievalRow},
+    evidence::{ArtifactDocument, ArtifactRow, EvidenceRecord, RetrievalRow},
     execution::Execution,
-    id::{ApprovalId, ArtifactId, AssetId, DecisionId, ExecutionId},
-    policy::Outcome,
+    id::{ApprovalId, ArtifactId, AssetId, ExecutionId},
     store::StoreError,
     tenant::TenantScope,
     time::Timestamp,
@@ -27,31 +27,6 @@ use serde_json::Value;
 use std::{collections::HashMap, time::Duration};
 use tokio_postgres::Row;
 use uuid::Uuid;
-
-#[derive(Deserialize)]
-struct DecisionBody {
-    decision_id: DecisionId,
-    outcome: String,
-    reason_code: String,
-    obligations: Vec<String>,
-    rules: Vec<String>,
-    evaluated_at: Timestamp,
-}
-
-impl DecisionBody {
-    fn read(self) -> Result<DecisionRow, StoreError> {
-        let (rules, failed_rules) = decision_rules::decode(self.rules);
-        Ok(DecisionRow {
-            decision_id: self.decision_id,
-            outcome: decode("decisions", Outcome::parse(&self.outcome))?,
-            reason_code: self.reason_code,
-            obligations: self.obligations,
-            rules,
-            failed_rules,
-            evaluated_at: self.evaluated_at,
-        })
-    }
-}
 
 #[derive(Deserialize)]
 struct ArtifactBody {
@@ -232,7 +207,7 @@ fn record(row: &Row) -> Result<EvidenceRecord, StoreError> {
     let digest = |name: &'static str| -> Result<Option<[u8; 32]>, StoreError> {
         row.column::<Option<&[u8]>>(name)?.map(|bytes| decode(name, bytes.try_into().ok())).transpose()
     };
-    let decisions: Vec<DecisionBody> = json_rows(row, "decisions")?;
+    let decisions: Vec<StoredDecision> = json_rows(row, "decisions")?;
     let artifacts: Vec<ArtifactBody> = json_rows(row, "artifacts")?;
     let mut record = EvidenceRecord {
         execution: execution(row)?,
@@ -240,7 +215,7 @@ fn record(row: &Row) -> Result<EvidenceRecord, StoreError> {
         output_digest: digest("output_digest")?,
         erasure: erasure(row)?,
         chain: parse_json(row.column("chain")?)?,
-        decisions: decisions.into_iter().map(DecisionBody::read).collect::<Result<_, _>>()?,
+        decisions: decisions.into_iter().map(StoredDecision::read).collect::<Result<_, _>>()?,
         fulfilled: Vec::new(),
         retrievals: artifacts.iter().filter_map(retrieval).collect(),
         artifacts: artifacts

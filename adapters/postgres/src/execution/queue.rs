@@ -1,8 +1,8 @@
 //! The queue of runs, and the leases of the workers that claim them.
 
 use super::{
-    EXECUTION_COLUMNS, NULL_OUTPUT, NULL_REASON_CODE, decision_rules, execution, lease::lease_params,
-    progress::decode_chunks,
+    EXECUTION_COLUMNS, NULL_OUTPUT, NULL_REASON_CODE, execution, lease::lease_params, progress::decode_chunks,
+    stored_decision::StoredDecision,
 };
 use crate::{
     database::Database,
@@ -19,12 +19,9 @@ use fairway_domain::{
     },
     id::{ExecutionId, TenantId},
     idempotency::KeyedOutcome,
-    policy::Outcome,
     store::StoreError,
     tenant::TenantScope,
-    time::Timestamp,
 };
-use serde::Deserialize;
 use std::time::Duration;
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -102,16 +99,6 @@ static CLAIM: Query = Query::new(
     UNION ALL SELECT tenant_id, execution_id, 0 FROM resumed
     UNION ALL SELECT tenant_id, execution_id, number FROM begun JOIN next USING (tenant_id, execution_id)",
 );
-
-#[derive(Deserialize)]
-struct DecisionBody {
-    decision_id: Uuid,
-    outcome: String,
-    reason_code: String,
-    obligations: Vec<String>,
-    rules: Vec<String>,
-    evaluated_at: Timestamp,
-}
 
 /// Claims runs for a worker and reads the data to resume them. The claim is sent once: after a failure its outcome is
 /// unknown, so the worker names it in its next claim.
@@ -221,11 +208,11 @@ struct ResumeData {
 
 impl ResumeData {
     fn of(row: &Row) -> Result<Self, StoreError> {
-        let decisions: Vec<DecisionBody> =
+        let decisions: Vec<StoredDecision> =
             row.column::<Option<&str>>("decisions")?.map(parse_json).transpose()?.unwrap_or_default();
         Ok(Self {
             sender: row.column::<Option<&str>>("sender")?.map(parse_json).transpose()?,
-            decisions: decisions.into_iter().map(recorded_decision).collect::<Result<_, _>>()?,
+            decisions: decisions.into_iter().map(StoredDecision::read).collect::<Result<_, _>>()?,
             progress: decode_chunks(row.column("progress")?)?,
         })
     }
@@ -263,19 +250,6 @@ fn build_claimed(
         cancelled_by: cancelled_by.map(|by| decode("cancelled_by", ActorRef::parse(by).ok())).transpose()?,
         decisions,
         progress,
-    })
-}
-
-fn recorded_decision(body: DecisionBody) -> Result<RecordedDecision, StoreError> {
-    let (rules, failed_rules) = decision_rules::decode(body.rules);
-    Ok(RecordedDecision {
-        decision_id: body.decision_id.into(),
-        outcome: decode("decisions", Outcome::parse(&body.outcome))?,
-        reason_code: body.reason_code,
-        obligations: body.obligations,
-        rules,
-        failed_rules,
-        evaluated_at: body.evaluated_at,
     })
 }
 

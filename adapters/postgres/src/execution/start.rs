@@ -1,6 +1,6 @@
 //! Starts claimed runs. Concurrent starts share one statement, which writes everything of a run or nothing.
 
-use super::{decision_rules, progress::PendingProgress};
+use super::{progress::PendingProgress, stored_decision};
 use crate::{
     database::{commit, commit_batch},
     group_commit::BatchCommitter,
@@ -139,7 +139,7 @@ fn batch_input<'v>(pending: &[&'v PendingStart]) -> Input<'v> {
     let progress = || pending.iter().map(|pending| &pending.progress);
     let executions: Vec<Uuid> = runs().map(|run| run.execution_id.uuid()).collect();
     let (first, last) = (executions.iter().min().copied(), executions.iter().max().copied());
-    let lists = |decision: &RecordedDecision| json!({ "obligations": decision.obligations, "rules": decision_rules::encode(decision) });
+    let lists = |decision: &RecordedDecision| json!({ "obligations": decision.obligations, "rules": stored_decision::encode_rules(decision) });
     Input::many()
         .with_all("tenant_id", progress().map(|progress| progress.scope.tenant().uuid()).collect())
         .with_all("execution_id", executions)

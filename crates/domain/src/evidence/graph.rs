@@ -1,8 +1,8 @@
 //! Evidence as a graph: the same record, with its relationships (spec: Evidence graph).
 
 use super::{
-    ArtifactRow, ChainApproval, ChainBinding, ChainRelease, ChainWorkload, DecisionRow, EvidenceRecord,
-    GovernanceChain, ImposedObligation, RetrievalRow,
+    ArtifactRow, ChainApproval, ChainBinding, ChainRelease, ChainWorkload, EvidenceRecord, GovernanceChain,
+    ImposedObligation, RecordedDecision, RetrievalRow,
 };
 use crate::id::AssetVersionId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,7 @@ pub enum Node<'r> {
     /// The asset of a bound version, or an asset that bound content refers to.
     Asset(UsedAsset<'r>),
     /// A policy decision of the run.
-    PolicyDecision(&'r DecisionRow),
+    PolicyDecision(&'r RecordedDecision),
     /// An obligation that a decision imposed.
     Obligation(&'r ImposedObligation),
     /// A knowledge base query of the run.
@@ -167,7 +167,7 @@ impl<'r> Graph<'r> {
         }
         for obligation in owed {
             graph.nodes.push(Node::Obligation(obligation));
-            let imposed_by = |decision: &&DecisionRow| obligation.decisions.contains(&decision.decision_id);
+            let imposed_by = |decision: &&RecordedDecision| obligation.decisions.contains(&decision.decision_id);
             for decision in record.decisions.iter().filter(imposed_by) {
                 graph.add_edge(&Node::PolicyDecision(decision), &Node::Obligation(obligation), Relationship::Requires);
             }

@@ -1,7 +1,7 @@
 //! The records of a run that a fact of the log names by one digest, so that no record changes without notice.
 
 use super::{
-    DecisionRow, EvidenceArtifact, RecordedDecision, StoredDocument,
+    EvidenceArtifact, RecordedDecision, StoredDocument,
     lineage::{LineageItem, LineageRow},
 };
 use crate::{
@@ -109,7 +109,7 @@ impl RunRecords {
     #[must_use]
     pub fn stored(
         is_run_named: bool,
-        decisions: &[DecisionRow],
+        decisions: &[RecordedDecision],
         documents: &[StoredDocument],
         lineage: &[LineageRow],
     ) -> Vec<Self> {
@@ -186,18 +186,6 @@ impl ArtifactEntry {
 
 impl From<&RecordedDecision> for DecisionEntry {
     fn from(decision: &RecordedDecision) -> Self {
-        Self {
-            decision_id: decision.decision_id,
-            obligations: decision.obligations.clone(),
-            outcome: decision.outcome.as_str().to_owned(),
-            reason_code: decision.reason_code.clone(),
-            rules: decision.rules.clone(),
-        }
-    }
-}
-
-impl From<&DecisionRow> for DecisionEntry {
-    fn from(decision: &DecisionRow) -> Self {
         Self {
             decision_id: decision.decision_id,
             obligations: decision.obligations.clone(),

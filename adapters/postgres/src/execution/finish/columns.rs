@@ -2,7 +2,7 @@
 
 use super::PendingFinish;
 use crate::{
-    execution::decision_rules,
+    execution::stored_decision,
     guarded::{FactColumns, Input},
 };
 use fairway_domain::{
@@ -156,7 +156,7 @@ pub(super) fn with_rare_parts<'v>(
 
 fn with_decisions<'v>(input: Input<'v>, decisions: &[(Uuid, &'v RecordedDecision)]) -> Input<'v> {
     let taken = || decisions.iter().map(|(_, decision)| *decision);
-    let lists = |decision: &RecordedDecision| json!({ "obligations": decision.obligations, "rules": decision_rules::encode(decision) });
+    let lists = |decision: &RecordedDecision| json!({ "obligations": decision.obligations, "rules": stored_decision::encode_rules(decision) });
     input
         .with_rows("decision")
         .with_all("execution_id", ids(decisions))
