@@ -443,6 +443,7 @@ diesel::table! {
         workload_id -> Nullable<Uuid>,
         subject_id -> Nullable<Uuid>,
         is_categorized -> Bool,
+        leaf_hash -> Nullable<Bytea>,
     }
 }
 

@@ -186,8 +186,9 @@ CREATE TEMP TABLE fill_fact AS
 INSERT INTO fact (tenant_id, fact_id, workspace_id, kind, body, leaf_hash)
     SELECT tenant_id, fact_id, workspace_id, kind, body, sha256('\x00'::bytea || body) FROM fill_fact ORDER BY nth;
 SELECT FROM fact_log ORDER BY tenant_id FOR UPDATE;
-INSERT INTO fact_order (tenant_id, index, fact_id, workspace_id)
-    SELECT tenant_id, size + row_number() OVER (PARTITION BY tenant_id ORDER BY nth) - 1, fact_id, workspace_id
+INSERT INTO fact_order (tenant_id, index, fact_id, workspace_id, leaf_hash)
+    SELECT tenant_id, size + row_number() OVER (PARTITION BY tenant_id ORDER BY nth) - 1, fact_id, workspace_id,
+        sha256('\x00'::bytea || body)
     FROM fill_fact JOIN fact_log USING (tenant_id);
 UPDATE fact_log SET size = size + told.entries
     FROM (SELECT tenant_id, count(*) AS entries FROM fill_fact GROUP BY tenant_id) AS told

@@ -7,7 +7,9 @@ INSERT INTO fact (tenant_id, fact_id, kind, body, leaf_hash)
     FROM grown, generate_series(1, FACTS) AS number,
         LATERAL (SELECT ('019a0000-0000-7000-8000-' || lpad(to_hex(number), 12, '0'))::uuid AS fact_id,
             convert_to('{"kind":"bench","number":' || number || '}', 'UTF8') AS body) AS made;
-INSERT INTO fact_order (tenant_id, index, fact_id)
-    SELECT tenant_id, size + number - 1, ('019a0000-0000-7000-8000-' || lpad(to_hex(number), 12, '0'))::uuid
-    FROM grown, generate_series(1, FACTS) AS number;
+INSERT INTO fact_order (tenant_id, index, fact_id, leaf_hash)
+    SELECT tenant_id, size + number - 1, fact_id, leaf_hash
+    FROM grown, generate_series(1, FACTS) AS number,
+        LATERAL (SELECT ('019a0000-0000-7000-8000-' || lpad(to_hex(number), 12, '0'))::uuid AS fact_id,
+            sha256('\x00'::bytea || convert_to('{"kind":"bench","number":' || number || '}', 'UTF8')) AS leaf_hash) AS made;
 UPDATE fact_log SET size = fact_log.size + FACTS FROM grown WHERE fact_log.tenant_id = grown.tenant_id;

@@ -7,6 +7,7 @@ use fairway_domain::{
     id::TenantId,
     store::{Page, PageRequest},
     tenant::{DEFAULT_TENANT, Tenant, TenantScope, TenantStore, Workspace, WorkspaceIds, WorkspaceStore},
+    transparency_log::{TreeHash, TreeStore},
 };
 use fairway_postgres::Database;
 use serde_json::{Value, json};
@@ -159,6 +160,27 @@ async fn crashed_sequencer_leaves_no_gap_and_no_duplicate_index() {
     assert_eq!(stage.store.sequence().await.unwrap(), 5);
     let expected: Vec<(i64, Uuid)> = (0..).zip(facts).collect();
     assert_eq!(order(&stage).await, expected);
+}
+
+#[tokio::test]
+async fn leaves_are_the_hashes_that_the_facts_were_sequenced_with() {
+    let stage = Fixture::new().await;
+    let facts: Vec<Uuid> = (0..3).map(|_| Uuid::now_v7()).collect();
+    for fact in &facts {
+        record(&stage.owner, *fact).await;
+    }
+    assert_eq!(stage.store.sequence().await.unwrap(), 3);
+    let rows = stage.owner.query("SELECT leaf_hash FROM fact ORDER BY fact_id", &[]).await.unwrap();
+    let recorded: Vec<TreeHash> = rows.iter().map(|row| TreeHash::from_slice(row.get(0)).unwrap()).collect();
+    // A fact that is edited before the tree covers it, and an order from before the copy of the hash.
+    let edit = format!(
+        "ALTER TABLE fact DISABLE TRIGGER append_only; ALTER TABLE fact_order DISABLE TRIGGER append_only;
+        UPDATE fact SET body = 'x', leaf_hash = sha256('\\x0078') WHERE fact_id = '{}';
+        UPDATE fact_order SET leaf_hash = NULL WHERE fact_id = '{}'",
+        facts[1], facts[2]
+    );
+    stage.run(&edit).await;
+    assert_eq!(stage.store.leaves(scope(), 0, 10).await.unwrap(), recorded);
 }
 
 #[tokio::test]
