@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use tokio_postgres::types::PgLsn;
 use tokio_postgres::{Client, NoTls};
 
-pub(crate) use process::{peak_resident, resident, time as processor_time};
+pub(crate) use process::{peak_resident, resident, time as processor_time, time_with_children};
 
 /// Reads all counters, over a connection that is otherwise idle.
 pub(crate) struct CostMeter {

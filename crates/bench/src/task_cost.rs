@@ -2,7 +2,8 @@
 //!
 //! One server executes runs and performs neither task. In every other measurement, a second server performs one of them. The
 //! processor time of a run is that of the first server and of PostgreSQL, so that the ratio contains what the task costs runs
-//! and the database; the second server's own time is reported beside it.
+//! and the database; the second server's own time is reported beside it. The time of PostgreSQL for the largest backlog gives a
+//! second ratio, without what concurrent programs do to each other's caches.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,7 @@ use tokio_postgres::Client;
 
 use crate::Plan;
 use crate::child::ChildProcess;
-use crate::cost_meter::processor_time;
+use crate::cost_meter::{processor_time, time_with_children};
 use crate::environment::{Postgres, RunDirectory, start_server_with};
 use crate::fixtures::Fixtures;
 use crate::load::ClientScript;
@@ -84,8 +85,30 @@ pub(crate) struct Pair {
 pub(crate) struct TaskCost {
     task: Task,
     pairs: Vec<Pair>,
-    /// Facts a second that the task took up from the largest backlog.
-    backlog_rate: f64,
+    /// The largest backlog.
+    backlog: Backlog,
+    /// Facts of one run.
+    facts_of_a_run: f64,
+}
+
+/// How a task took up a backlog, from its first step on.
+#[derive(Clone, Copy, Default)]
+struct Backlog {
+    facts: i64,
+    elapsed: Duration,
+    /// Processor time of PostgreSQL.
+    postgres: Duration,
+}
+
+impl Backlog {
+    fn per_second(&self) -> f64 {
+        self.facts as f64 / self.elapsed.as_secs_f64().max(f64::MIN_POSITIVE)
+    }
+
+    /// Processor time of PostgreSQL for a fact, in seconds.
+    fn cost_of_a_fact(&self) -> f64 {
+        self.postgres.as_secs_f64() / self.facts.max(1) as f64
+    }
 }
 
 /// Measures runs without and with a task. `measure` loads a server with these clients.
@@ -103,12 +126,12 @@ pub(crate) async fn measure(
     let scenario = Scenario::Execute { keys: KeyMode::Off, workloads: WorkloadSpread::One };
     let runs = async || measure(&server, scenario.scripts(fixtures, CLIENTS)?).await;
     let mut pairs = Vec::new();
-    let mut largest = (0, 0.0);
+    let mut largest = Backlog::default();
     for number in 0..PAIRS {
         let before = if number % 2 == 0 { Some(runs().await?) } else { None };
         let mut performer = start_server_with(home, postgres, &plan.server, &task.options()).await?;
-        let taken = take_up(task, database).await?;
-        largest = if taken.0 > largest.0 { taken } else { largest };
+        let taken = take_up(task, database, postgres.process_id()).await?;
+        largest = if taken.facts > largest.facts { taken } else { largest };
         let (start, since) = (processor_time(performer.id())?, Instant::now());
         let with = runs().await?;
         // The measurement has a warm-up, so the time of the task is scaled to the measured part.
@@ -123,11 +146,19 @@ pub(crate) async fn measure(
         pairs.push(Pair { without, with, own });
     }
     server.stop().await?;
-    Ok(TaskCost { task, pairs, backlog_rate: largest.1 })
+    let facts_of_a_run = database.query_one(FACTS_OF_A_RUN, &[]).await?.try_get(0)?;
+    Ok(TaskCost { task, pairs, backlog: largest, facts_of_a_run })
 }
 
-/// Waits until the task has taken up all facts; returns how many they were, and their rate after the first ones.
-async fn take_up(task: Task, database: &Client) -> Result<(i64, f64)> {
+/// The mean number of facts about each of the newest runs.
+const FACTS_OF_A_RUN: &str = "SELECT avg(facts)::float8 FROM (
+        SELECT count(*) AS facts FROM fact_order
+        WHERE subject_id IN (SELECT execution_id FROM execution ORDER BY execution_id DESC LIMIT 100)
+        GROUP BY subject_id
+    ) AS run";
+
+/// Waits until the task has taken up all facts. The start of the server that performs it does not count.
+async fn take_up(task: Task, database: &Client, postmaster: u32) -> Result<Backlog> {
     let backlog = async || -> Result<i64> { Ok(database.query_one(task.backlog(), &[]).await?.try_get(0)?) };
     let since = Instant::now();
     let all = backlog().await?;
@@ -137,13 +168,14 @@ async fn take_up(task: Task, database: &Client) -> Result<(i64, f64)> {
         sleep(POLL_INTERVAL).await;
         left = backlog().await?;
     }
-    let (moving, taken) = (Instant::now(), left);
+    let (moving, facts, before) = (Instant::now(), left, time_with_children(postmaster)?);
     while left > 0 {
         ensure!(since.elapsed() < TIMEOUT, "{} is behind", task.name());
         sleep(POLL_INTERVAL).await;
         left = backlog().await?;
     }
-    Ok((taken, taken as f64 / moving.elapsed().as_secs_f64()))
+    let postgres = time_with_children(postmaster)?.saturating_sub(before);
+    Ok(Backlog { facts, elapsed: moving.elapsed(), postgres })
 }
 
 /// The processor time of a run in seconds.
@@ -170,6 +202,14 @@ impl TaskCost {
         ratios.get(ratios.len() / 2).copied()
     }
 
+    /// The processor time of a run with the task relative to the one without, by PostgreSQL's time for the backlog.
+    fn ratio_by_backlog(&self) -> f64 {
+        let mut without: Vec<f64> = self.pairs.iter().map(|pair| time_of_a_run(&pair.without)).collect();
+        without.sort_by(f64::total_cmp);
+        let run = without.get(without.len() / 2).copied().unwrap_or(f64::INFINITY);
+        1.0 + self.backlog.cost_of_a_fact() * self.facts_of_a_run / run
+    }
+
     /// The results for the report.
     pub(crate) fn table_rows(&self) -> Vec<(String, String)> {
         let ratios = self.ratios();
@@ -184,12 +224,18 @@ impl TaskCost {
                 range.map_or_else(|| "n/a".to_owned(), |(least, most)| format!("{least:.3}, {most:.3}")),
             ),
             (format!("{name}: processor time of the task for each run"), format!("{own:.1} µs")),
-            (format!("{name}: facts a second from a backlog"), format!("{:.0}", self.backlog_rate)),
+            (format!("{name}: facts a second from a backlog"), format!("{:.0}", self.backlog.per_second())),
+            (
+                format!("{name}: processor time of PostgreSQL for a fact of the backlog, facts of a run"),
+                format!("{:.1} µs, {:.1}", self.backlog.cost_of_a_fact() * 1e6, self.facts_of_a_run),
+            ),
+            (format!("{name}: ratio by the backlog"), format!("{:.3}", self.ratio_by_backlog())),
         ]
     }
 
     pub(crate) fn to_json(&self) -> Value {
-        json!({ "task": self.task.name(), "ratios": self.ratios(), "backlog_per_second": self.backlog_rate })
+        json!({ "task": self.task.name(), "ratios": self.ratios(), "backlog_per_second": self.backlog.per_second(),
+            "ratio_by_backlog": self.ratio_by_backlog() })
     }
 }
 
@@ -208,7 +254,7 @@ pub(crate) fn judge(seen: &[TaskCost]) -> Vec<TargetResult> {
             }
         })
         .collect();
-    let rate = of(Task::TransparencyLog).map(|cost| cost.backlog_rate);
+    let rate = of(Task::TransparencyLog).map(|cost| cost.backlog.per_second());
     judged.push(TargetResult {
         name: "transparency log: facts a second from a backlog".to_owned(),
         target: format!("at least {MIN_TREE_RATE}"),
@@ -230,16 +276,29 @@ mod tests {
             tally: tally(1_000),
             cost: Cost { program: Duration::from_millis(millis), ..Cost::default() },
         };
-        let of = |task, times: &[u64], backlog_rate| {
+        let of = |task, times: &[u64], backlog_facts| {
             let pairs =
                 times.iter().map(|with| Pair { without: measurement(1_000), with: measurement(*with), own: 0.0 });
-            judge(&[TaskCost { task, pairs: pairs.collect(), backlog_rate }]).iter().map(|one| one.verdict).collect()
+            let backlog = Backlog { facts: backlog_facts, elapsed: Duration::from_secs(1), ..Backlog::default() };
+            let cost = TaskCost { task, pairs: pairs.collect(), backlog, facts_of_a_run: 1.0 };
+            judge(&[cost]).iter().map(|one| one.verdict).collect()
         };
-        let verdicts: Vec<TargetVerdict> = of(Task::Notifications, &[900, 1_020, 2_000], 0.0);
+        let verdicts: Vec<TargetVerdict> = of(Task::Notifications, &[900, 1_020, 2_000], 0);
         assert_eq!(verdicts, [TargetVerdict::Met, TargetVerdict::NotMeasured, TargetVerdict::NotMeasured]);
-        let verdicts: Vec<TargetVerdict> = of(Task::TransparencyLog, &[1_000, 1_040, 1_050], 5_001.0);
+        let verdicts: Vec<TargetVerdict> = of(Task::TransparencyLog, &[1_000, 1_040, 1_050], 5_001);
         assert_eq!(verdicts, [TargetVerdict::NotMeasured, TargetVerdict::Missed, TargetVerdict::Met]);
-        let verdicts: Vec<TargetVerdict> = of(Task::TransparencyLog, &[1_000], 4_999.0);
+        let verdicts: Vec<TargetVerdict> = of(Task::TransparencyLog, &[1_000], 4_999);
         assert_eq!(verdicts.last(), Some(&TargetVerdict::Missed));
+    }
+
+    #[test]
+    fn ratio_by_the_backlog_adds_the_facts_of_a_run() {
+        let run =
+            Measurement { tally: tally(1_000), cost: Cost { program: Duration::from_millis(200), ..Cost::default() } };
+        let pairs = vec![Pair { without: run, with: run, own: 0.0 }];
+        let backlog = Backlog { facts: 1_000, elapsed: Duration::from_secs(1), postgres: Duration::from_millis(2) };
+        let cost = TaskCost { task: Task::TransparencyLog, pairs, backlog, facts_of_a_run: 2.0 };
+        // 2 facts of 2 µs each, and 200 µs for the run.
+        assert!((cost.ratio_by_backlog() - 1.02).abs() < 1e-9);
     }
 }

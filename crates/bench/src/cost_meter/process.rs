@@ -25,7 +25,7 @@ pub(crate) fn time(process: u32) -> Result<Duration> {
 }
 
 /// Processor time of a process and all its children, including ended ones.
-pub(super) fn time_with_children(process: u32) -> Result<Duration> {
+pub(crate) fn time_with_children(process: u32) -> Result<Duration> {
     let main = stat(process).with_context(|| format!("process {process} does not exist"))?;
     let mut ticks = main.own.saturating_add(main.ended_children);
     for entry in fs::read_dir("/proc")? {
