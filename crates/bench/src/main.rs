@@ -23,6 +23,7 @@ mod load;
 mod notifications;
 mod openai_provider;
 mod overload;
+mod pages;
 mod permission_revocation;
 mod proofs;
 mod queued;

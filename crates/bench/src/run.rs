@@ -26,6 +26,7 @@ use crate::load::{self, ClientScript, LoadDuration, Tally};
 use crate::notifications::{self, NotificationFigures};
 use crate::openai_provider::{self, ProviderBenchmark};
 use crate::overload::{self, Overload};
+use crate::pages::{self, PageFigures};
 use crate::permission_revocation::{self, RevocationResult};
 use crate::proofs::{self, ProofFigures};
 use crate::queued::{self, QueuedRuns};
@@ -52,7 +53,7 @@ const INTERLEAVED_DURATION: Duration = Duration::from_millis(1_200);
 const IDLE_DURATION: Duration = Duration::from_secs(3);
 
 /// The benchmarks outside the table of scenarios.
-const PARTS: [&str; 12] = [
+const PARTS: [&str; 13] = [
     timing_oracle::NAME,
     overload::NAME,
     queued::NAME,
@@ -61,6 +62,7 @@ const PARTS: [&str; 12] = [
     openai_provider::FIRST_PART_NAME,
     notifications::NAME,
     large_corpus::NAME,
+    pages::NAME,
     proofs::NAME,
     verified_tokens::NAME,
     Task::Notifications.name(),
@@ -120,6 +122,7 @@ pub(crate) struct Findings {
     /// Document retrieval from a million chunks, if selected.
     pub(crate) retrieval: Option<RetrievalLatency>,
     /// Proofs in a log of ten million facts, if selected.
+    pub(crate) pages: Option<PageFigures>,
     pub(crate) proofs: Option<ProofFigures>,
     /// Resident memory of the server after all load, in bytes.
     pub(crate) memory_after: u64,
@@ -187,6 +190,7 @@ pub(crate) async fn run_benchmark(plan: &Plan, home: &RunDirectory, postgres: &P
                 verified_tokens: None,
                 task_costs: Vec::new(),
                 retrieval: None,
+                pages: None,
                 proofs: None,
                 memory_after: 0,
             },
@@ -304,6 +308,9 @@ impl Bench<'_> {
     async fn measure_many_rows(&self, findings: &mut Findings) -> Result<()> {
         if self.plan.selects(large_corpus::NAME) {
             findings.retrieval = Some(self.measure_retrieval().await?);
+        }
+        if self.plan.selects(pages::NAME) {
+            findings.pages = Some(self.measure_pages().await?);
         }
         if self.plan.selects(proofs::NAME) {
             findings.proofs = Some(self.measure_proofs().await?);

@@ -8,6 +8,7 @@ use crate::large_corpus;
 use crate::notifications;
 use crate::openai_provider;
 use crate::overload;
+use crate::pages;
 use crate::proofs;
 use crate::queued;
 use crate::run::{Findings, Measurement, ScenarioMeasurement};
@@ -113,6 +114,7 @@ pub(crate) fn judge(findings: &Findings) -> Vec<TargetResult> {
     judged.push(verified_tokens::judge(findings.verified_tokens.as_ref()));
     judged.extend(task_cost::judge(&findings.task_costs));
     judged.extend(large_corpus::judge(findings.retrieval.as_ref()));
+    judged.extend(pages::judge(findings.pages.as_ref()));
     judged.extend(proofs::judge(findings.proofs.as_ref()));
     let median = findings.cold_start.read().median;
     judged.push(TargetResult {

@@ -10,6 +10,7 @@ use crate::interleaved::InterleavedScenario;
 use crate::large_corpus::RetrievalLatency;
 use crate::notifications::NotificationFigures;
 use crate::openai_provider::ProviderBenchmark;
+use crate::pages::PageFigures;
 use crate::proofs::ProofFigures;
 use crate::run::{Findings, Measurement, ScenarioMeasurement};
 use crate::task_cost::TaskCost;
@@ -53,6 +54,7 @@ pub(super) fn to_json(findings: &Findings, judged: &[TargetResult]) -> Value {
         "notifications": findings.notifications.as_ref().map(NotificationFigures::to_json),
         "verified_tokens": findings.verified_tokens.as_ref().map(interleaved),
         "task_costs": findings.task_costs.iter().map(TaskCost::to_json).collect::<Vec<_>>(),
+        "pages": findings.pages.as_ref().map(PageFigures::to_json),
         "proofs": findings.proofs.as_ref().map(ProofFigures::to_json),
         "million": findings.retrieval.as_ref().map(RetrievalLatency::to_json),
         "existence": findings.timing_oracle.iter().map(|one| json!({

@@ -324,6 +324,7 @@ pub(super) mod tests {
             verified_tokens: None,
             task_costs: Vec::new(),
             retrieval: None,
+            pages: None,
             proofs: None,
             memory_after: 40 << 20,
         }

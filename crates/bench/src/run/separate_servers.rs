@@ -9,6 +9,7 @@ use crate::interleaved::InterleavedScenario;
 use crate::large_corpus::{self, RetrievalLatency};
 use crate::load::ClientScript;
 use crate::notifications::{self, NotificationFigures};
+use crate::pages::{self, PageFigures};
 use crate::proofs::{self, ProofFigures};
 use crate::task_cost::{self, Task, TaskCost};
 use crate::verified_tokens;
@@ -60,6 +61,14 @@ impl Bench<'_> {
         let million = large_corpus::measure(&server, &workload, pieces).await.with_context(|| server.log_tail())?;
         server.stop().await?;
         Ok(million)
+    }
+
+    pub(super) async fn measure_pages(&self) -> Result<PageFigures> {
+        let (mut server, _) = start_server(self.home, self.postgres, DATABASE, &self.plan.server).await?;
+        let [fairway, _] = &self.databases;
+        let figures = pages::measure(&server, &self.fixtures, fairway).await.with_context(|| server.log_tail())?;
+        server.stop().await?;
+        Ok(figures)
     }
 
     pub(super) async fn measure_proofs(&self) -> Result<ProofFigures> {
