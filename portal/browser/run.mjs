@@ -65,6 +65,8 @@ function selected() {
   if (process.env.PORTAL_LONG) return Object.entries({ matrix: ALL_CELLS, work: ["console_long_lists"], contents: ["console_form_kinds"] });
   const lane = process.env.PORTAL_LANE;
   if (!lane) return Object.entries(STATES);
+  const tested = (process.env.PORTAL_LANES ?? "").split(" ");
+  if (tested.toSorted().join() !== Object.keys(LANES).toSorted().join()) failures.push(`the lanes are ${Object.keys(LANES)}, tested are ${tested}`);
   for (const name of Object.keys(STATES)) {
     if (Object.values(LANES).flat().filter((one) => one === name).length !== 1) failures.push(`${name} is not in exactly one lane`);
   }
@@ -86,6 +88,10 @@ async function attempt(state, test) {
     return String(error).split("\n")[0];
   }
 }
+
+const known = new Set(Object.entries(STATES).flatMap(([name, states]) => [name, ...states]));
+const misspelt = only.filter((name) => !known.has(name));
+if (misspelt.length > 0) throw new Error(`no state or module is called ${misspelt.join(", ")}`);
 
 await open();
 try {

@@ -136,7 +136,7 @@ impl Program<'_> {
             }
         }
         if let Some(name) = lane.name {
-            command.env("PORTAL_LANE", name);
+            command.env("PORTAL_LANE", name).env("PORTAL_LANES", LANES.join(" "));
         }
         command.env("PORTAL_MODULES", self.modules).env("PORTAL_SERVER", format!("http://{}", lane.server.address));
         command.env("PORTAL_CHROMIUM", self.browser).env("PORTAL_HOST", format!("http://{}", lane.host));

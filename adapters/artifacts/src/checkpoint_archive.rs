@@ -1,4 +1,7 @@
 //! The archive of checkpoints: one object for each, named by the size of the log, below the tenant's prefix.
+//!
+//! A name has 20 digits, so that the order of names is that of sizes. Its first 14 and 17 digits are folders, so that the newest
+//! checkpoint of a directory is found without reading the names of all.
 
 use crate::{CALL_TIMEOUT, Location, OpenError, PAGE_TIMEOUT, open_store};
 use async_trait::async_trait;
@@ -17,9 +20,22 @@ const PREFIX: &str = "checkpoints";
 /// The maximum length of a checkpoint, in bytes. Longer objects are foreign.
 const MAX_BYTES: u64 = 64 << 10;
 
+/// Digits of the names of folders.
+const FOLDER_DIGITS: [usize; 2] = [14, 17];
+
 /// Checkpoints in a directory or a bucket. A bucket with object lock keeps them from everybody.
 pub struct CheckpointObjects {
     store: Arc<dyn ObjectStore>,
+    search: Search,
+}
+
+/// How the newest checkpoint is found.
+#[derive(Clone, Copy)]
+enum Search {
+    /// By one list from a name on, which a bucket answers without reading earlier names.
+    FromName,
+    /// By the last folder of each level: a directory has no list from a name on.
+    LastFolder,
 }
 
 impl CheckpointObjects {
@@ -28,7 +44,11 @@ impl CheckpointObjects {
     /// # Errors
     /// When the directory cannot be created, or the bucket's settings (with the `AWS_*` variables) are invalid.
     pub fn open(location: &Location) -> Result<Self, OpenError> {
-        Ok(Self { store: open_store(location)? })
+        let search = match location {
+            Location::Directory(_) => Search::LastFolder,
+            Location::Bucket(_) => Search::FromName,
+        };
+        Ok(Self { store: open_store(location)?, search })
     }
 
     async fn read(&self, path: &Path) -> Result<Vec<u8>, ArchiveError> {
@@ -48,33 +68,63 @@ impl CheckpointObjects {
     }
 
     async fn find_newest(&self, tenant: TenantId, size: u64) -> Result<Option<Vec<u8>>, ArchiveError> {
-        let prefix = Path::from_iter([PREFIX, &tenant.to_string()]);
+        let newest = match self.search {
+            Search::FromName => self.list_from(tenant, size).await?,
+            Search::LastFolder => self.last_of_folders(tenant).await?,
+        };
+        match newest {
+            Some(newest) if newest >= size => self.read(&object_path(tenant, newest)).await.map(Some),
+            Some(_) | None => Ok(None),
+        }
+    }
+
+    /// The largest size from this one on.
+    async fn list_from(&self, tenant: TenantId, size: u64) -> Result<Option<u64>, ArchiveError> {
+        let prefix = tenant_path(tenant);
         // The offset is exclusive.
         let listed = match size.checked_sub(1) {
             None => self.store.list(Some(&prefix)),
             Some(before) => self.store.list_with_offset(Some(&prefix), &object_path(tenant, before)),
         };
-        let newest = listed
-            .try_fold(None, |newest: Option<Path>, object| async move {
-                let is_checkpoint = object.location.filename().is_some_and(is_object_name);
-                Ok(newest.max(is_checkpoint.then_some(object.location)))
-            })
-            .await
-            .map_err(unavailable)?;
-        match newest {
-            Some(path) => self.read(&path).await.map(Some),
-            None => Ok(None),
+        let newest = listed.try_fold(None, |newest: Option<u64>, object| async move {
+            Ok(newest.max(size_of(tenant, &object.location)))
+        });
+        newest.await.map_err(unavailable)
+    }
+
+    /// The largest size. A folder without a checkpoint, which a crash leaves behind, is passed over.
+    async fn last_of_folders(&self, tenant: TenantId) -> Result<Option<u64>, ArchiveError> {
+        let mut waiting = vec![tenant_path(tenant)];
+        while let Some(folder) = waiting.pop() {
+            let listed = self.store.list_with_delimiter(Some(&folder)).await.map_err(unavailable)?;
+            let newest = listed.objects.iter().filter_map(|object| size_of(tenant, &object.location)).max();
+            if newest.is_some() {
+                return Ok(newest);
+            }
+            let is_folder =
+                |path: &Path| path.filename().is_some_and(|name| name.bytes().all(|digit| digit.is_ascii_digit()));
+            let mut folders: Vec<Path> = listed.common_prefixes.into_iter().filter(is_folder).collect();
+            folders.sort_unstable();
+            waiting.append(&mut folders);
         }
+        Ok(None)
     }
 }
 
-/// The path of a checkpoint. Names have equal lengths, so that their order is that of the sizes.
-fn object_path(tenant: TenantId, size: u64) -> Path {
-    Path::from_iter([PREFIX, &tenant.to_string(), &format!("{size:020}")])
+fn tenant_path(tenant: TenantId) -> Path {
+    Path::from_iter([PREFIX, &tenant.to_string()])
 }
 
-fn is_object_name(name: &str) -> bool {
-    name.len() == 20 && name.bytes().all(|digit| digit.is_ascii_digit())
+fn object_path(tenant: TenantId, size: u64) -> Path {
+    let name = format!("{size:020}");
+    let folders = FOLDER_DIGITS.iter().filter_map(|digits| name.get(..*digits));
+    folders.chain([name.as_str()]).fold(tenant_path(tenant), |path, part| path.join(part))
+}
+
+/// The size that a checkpoint's path names; `None` for foreign objects.
+fn size_of(tenant: TenantId, path: &Path) -> Option<u64> {
+    let size = path.filename()?.parse().ok()?;
+    (object_path(tenant, size) == *path).then_some(size)
 }
 
 #[async_trait]

@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+#[cfg(target_os = "linux")]
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use nix::unistd::geteuid;
 
@@ -42,8 +43,7 @@ pub fn directory() -> io::Result<PathBuf> {
 /// state.
 pub(crate) fn memory_directory() -> Option<PathBuf> {
     let is_named = env::var_os(STATE_VARIABLE).is_some_and(|value| !value.is_empty());
-    let is_memory = || statfs(MEMORY_FILE_SYSTEM).is_ok_and(|status| status.filesystem_type() == TMPFS_MAGIC);
-    if is_named || !is_memory() {
+    if is_named || free_memory_file_system().is_none() {
         return None;
     }
     user_directory(Path::new(MEMORY_FILE_SYSTEM)).ok()
@@ -52,11 +52,22 @@ pub(crate) fn memory_directory() -> Option<PathBuf> {
 /// Whether the memory file system and the machine's memory have [`MEMORY_BYTES`] available.
 pub(crate) fn memory_has_room() -> bool {
     let available = || {
-        let status = statfs(MEMORY_FILE_SYSTEM).ok()?;
-        let space = status.blocks_available().checked_mul(u64::try_from(status.block_size()).ok()?)?;
-        Some(space.min(available_memory(&fs::read_to_string("/proc/meminfo").ok()?)?))
+        let memory = available_memory(&fs::read_to_string("/proc/meminfo").ok()?)?;
+        Some(free_memory_file_system()?.min(memory))
     };
     available().is_some_and(|bytes| bytes >= MEMORY_BYTES)
+}
+
+/// The available bytes of the memory file system.
+#[cfg(target_os = "linux")]
+fn free_memory_file_system() -> Option<u64> {
+    let status = statfs(MEMORY_FILE_SYSTEM).ok().filter(|status| status.filesystem_type() == TMPFS_MAGIC)?;
+    status.blocks_available().checked_mul(u64::try_from(status.block_size()).ok()?)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn free_memory_file_system() -> Option<u64> {
+    None
 }
 
 /// The available bytes of a `/proc/meminfo`.
@@ -80,7 +91,8 @@ fn user_directory(shared: &Path) -> io::Result<PathBuf> {
     let path = shared.join(format!("fairway-{}", geteuid()));
     match DirBuilder::new().mode(0o711).create(&path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        made => made?,
+        // The mask of the process may have closed it to the server's account.
+        made => made.and_then(|()| fs::set_permissions(&path, Permissions::from_mode(0o711)))?,
     }
     let metadata = path.symlink_metadata()?;
     if metadata.is_dir() && metadata.uid() == geteuid().as_raw() && metadata.mode() & 0o022 == 0 {

@@ -7,6 +7,8 @@ import { checkHead, checkVersions } from "./versions.mjs";
 
 /** The kinds of facts that end a run. */
 const ENDS = ["execution.ended", "execution.denied", "execution.reviewed", "execution.settled"];
+/** The states that a release reaches by its approvals alone. */
+const APPROVED_STATES = ["approved", "active"];
 /** The members of the evidence that the fact of a run's end names too, if it has them. */
 const NAMED_BY_END = ["outcome", "error_code", "input_digest", "output_digest", "release_id", "workload_id", "environment"];
 
@@ -33,14 +35,14 @@ export function checkExecution(report, predicate, given) {
   checkRecords(report, predicate, facts, ENDS);
   const digest = checksumOf(predicate.release.digest_text);
   const own = checkApproved(report, digest, facts, end);
-  checkHead(report, predicate.release.digest_text, textAt(end, "detail", "workload_id"), textAt(end, "detail", "environment"));
+  checkHead(report, predicate.release.digest_text, textAt(end?.content, "detail", "workload_id"), textAt(end?.content, "detail", "environment"));
   checkApprovals(report, predicate.evidence, own, digest);
   checkVersions(report, predicate.release);
   checkListedBindings(report, predicate);
   return checkpoint;
 }
 
-/** Compares the evidence with the fact of the run's end, and returns the content of that fact. */
+/** Compares the evidence with the fact of the run's end, and returns that fact. */
 function checkEnd(report, evidence, facts) {
   const run = member(evidence, "execution");
   const execution = shown(member(run, "execution_id"));
@@ -57,7 +59,7 @@ function checkEnd(report, evidence, facts) {
     if (named !== undefined) report.compare("evidence of the run", name, shown(named), shown(stated));
     else if (name === "output_digest" && (stated ?? null) !== null) report.skip("evidence of the run", name, shown(stated));
   }
-  return end.content;
+  return end;
 }
 
 /** Checks that the log has the approval of the erasure that the evidence states, for the submitter of the run. */
@@ -75,16 +77,18 @@ function checkErasure(report, evidence, facts) {
   report.compare("erasure in the log", id, `approved for ${textAt(run, "submitted_by")}`, actual);
 }
 
-/** Checks that a fact of the log names the bindings, and returns the facts about the release. */
+/** Checks that the release was approved with these bindings before the run ended, and returns the facts about the release. */
 function checkApproved(report, digest, facts, end) {
-  const release = textAt(end, "detail", "release_id");
+  const release = textAt(end?.content, "detail", "release_id");
   const own = facts.filter(
     ({ content }) => textAt(content, "subject", "kind") === "release" && textAt(content, "subject", "id") === release,
   );
-  const digests = own.map(({ content }) => textAt(content, "detail", "bindings_digest"));
-  const isNamed = digests.includes(digest);
-  const logged = digests.findLast((named) => named !== "") ?? "none";
-  report.require("approved bindings in the log", release, digest, isNamed ? digest : logged, isNamed);
+  // Submissions, rejections and later transitions name a digest too.
+  const isApproval = ({ index, content }) =>
+    textAt(content, "kind") === "release.transitioned" && APPROVED_STATES.includes(textAt(content, "detail", "to")) && index < end.index;
+  const approval = end && own.findLast(isApproval);
+  const logged = approval ? textAt(approval.content, "detail", "bindings_digest") : "none";
+  report.compare("approved bindings in the log", release, digest, logged);
   return own;
 }
 

@@ -4,7 +4,7 @@ const PROVEN = {
   execution: [
     "the holder of the given key stated this evidence",
     "the run's end, with the digests of its input and output, is in the audit log at the given index",
-    "the release of the run had the bindings that the approvals in the log name",
+    "the log says that the release of the run was approved with these bindings before the run ended",
     "the bytes of the included versions are those that the approved digest names",
     "the facts are part of the log that the checkpoint signs",
   ],
@@ -25,6 +25,7 @@ const NOT_PROVEN = {
   execution: [
     "that the log has one history for everybody: compare the checkpoint with one from another source",
     "the text of inputs and outputs: their digests are salted, and the salts are not included",
+    "who submitted the run, on behalf of whom, its lane and its status: the signature alone covers them",
     "that no fact about the run was left out, or followed the checkpoint",
     "fulfilments of obligations, rules without a result, and times besides those of the facts: the signature alone covers them",
     "that the policy decides the same again: this page evaluates no policy, and the inputs of the decision are included as digests alone",

@@ -25,6 +25,8 @@ CHAIN = "https://fairway.invalid/evidence/release/v1"
 VERIFIER = "https://fairway.invalid/verifiers/release/v1"
 ENDS = {"execution.ended", "execution.denied", "execution.reviewed", "execution.settled"}
 REVIEW_REQUEST = "execution.review_asked"
+# The states that a release reaches by its approvals alone.
+APPROVED_STATES = {"approved", "active"}
 NAMED_BY_END = ["outcome", "error_code", "input_digest", "output_digest", "release_id", "workload_id", "environment"]
 MAX_DEPTH = 127
 ABSENT = object()
@@ -138,6 +140,8 @@ class Verifier:
     def __init__(self, keys):
         self.keys = [key_of(text) for text in keys]
         self.failed = []
+        # The index of each fact that holds, by the identity of its object.
+        self.indexes = {}
 
     def check(self, name: str, holds: bool) -> bool:
         if not holds:
@@ -255,12 +259,18 @@ class Verifier:
             for fact in facts
             if at(fact, "subject", "kind") == "release" and at(fact, "subject", "id") == at(detail, "release_id")
         ]
-        named = any(at(fact, "detail", "bindings_digest") == digest for fact in own)
-        self.check("approved bindings in the log", named)
+        approvals = [fact for fact in own if self.is_approval(fact, end)]
+        logged = at(approvals[-1], "detail", "bindings_digest") if approvals else None
+        self.check("approved bindings in the log", logged == digest)
         self.head(release["digest_text"], at(detail, "workload_id"), at(detail, "environment"))
         self.approvals(evidence.get("approvals"), own, digest)
         self.versions(release)
         self.listed_bindings(evidence.get("bindings"), release)
+
+    def is_approval(self, fact: dict, end) -> bool:
+        """Whether a release reached its approval by this fact, before the run ended."""
+        is_transition = at(fact, "kind") == "release.transitioned" and at(fact, "detail", "to") in APPROVED_STATES
+        return is_transition and end is not None and self.indexes[id(fact)] < self.indexes[id(end)]
 
     def erasure(self, run, facts: list):
         run = run if isinstance(run, dict) else {}
@@ -404,6 +414,7 @@ class Verifier:
             holds &= self.check("inclusion of the fact in the log", self.is_included(proven, size, root))
             if holds:
                 held.append(fact)
+                self.indexes[id(fact)] = index
         return held
 
     @staticmethod

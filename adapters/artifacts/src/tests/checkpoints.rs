@@ -16,6 +16,9 @@ async fn keeps_the_first_checkpoint_of_a_size_and_finds_the_newest() {
     }
     assert_eq!(archive.keep(tenant(1), 10, "other").await.unwrap(), b"ten");
     assert_eq!(archive.keep(tenant(2), 5_000, "of another tenant").await.unwrap(), b"of another tenant");
+    // What a crash leaves behind.
+    let folder = directory.path().join("deep/facts/checkpoints").join(tenant(1).to_string());
+    std::fs::create_dir_all(folder.join("00000000000001/00000000000001000")).unwrap();
     for (from, newest) in [(0, Some("thousand")), (10, Some("thousand")), (1_000, Some("thousand")), (1_001, None)] {
         let found = archive.newest_from(tenant(1), from).await.unwrap();
         assert_eq!(found.as_deref(), newest.map(str::as_bytes), "from {from}");
@@ -43,6 +46,22 @@ async fn ignores_foreign_objects_and_refuses_long_ones() {
     let folder = directory.path().join("checkpoints").join(tenant(1).to_string());
     std::fs::write(folder.join("zz-notes.txt"), "x").unwrap();
     assert_eq!(archive.newest_from(tenant(1), 0).await.unwrap().as_deref(), Some(b"seven".as_slice()));
+    std::fs::write(folder.join("00000000000000000009"), "in no folder").unwrap();
+    assert_eq!(archive.newest_from(tenant(1), 0).await.unwrap().as_deref(), Some(b"seven".as_slice()));
+    let folder = folder.join("00000000000000/00000000000000000");
     std::fs::write(folder.join("00000000000000000008"), vec![b'x'; 70_000]).unwrap();
     assert!(archive.newest_from(tenant(1), 0).await.is_err());
+}
+
+#[tokio::test]
+async fn newest_checkpoint_is_found_across_folders() {
+    let directory = tempfile::tempdir().unwrap();
+    let archive = CheckpointObjects::open(&Location::Directory(directory.path().to_owned())).unwrap();
+    let mut newest = 0;
+    for size in [999, 1_000, 999_999, 1_000_000, 1_000_001, 20_000_000_000] {
+        archive.keep(tenant(1), size, &size.to_string()).await.unwrap();
+        let found = archive.newest_from(tenant(1), newest).await.unwrap();
+        assert_eq!(found, Some(size.to_string().into_bytes()));
+        newest = size;
+    }
 }

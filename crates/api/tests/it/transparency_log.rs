@@ -95,7 +95,8 @@ async fn signed_checkpoint_and_proofs_cover_every_event() {
     assert_eq!(keys[0].name(), checkpoint.origin);
     assert!(note.is_signed_by(&keys[0]));
     // Published checkpoints are kept outside the database.
-    let archived = app.home().join(format!("facts/checkpoints/{DEFAULT_TENANT}/{:020}", checkpoint.size));
+    let folder = app.home().join(format!("facts/checkpoints/{DEFAULT_TENANT}/00000000000000/00000000000000000"));
+    let archived = folder.join(format!("{:020}", checkpoint.size));
     assert_eq!(std::fs::read_to_string(archived).unwrap(), note.to_string());
     let mut tree = TreeEdge::default();
     for event in events.iter().rev() {
@@ -354,7 +355,7 @@ async fn restored_log_publishes_no_checkpoint_and_others_do() {
         wait_for(app.get("/v1/audit/checkpoint").in_tenant(&tenant), parse).await;
         app.get("/v1/audit/checkpoint").await.expect_refusal(503, "not_yet_in_checkpoint");
     }
-    let folder = app.home().join(format!("facts/checkpoints/{DEFAULT_TENANT}"));
+    let folder = app.home().join(format!("facts/checkpoints/{DEFAULT_TENANT}/00000000000000/00000000000000000"));
     let newest = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().file_name()).max().unwrap();
     assert_eq!(newest, *format!("{:020}", published.size), "nothing is published beyond the contradiction");
 }

@@ -75,18 +75,15 @@ pub struct TreeBuilder {
     signer: Arc<dyn CheckpointSigner>,
     origin: LogOrigin,
     witnesses: Witnesses,
-    /// What this builder knows of each log since it compared the log with the archive.
-    logs: HashMap<TenantId, KnownLog>,
+    /// When the witnesses that miss in the latest checkpoint of a log are asked again.
+    cosign_again_at: HashMap<TenantId, Instant>,
 }
 
 /// A log that was compared with the archive.
-struct KnownLog {
-    /// The size of its tree after the last step. A smaller tree was restored, so it is compared again.
-    tree_size: u64,
+struct ComparedLog {
+    log: PendingLog,
     /// A published checkpoint that the tree has not reached. The log must lead to it.
     ahead: Option<Checkpoint>,
-    /// When the witnesses that miss in its latest checkpoint are asked again.
-    cosign_again_at: Option<Instant>,
 }
 
 /// Builds trees, forever.
@@ -128,7 +125,7 @@ impl TreeBuilder {
                 &shared.witnesses,
                 TileLoader::new(Arc::clone(&shared.artifact_store), shared.log_tiles.clone()),
             ),
-            logs: HashMap::new(),
+            cosign_again_at: HashMap::new(),
         }
     }
 
@@ -153,8 +150,6 @@ impl TreeBuilder {
                     Err(
                         error @ (BuildError::Truncated { .. } | BuildError::Forked(_) | BuildError::ForeignCheckpoint),
                     ) => {
-                        // The comparison is repeated after the operator repaired the log or the archive.
-                        self.logs.remove(&tenant);
                         tracing::error!(
                             tenant_id = %tenant,
                             log_size,
@@ -183,19 +178,14 @@ impl TreeBuilder {
         let scope = TenantScope::for_background_task(tenant);
         let from_size = log.tree.edge.size();
         let is_behind = from_size < log.log_size;
-        let cosign_again_at = self.logs.get(&tenant).and_then(|known| known.cosign_again_at);
-        if !is_behind && cosign_again_at.is_some_and(|at| Instant::now() < at) {
+        if !is_behind && self.cosign_again_at.get(&tenant).is_some_and(|at| Instant::now() < *at) {
             return Ok(Progress::UpToDate);
         }
-        let log = match self.logs.get(&tenant) {
-            Some(known) if known.tree_size <= from_size => log,
-            Some(_) | None => match self.compare_with_archive(scope, &log).await? {
-                Some(log) => log,
-                None => return Ok(Progress::UpToDate),
-            },
+        // In each step: the database may have been restored to any earlier state, also to the last one of this builder.
+        let Some(ComparedLog { log, ahead }) = self.compare_with_archive(scope, &log).await? else {
+            return Ok(Progress::UpToDate);
         };
         let from_size = log.tree.edge.size();
-        let ahead = self.logs.get(&tenant).and_then(|known| known.ahead.clone());
         let missing = ahead.as_ref().map_or(u64::from(MAX_LEAVES), |ahead| ahead.size.saturating_sub(from_size));
         let limit = u32::try_from(missing).unwrap_or(MAX_LEAVES).min(MAX_LEAVES);
         let mut edge = log.tree.edge;
@@ -221,20 +211,20 @@ impl TreeBuilder {
             // Another builder was faster.
             return Ok(Progress::Backlog);
         }
-        if let Some(known) = self.logs.get_mut(&tenant) {
-            known.tree_size = size;
-            known.ahead = known.ahead.take().filter(|_| !is_reached);
-            known.cosign_again_at = (!is_complete).then(|| Instant::now() + RETRY_DELAY);
+        if is_complete {
+            self.cosign_again_at.remove(&tenant);
+        } else {
+            self.cosign_again_at.insert(tenant, Instant::now() + RETRY_DELAY);
         }
         Ok(if size < log.log_size { Progress::Backlog } else { Progress::UpToDate })
     }
 
     /// Compares a log with what was published of it. Returns the log as it is after the comparison.
     async fn compare_with_archive(
-        &mut self,
+        &self,
         scope: TenantScope,
         log: &PendingLog,
-    ) -> Result<Option<PendingLog>, BuildError> {
+    ) -> Result<Option<ComparedLog>, BuildError> {
         let tenant = log.tenant;
         let published = log.tree.parse_checkpoint();
         let from = published.as_ref().map_or(0, |checkpoint| checkpoint.size);
@@ -256,8 +246,7 @@ impl TreeBuilder {
             }
             ahead = (newest.size > tree_size).then_some(newest);
         }
-        self.logs.insert(tenant, KnownLog { tree_size: log.tree.edge.size(), ahead, cosign_again_at: None });
-        Ok(Some(log))
+        Ok(Some(ComparedLog { log, ahead }))
     }
 
     fn parse_archived(&self, tenant: TenantId, note: &[u8]) -> Result<Checkpoint, BuildError> {

@@ -61,7 +61,7 @@ pub struct BundleReport {
 const PROVEN: [&str; 5] = [
     "the holder of the given key stated this evidence",
     "the run's end, with the digests of its input and output, is in the audit log at the given index",
-    "the release of the run had the bindings that the approvals in the log name",
+    "the log says that the release of the run was approved with these bindings before the run ended",
     "the bytes of the included versions are those that the approved digest names",
     "the facts are part of the log that the checkpoint signs",
 ];
@@ -93,10 +93,11 @@ const NOT_PROVEN_OF_RELEASES: [&str; 4] = [
 ];
 
 /// What no bundle of a run shows.
-const NOT_PROVEN: [&str; 6] = [
+const NOT_PROVEN: [&str; 7] = [
     "that the log has one history for everybody: compare the checkpoint with one from another source",
     "that no fact about the run was left out, or followed the checkpoint",
     "the text of inputs and outputs: their digests are salted, and the salts are not included",
+    "who submitted the run, on behalf of whom, its lane and its status: the signature alone covers them",
     "fulfilments of obligations, rules without a result, and times besides those of the facts: the signature alone covers them",
     "that the policy decides the same again: the inputs of the decision are included as digests alone",
     "that the people behind the named actors acted themselves",

@@ -18,6 +18,8 @@ const CONTENT: &str = r#"{"rules":[]}"#;
 const INCLUDE: &str = r#"{"template":"x"}"#;
 /// The index of the approval of an erasure.
 const ERASURE_FACT: usize = 45;
+/// The index of the fact that the release was approved.
+const APPROVAL_FACT: usize = 32;
 
 fn id(number: u128) -> Uuid {
     Uuid::from_u128(number)
@@ -91,6 +93,7 @@ fn log_naming(records: &RunRecords) -> Vec<Vec<u8>> {
     let mut log: Vec<Vec<u8>> = (100..130).map(other).collect();
     log.push(fact(FactKind::ReleaseReviewed, release, &stamp(20, "user:ada"), reviewed));
     log.extend((130..140).map(other));
+    log[APPROVAL_FACT] = approval_fact("approved", digest.as_str());
     let run = Subject { kind: "execution", id: id(1) };
     let end = Fact::new(FactKind::ExecutionEnded, run, None, &stamp(21, "user:eve"), ended);
     log.push(end.naming_records(records).canonical_bytes(tenant()));
@@ -101,8 +104,15 @@ fn log_naming(records: &RunRecords) -> Vec<Vec<u8>> {
     log
 }
 
+/// The fact of a transition of the release.
+fn approval_fact(to: &str, digest: &str) -> Vec<u8> {
+    let detail = json!({ "workload_id": id(2), "environment": "dev", "from": "review_ready", "to": to, "bindings_digest": digest });
+    let release = Subject { kind: "release", id: id(3) };
+    Fact::new(FactKind::ReleaseTransitioned, release, None, &stamp(25, "user:ada"), detail).canonical_bytes(tenant())
+}
+
 fn predicate() -> ExecutionPredicate {
-    predicate_with(&[30, 41])
+    predicate_with(&[30, APPROVAL_FACT, 41])
 }
 
 /// The predicate with the facts at these indexes.
@@ -207,6 +217,27 @@ fn refuses_bundles_without_or_with_another_key() {
     }
 }
 
+/// A submission, an approval of other bindings and one after the run are no approval of what ran.
+#[test]
+fn bindings_must_be_approved_before_the_end_of_the_run() {
+    let digest = Checksum::blake3_of(digest_text().as_bytes());
+    let (own, other) = (digest.as_str(), "blake3:00");
+    let fails = |index: usize, fact: Vec<u8>| {
+        let mut log = log_naming(&records::recorded());
+        log[APPROVAL_FACT] = log[0].clone();
+        log[index] = fact;
+        let mut facts = vec![30, 41, index];
+        facts.sort_unstable();
+        let bundle = seal(&ExecutionStatement::new(predicate_over(&log, &facts)), &[1]);
+        failed(&verify_bundle(bundle.as_bytes(), &[verifier(1)])).contains(&"approved bindings in the log")
+    };
+    assert!(!fails(APPROVAL_FACT, approval_fact("approved", own)));
+    assert!(!fails(APPROVAL_FACT, approval_fact("active", own)));
+    assert!(fails(APPROVAL_FACT, approval_fact("review_ready", own)));
+    assert!(fails(APPROVAL_FACT, approval_fact("approved", other)));
+    assert!(fails(44, approval_fact("approved", own)));
+}
+
 /// Changes that a server with a changed database would sign: the chain names each of them.
 #[test]
 fn names_the_statement_that_a_signed_change_breaks() {
@@ -225,7 +256,7 @@ fn names_the_statement_that_a_signed_change_breaks() {
         ("end of the run in the log", |it| it.predicate.evidence["execution"]["execution_id"] = json!(id(77))),
         ("approval in the log", |it| it.predicate.evidence["approvals"][0]["approved_by"] = json!("user:eve")),
         ("approval in the log", |it| it.predicate.evidence["approvals"][0]["approval_id"] = json!(id(78))),
-        ("approved bindings in the log", |it| drop(it.predicate.facts.remove(0))),
+        ("approved bindings in the log", |it| drop(it.predicate.facts.remove(1))),
         ("approved bindings in the log", |it| it.predicate.release.digest_text.push('x')),
         ("content of the version", |it| it.predicate.release.bindings[0].content = Some("{}".to_owned())),
         ("binding in the approved text", |it| it.predicate.release.bindings[0] = version("policy_bundle", 4, "{}")),
@@ -235,7 +266,7 @@ fn names_the_statement_that_a_signed_change_breaks() {
         ("reference in the approved text", |it| it.predicate.release.references[0].asset_version_id = id(79).into()),
         ("inclusion of the fact in the log", |it| it.predicate.facts[0].index += 1),
         ("inclusion of the fact in the log", |it| {
-            it.predicate.facts[1].body = it.predicate.facts[1].body.replace("eve", "bob")
+            it.predicate.facts[2].body = it.predicate.facts[2].body.replace("eve", "bob")
         }),
         ("order of the facts", |it| it.predicate.facts.swap(0, 1)),
     ];
@@ -256,14 +287,17 @@ fn stated_erasure_is_one_that_the_log_approves_for_the_submitter() {
         verify_bundle(seal(&ExecutionStatement::new(erased), &[1]).as_bytes(), &[verifier(1)])
     };
     let stated = |erasure: u128, submitter: &str| json!({ "erased_at": "2026-11-28T08:00:00Z", "erasure_id": id(erasure), "submitted_by": submitter });
-    let report = verify(&[30, 41, ERASURE_FACT], stated(11, "user:eve"));
+    let report = verify(&[30, APPROVAL_FACT, 41, ERASURE_FACT], stated(11, "user:eve"));
     assert!(report.has_passed(), "{:?}", failed(&report));
     assert!(report.checks.iter().any(|check| check.name == "erasure in the log"));
     for (facts, members) in [
-        ([30, 41].as_slice(), stated(11, "user:eve")),
-        (&[30, 41, ERASURE_FACT], stated(12, "user:eve")),
-        (&[30, 41, ERASURE_FACT], stated(11, "user:bo")),
-        (&[30, 41, ERASURE_FACT], json!({ "erased_at": "2026-11-28T08:00:00Z", "submitted_by": "user:eve" })),
+        ([30, APPROVAL_FACT, 41].as_slice(), stated(11, "user:eve")),
+        (&[30, APPROVAL_FACT, 41, ERASURE_FACT], stated(12, "user:eve")),
+        (&[30, APPROVAL_FACT, 41, ERASURE_FACT], stated(11, "user:bo")),
+        (
+            &[30, APPROVAL_FACT, 41, ERASURE_FACT],
+            json!({ "erased_at": "2026-11-28T08:00:00Z", "submitted_by": "user:eve" }),
+        ),
     ] {
         assert_eq!(failed(&verify(facts, members.clone())), ["erasure in the log"], "{facts:?} {members}");
     }

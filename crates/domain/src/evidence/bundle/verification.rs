@@ -29,6 +29,11 @@ const ENDS: [&str; 4] = ["execution.ended", "execution.denied", "execution.revie
 const NAMED_BY_END: [&str; 7] =
     ["outcome", "error_code", "input_digest", "output_digest", "release_id", "workload_id", "environment"];
 
+/// The kind of the facts of a release's transitions.
+const TRANSITION: &str = "release.transitioned";
+/// The states that a release reaches by its approvals alone.
+const APPROVED_STATES: [&str; 2] = ["approved", "active"];
+
 /// The kind of the fact that approves an erasure.
 const ERASURE_APPROVED: &str = "erasure.approved";
 
@@ -265,16 +270,15 @@ fn check_release(
         .iter()
         .filter(|fact| fact.text("/subject/kind") == "release" && fact.text("/subject/id") == release_id)
         .collect();
-    let names_digest = |fact: &&&ReadFact<'_>| fact.text("/detail/bindings_digest") == digest.as_str();
-    let naming = own.iter().rfind(names_digest);
-    let logged = own.iter().rev().map(|fact| fact.text("/detail/bindings_digest")).find(|digest| !digest.is_empty());
-    report.require(
-        "approved bindings in the log",
-        release_id,
-        digest.as_str(),
-        naming.map_or(logged.unwrap_or("none"), |_| digest.as_str()),
-        naming.is_some(),
-    );
+    // Submissions, rejections and later transitions name a digest too.
+    let is_approval = |fact: &&ReadFact<'_>| {
+        fact.text("/kind") == TRANSITION
+            && APPROVED_STATES.contains(&fact.text("/detail/to"))
+            && end.is_some_and(|end| fact.index < end.index)
+    };
+    let approved = own.iter().copied().filter(is_approval).map(|fact| fact.text("/detail/bindings_digest"));
+    let logged = approved.last().unwrap_or("none");
+    report.compare("approved bindings in the log", release_id, digest.as_str(), logged);
     let mut lines = release.digest_text.lines();
     report.compare("form of the approved text", "", "fairway.release.v1", lines.next().unwrap_or_default());
     let text = |name: &str| end.map_or("", |end| end.text(name));

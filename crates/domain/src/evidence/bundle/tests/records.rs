@@ -114,7 +114,7 @@ fn omitted_documents_are_reported_and_do_not_fail() {
 #[test]
 fn run_without_named_records_shows_less() {
     let named = report_of(|_| ());
-    let mut lost = predicate_over(&log_naming(&RunRecords::default()), &[30, 41]);
+    let mut lost = predicate_over(&log_naming(&RunRecords::default()), &[30, APPROVAL_FACT, 41]);
     (lost.records, lost.documents) = (Vec::new(), Vec::new());
     let unnamed = ExecutionStatement::new(lost);
     let unnamed = verify_bundle(seal(&unnamed, &[1]).as_bytes(), &[verifier(1)]);
@@ -168,9 +168,9 @@ fn reviewed_run_needs_the_request_for_its_review() {
         let (first, last) = (FactKind::ExecutionReviewAsked, FactKind::ExecutionReviewed);
         decided_by_a_person(first, last, "review", &recorded(), facts)
     };
-    let report = reviewed(&[30, 35, 41]);
+    let report = reviewed(&[30, APPROVAL_FACT, 35, 41]);
     assert!(report.has_passed() && report.has_named_records, "{:?}", failed(&report));
-    assert!(failed(&reviewed(&[30, 41])).contains(&"fact before the end of the run"));
+    assert!(failed(&reviewed(&[30, APPROVAL_FACT, 41])).contains(&"fact before the end of the run"));
 }
 
 /// The process of a script ended before it stored any record, and a person resolved the outcome.
@@ -180,9 +180,9 @@ fn resolved_run_without_records_shows_less_and_passes() {
         let (first, last) = (FactKind::ExecutionEnded, FactKind::ExecutionSettled);
         decided_by_a_person(first, last, "settlement", &RunRecords::default(), facts)
     };
-    let report = settled(&[30, 35, 41]);
+    let report = settled(&[30, APPROVAL_FACT, 35, 41]);
     assert!(report.has_passed() && !report.has_named_records, "{:?}", failed(&report));
-    assert!(failed(&settled(&[30, 41])).contains(&"fact before the end of the run"));
+    assert!(failed(&settled(&[30, APPROVAL_FACT, 41])).contains(&"fact before the end of the run"));
 }
 
 #[test]
