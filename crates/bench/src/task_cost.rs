@@ -293,9 +293,11 @@ mod tests {
 
     #[test]
     fn ratio_by_the_backlog_adds_the_facts_of_a_run() {
-        let run =
-            Measurement { tally: tally(1_000), cost: Cost { program: Duration::from_millis(200), ..Cost::default() } };
-        let pairs = vec![Pair { without: run, with: run, own: 0.0 }];
+        let run = || Measurement {
+            tally: tally(1_000),
+            cost: Cost { program: Duration::from_millis(200), ..Cost::default() },
+        };
+        let pairs = vec![Pair { without: run(), with: run(), own: 0.0 }];
         let backlog = Backlog { facts: 1_000, elapsed: Duration::from_secs(1), postgres: Duration::from_millis(2) };
         let cost = TaskCost { task: Task::TransparencyLog, pairs, backlog, facts_of_a_run: 2.0 };
         // 2 facts of 2 µs each, and 200 µs for the run.

@@ -123,7 +123,7 @@ impl World {
             signer: Arc::new(self.clone()),
             origin: origin(),
             witnesses: Witnesses::new(witnesses, TileLoader::new(Arc::new(self.clone()), new_tile_cache())),
-            logs: HashMap::new(),
+            cosign_again_at: HashMap::new(),
         }
     }
 
