@@ -297,7 +297,9 @@ fn runs(ada: &CommandRecorder<'_>) {
     assert_eq!(ada.run_json(&["usage", "--by", "workload,day"])[0]["workload_slug"], "sorter");
     assert_eq!(ada.run_ok(&["executions", "wait", run]), "praise\n");
     let waiting = ada.run_ok(&["run", "sorter", "--env", "dev", "--input", "text=x", "--no-wait"]);
-    assert_eq!(ada.run_json(&["executions", "cancel", waiting.trim()])["status"], "cancelled");
+    assert_eq!(ada.run_json(&["executions", "cancel", "latest"])["status"], "cancelled");
+    let over = ada.run_refused(&["executions", "cancel", waiting.trim()], 1);
+    assert!(over.err.contains("execution_not_cancellable") && over.err.contains("status is cancelled"), "{}", over.err);
 
     assert_eq!(ada.run_json(&["evidence", "graph", run])["approvals"][0]["approved_by"], "user:grace");
     let lineage = ada.run_json(&["evidence", "lineage", run]);
