@@ -287,6 +287,7 @@ fn runs(ada: &CommandRecorder<'_>) {
     assert_eq!(ada.run_json(&["workloads", "suspend", "sorter"])["status"], "suspended");
     let refused = ada.run_refused(&["run", "sorter", "--env", "dev", "--input", "text=x"], 1);
     assert!(refused.err.contains("workload_suspended"), "{}", refused.err);
+    assert!(refused.err.ends_with("next: fairway workloads resume sorter\n"), "{}", refused.err);
     assert_eq!(ada.run_json(&["workloads", "resume", "sorter"])["status"], "registered");
     let printed = ada.run_ok(&["run", "sorter", "--env", "dev", "--lane", "guided", "--input", "text=Thanks, great!"]);
     assert_eq!(printed, "praise\n");

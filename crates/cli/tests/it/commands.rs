@@ -72,6 +72,10 @@ async fn releases_runs_and_explains_a_workload_by_commands() {
     let denied = ada.run(&["run", "sorter", "--env", "dev", "--input", "text=broken!!!"]);
     assert_eq!(denied.code, 1);
     assert!(denied.err.contains("policy_denied") && denied.err.contains("reason_code: too_loud"), "{}", denied.err);
+    let named = denied.err.trim_end().rsplit("next: fairway executions explain ").next().unwrap();
+    let latest = ada.run_json(&["executions", "explain", "latest"]);
+    assert_eq!(latest["execution"]["execution_id"], named, "{}", denied.err);
+    assert_eq!(ada.run_json(&["executions", "show", &named[..35]])["execution_id"], named, "a unique beginning");
     let wrong = ada.run(&["run", "sorter", "--env", "dev", "--input", "text=x", "--input", "urgent=perhaps"]);
     assert_eq!(wrong.code, 1);
     assert!(wrong.err.contains("urgent"), "{}", wrong.err);
