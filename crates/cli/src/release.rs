@@ -4,6 +4,7 @@ mod advice;
 mod changes;
 mod diff;
 mod lane_table;
+mod next_step;
 mod publish;
 mod watch;
 
@@ -301,11 +302,14 @@ fn change_state(server: &Server, output: Output, command: &Command) -> Result<()
                 || json!({ "lane_sequence": rollout, "soak_duration_minutes": soak, "auto_advance": auto_advance }),
             );
             let next = if plan.is_some() { "watch" } else { "show" };
-            done(changes::activate(server, &id, lane.as_deref(), plan)?, format!("fairway releases {next} {id}"))
+            let active = changes::activate(server, &id, lane.as_deref(), plan);
+            let active = active.map_err(|failure| next_step::explain(server, &id, failure))?;
+            done(active, format!("fairway releases {next} {id}"))
         }
         Command::Advance(release) => {
             let id = release.find(server)?;
-            let advanced = server.post(&["releases", &id, "rollout", "advance"], &json!({}))?;
+            let advanced = server.post(&["releases", &id, "rollout", "advance"], &json!({}));
+            let advanced = advanced.map_err(|failure| next_step::explain(server, &id, failure))?;
             done(advanced, format!("fairway releases watch {id}"))
         }
         Command::Rollback { release, reason, lane } => {
@@ -351,12 +355,9 @@ fn print_missing_approvals(server: &Server, release: &str) {
 impl ReviewArguments {
     fn submit(&self, server: &Server, output: Output, outcome: review::Verdict) -> Result<(), Failure> {
         let id = self.release.find(server)?;
-        let submitted = changes::submit_review(server, &id, outcome, self.note.as_deref())?;
-        let next = match outcome {
-            review::Verdict::Approved => format!("fairway releases activate {id}"),
-            review::Verdict::Rejected => format!("fairway releases withdraw {id}"),
-            review::Verdict::ChangesRequested => format!("fairway releases bind {id} VERSION"),
-        };
-        output.changed(&submitted, &next)
+        let submitted = changes::submit_review(server, &id, outcome, self.note.as_deref());
+        output.one(&submitted.map_err(|failure| next_step::explain(server, &id, failure))?)?;
+        next_step::report(server, output, &id, outcome);
+        Ok(())
     }
 }

@@ -226,7 +226,9 @@ fn self_approval(ada: &CommandRecorder<'_>) {
     let submitted = ada.terminal.run(&["releases", "submit", &release]);
     assert!(submitted.code == 0 && submitted.err.contains("`allow_self_approval`"), "{}", submitted.err);
     let refused = ada.run_refused(&["releases", "approve", &release], 1);
-    assert!(refused.err.contains("`allow_self_approval`"), "{}", refused.err);
+    assert!(refused.err.contains("`allow_self_approval`") && !refused.err.contains("PUT "), "{}", refused.err);
+    let command = "`fairway environments set staging --allow-self-approval true`";
+    assert!(refused.err.contains(command), "{}", refused.err);
 }
 
 /// Creates two releases that serve one after the other, the second by a rollout.

@@ -104,6 +104,9 @@ async fn releases_runs_and_explains_a_workload_by_commands() {
     erased_run(&app, &ada, &grace, run).await;
 
     ada.run_ok(&["audit", "list"]);
+    let late = grace.run(&["releases", "approve", id]);
+    assert!(late.code == 0 && late.err.contains("the release is active; the verdict"), "{}", late.err);
+    assert!(!late.err.contains("next:"), "{}", late.err);
     let rolled = grace.run(&["releases", "rollback", id, "--reason", "Too curt."]);
     assert!(rolled.code == 1 && rolled.err.contains("no_previous_release"), "{}", rolled.err);
     grace.run_ok(&["workloads", "suspend", "sorter"]);
