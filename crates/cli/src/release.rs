@@ -25,12 +25,22 @@ use fairway_domain::release::{
     review,
 };
 use serde_json::{Value, json};
+use std::collections::HashMap;
 
 const COLUMNS: [Column; 5] = [
     ("RELEASE", "/release_id"),
     ("ENV", "/environment"),
     ("STATE", "/state"),
     ("BY", "/created_by"),
+    ("UPDATED", "/updated_at"),
+];
+
+/// The columns of a list of several workloads. The slug replaces the author, because a terminal has 80 columns.
+const COLUMNS_WITH_WORKLOAD: [Column; 5] = [
+    ("RELEASE", "/release_id"),
+    ("WORKLOAD", "/workload_slug"),
+    ("ENV", "/environment"),
+    ("STATE", "/state"),
     ("UPDATED", "/updated_at"),
 ];
 
@@ -239,7 +249,11 @@ fn run_command(command: &Command, session: &Session) -> Result<(), Failure> {
             }
             query.extend(env.as_deref().map(|env| ("environment", env)));
             query.extend(state.as_deref().map(|state| ("state", state)));
-            output.list(&server.list_first(&["releases"], &query, *limit)?, &COLUMNS)
+            let releases = server.list_first(&["releases"], &query, *limit)?;
+            if of_workload.is_some() || !output.is_for_people() {
+                return output.list(&releases, &COLUMNS);
+            }
+            output.list(&with_slugs(server, releases), &COLUMNS_WITH_WORKLOAD)
         }
         Command::Show(release) => advice::show(server, output, &release.find(server)?),
         Command::Diff(arguments) => diff::show(server, output, arguments),
@@ -328,6 +342,21 @@ fn change_state(server: &Server, output: Output, command: &Command) -> Result<()
         | Command::Watch(_)
         | Command::Lanes { .. } => Ok(()),
     }
+}
+
+/// Adds the slugs of the workloads that the caller may list, for people.
+fn with_slugs(server: &Server, mut releases: Vec<Value>) -> Vec<Value> {
+    let listed = server.workspace_id().and_then(|id| server.list(&["workloads"], &[("workspace_id", id)]));
+    let listed = listed.unwrap_or_default();
+    let slugs: HashMap<&str, &str> =
+        listed.iter().map(|one| (string_or_empty(one, "workload_id"), string_or_empty(one, "slug"))).collect();
+    for release in &mut releases {
+        let slug = slugs.get(string_or_empty(release, "workload_id")).copied();
+        if let (Some(slug), Some(members)) = (slug, release.as_object_mut()) {
+            members.insert("workload_slug".to_owned(), json!(slug));
+        }
+    }
+    releases
 }
 
 fn show_gates(server: &Server, output: Output, release: &str) -> Result<(), Failure> {

@@ -55,8 +55,13 @@ async fn releases_runs_and_explains_a_workload_by_commands() {
     let early = ada.run(&["releases", "activate", id]);
     assert_eq!(early.code, 1);
     assert!(early.err.starts_with("fairway: approval_required: ") && early.err.contains("(request "), "{}", early.err);
+    assert!(early.err.contains("approvals: 0 of 1; approvals of earlier bindings do not count"), "{}", early.err);
+    assert!(early.err.contains("`fairway environments set dev "), "{}", early.err);
     assert!(grace.run_ok(&["releases", "gates", id]).contains("blocked"));
-    grace.run_ok(&["releases", "approve", id, "--note", "Read all three."]);
+    let approved = grace.run(&["releases", "approve", id, "--note", "Read all three."]);
+    assert!(approved.err.ends_with(&format!("next: fairway releases activate {id}\n")), "{}", approved.err);
+    let listed = ada.run_ok(&["releases", "list"]);
+    assert!(listed.contains("WORKLOAD") && listed.contains("sorter"), "{listed}");
     let active = grace.run_json(&["releases", "activate", id]);
     assert_eq!(active["state"], "active");
     assert!(grace.run_ok(&["releases", "watch", id]).ends_with("active\n"));
