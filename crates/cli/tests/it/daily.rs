@@ -141,6 +141,8 @@ async fn failures_are_json_for_programs() {
     assert_eq!(misuse["detail"]["error"], "usage", "{misuse}");
     let nowhere = failure(&["workloads", "list", "-ojson", "--server", "http://127.0.0.1:9"]);
     assert_eq!((&nowhere["detail"]["error"], &nowhere["exit_code"]), (&json!("unreachable"), &json!(3)), "{nowhere}");
+    let message = nowhere["detail"]["message"].as_str().unwrap();
+    assert!(message.contains("the address is from `--server`"), "{message}");
     // The profile's format applies too, and progress is JSON as well.
     ada.run_ok(&["login", "-o", "json"]);
     assert_eq!(failure(&["workloads", "show", "sortr"])["detail"]["error"], "not_found");
