@@ -394,6 +394,8 @@ fn administration(ada: &CommandRecorder<'_>) {
     let set = ada.run_json(&["environments", "set", "staging", "--pin-documents", "true"]);
     assert_eq!((&set["min_approvals"], &set["pin_documents"]), (&json!(2), &json!(true)), "the others stay");
     assert_eq!(ada.run_json(&["environments", "show", "staging"])["min_approvals"], 2);
+    assert_eq!(ada.run_json(&["environments", "show", "--env", "staging"])["min_approvals"], 2);
+    ada.run_refused(&["environments", "show", "staging", "--env", "dev"], 2);
 }
 
 /// Documents are uploaded once, and again when their text has changed.
