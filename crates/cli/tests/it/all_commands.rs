@@ -376,8 +376,10 @@ fn administration(ada: &CommandRecorder<'_>) {
     let listed = ada.run_ok(&["share-links", "list", "sorter"]);
     assert!(listed.contains("For Tina") && !listed.contains("fws_"), "{listed}");
     assert_eq!(ada.run_json(&["share-links", "revoke", "sorter", "For Tina"])["revoked"], true);
-    let unknown = ada.run_refused(&["share-links", "revoke", "sorter", "For Tina"], 1);
-    assert!(unknown.err.contains("has no share link `For Tina`"), "{}", unknown.err);
+    let again = ada.terminal.run(&["share-links", "revoke", "sorter", "For Tina"]);
+    assert!(again.code == 0 && again.err.contains("the link is revoked already"), "{}", again.err);
+    let unknown = ada.run_refused(&["share-links", "revoke", "sorter", "For Bea"], 1);
+    assert!(unknown.err.contains("has no share link `For Bea`"), "{}", unknown.err);
 
     assert!(ada.run_ok(&["roles", "list"]).contains("approver"));
     let bound = ada.run_json(&["role-bindings", "create", "user:bea", "approver", "--workload", "sorter"]);
