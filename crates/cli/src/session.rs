@@ -63,7 +63,9 @@ impl Session {
         let identity = match identity.token {
             Some(_) => identity,
             None => Identity {
-                token: sign_in::pipeline_token(&Server::new(address, Identity::default(), None)?)?,
+                token: sign_in::pipeline_token(
+                    &Server::new(address, Identity::default(), None)?.with_address_source(source),
+                )?,
                 ..identity
             },
         };
