@@ -4,7 +4,7 @@ use crate::{
     access_request, asset, audit, completions_and_manpages, connection, document, environment, erasure, evidence,
     execution,
     failure::Failure,
-    flow, init, login, notification,
+    flow, init, login, missing_permission, notification,
     output::{self, Format},
     policy, prompt, release, review, role, run,
     session::Session,
@@ -29,11 +29,14 @@ pub(crate) struct CommandLine {
     command: Command,
 }
 
+/// The variable with the server's address.
+pub(crate) const SERVER_VARIABLE: &str = "FAIRWAY_CLI_SERVER";
+
 /// Options of every command.
 #[derive(Args, Clone, Default)]
 pub(crate) struct Global {
     /// The server's address; else the profile's, else http://127.0.0.1:8080
-    #[arg(long, global = true, value_name = "URL", env = "FAIRWAY_CLI_SERVER")]
+    #[arg(long, global = true, value_name = "URL", env = SERVER_VARIABLE)]
     pub(crate) server: Option<String>,
     /// An access token; prefer FAIRWAY_CLI_TOKEN or `fairway login`, because other users can see command lines
     #[arg(long, global = true, value_name = "TOKEN", env = "FAIRWAY_CLI_TOKEN", hide_env_values = true)]
@@ -186,34 +189,38 @@ fn requested_format(words: &[String]) -> Format {
 pub(crate) fn run(line: CommandLine) -> Result<(), Failure> {
     output::set_message_format(line.global.output.unwrap_or(Format::Table));
     let session = Session::of(line.global);
-    match line.command {
-        Command::Login(arguments) => login::run(&arguments, &session),
-        Command::Logout(_) => login::sign_out(&session),
-        Command::Whoami(_) => whoami::run(&session),
-        Command::Init(arguments) => init::run(&arguments, &session),
-        Command::Workloads(command) => workload::run(&command, &session),
-        Command::Run(arguments) => run::run(&arguments, &session),
-        Command::Assets(command) => asset::run(&command, &session),
-        Command::Flows(command) => flow::run(&command, &session),
-        Command::Releases(arguments) => release::run(&arguments, &session),
-        Command::Executions(command) => execution::run(&command, &session),
-        Command::Usage(arguments) => usage::run(&arguments, &session),
-        Command::Reviews(command) => review::run(&command, &session),
-        Command::Evidence(command) => evidence::run(&command, &session),
-        Command::Verify(arguments) => verify::run(&arguments, &session),
-        Command::Documents(command) => document::run(&command, &session),
-        Command::ShareLinks(command) => share_link::run(&command, &session),
-        Command::UseCases(command) => use_case::run(&command, &session),
-        Command::Connections(command) => connection::run(&command, &session),
-        Command::AccessRequests(command) => access_request::run(&command, &session),
-        Command::Notifications(command) => notification::run(&command, &session),
-        Command::Environments(command) => environment::run(&command, &session),
-        Command::Roles(command) => role::run_roles(&command, &session),
-        Command::RoleBindings(command) => role::run_bindings(&command, &session),
-        Command::Audit(command) => audit::run(&command, &session),
-        Command::Erasures(command) => erasure::run(&command, &session),
-        Command::Sync(command) => sync::run(&command, &session),
-        Command::Policy(command) => policy::run(&command, &session),
+    run_command(line.command, &session).map_err(|failure| missing_permission::explain(failure, &session))
+}
+
+fn run_command(command: Command, session: &Session) -> Result<(), Failure> {
+    match command {
+        Command::Login(arguments) => login::run(&arguments, session),
+        Command::Logout(_) => login::sign_out(session),
+        Command::Whoami(_) => whoami::run(session),
+        Command::Init(arguments) => init::run(&arguments, session),
+        Command::Workloads(command) => workload::run(&command, session),
+        Command::Run(arguments) => run::run(&arguments, session),
+        Command::Assets(command) => asset::run(&command, session),
+        Command::Flows(command) => flow::run(&command, session),
+        Command::Releases(arguments) => release::run(&arguments, session),
+        Command::Executions(command) => execution::run(&command, session),
+        Command::Usage(arguments) => usage::run(&arguments, session),
+        Command::Reviews(command) => review::run(&command, session),
+        Command::Evidence(command) => evidence::run(&command, session),
+        Command::Verify(arguments) => verify::run(&arguments, session),
+        Command::Documents(command) => document::run(&command, session),
+        Command::ShareLinks(command) => share_link::run(&command, session),
+        Command::UseCases(command) => use_case::run(&command, session),
+        Command::Connections(command) => connection::run(&command, session),
+        Command::AccessRequests(command) => access_request::run(&command, session),
+        Command::Notifications(command) => notification::run(&command, session),
+        Command::Environments(command) => environment::run(&command, session),
+        Command::Roles(command) => role::run_roles(&command, session),
+        Command::RoleBindings(command) => role::run_bindings(&command, session),
+        Command::Audit(command) => audit::run(&command, session),
+        Command::Erasures(command) => erasure::run(&command, session),
+        Command::Sync(command) => sync::run(&command, session),
+        Command::Policy(command) => policy::run(&command, session),
         Command::Prompt(command) => prompt::run(&command),
         Command::Completions(arguments) => completions_and_manpages::print_completions(&arguments),
         Command::Man(arguments) => completions_and_manpages::write_manual_pages(&arguments),

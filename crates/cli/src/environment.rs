@@ -18,6 +18,9 @@ pub(crate) enum Command {
         /// The environment; else the profile's
         #[arg(add = completion::environments())]
         environment: Option<String>,
+        /// The environment, as other commands take it
+        #[arg(long, short, value_name = "ENVIRONMENT", conflicts_with = "environment", add = completion::environments())]
+        env: Option<String>,
     },
     /// Change settings of an environment; the others stay
     #[command(
@@ -45,8 +48,8 @@ pub(crate) struct Settings {
 
 pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
     match command {
-        Command::Show { environment } => {
-            let environment = session.environment(environment.as_deref())?;
+        Command::Show { environment, env } => {
+            let environment = session.environment(environment.as_deref().or(env.as_deref()))?;
             let (output, server) = session.open()?;
             output.one(&server.get(&path(&server, &environment)?, &[])?)
         }

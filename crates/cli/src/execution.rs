@@ -3,8 +3,16 @@
 pub(crate) mod explain;
 mod list;
 
-use crate::{completion, failure::Failure, run, session::Session};
-use clap::Subcommand;
+use crate::{
+    completion,
+    failure::Failure,
+    reference::find_execution,
+    run,
+    server::{Server, string_or_empty},
+    session::Session,
+    text::sanitize,
+};
+use clap::{Args, Subcommand};
 use serde_json::json;
 
 /// Execution commands.
@@ -17,43 +25,65 @@ pub(crate) enum Command {
     List(list::Arguments),
     /// Show one execution
     #[command(after_help = "Example:\n  fairway executions show 019a... --output json")]
-    Show {
-        /// The execution's id
-        #[arg(add = completion::executions())]
-        id: String,
-    },
+    Show(ExecutionArgument),
     /// Explain on one page why an execution ended as it did, and what to do next
-    #[command(after_help = "Example:\n  fairway executions explain 019a...")]
-    Explain {
-        /// The execution's id
-        #[arg(add = completion::executions())]
-        id: String,
-    },
+    #[command(after_help = "Examples:\n  fairway executions explain latest\n  fairway executions explain 019a...")]
+    Explain(ExecutionArgument),
     /// Wait for an execution to end, and print its answer
     #[command(after_help = "Example:\n  fairway executions wait 019a... --wait 10m")]
     Wait {
-        /// The execution's id
-        #[arg(add = completion::executions())]
-        id: String,
+        #[command(flatten)]
+        execution: ExecutionArgument,
         #[command(flatten)]
         wait_options: run::WaitOptions,
     },
     /// Cancel an execution
     #[command(after_help = "Example:\n  fairway executions cancel 019a...")]
-    Cancel {
-        /// The execution's id
-        #[arg(add = completion::executions())]
-        id: String,
-    },
+    Cancel(ExecutionArgument),
+}
+
+/// An execution argument.
+#[derive(Args)]
+pub(crate) struct ExecutionArgument {
+    /// The execution's id or its unique beginning, or `latest`
+    #[arg(value_name = "EXECUTION", add = completion::executions())]
+    reference: String,
+}
+
+impl ExecutionArgument {
+    /// The execution's id.
+    fn find(&self, server: &Server) -> Result<String, Failure> {
+        find_execution(server, &self.reference)
+    }
 }
 
 pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
     let (output, server) = session.open()?;
     match command {
         Command::List(arguments) => list::run(arguments, &server, output),
-        Command::Show { id } => output.one(&server.get(&["executions", id], &[])?),
-        Command::Explain { id } => explain::run(id, &server, output),
-        Command::Wait { id, wait_options: patience } => run::wait_for_run(&server, output, id, patience),
-        Command::Cancel { id } => output.one(&server.post(&["executions", id, "cancel"], &json!({}))?),
+        Command::Show(execution) => output.one(&server.get(&["executions", &execution.find(&server)?], &[])?),
+        Command::Explain(execution) => explain::run(&execution.find(&server)?, &server, output),
+        Command::Wait { execution, wait_options: patience } => {
+            run::wait_for_run(&server, output, &execution.find(&server)?, patience)
+        }
+        Command::Cancel(execution) => {
+            let id = execution.find(&server)?;
+            let cancelled = server.post(&["executions", &id, "cancel"], &json!({}));
+            output.one(&cancelled.map_err(|failure| explain_cancellation(&server, &id, failure))?)
+        }
     }
+}
+
+/// Names the status of a run that cannot be cancelled.
+fn explain_cancellation(server: &Server, id: &str, failure: Failure) -> Failure {
+    let Failure::Refused(mut refusal) = failure else { return failure };
+    if refusal.code != "execution_not_cancellable" {
+        return Failure::Refused(refusal);
+    }
+    let found = server.get(&["executions", id], &[]).unwrap_or_default();
+    let status = string_or_empty(&found, "status");
+    if !status.is_empty() {
+        refusal.message = format!("{}; its status is {}", refusal.message, sanitize(status));
+    }
+    Failure::Refused(refusal).with_next(format!("fairway executions explain {}", sanitize(id)))
 }

@@ -302,6 +302,10 @@ impl fmt::Display for Refusal {
                 write!(out, "\n  {name}: {}", sanitize(&value))?;
             }
         }
+        let number = |name: &str| self.detail.get(name).and_then(Value::as_u64);
+        if let (Some(given), Some(needed)) = (number("approvals"), number("min_approvals")) {
+            write!(out, "\n  approvals: {given} of {needed}; approvals of earlier bindings do not count")?;
+        }
         if let Some(connections) = self.detail.get("connections").and_then(Value::as_array) {
             let names: Vec<String> = connections.iter().filter_map(Value::as_str).map(sanitize).collect();
             write!(out, "\n  connections: {}", names.join(", "))?;

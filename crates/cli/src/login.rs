@@ -5,7 +5,7 @@ use crate::{
     failure::Failure,
     output::print,
     profile::{Configuration, Profile},
-    server::{Identity, Server},
+    server::{Identity, Server, address::AddressSource},
     session::{DEFAULT_SERVER, Session},
     sign_in,
     text::sanitize,
@@ -48,6 +48,7 @@ pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failur
     let mut configuration = Configuration::read()?;
     let name = configuration.login_profile_name(given.profile.as_deref(), given.server.as_deref())?;
     let mut profile = configuration.stored_profile(&name);
+    let source = AddressSource::of(given.server.as_ref(), profile.server.as_ref());
     let address = given.server.clone().or_else(|| profile.server.clone()).unwrap_or_else(|| DEFAULT_SERVER.to_owned());
     if profile.server.as_ref() != Some(&address) {
         // An identity belongs to one server: the token is not sent to another server, where the actor may also be
@@ -61,7 +62,7 @@ pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failur
         None if arguments.unchecked => {}
         None if arguments.issuer.is_none() && profile.token.is_some() && profile.sign_in.is_none() => {}
         None => {
-            let anonymous = Server::new(&address, Identity::default(), None)?;
+            let anonymous = Server::new(&address, Identity::default(), None)?.with_address_source(source);
             if let Some((token, stored)) = sign_in::sign_in_person(&anonymous, arguments.issuer.as_deref())? {
                 (profile.token, profile.sign_in) = (Some(token), Some(stored));
             }
@@ -75,7 +76,7 @@ pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failur
     profile.server = Some(address.clone());
     let identity =
         Identity { token: profile.token.clone(), actor: profile.actor.clone(), tenant: profile.tenant.clone() };
-    let server = Server::new(&address, identity, profile.workspace.as_deref())?;
+    let server = Server::new(&address, identity, profile.workspace.as_deref())?.with_address_source(source);
     if !arguments.unchecked {
         // The request needs no permission: whoever signed in for the first time has no role yet.
         server.get(&["session"], &[])?;

@@ -18,6 +18,7 @@ mod flow;
 mod init;
 mod login;
 mod measure;
+mod missing_permission;
 mod notification;
 mod output;
 mod policy;

@@ -1,4 +1,4 @@
-//! Resolves the names that callers type: similar names for unknown ones, and short references to releases.
+//! Resolves the names that callers type: similar names for unknown ones, and short references to releases and runs.
 
 use crate::{
     failure::{Candidate, Failure},
@@ -15,6 +15,8 @@ const MIN_SIMILARITY: f64 = 0.75;
 const MAX_CANDIDATES: usize = 5;
 /// Minimum length of the beginning of an identifier. Shorter texts are names.
 const MIN_PREFIX: usize = 4;
+/// Number of the newest runs among which a short reference is resolved.
+const MAX_RECENT_RUNS: usize = 200;
 /// The forms of a release reference, for messages.
 const RELEASE_FORMS: &str =
     "a release is given as WORKLOAD@ENVIRONMENT, its id, the unique beginning of its id, or `latest`";
@@ -67,19 +69,54 @@ pub(crate) fn find_release(server: &Server, reference: &str) -> Result<String, F
         return newest_release(server, slug, environment);
     }
     let releases = server.list(&["releases"], &[("workspace_id", server.workspace_id()?)])?;
-    let is_prefix =
-        reference.len() >= MIN_PREFIX && reference.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit());
-    let wanted = reference.to_ascii_lowercase();
-    let matching: Vec<&Value> = releases
-        .iter()
-        .filter(|release| is_prefix && string_or_empty(release, "release_id").starts_with(&wanted))
-        .collect();
-    match matching.as_slice() {
+    match with_prefix(&releases, "release_id", reference).as_slice() {
         [only] => required_string(only, "release_id").map(str::to_owned),
         [] => Err(unknown_release(server, reference)),
         several => Err(Failure::Unknown {
             message: format!("`{}` is the beginning of {} releases", sanitize(reference), several.len()),
             candidates: several.iter().take(MAX_CANDIDATES).map(|release| candidate(release)).collect(),
+        }),
+    }
+}
+
+/// The items whose identifier begins with a reference, if the reference can be the beginning of one.
+fn with_prefix<'v>(items: &'v [Value], member: &str, reference: &str) -> Vec<&'v Value> {
+    let is_prefix =
+        reference.len() >= MIN_PREFIX && reference.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit());
+    let wanted = reference.to_ascii_lowercase();
+    items.iter().filter(|item| is_prefix && string_or_empty(item, member).starts_with(&wanted)).collect()
+}
+
+/// Resolves a reference to a run: an id, the unique beginning of an id, or `latest`. Short references are resolved among
+/// the newest runs that the caller may see.
+///
+/// # Errors
+/// When no run or more than one fits, with the candidates.
+pub(crate) fn find_execution(server: &Server, reference: &str) -> Result<String, Failure> {
+    if uuid::Uuid::parse_str(reference).is_ok() {
+        return Ok(reference.to_owned());
+    }
+    let limit = if reference == "latest" { 1 } else { MAX_RECENT_RUNS };
+    let runs = server.list_first(&["executions"], &[], limit)?;
+    choose_execution(&runs, reference)
+}
+
+/// The id of the run that a reference means, among the newest runs.
+fn choose_execution(runs: &[Value], reference: &str) -> Result<String, Failure> {
+    if reference == "latest" {
+        let newest = runs.first().ok_or_else(|| not_found("you can see no run".to_owned()))?;
+        return required_string(newest, "execution_id").map(str::to_owned);
+    }
+    match with_prefix(runs, "execution_id", reference).as_slice() {
+        [only] => required_string(only, "execution_id").map(str::to_owned),
+        [] => {
+            let name = shorten(&sanitize(reference)).into_owned();
+            let forms = "a run is given as its id, the unique beginning of its id, or `latest`";
+            Err(not_found(format!("none of the newest {MAX_RECENT_RUNS} runs that you can see fits `{name}`: {forms}")))
+        }
+        several => Err(Failure::Unknown {
+            message: format!("`{}` is the beginning of {} runs", sanitize(reference), several.len()),
+            candidates: several.iter().take(MAX_CANDIDATES).map(|run| run_candidate(run)).collect(),
         }),
     }
 }
@@ -131,6 +168,14 @@ fn candidate(release: &Value) -> Candidate {
     }
 }
 
+fn run_candidate(run: &Value) -> Candidate {
+    let text = |name| string_or_empty(run, name);
+    Candidate {
+        name: text("execution_id").to_owned(),
+        note: Some(format!("{}, {}, by {}", text("environment"), text("status"), text("submitted_by"))),
+    }
+}
+
 fn not_found(message: String) -> Failure {
     Failure::Unknown { message, candidates: Vec::new() }
 }
@@ -138,6 +183,7 @@ fn not_found(message: String) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn suggests_similar_names() {
@@ -153,6 +199,23 @@ mod tests {
         ] {
             assert_eq!(similar_names(name, known.into_iter()), expected, "{name}");
         }
+    }
+
+    #[test]
+    fn finds_runs_by_latest_and_by_unique_beginnings() {
+        let run = |id: &str| json!({ "execution_id": id, "environment": "dev", "status": "failed", "submitted_by": "user:ada" });
+        let runs = [run("019a0000-0000-7000-8000-000000000002"), run("019a0000-1111-7000-8000-000000000001")];
+        let chosen = |reference: &str| choose_execution(&runs, reference);
+        assert_eq!(chosen("latest").unwrap(), "019a0000-0000-7000-8000-000000000002");
+        assert_eq!(chosen("019A0000-1").unwrap(), "019a0000-1111-7000-8000-000000000001");
+        let several = chosen("019a").unwrap_err().to_string();
+        assert!(several.starts_with("`019a` is the beginning of 2 runs; did you mean one of these?"), "{several}");
+        assert!(several.contains("`019a0000-1111-7000-8000-000000000001` (dev, failed, by user:ada)"), "{several}");
+        for unknown in ["ffff", "019", "x", ""] {
+            let refused = chosen(unknown).unwrap_err().to_string();
+            assert!(refused.contains("or `latest`"), "{unknown}: {refused}");
+        }
+        assert_eq!(choose_execution(&[], "latest").unwrap_err().to_string(), "you can see no run");
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod advice;
 mod changes;
 mod diff;
 mod lane_table;
+mod next_step;
 mod publish;
 mod watch;
 
@@ -24,12 +25,22 @@ use fairway_domain::release::{
     review,
 };
 use serde_json::{Value, json};
+use std::collections::HashMap;
 
 const COLUMNS: [Column; 5] = [
     ("RELEASE", "/release_id"),
     ("ENV", "/environment"),
     ("STATE", "/state"),
     ("BY", "/created_by"),
+    ("UPDATED", "/updated_at"),
+];
+
+/// The columns of a list of several workloads. The slug replaces the author, because a terminal has 80 columns.
+const COLUMNS_WITH_WORKLOAD: [Column; 5] = [
+    ("RELEASE", "/release_id"),
+    ("WORKLOAD", "/workload_slug"),
+    ("ENV", "/environment"),
+    ("STATE", "/state"),
     ("UPDATED", "/updated_at"),
 ];
 
@@ -238,7 +249,11 @@ fn run_command(command: &Command, session: &Session) -> Result<(), Failure> {
             }
             query.extend(env.as_deref().map(|env| ("environment", env)));
             query.extend(state.as_deref().map(|state| ("state", state)));
-            output.list(&server.list_first(&["releases"], &query, *limit)?, &COLUMNS)
+            let releases = server.list_first(&["releases"], &query, *limit)?;
+            if of_workload.is_some() || !output.is_for_people() {
+                return output.list(&releases, &COLUMNS);
+            }
+            output.list(&with_slugs(server, releases), &COLUMNS_WITH_WORKLOAD)
         }
         Command::Show(release) => advice::show(server, output, &release.find(server)?),
         Command::Diff(arguments) => diff::show(server, output, arguments),
@@ -301,11 +316,14 @@ fn change_state(server: &Server, output: Output, command: &Command) -> Result<()
                 || json!({ "lane_sequence": rollout, "soak_duration_minutes": soak, "auto_advance": auto_advance }),
             );
             let next = if plan.is_some() { "watch" } else { "show" };
-            done(changes::activate(server, &id, lane.as_deref(), plan)?, format!("fairway releases {next} {id}"))
+            let active = changes::activate(server, &id, lane.as_deref(), plan);
+            let active = active.map_err(|failure| next_step::explain(server, &id, failure))?;
+            done(active, format!("fairway releases {next} {id}"))
         }
         Command::Advance(release) => {
             let id = release.find(server)?;
-            let advanced = server.post(&["releases", &id, "rollout", "advance"], &json!({}))?;
+            let advanced = server.post(&["releases", &id, "rollout", "advance"], &json!({}));
+            let advanced = advanced.map_err(|failure| next_step::explain(server, &id, failure))?;
             done(advanced, format!("fairway releases watch {id}"))
         }
         Command::Rollback { release, reason, lane } => {
@@ -324,6 +342,21 @@ fn change_state(server: &Server, output: Output, command: &Command) -> Result<()
         | Command::Watch(_)
         | Command::Lanes { .. } => Ok(()),
     }
+}
+
+/// Adds the slugs of the workloads that the caller may list, for people.
+fn with_slugs(server: &Server, mut releases: Vec<Value>) -> Vec<Value> {
+    let listed = server.workspace_id().and_then(|id| server.list(&["workloads"], &[("workspace_id", id)]));
+    let listed = listed.unwrap_or_default();
+    let slugs: HashMap<&str, &str> =
+        listed.iter().map(|one| (string_or_empty(one, "workload_id"), string_or_empty(one, "slug"))).collect();
+    for release in &mut releases {
+        let slug = slugs.get(string_or_empty(release, "workload_id")).copied();
+        if let (Some(slug), Some(members)) = (slug, release.as_object_mut()) {
+            members.insert("workload_slug".to_owned(), json!(slug));
+        }
+    }
+    releases
 }
 
 fn show_gates(server: &Server, output: Output, release: &str) -> Result<(), Failure> {
@@ -351,12 +384,9 @@ fn print_missing_approvals(server: &Server, release: &str) {
 impl ReviewArguments {
     fn submit(&self, server: &Server, output: Output, outcome: review::Verdict) -> Result<(), Failure> {
         let id = self.release.find(server)?;
-        let submitted = changes::submit_review(server, &id, outcome, self.note.as_deref())?;
-        let next = match outcome {
-            review::Verdict::Approved => format!("fairway releases activate {id}"),
-            review::Verdict::Rejected => format!("fairway releases withdraw {id}"),
-            review::Verdict::ChangesRequested => format!("fairway releases bind {id} VERSION"),
-        };
-        output.changed(&submitted, &next)
+        let submitted = changes::submit_review(server, &id, outcome, self.note.as_deref());
+        output.one(&submitted.map_err(|failure| next_step::explain(server, &id, failure))?)?;
+        next_step::report(server, output, &id, outcome);
+        Ok(())
     }
 }

@@ -1,6 +1,8 @@
 //! The HTTP client: requests, paginated lists, and refusals as the server reports them.
 
+pub(crate) mod address;
 pub(crate) mod events;
+mod link;
 
 pub(crate) use ureq::http::{Method, StatusCode};
 
@@ -8,6 +10,8 @@ use crate::{
     failure::{Candidate, Failure, Refusal, candidate_hint, is_transient_status},
     reference::similar_names,
 };
+use address::{AddressSource, is_failed_connection};
+use link::{cursor_of, next_link};
 use rustls::crypto::aws_lc_rs;
 use serde_json::Value;
 use std::{
@@ -59,6 +63,8 @@ pub(crate) struct Server {
     selected_workspace: Option<String>,
     /// The id of the workspace, once resolved.
     workspace_id: OnceLock<String>,
+    /// Where the address comes from, if messages name it.
+    address_source: Option<AddressSource>,
 }
 
 /// Items of a list.
@@ -97,7 +103,13 @@ impl Server {
             return Err(Failure::Usage("a token is sent only over https or to this machine".to_owned()));
         }
         let chosen = workspace.map(str::to_owned);
-        Ok(Self { agent: agent(&base), base, identity, selected_workspace: chosen, workspace_id: OnceLock::new() })
+        let (agent, workspace_id) = (agent(&base), OnceLock::new());
+        Ok(Self { agent, base, identity, selected_workspace: chosen, workspace_id, address_source: None })
+    }
+
+    /// Sets where the address comes from, for messages about failed connections.
+    pub(crate) fn with_address_source(self, source: AddressSource) -> Self {
+        Self { address_source: Some(source), ..self }
     }
 
     /// The address without a trailing slash.
@@ -359,7 +371,9 @@ impl Server {
     }
 
     fn unreachable(&self, error: &ureq::Error) -> Failure {
-        Failure::Unreachable { server: self.address().to_owned(), cause: error.to_string() }
+        let source = self.address_source.filter(|_| is_failed_connection(error));
+        let hint = source.map(|source| format!("; {}", source.describe())).unwrap_or_default();
+        Failure::Unreachable { server: self.address().to_owned(), cause: format!("{error}{hint}") }
     }
 
     /// The response is not one that Fairway sends.
@@ -400,20 +414,6 @@ pub(crate) fn is_loopback(url: &Url) -> bool {
         Some(Host::Ipv6(address)) => IpAddr::V6(address).is_loopback(),
         None => false,
     }
-}
-
-/// The URL of the next page in a `Link` header.
-fn next_link(link: &str) -> Option<String> {
-    let next = link.split(',').find(|one| one.contains("rel=\"next\""))?;
-    let (_, rest) = next.split_once('<')?;
-    Some(rest.split_once('>')?.0.to_owned())
-}
-
-/// The cursor in the URL of a page.
-fn cursor_of(link: &str) -> Option<String> {
-    let (_, query) = link.split_once('?')?;
-    let found = url::form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "cursor");
-    found.map(|(_, cursor)| cursor.into_owned())
 }
 
 /// A string member of a JSON object, or an empty string.
@@ -478,12 +478,5 @@ mod tests {
             assert_eq!(server(address, Some("t")).is_ok(), goes, "{address}");
             assert!(server(address, None).is_ok());
         }
-    }
-
-    #[test]
-    fn finds_next_link_among_several() {
-        assert_eq!(next_link("</v1/a?cursor=x>; rel=\"next\"").as_deref(), Some("/v1/a?cursor=x"));
-        assert_eq!(next_link("</a>; rel=\"prev\", </b>; rel=\"next\"").as_deref(), Some("/b"));
-        assert_eq!(next_link("</a>; rel=\"prev\""), None);
     }
 }

@@ -5,7 +5,7 @@ use crate::{
     failure::Failure,
     output::{Format, Output},
     profile::{Configuration, Profile},
-    server::{Identity, Server},
+    server::{Identity, Server, address::AddressSource},
     sign_in,
 };
 use std::env;
@@ -56,17 +56,20 @@ impl Session {
             actor: given.actor.clone().or(actor),
             tenant: given.tenant.clone().or(tenant),
         };
+        let source = AddressSource::of(given.server.as_ref(), server.as_ref());
         let address = given.server.clone().or(server);
         let workspace = given.workspace.clone().or(workspace);
         let address = address.as_deref().unwrap_or(DEFAULT_SERVER);
         let identity = match identity.token {
             Some(_) => identity,
             None => Identity {
-                token: sign_in::pipeline_token(&Server::new(address, Identity::default(), None)?)?,
+                token: sign_in::pipeline_token(
+                    &Server::new(address, Identity::default(), None)?.with_address_source(source),
+                )?,
                 ..identity
             },
         };
-        let server = Server::new(address, identity, workspace.as_deref())?;
+        let server = Server::new(address, identity, workspace.as_deref())?.with_address_source(source);
         Ok((Output::new(given.output.or(output).unwrap_or(Format::Table)), server))
     }
 

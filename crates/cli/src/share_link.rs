@@ -38,7 +38,7 @@ pub(crate) enum Command {
         #[arg(long, value_name = "HOURS", default_value_t = DEFAULT_TTL_HOURS,
             value_parser = clap::value_parser!(u32).range(i64::from(*TTL_HOURS.start())..=i64::from(*TTL_HOURS.end())))]
         hours: u32,
-        /// The maximum number of runs
+        /// The maximum number of runs; without it, the link opens one run
         #[arg(long, value_name = "RUNS", default_value_t = DEFAULT_MAX_USES,
             value_parser = clap::value_parser!(u32).range(i64::from(*USE_LIMITS.start())..=i64::from(*USE_LIMITS.end())))]
         max_uses: u32,
@@ -98,8 +98,13 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
         }
         Command::Revoke { workload, link } => {
             let workload = find_workload(&server, workload)?;
-            let id = find_link(&server, &workload, link)?;
-            let path = ["workloads", required_string(&workload, "workload_id")?, "share-links", &id];
+            let link = find_link(&server, &workload, link)?;
+            if is_revoked(&link) {
+                eprint("the link is revoked already");
+                return output.one(&link);
+            }
+            let id = required_string(&link, "share_link_id")?;
+            let path = ["workloads", required_string(&workload, "workload_id")?, "share-links", id];
             server.delete(&path)?;
             output.changed(
                 &server.get(&path, &[])?,
@@ -113,21 +118,31 @@ fn path(workload: &Value) -> Result<[&str; 3], Failure> {
     Ok(["workloads", required_string(workload, "workload_id")?, "share-links"])
 }
 
-/// Finds a link by its id, the unique beginning of its id, or its label. Revoked links have their labels no more.
-fn find_link(server: &Server, workload: &Value, reference: &str) -> Result<String, Failure> {
-    let links = server.list(&path(workload)?, &[])?;
+fn is_revoked(link: &Value) -> bool {
+    link.get("revoked").and_then(Value::as_bool).unwrap_or_default()
+}
+
+/// Finds a link by its id, the unique beginning of its id, or its label.
+fn find_link(server: &Server, workload: &Value, reference: &str) -> Result<Value, Failure> {
+    choose_link(&server.list(&path(workload)?, &[])?, reference)
+}
+
+/// The link that a reference means. The label of a revoked link counts only if no other link fits.
+fn choose_link(links: &[Value], reference: &str) -> Result<Value, Failure> {
+    let has_label = |link: &Value| string_or_empty(link, "label") == reference;
     let fits = |link: &&Value| {
-        let is_revoked = link.get("revoked").and_then(Value::as_bool).unwrap_or_default();
-        string_or_empty(link, "share_link_id").starts_with(reference)
-            || (string_or_empty(link, "label") == reference && !is_revoked)
+        string_or_empty(link, "share_link_id").starts_with(reference) || (has_label(link) && !is_revoked(link))
     };
     let candidate = |link: &Value| Candidate {
         name: string_or_empty(link, "share_link_id").to_owned(),
         note: link.get("label").and_then(Value::as_str).map(str::to_owned),
     };
     match links.iter().filter(fits).collect::<Vec<_>>().as_slice() {
-        [only] => required_string(only, "share_link_id").map(str::to_owned),
+        [only] => Ok((*only).clone()),
         several => {
+            if let (true, Some(revoked)) = (several.is_empty(), links.iter().find(|link| has_label(link))) {
+                return Ok(revoked.clone());
+            }
             let name = shorten(&sanitize(reference)).into_owned();
             let message = match several.len() {
                 0 => format!("the workload has no share link `{name}`; `fairway share-links list` lists all"),
@@ -135,5 +150,23 @@ fn find_link(server: &Server, workload: &Value, reference: &str) -> Result<Strin
             };
             Err(Failure::Unknown { message, candidates: several.iter().take(5).map(|link| candidate(link)).collect() })
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_a_revoked_link_by_its_label_unless_another_has_the_label() {
+        let link = |id: &str, revoked: bool| json!({ "share_link_id": id, "label": "For Tina", "revoked": revoked });
+        let links = [link("019b", false), link("019a", true)];
+        let chosen = |links: &[Value], reference: &str| choose_link(links, reference).unwrap()["share_link_id"].clone();
+        assert_eq!(chosen(&links, "For Tina"), "019b");
+        assert_eq!(chosen(&links, "019a"), "019a");
+        let revoked = choose_link(&links[1..], "For Tina").unwrap();
+        assert!(is_revoked(&revoked), "{revoked}");
+        assert!(choose_link(&links, "019").unwrap_err().to_string().contains("fits 2 share links"));
+        assert!(choose_link(&links, "For Bea").unwrap_err().to_string().contains("has no share link"));
     }
 }

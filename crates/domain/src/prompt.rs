@@ -1,7 +1,7 @@
 //! Prompt templates: text with tokens that one pass fills.
 //!
 //! Rendering never parses an inserted value, so caller input cannot become a token. Refusals name the byte offset of
-//! the token and never its text (spec: prompt template grammar).
+//! the token, and of an argument its name (spec: prompt template grammar).
 
 pub mod composition;
 pub mod grammar;
@@ -88,7 +88,7 @@ pub struct IncludedAsset {
 }
 
 /// Why a template or its rendering is refused. Offsets are bytes from the start of the template.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PromptRefusal {
     /// A token is malformed or names an undeclared variable.
     #[error("a token is malformed or names an undeclared variable")]
@@ -121,14 +121,20 @@ pub enum PromptRefusal {
         offset: usize,
     },
     /// A value does not have the type of its variable.
-    #[error("an argument does not have the declared type")]
+    #[error("the argument `{name}` is not of type {}", .kind.as_str())]
     ArgumentType {
+        /// The name of the variable. The template declares it, so it is no data of the caller.
+        name: String,
+        /// The declared type.
+        kind: VariableKind,
         /// Start of the token.
         offset: usize,
     },
     /// A variable has no value.
-    #[error("an argument is missing")]
+    #[error("the argument `{name}` is missing")]
     ArgumentMissing {
+        /// The name of the variable or placeholder in the template.
+        name: String,
         /// Start of the token.
         offset: usize,
     },
@@ -146,7 +152,7 @@ pub enum PromptRefusal {
 impl PromptRefusal {
     /// The stable code of the refusal.
     #[must_use]
-    pub const fn code(self) -> &'static str {
+    pub const fn code(&self) -> &'static str {
         match self {
             Self::MalformedToken { .. } => "prompt_malformed_token",
             Self::UnknownAsset { .. } => "prompt_unknown_asset",
@@ -162,16 +168,16 @@ impl PromptRefusal {
 
     /// Byte offset of the token in the template; `None` when the whole content is refused.
     #[must_use]
-    pub const fn offset(self) -> Option<usize> {
+    pub const fn offset(&self) -> Option<usize> {
         match self {
             Self::MalformedToken { offset }
             | Self::UnknownAsset { offset }
             | Self::CrossWorkspace { offset }
             | Self::NestedReference { offset }
             | Self::CommandNotAllowed { offset }
-            | Self::ArgumentType { offset }
-            | Self::ArgumentMissing { offset }
-            | Self::TooLarge { offset } => Some(offset),
+            | Self::ArgumentType { offset, .. }
+            | Self::ArgumentMissing { offset, .. }
+            | Self::TooLarge { offset } => Some(*offset),
             Self::NotATemplate => None,
         }
     }

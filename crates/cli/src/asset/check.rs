@@ -1,9 +1,10 @@
 //! Offline content checks: the server's findings, with positions in the file.
 
 use crate::{
-    failure::{Failure, Finding},
+    failure::{Candidate, Failure, Finding, candidate_hint},
     file::{LocatedValue, MAX_FILE_BYTES, Source},
     output::{eprint, print},
+    reference::similar_names,
     session::Session,
 };
 use clap::{Args, builder::PossibleValuesParser};
@@ -54,6 +55,16 @@ fn known_kinds() -> String {
     known.join(", ")
 }
 
+/// The message for an unknown kind: the similar kinds, or all.
+fn unknown_kind(text: &str) -> String {
+    let similar = similar_names(text, AssetKind::ALL.iter().map(|kind| kind.as_str()));
+    if similar.is_empty() {
+        return format!("unknown asset kind; the kinds are {}", known_kinds());
+    }
+    let similar: Vec<Candidate> = similar.into_iter().map(Candidate::named).collect();
+    format!("unknown asset kind{}", candidate_hint(&similar))
+}
+
 fn check_file(path: &Path, kind: Option<AssetKind>) -> Vec<Finding> {
     let read = Source::try_open(path, MAX_FILE_BYTES).and_then(|source| source.try_value());
     let read = read.and_then(|located| if is_manifest(&located) { located.with_texts(path) } else { Ok(located) });
@@ -63,9 +74,9 @@ fn check_file(path: &Path, kind: Option<AssetKind>) -> Vec<Finding> {
     };
     let (kind, pointer) = match (kind, kind_field(&located), is_manifest(&located)) {
         (requested, Some(name), true) => {
-            let wrong = |message| vec![located.finding(&format!("/{name}"), "invalid_asset_kind", message)];
-            let within = located.value.get(name).and_then(Value::as_str).and_then(AssetKind::parse);
-            let Some(within) = within else { return wrong("unknown asset kind") };
+            let wrong = |message: &str| vec![located.finding(&format!("/{name}"), "invalid_asset_kind", message)];
+            let text = located.value.get(name).and_then(Value::as_str).unwrap_or_default();
+            let Some(within) = AssetKind::parse(text) else { return wrong(&unknown_kind(text)) };
             if requested.is_some_and(|requested| requested != within) {
                 return wrong("the kind in the file differs from --kind");
             }
@@ -133,5 +144,17 @@ pub(crate) fn content_problems(kind: AssetKind, located: &LocatedValue, pointer:
             let finding = at("/system_prompt", refusal.code(), refusal.to_string());
             vec![finding.with_offset(refusal.offset())]
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_the_nearest_kind_of_an_unknown_one_or_all_kinds() {
+        assert_eq!(unknown_kind("policy_bundel"), "unknown asset kind; did you mean `policy_bundle`?");
+        let all = unknown_kind("xyz");
+        assert!(all.contains("the kinds are ") && all.contains("prompt_template, "), "{all}");
     }
 }

@@ -8,7 +8,8 @@ use crate::{
     server::{Page, Server, required_string},
     workload,
 };
-use clap::Args;
+use clap::{Args, builder::PossibleValuesParser};
+use fairway_domain::execution::Status;
 use serde_json::{Value, json};
 
 const COLUMNS: [Column; 8] = [
@@ -31,8 +32,8 @@ pub(crate) struct Arguments {
     /// Only executions of this release
     #[arg(long, value_name = "ID")]
     release: Option<String>,
-    /// Only executions in this status, such as running
-    #[arg(long)]
+    /// Only executions in this status
+    #[arg(long, value_parser = PossibleValuesParser::new(Status::ALL.map(Status::as_str)))]
     status: Option<String>,
     /// Only executions in this environment
     #[arg(long, value_name = "ENVIRONMENT", add = completion::environments())]

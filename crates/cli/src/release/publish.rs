@@ -57,7 +57,7 @@ pub(super) fn publish(arguments: &Arguments, session: &Session) -> Result<(), Fa
     if let (Some(release), Some(approval)) = (waiting, approval) {
         print("")?;
         print(&approval.describe())?;
-        output.hint(&format!("fairway releases approve {}", required_string(release, "release_id")?));
+        output.hint(&approval.next_step(required_string(release, "release_id")?));
     }
     Ok(())
 }
@@ -121,6 +121,12 @@ impl Approval {
         })
     }
 
+    /// The command that approves, and who runs it.
+    fn next_step(&self, release: &str) -> String {
+        let command = format!("fairway releases approve {release}");
+        if self.allows_self_approval { command } else { format!("another person runs `{command}`") }
+    }
+
     fn describe(&self) -> String {
         let people = match self.min_approvals {
             1 => "1 approval is needed".to_owned(),
@@ -156,4 +162,21 @@ fn no_directory(name: &str) -> Failure {
         similar.into_iter().map(|name| Candidate::named(format!("fairway releases {name}"))).collect();
     let hint = candidate_hint(&candidates);
     Failure::Usage(format!("`{}` is neither a directory nor a command{hint}", sanitize(name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_another_person_where_authors_may_not_approve() {
+        let approval = |allows_self_approval| Approval {
+            min_approvals: 1,
+            allows_self_approval,
+            roles: vec!["approver".to_owned()],
+            principals: None,
+        };
+        assert_eq!(approval(true).next_step("019a"), "fairway releases approve 019a");
+        assert_eq!(approval(false).next_step("019a"), "another person runs `fairway releases approve 019a`");
+    }
 }

@@ -20,7 +20,19 @@ pub(super) fn explain(server: &Server, slug: &str, environment: &str, failure: F
     if failure.is_refusal("no_active_release") {
         return no_active_release(slug, environment, failure);
     }
-    failure
+    if failure.is_refusal("workload_suspended") {
+        return failure.with_next(format!("fairway workloads resume {}", shown(slug)));
+    }
+    ended_run(failure)
+}
+
+/// The refusal of a run that the server stored: the command that explains the run. If the server could not say whether
+/// it accepted the run, the command waits for it.
+fn ended_run(failure: Failure) -> Failure {
+    let Failure::Refused(refusal) = &failure else { return failure };
+    let Some(id) = refusal.detail.get("execution_id").and_then(Value::as_str).map(sanitize) else { return failure };
+    let verb = if refusal.code == "unavailable" { "wait" } else { "explain" };
+    failure.with_next(format!("fairway executions {verb} {id}"))
 }
 
 /// The failure for a slug that no visible workload has. If a visible workload has it, something else is missing.
@@ -89,9 +101,25 @@ mod tests {
     use crate::failure::Refusal;
     use serde_json::json;
 
-    fn refused(detail: &Value) -> Failure {
+    fn refusal(detail: &Value) -> Failure {
         let body = json!({ "detail": detail, "request_id": "r" });
-        no_active_release("letters", "prod", Failure::Refused(Box::new(Refusal::from_body(409, &body))))
+        Failure::Refused(Box::new(Refusal::from_body(409, &body)))
+    }
+
+    fn refused(detail: &Value) -> Failure {
+        no_active_release("letters", "prod", refusal(detail))
+    }
+
+    #[test]
+    fn refusals_of_stored_runs_name_the_command_that_explains_them() {
+        let of = |code: &str, id: Value| {
+            ended_run(refusal(&json!({ "error": code, "message": "m", "execution_id": id }))).to_string()
+        };
+        for code in ["policy_denied", "provider_unavailable", "prompt_argument_missing"] {
+            assert!(of(code, json!("019a")).ends_with("\nnext: fairway executions explain 019a"), "{code}");
+        }
+        assert!(of("unavailable", json!("019a")).ends_with("\nnext: fairway executions wait 019a"));
+        assert!(!of("queue_full", Value::Null).contains("next:"), "a refusal without a run");
     }
 
     #[test]

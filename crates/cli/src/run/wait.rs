@@ -405,7 +405,8 @@ impl RunProgress {
         let code = code.unwrap_or_else(|| "no reason given".to_owned());
         let message = word("/error/message").map(|message| format!(": {message}")).unwrap_or_default();
         let id = sanitize(required_string(run, "execution_id")?);
-        Err(Failure::Failed(format!("run {id} ended with {ended}: {code}{message}")))
+        let failed = Failure::Failed(format!("run {id} ended with {ended}: {code}{message}"));
+        Err(failed.with_next(format!("fairway executions explain {id}")))
     }
 }
 

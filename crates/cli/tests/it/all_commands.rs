@@ -226,7 +226,9 @@ fn self_approval(ada: &CommandRecorder<'_>) {
     let submitted = ada.terminal.run(&["releases", "submit", &release]);
     assert!(submitted.code == 0 && submitted.err.contains("`allow_self_approval`"), "{}", submitted.err);
     let refused = ada.run_refused(&["releases", "approve", &release], 1);
-    assert!(refused.err.contains("`allow_self_approval`"), "{}", refused.err);
+    assert!(refused.err.contains("`allow_self_approval`") && !refused.err.contains("PUT "), "{}", refused.err);
+    let command = "`fairway environments set staging --allow-self-approval true`";
+    assert!(refused.err.contains(command), "{}", refused.err);
 }
 
 /// Creates two releases that serve one after the other, the second by a rollout.
@@ -287,6 +289,7 @@ fn runs(ada: &CommandRecorder<'_>) {
     assert_eq!(ada.run_json(&["workloads", "suspend", "sorter"])["status"], "suspended");
     let refused = ada.run_refused(&["run", "sorter", "--env", "dev", "--input", "text=x"], 1);
     assert!(refused.err.contains("workload_suspended"), "{}", refused.err);
+    assert!(refused.err.ends_with("next: fairway workloads resume sorter\n"), "{}", refused.err);
     assert_eq!(ada.run_json(&["workloads", "resume", "sorter"])["status"], "registered");
     let printed = ada.run_ok(&["run", "sorter", "--env", "dev", "--lane", "guided", "--input", "text=Thanks, great!"]);
     assert_eq!(printed, "praise\n");
@@ -297,7 +300,9 @@ fn runs(ada: &CommandRecorder<'_>) {
     assert_eq!(ada.run_json(&["usage", "--by", "workload,day"])[0]["workload_slug"], "sorter");
     assert_eq!(ada.run_ok(&["executions", "wait", run]), "praise\n");
     let waiting = ada.run_ok(&["run", "sorter", "--env", "dev", "--input", "text=x", "--no-wait"]);
-    assert_eq!(ada.run_json(&["executions", "cancel", waiting.trim()])["status"], "cancelled");
+    assert_eq!(ada.run_json(&["executions", "cancel", "latest"])["status"], "cancelled");
+    let over = ada.run_refused(&["executions", "cancel", waiting.trim()], 1);
+    assert!(over.err.contains("execution_not_cancellable") && over.err.contains("status is cancelled"), "{}", over.err);
 
     assert_eq!(ada.run_json(&["evidence", "graph", run])["approvals"][0]["approved_by"], "user:grace");
     let lineage = ada.run_json(&["evidence", "lineage", run]);
@@ -371,8 +376,10 @@ fn administration(ada: &CommandRecorder<'_>) {
     let listed = ada.run_ok(&["share-links", "list", "sorter"]);
     assert!(listed.contains("For Tina") && !listed.contains("fws_"), "{listed}");
     assert_eq!(ada.run_json(&["share-links", "revoke", "sorter", "For Tina"])["revoked"], true);
-    let unknown = ada.run_refused(&["share-links", "revoke", "sorter", "For Tina"], 1);
-    assert!(unknown.err.contains("has no share link `For Tina`"), "{}", unknown.err);
+    let again = ada.terminal.run(&["share-links", "revoke", "sorter", "For Tina"]);
+    assert!(again.code == 0 && again.err.contains("the link is revoked already"), "{}", again.err);
+    let unknown = ada.run_refused(&["share-links", "revoke", "sorter", "For Bea"], 1);
+    assert!(unknown.err.contains("has no share link `For Bea`"), "{}", unknown.err);
 
     assert!(ada.run_ok(&["roles", "list"]).contains("approver"));
     let bound = ada.run_json(&["role-bindings", "create", "user:bea", "approver", "--workload", "sorter"]);
@@ -389,6 +396,8 @@ fn administration(ada: &CommandRecorder<'_>) {
     let set = ada.run_json(&["environments", "set", "staging", "--pin-documents", "true"]);
     assert_eq!((&set["min_approvals"], &set["pin_documents"]), (&json!(2), &json!(true)), "the others stay");
     assert_eq!(ada.run_json(&["environments", "show", "staging"])["min_approvals"], 2);
+    assert_eq!(ada.run_json(&["environments", "show", "--env", "staging"])["min_approvals"], 2);
+    ada.run_refused(&["environments", "show", "staging", "--env", "dev"], 2);
 }
 
 /// Documents are uploaded once, and again when their text has changed.

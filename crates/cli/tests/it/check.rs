@@ -138,6 +138,9 @@ fn treats_empty_environment_variables_as_unset() {
     terminal.run_ok(&["login", "--server", "http://127.0.0.1:9", "--unchecked"]);
     let output = CommandOutput::of(command.output().unwrap());
     assert!(output.code == 3 && output.err.contains("http://127.0.0.1:9 cannot be reached"), "{}", output.err);
+    assert!(output.err.contains("the address is from the profile: start the server"), "{}", output.err);
+    let output = terminal.run(&["login", "--server", "http://127.0.0.1:9"]);
+    assert!(output.code == 3 && output.err.contains("the address is from `--server`"), "{}", output.err);
     let output = terminal.run(&["workloads", "list", "--server", ""]);
     assert!(output.code == 2, "an explicit empty argument is invalid: {}", output.err);
 }

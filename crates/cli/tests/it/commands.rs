@@ -55,8 +55,13 @@ async fn releases_runs_and_explains_a_workload_by_commands() {
     let early = ada.run(&["releases", "activate", id]);
     assert_eq!(early.code, 1);
     assert!(early.err.starts_with("fairway: approval_required: ") && early.err.contains("(request "), "{}", early.err);
+    assert!(early.err.contains("approvals: 0 of 1; approvals of earlier bindings do not count"), "{}", early.err);
+    assert!(early.err.contains("`fairway environments set dev "), "{}", early.err);
     assert!(grace.run_ok(&["releases", "gates", id]).contains("blocked"));
-    grace.run_ok(&["releases", "approve", id, "--note", "Read all three."]);
+    let approved = grace.run(&["releases", "approve", id, "--note", "Read all three."]);
+    assert!(approved.err.ends_with(&format!("next: fairway releases activate {id}\n")), "{}", approved.err);
+    let listed = ada.run_ok(&["releases", "list"]);
+    assert!(listed.contains("WORKLOAD") && listed.contains("sorter"), "{listed}");
     let active = grace.run_json(&["releases", "activate", id]);
     assert_eq!(active["state"], "active");
     assert!(grace.run_ok(&["releases", "watch", id]).ends_with("active\n"));
@@ -72,6 +77,10 @@ async fn releases_runs_and_explains_a_workload_by_commands() {
     let denied = ada.run(&["run", "sorter", "--env", "dev", "--input", "text=broken!!!"]);
     assert_eq!(denied.code, 1);
     assert!(denied.err.contains("policy_denied") && denied.err.contains("reason_code: too_loud"), "{}", denied.err);
+    let named = denied.err.trim_end().rsplit("next: fairway executions explain ").next().unwrap();
+    let latest = ada.run_json(&["executions", "explain", "latest"]);
+    assert_eq!(latest["execution"]["execution_id"], named, "{}", denied.err);
+    assert_eq!(ada.run_json(&["executions", "show", &named[..35]])["execution_id"], named, "a unique beginning");
     let wrong = ada.run(&["run", "sorter", "--env", "dev", "--input", "text=x", "--input", "urgent=perhaps"]);
     assert_eq!(wrong.code, 1);
     assert!(wrong.err.contains("urgent"), "{}", wrong.err);
@@ -100,6 +109,9 @@ async fn releases_runs_and_explains_a_workload_by_commands() {
     erased_run(&app, &ada, &grace, run).await;
 
     ada.run_ok(&["audit", "list"]);
+    let late = grace.run(&["releases", "approve", id]);
+    assert!(late.code == 0 && late.err.contains("the release is active; the verdict"), "{}", late.err);
+    assert!(!late.err.contains("next:"), "{}", late.err);
     let rolled = grace.run(&["releases", "rollback", id, "--reason", "Too curt."]);
     assert!(rolled.code == 1 && rolled.err.contains("no_previous_release"), "{}", rolled.err);
     grace.run_ok(&["workloads", "suspend", "sorter"]);

@@ -100,6 +100,9 @@ async fn suggests_names_and_values() {
         (vec!["assets", "content", "sort-prompt@v11"], 1, "did you mean `v1`?"),
         (vec!["assets", "list", "--kind", "prompt"], 2, "prompt_template"),
         (vec!["releases", "list", "--state", "activ"], 2, "'active'"),
+        (vec!["executions", "list", "--status", "faild"], 2, "'failed'"),
+        (vec!["executions", "show", "latest"], 1, "you can see no run"),
+        (vec!["executions", "explain", "ffff"], 1, "the unique beginning of its id, or `latest`"),
         (vec!["role-bindings", "create", "user:x", "aprover"], 2, "'approver'"),
         (vec!["releases", "shw", "x"], 2, "did you mean `fairway releases show`?"),
         (vec!["releases", "lst"], 2, "did you mean `fairway releases list`?"),
@@ -138,6 +141,8 @@ async fn failures_are_json_for_programs() {
     assert_eq!(misuse["detail"]["error"], "usage", "{misuse}");
     let nowhere = failure(&["workloads", "list", "-ojson", "--server", "http://127.0.0.1:9"]);
     assert_eq!((&nowhere["detail"]["error"], &nowhere["exit_code"]), (&json!("unreachable"), &json!(3)), "{nowhere}");
+    let message = nowhere["detail"]["message"].as_str().unwrap();
+    assert!(message.contains("the address is from `--server`"), "{message}");
     // The profile's format applies too, and progress is JSON as well.
     ada.run_ok(&["login", "-o", "json"]);
     assert_eq!(failure(&["workloads", "show", "sortr"])["detail"]["error"], "not_found");

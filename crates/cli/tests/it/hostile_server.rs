@@ -223,10 +223,10 @@ async fn output_contains_no_terminal_controls() {
                 &json!([{ "kind": TERMINAL_CONTROLS, "subject": { "id": TERMINAL_CONTROLS } }]),
             )],
         ),
-        (vec!["executions", "show", "x"], vec![ScriptedResponse::json(&item)]),
-        (vec!["executions", "show", "x", "-o", "json"], vec![ScriptedResponse::json(&item)]),
-        (vec!["executions", "show", "x", "-o", "yaml"], vec![ScriptedResponse::json(&item)]),
-        (vec!["executions", "show", "x"], vec![refused]),
+        (vec!["executions", "show", RUN], vec![ScriptedResponse::json(&item)]),
+        (vec!["executions", "show", RUN, "-o", "json"], vec![ScriptedResponse::json(&item)]),
+        (vec!["executions", "show", RUN, "-o", "yaml"], vec![ScriptedResponse::json(&item)]),
+        (vec!["executions", "show", RUN], vec![refused]),
         (vec!["evidence", "graph", TERMINAL_CONTROLS, "--format", "html"], vec![ScriptedResponse::json(&graph)]),
         (vec!["evidence", "graph", "x", "--format", "mermaid"], vec![ScriptedResponse::json(&graph)]),
         (vec!["evidence", "graph", "x", "--format", "graph"], vec![ScriptedResponse::json(&graph)]),
@@ -243,7 +243,7 @@ async fn output_contains_no_terminal_controls() {
             vec!["run", "w", "--env", "dev", "--stream"],
             vec![execute_events([started, delta(2, TERMINAL_CONTROLS), ended]), ScriptedResponse::json(&failed)],
         ),
-        (vec!["executions", "wait", "x"], vec![run("completed", &json!(TERMINAL_CONTROLS))]),
+        (vec!["executions", "wait", RUN], vec![run("completed", &json!(TERMINAL_CONTROLS))]),
     ] {
         endpoint.respond_in_sequence(scripts);
         let CommandOutput { out, err, .. } = terminal.run(&words);
@@ -252,8 +252,8 @@ async fn output_contains_no_terminal_controls() {
     }
     // Machine-readable output is lossless.
     endpoint.respond_with(ScriptedResponse::json(&item));
-    assert_eq!(terminal.run_json(&["executions", "show", "x"]), item);
-    let yaml = terminal.run_ok(&["executions", "show", "x", "-o", "yaml"]);
+    assert_eq!(terminal.run_json(&["executions", "show", RUN]), item);
+    let yaml = terminal.run_ok(&["executions", "show", RUN, "-o", "yaml"]);
     assert_eq!(serde_yaml::from_str::<Value>(&yaml).unwrap(), item);
 }
 

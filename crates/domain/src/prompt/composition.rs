@@ -314,9 +314,9 @@ impl Renderer<'_> {
             Part::Body { .. } => return Ok(()),
         };
         let value = self.arguments.get(name).filter(|value| !value.is_null());
-        let value = value.ok_or(PromptRefusal::ArgumentMissing { offset })?;
-        if kind.is_some_and(|kind| !kind.accepts(value)) {
-            return Err(PromptRefusal::ArgumentType { offset });
+        let value = value.ok_or_else(|| PromptRefusal::ArgumentMissing { name: name.clone(), offset })?;
+        if let Some(kind) = kind.filter(|kind| !kind.accepts(value)) {
+            return Err(PromptRefusal::ArgumentType { name: name.clone(), kind, offset });
         }
         match value {
             Value::String(text) => self.text.push_str(text),

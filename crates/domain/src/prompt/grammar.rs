@@ -109,7 +109,7 @@ pub fn contains_asset_reference(text: &str) -> bool {
 }
 
 fn scan_token(text: &str, at: usize) -> Result<TokenScan, PromptRefusal> {
-    let malformed = PromptRefusal::MalformedToken { offset: at };
+    let malformed = || PromptRefusal::MalformedToken { offset: at };
     let (word, sigil) = match text.as_bytes().get(at) {
         Some(b'@') => ("asset-ref:", '@'),
         Some(b'!') => ("command:", '!'),
@@ -118,7 +118,7 @@ fn scan_token(text: &str, at: usize) -> Result<TokenScan, PromptRefusal> {
     };
     let start = match scan_keyword(text, at + 1, word) {
         Keyword::Absent => return Ok(TokenScan::Literal),
-        Keyword::Confusable => return Err(malformed),
+        Keyword::Confusable => return Err(malformed()),
         Keyword::Exact(end) => end,
     };
     let found = match sigil {
@@ -126,8 +126,8 @@ fn scan_token(text: &str, at: usize) -> Result<TokenScan, PromptRefusal> {
         '!' => scan_slug(text, start).map(|(slug, end)| (TemplateSegment::Command { slug, offset: at }, end)),
         _ => scan_name(text, start).map(|(name, end)| (TemplateSegment::Argument { name, offset: at }, end)),
     };
-    let (piece, end) = found.ok_or(malformed)?;
-    if is_token_end(text, end) { Ok(TokenScan::Token(piece, end)) } else { Err(malformed) }
+    let (piece, end) = found.ok_or_else(malformed)?;
+    if is_token_end(text, end) { Ok(TokenScan::Token(piece, end)) } else { Err(malformed()) }
 }
 
 fn scan_asset(text: &str, at: usize, start: usize) -> Option<(TemplateSegment, usize)> {

@@ -61,9 +61,12 @@ fn inserts_skills_literally_and_renders_included_prompts() {
     );
     // A problem inside a body is reported at the including token.
     let refusal = render("x @asset-ref:header", json!({"topic": "t"})).unwrap_err();
-    assert_eq!(refusal, PromptRefusal::ArgumentMissing { offset: 2 });
+    assert_eq!(refusal, PromptRefusal::ArgumentMissing { name: "free".to_owned(), offset: 2 });
+    assert_eq!(refusal.to_string(), "the argument `free` is missing");
     let refusal = render("x @asset-ref:header", json!({"topic": 1, "free": "f"})).unwrap_err();
-    assert_eq!(refusal, PromptRefusal::ArgumentType { offset: 2 });
+    let kind = VariableKind::String;
+    assert_eq!(refusal, PromptRefusal::ArgumentType { name: "topic".to_owned(), kind, offset: 2 });
+    assert_eq!(refusal.to_string(), "the argument `topic` is not of type string");
 }
 
 #[test]

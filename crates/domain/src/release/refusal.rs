@@ -126,8 +126,8 @@ impl ReleaseRefusal {
 
 /// The settings that exclude authors, and the way to change them.
 pub const SELF_APPROVAL_RULE: &str = "another person approves, or an administrator of the workspace sets \
-    `allow_self_approval` by `PUT /v1/workspaces/{workspace_id}/environments/{environment}/settings` (a bound \
-    workload profile with `separation_of_duties` excludes authors too)";
+    `allow_self_approval` in the settings of the environment (a bound workload profile with `separation_of_duties` \
+    excludes authors too)";
 
 fn missing_approvals(counted: usize, needed: usize, refused: bool, excludes_authors: bool) -> String {
     if refused {

@@ -122,4 +122,7 @@ async fn plan_needs_only_viewer_permissions() {
     viewer.run_ok(&["sync", "plan", path_text(fresh.path())]);
     let output = viewer.run(&["sync", "apply", path_text(fresh.path())]);
     assert!(output.code == 1 && output.err.contains("forbidden"), "{}", output.err);
+    let refused = viewer.run(&["workloads", "suspend", "letters"]);
+    assert!(refused.err.contains("forbidden: ") && refused.err.contains("the actor is service:ci"), "{}", refused.err);
+    assert!(refused.err.contains("`fairway role-bindings create service:ci ROLE`"), "{}", refused.err);
 }

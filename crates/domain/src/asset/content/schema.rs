@@ -21,6 +21,9 @@ use std::{
 pub(super) const MAX_PROBLEMS: usize = 100;
 /// Number of entries from which an oversized list or map is reported without its entries.
 const OVERSIZED_FROM: usize = 1_000;
+/// Maximum number of listed values that a message names, and their maximum length together, in bytes.
+const MAX_LISTED_VALUES: usize = 10;
+const MAX_LISTED_BYTES: usize = 300;
 const TOO_LONG: &str = "the length is above the bound of the schema";
 const TOO_SHORT: &str = "the length is below the bound of the schema";
 /// Memory limits of one compiled pattern and of its match cache, in bytes. A full cache is emptied: a smaller cache
@@ -135,7 +138,7 @@ pub(super) fn to_problems(error: &ValidationError<'_>, above: &str) -> Vec<Conte
     }
     let (code, message) = match error.kind().keyword() {
         "type" => ("wrong_type", format!("expected {}", expected_type(error.kind()))),
-        "enum" | "const" => ("not_one_of", "the value is not one of the values that the schema lists".to_owned()),
+        "enum" | "const" => ("not_one_of", listed_values(error.kind())),
         "pattern" | "format" | "propertyNames" => {
             ("wrong_form", "the text does not have the form that the schema requires".to_owned())
         }
@@ -148,6 +151,24 @@ pub(super) fn to_problems(error: &ValidationError<'_>, above: &str) -> Vec<Conte
         _ => ("schema_violation", "the value does not satisfy the schema".to_owned()),
     };
     vec![ContentProblem::new(pointer, code, message)]
+}
+
+/// The message for a value that a schema does not list. It names the values of a short list.
+fn listed_values(kind: &ValidationErrorKind) -> String {
+    let listed: Vec<&Value> = if let ValidationErrorKind::Enum { options } = kind {
+        options.as_array().into_iter().flatten().collect()
+    } else if let ValidationErrorKind::Constant { expected_value } = kind {
+        vec![expected_value.as_ref()]
+    } else {
+        Vec::new()
+    };
+    let texts: Vec<String> =
+        listed.iter().map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned)).collect();
+    let length: usize = texts.iter().map(String::len).sum();
+    if texts.is_empty() || texts.len() > MAX_LISTED_VALUES || length > MAX_LISTED_BYTES {
+        return "the value is not one of the values that the schema lists".to_owned();
+    }
+    format!("the value is not one of those that the schema lists: {}", texts.join(", "))
 }
 
 fn expected_type(kind: &ValidationErrorKind) -> String {

@@ -1,0 +1,143 @@
+//! What can follow a verdict or a refused transition of a release.
+
+use crate::{
+    failure::Failure,
+    output::{Output, eprint},
+    server::{Server, string_or_empty},
+    text::sanitize,
+};
+use fairway_domain::release::{StateName, gate::GateVerdict, review::Verdict};
+use serde_json::Value;
+
+/// Says after a verdict what can follow. The verdict is recorded in any case, so a failure to read the release is not
+/// reported, and without its gates no command is named.
+pub(super) fn report(server: &Server, output: Output, release: &str, verdict: Verdict) {
+    if !output.is_for_people() {
+        return;
+    }
+    let Ok(found) = server.get(&["releases", release], &[]) else { return };
+    let Ok(Value::Array(gates)) = server.get(&["releases", release, "gates"], &[]) else { return };
+    let Some(state) = StateName::parse(string_or_empty(&found, "state")) else { return };
+    let NextStep { notices, next } = NextStep::after(verdict, release, state, &gates);
+    for notice in notices {
+        eprint(&notice);
+    }
+    if let Some(next) = next {
+        output.hint(&next);
+    }
+}
+
+/// Facts for a person, and the command that can follow.
+#[derive(PartialEq, Eq, Debug, Default)]
+struct NextStep {
+    notices: Vec<String>,
+    next: Option<String>,
+}
+
+impl NextStep {
+    fn after(verdict: Verdict, release: &str, state: StateName, gates: &[Value]) -> Self {
+        let next = |command: &str| Some(format!("fairway releases {command}"));
+        let is_under_review = matches!(state, StateName::ReviewReady | StateName::Approved);
+        match (verdict, state) {
+            (Verdict::ChangesRequested, StateName::Draft) => {
+                Self { notices: Vec::new(), next: next(&format!("bind {release} VERSION")) }
+            }
+            (Verdict::Approved, _) if is_under_review => {
+                let missing: Vec<String> = missing_approvals(gates).collect();
+                let next = if missing.is_empty() {
+                    next(&format!("activate {release}"))
+                } else {
+                    Some(format!("another person runs `fairway releases approve {release}`"))
+                };
+                Self { notices: missing, next }
+            }
+            (Verdict::Rejected, _) if is_under_review => {
+                Self { notices: Vec::new(), next: next(&format!("withdraw {release}")) }
+            }
+            (Verdict::Approved | Verdict::Rejected | Verdict::ChangesRequested, state) => {
+                let notice = format!("the release is {}; the verdict is recorded and changes nothing", state.as_str());
+                let next = (state == StateName::Draft).then(|| format!("fairway releases submit {release}"));
+                Self { notices: vec![notice], next }
+            }
+        }
+    }
+}
+
+/// The blocked gates of approvals, with the number of approvals and of those needed, in the server's words.
+fn missing_approvals(gates: &[Value]) -> impl Iterator<Item = String> {
+    let is_missing = |gate: &&Value| {
+        string_or_empty(gate, "gate") == "approvals"
+            && string_or_empty(gate, "verdict") == GateVerdict::Blocked.as_str()
+    };
+    gates.iter().filter(is_missing).map(|gate| format!("approvals: {}", string_or_empty(gate, "message")))
+}
+
+/// Adds to a refusal for lack of approvals who approves, and the command that changes the rule.
+pub(super) fn explain(server: &Server, release: &str, failure: Failure) -> Failure {
+    let is_own = failure.is_refusal("self_approval_not_allowed");
+    if !is_own && !failure.is_refusal("approval_required") {
+        return failure;
+    }
+    let found = server.get(&["releases", release], &[]).unwrap_or_default();
+    failure.with_next(approval_hint(release, string_or_empty(&found, "environment"), is_own))
+}
+
+fn approval_hint(release: &str, environment: &str, is_own: bool) -> String {
+    let environment = if environment.is_empty() { "ENVIRONMENT".to_owned() } else { sanitize(environment) };
+    let options =
+        if is_own { "--allow-self-approval true" } else { "--min-approvals COUNT --allow-self-approval true|false" };
+    format!(
+        "another person runs `fairway releases approve {}`; an administrator changes the rule: `fairway environments set \
+         {environment} {options}`",
+        sanitize(release)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn gate(verdict: &str, message: &str) -> Value {
+        json!({ "gate": "approvals", "to_state": "approved", "verdict": verdict, "message": message })
+    }
+
+    #[test]
+    fn names_activation_only_when_no_approval_is_missing() {
+        let after = |state, gates: &[Value]| NextStep::after(Verdict::Approved, "019a", state, gates);
+        let few = "1 of 2 required people approved the current bindings";
+        let missing = after(StateName::ReviewReady, &[gate("blocked", few)]);
+        assert_eq!(missing.notices, [format!("approvals: {few}")]);
+        assert_eq!(missing.next.as_deref(), Some("another person runs `fairway releases approve 019a`"));
+        for state in [StateName::ReviewReady, StateName::Approved] {
+            let enough = after(state, &[gate("pass", "enough people approved the bindings")]);
+            assert_eq!((enough.notices.len(), enough.next.as_deref()), (0, Some("fairway releases activate 019a")));
+        }
+    }
+
+    #[test]
+    fn says_when_a_verdict_changes_nothing() {
+        for state in [StateName::Active, StateName::Superseded, StateName::Retired] {
+            for verdict in [Verdict::Approved, Verdict::Rejected, Verdict::ChangesRequested] {
+                let step = NextStep::after(verdict, "019a", state, &[]);
+                assert!(step.notices.concat().starts_with(&format!("the release is {}; ", state.as_str())), "{step:?}");
+                assert_eq!(step.next, None);
+            }
+        }
+        let draft = NextStep::after(Verdict::Approved, "019a", StateName::Draft, &[]);
+        assert!(draft.notices.concat().contains("the release is draft"), "{draft:?}");
+        assert_eq!(draft.next.as_deref(), Some("fairway releases submit 019a"));
+        let returned = NextStep::after(Verdict::ChangesRequested, "019a", StateName::Draft, &[]);
+        assert_eq!(returned.next.as_deref(), Some("fairway releases bind 019a VERSION"));
+        let rejected = NextStep::after(Verdict::Rejected, "019a", StateName::ReviewReady, &[]);
+        assert_eq!(rejected.next.as_deref(), Some("fairway releases withdraw 019a"));
+    }
+
+    #[test]
+    fn approval_hints_name_the_command_for_the_settings() {
+        let own = approval_hint("019a", "production", true);
+        assert!(own.contains("`fairway environments set production --allow-self-approval true`"), "{own}");
+        let few = approval_hint("019a", "", false);
+        assert!(few.contains("`fairway environments set ENVIRONMENT --min-approvals COUNT"), "{few}");
+    }
+}

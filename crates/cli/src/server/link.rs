@@ -1,0 +1,27 @@
+//! Links to further pages of a list.
+
+/// The URL of the next page in a `Link` header.
+pub(super) fn next_link(link: &str) -> Option<String> {
+    let next = link.split(',').find(|one| one.contains("rel=\"next\""))?;
+    let (_, rest) = next.split_once('<')?;
+    Some(rest.split_once('>')?.0.to_owned())
+}
+
+/// The cursor in the URL of a page.
+pub(super) fn cursor_of(link: &str) -> Option<String> {
+    let (_, query) = link.split_once('?')?;
+    let found = url::form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "cursor");
+    found.map(|(_, cursor)| cursor.into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_next_link_among_several() {
+        assert_eq!(next_link("</v1/a?cursor=x>; rel=\"next\"").as_deref(), Some("/v1/a?cursor=x"));
+        assert_eq!(next_link("</a>; rel=\"prev\", </b>; rel=\"next\"").as_deref(), Some("/b"));
+        assert_eq!(next_link("</a>; rel=\"prev\""), None);
+    }
+}
