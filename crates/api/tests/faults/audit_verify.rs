@@ -27,6 +27,11 @@ const RESTORE: &str = "DELETE FROM fact_order;
         WHERE fact.tenant_id = kept_fact.tenant_id AND fact.fact_id = kept_fact.fact_id;
     UPDATE fact_log SET size = kept_log.size FROM kept_log WHERE fact_log.tenant_id = kept_log.tenant_id";
 
+/// Copies the hashes of facts to their places, as somebody who knows the schema does after an edit.
+const COPY_HASHES: &str = "UPDATE fact_order SET leaf_hash = fact.leaf_hash FROM fact
+    WHERE fact.tenant_id = fact_order.tenant_id AND fact.fact_id = fact_order.fact_id
+        AND fact.leaf_hash <> fact_order.leaf_hash";
+
 /// The facts at an index, as the source of an update.
 fn facts_at(indexes: &str) -> String {
     format!("(SELECT fact_id FROM fact_order WHERE tenant_id = '{TENANT}' AND index IN ({indexes}))")
@@ -75,7 +80,9 @@ impl AuditedServer {
         wait_until("a checkpoint covers the facts", PATIENCE, covered).await;
         server.kill();
         let folder = setup.work_dir.path().join("data/facts/checkpoints").join(TENANT);
-        let newest = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).max().unwrap();
+        let last_of = |folder: PathBuf| fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).max().unwrap();
+        // Two levels of folders.
+        let newest = last_of(last_of(last_of(folder)));
         owner.batch_execute(KEEP).await.unwrap();
         Self { database, setup, key, newest }
     }
@@ -101,6 +108,7 @@ async fn names_the_first_bad_index_of_a_changed_log() {
             facts_at(indexes)
         )
     };
+    let everywhere = |change: String| format!("{change}; {COPY_HASHES}");
     let swapped = format!(
         "UPDATE fact SET body = other.body, leaf_hash = other.leaf_hash FROM fact AS other
          WHERE fact.fact_id IN {0} AND other.fact_id IN {0} AND fact.fact_id <> other.fact_id",
@@ -111,9 +119,18 @@ async fn names_the_first_bad_index_of_a_changed_log() {
     );
     let changes = [
         ("an edited entry", edited("300, 500"), "300: the bytes of the entry do not have its recorded hash"),
-        ("an edited entry with its hash", rehashed("20, 500"), "20: the checkpoint covers another entry"),
-        ("the last entries, edited with their hashes", rehashed("590"), "590: the checkpoint covers another entry"),
-        ("swapped entries", swapped, "100: the checkpoint covers another entry"),
+        (
+            "an edited entry with one of its hashes",
+            rehashed("20, 500"),
+            "20: the bytes of the entry do not have its recorded hash",
+        ),
+        ("an edited entry with its hashes", everywhere(rehashed("20, 500")), "20: the checkpoint covers another entry"),
+        (
+            "the last entries, edited with their hashes",
+            everywhere(rehashed("590")),
+            "590: the checkpoint covers another entry",
+        ),
+        ("swapped entries", everywhere(swapped), "100: the checkpoint covers another entry"),
         ("a deleted entry", "DELETE FROM fact_order WHERE index = 42".to_owned(), "42: the entry is missing"),
         ("a cut log", cut, "400: the log ends here"),
     ];
@@ -193,7 +210,8 @@ fn random_change(draw: &mut Draw) -> (&'static str, String, String) {
         1 => (
             "edit with its hash",
             format!(
-                "UPDATE fact SET body = {edit}, leaf_hash = sha256('\\x00'::bytea || {edit}) WHERE fact_id IN {place}"
+                "UPDATE fact SET body = {edit}, leaf_hash = sha256('\\x00'::bytea || {edit}) WHERE fact_id IN {place};
+                 {COPY_HASHES}"
             ),
             format!("{at}: {OTHER_ENTRY}"),
         ),

@@ -235,21 +235,17 @@ impl Page<'_> {
             ];
             let measures: Vec<String> = parts.into_iter().flatten().collect();
             texts.push(format!(
-                "step {}: route {}, model {} of {}; {}",
+                "step {}: route {}, model {} of {} by the account {}; {}",
                 text("step_id"),
                 text("route_id"),
                 text("model"),
                 text("provider"),
+                text("account_slot"),
                 measures.join(", ")
             ));
             let attempts = call.get("attempts").and_then(Value::as_array).into_iter().flatten();
-            texts.extend(attempts.filter(|attempt| string_or_empty(attempt, "result") != "answered").map(|attempt| {
-                format!(
-                    "  route {} failed: {}",
-                    string_or_empty(attempt, "route_id"),
-                    string_or_empty(attempt, "result")
-                )
-            }));
+            let failed = attempts.filter(|attempt| string_or_empty(attempt, "result") != "answered");
+            texts.extend(failed.map(|attempt| format!("  {}", failed_attempt(attempt))));
         }
         if self.omitted > 0 {
             texts.push(format!("{} further records; see `fairway evidence graph`", self.omitted));
@@ -299,6 +295,15 @@ impl Page<'_> {
     }
 }
 
+/// A failed attempt of a model call, with the status of the provider's response if there was one.
+fn failed_attempt(attempt: &Value) -> String {
+    let (route, result) = (string_or_empty(attempt, "route_id"), string_or_empty(attempt, "result"));
+    match attempt.get("http_status").and_then(Value::as_u64) {
+        Some(status) => format!("route {route} failed: {result} (HTTP {status})"),
+        None => format!("route {route} failed: {result}"),
+    }
+}
+
 fn or_none(texts: Vec<String>) -> Vec<String> {
     if texts.is_empty() { vec!["none".to_owned()] } else { texts }
 }
@@ -306,4 +311,18 @@ fn or_none(texts: Vec<String>) -> Vec<String> {
 fn texts_of(list: Option<&Value>) -> Vec<String> {
     let items = list.and_then(Value::as_array).into_iter().flatten();
     items.filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn failed_attempts_show_the_status_of_the_provider() {
+        let limited = json!({ "route_id": "main", "result": "provider_busy", "http_status": 429 });
+        assert_eq!(failed_attempt(&limited), "route main failed: provider_busy (HTTP 429)");
+        let unreachable = json!({ "route_id": "main", "result": "provider_unavailable" });
+        assert_eq!(failed_attempt(&unreachable), "route main failed: provider_unavailable");
+    }
 }

@@ -35,8 +35,16 @@ fn for_code(code: &str) -> &'static str {
             "Find the slow step above, shorten the work, or raise FAIRWAY_EXECUTION_DEADLINE; then run it again."
         }
         "interrupted" => "The process that ran it stopped. Run it again; if it recurs, read the server's log.",
-        "provider_busy" | "provider_timeout" | "provider_unavailable" => {
+        "provider_busy" => {
+            "The provider limits the rate, or the quota of the account is exhausted: wait, raise it, or add a fallback \
+             route to the model policy."
+        }
+        "provider_timeout" => {
             "Run it again later. If it recurs, check the provider, or add a fallback route to the model policy."
+        }
+        "provider_unavailable" => {
+            "Ask the account by `fairway-server providers test`, which says what is wrong: a missing key, an address that \
+             nothing answers, or the provider itself. Or add a fallback route to the model policy."
         }
         "provider_refused" => {
             "Check the model name and the credentials of the provider account, and the request's size."
@@ -52,7 +60,8 @@ fn for_code(code: &str) -> &'static str {
         }
         "model_policy_missing" | "prompt_missing" => "Bind the missing asset to a new release, and activate it.",
         "prompt_argument_missing" | "prompt_argument_type" | "messages_malformed" | "reference_missing" => {
-            "Correct the inputs: `fairway workloads show SLUG` lists the fields. Then run it again."
+            "Correct the inputs: the error names the argument, and `fairway workloads show` with the workload's slug lists \
+             the fields of its form. Then run it again."
         }
         "prompt_too_large" | "value_too_large" | "schema_budget_exceeded" => {
             "Send smaller inputs, or retrieve fewer documents; then run it again."
