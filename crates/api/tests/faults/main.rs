@@ -24,6 +24,7 @@ mod idle_connections;
 mod managed_postgres;
 mod memory_attack;
 mod memory_limit;
+mod published_history;
 mod raw_connection;
 mod rolling_restart;
 mod rollout_controller;

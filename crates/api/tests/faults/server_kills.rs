@@ -3,6 +3,7 @@
 use crate::{
     api_client::{ApiClient, execute_body},
     artifact_consistency::assert_rows_match_artifacts,
+    published_history::assert_one_published_history,
     server_process::{Server, ServerSetup, wait_until},
 };
 use fairway_testkit::TestDatabase;
@@ -159,4 +160,6 @@ async fn acknowledged_runs_survive_kills_and_end_once() {
     assert!(taken_over > 0, "no kill interrupted an active run: {KILLS} kills, {} runs", runs_by_key.len());
     assert_eq!(count("SELECT count(*) FROM execution_queue").await, 0);
     assert_rows_match_artifacts(&owner, &setups[1].artifacts_dir()).await;
+    let published = assert_one_published_history(&owner, &setups[1].archive_dir()).await;
+    assert!(published > KILLS / 2, "{published} checkpoints were published");
 }

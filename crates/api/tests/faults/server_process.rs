@@ -54,11 +54,12 @@ impl ServerSetup {
         Self { address: free_address(), work_dir, settings }
     }
 
-    /// Another server with its own port and directory, with the same database and artifacts.
+    /// Another server with its own port and directory, with the same database, artifacts and archive of checkpoints.
     pub(crate) fn sharing_storage_of(other: &Self) -> Self {
         let mut setup = Self::new(&other.settings[0].1);
         let artifacts = format!("file://{}", other.artifacts_dir().display());
         setup.settings.push(("FAIRWAY_ARTIFACTS_URL", artifacts));
+        setup.settings.push(("FAIRWAY_FACTS_URL", format!("file://{}", other.archive_dir().display())));
         setup
     }
 
@@ -102,6 +103,11 @@ impl ServerSetup {
     /// The directory of the artifacts.
     pub(crate) fn artifacts_dir(&self) -> PathBuf {
         self.work_dir.path().join("data/artifacts")
+    }
+
+    /// The directory of the published checkpoints.
+    pub(crate) fn archive_dir(&self) -> PathBuf {
+        self.work_dir.path().join("data/facts")
     }
 
     /// Starts the server without waiting until it is ready.
