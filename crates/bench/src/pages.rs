@@ -1,4 +1,4 @@
-//! Benchmark of pages: what stands behind a page must not slow it down.
+//! Benchmark of pages: the rows that follow or precede a page must not slow it down.
 //!
 //! One client reads two pages in turn, so that the load of the machine affects both: the first page of the versions of an asset
 //! with few and with many, and the first and a deep page of a filtered list of runs. SQL stores the rows.

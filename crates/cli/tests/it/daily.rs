@@ -100,7 +100,7 @@ async fn suggests_names_and_values() {
         (vec!["assets", "content", "sort-prompt@v11"], 1, "did you mean `v1`?"),
         (vec!["assets", "list", "--kind", "prompt"], 2, "prompt_template"),
         (vec!["releases", "list", "--state", "activ"], 2, "'active'"),
-        (vec!["executions", "list", "--status", "faild"], 2, "'failed'"),
+        (vec!["executions", "list", "--status", "finished"], 2, "completed"),
         (vec!["executions", "show", "latest"], 1, "you can see no run"),
         (vec!["executions", "explain", "ffff"], 1, "the unique beginning of its id, or `latest`"),
         (vec!["role-bindings", "create", "user:x", "aprover"], 2, "'approver'"),

@@ -276,8 +276,8 @@ fn check_release(
             && APPROVED_STATES.contains(&fact.text("/detail/to"))
             && end.is_some_and(|end| fact.index < end.index)
     };
-    let approved = own.iter().copied().filter(is_approval).map(|fact| fact.text("/detail/bindings_digest"));
-    let logged = approved.last().unwrap_or("none");
+    let mut approved = own.iter().copied().filter(is_approval).map(|fact| fact.text("/detail/bindings_digest"));
+    let logged = approved.next_back().unwrap_or("none");
     report.compare("approved bindings in the log", release_id, digest.as_str(), logged);
     let mut lines = release.digest_text.lines();
     report.compare("form of the approved text", "", "fairway.release.v1", lines.next().unwrap_or_default());
