@@ -13,7 +13,7 @@ use tokio_postgres::Client;
 use crate::child::ChildProcess;
 use crate::connection::{Connection, get};
 use crate::fill_history::HistorySize;
-use crate::fixtures::Fixtures;
+use crate::fixtures::{Fixtures, WORKSPACE};
 use crate::load::histogram;
 use crate::run::report_progress;
 use crate::thresholds::{TargetResult, TargetVerdict};
@@ -63,7 +63,7 @@ pub(crate) async fn measure(server: &ChildProcess, fixtures: &Fixtures, database
     RUNS.store(database).await?;
     report_progress("reading pages");
     let mut connection = Connection::open(server.address).await?;
-    let versions = |asset: &str| format!("/v1/assets/{asset}/versions?limit={FEW}");
+    let versions = |asset: &str| format!("/v1/assets/{asset}/versions?workspace_id={WORKSPACE}&limit={FEW}");
     let versions = alternate(&mut connection, &versions(few), &versions(many)).await?;
     let deep = deep_page(&mut connection).await.context("following cursors to the deep page")?;
     let runs = alternate(&mut connection, &format!("{RUN_LIST}&limit={PAGE_ROWS}"), &deep).await?;
