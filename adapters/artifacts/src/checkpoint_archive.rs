@@ -51,6 +51,12 @@ impl CheckpointObjects {
         Ok(Self { store: open_store(location)?, search })
     }
 
+    /// The archive in the store of a bucket.
+    #[cfg(test)]
+    pub(crate) const fn in_bucket(store: Arc<dyn ObjectStore>) -> Self {
+        Self { store, search: Search::FromName }
+    }
+
     async fn read(&self, path: &Path) -> Result<Vec<u8>, ArchiveError> {
         let found = self.store.get(path).await.map_err(unavailable)?;
         if found.meta.size > MAX_BYTES {

@@ -1,5 +1,7 @@
-use crate::{CheckpointObjects, Location};
+use crate::{CheckpointObjects, Location, bucket_store};
 use fairway_domain::{id::TenantId, transparency_log::CheckpointArchive};
+use fairway_testkit::S3Server;
+use object_store::aws::AmazonS3Builder;
 use uuid::Uuid;
 
 fn tenant(number: u128) -> TenantId {
@@ -53,15 +55,33 @@ async fn ignores_foreign_objects_and_refuses_long_ones() {
     assert!(archive.newest_from(tenant(1), 0).await.is_err());
 }
 
+/// Keeps checkpoints in several folders, and looks for the newest after each.
+async fn assert_newest_is_found(archive: &CheckpointObjects) {
+    let mut newest = 0;
+    for size in [999, 1_000, 999_999, 1_000_000, 1_000_001, 20_000_000_000] {
+        archive.keep(tenant(1), size, &size.to_string()).await.unwrap();
+        archive.keep(tenant(2), size + 1, "of another tenant").await.unwrap();
+        for from in [0, newest, size] {
+            let found = archive.newest_from(tenant(1), from).await.unwrap();
+            assert_eq!(found, Some(size.to_string().into_bytes()), "from {from}");
+        }
+        assert_eq!(archive.newest_from(tenant(1), size + 1).await.unwrap(), None);
+        newest = size;
+    }
+}
+
 #[tokio::test]
 async fn newest_checkpoint_is_found_across_folders() {
     let directory = tempfile::tempdir().unwrap();
     let archive = CheckpointObjects::open(&Location::Directory(directory.path().to_owned())).unwrap();
-    let mut newest = 0;
-    for size in [999, 1_000, 999_999, 1_000_000, 1_000_001, 20_000_000_000] {
-        archive.keep(tenant(1), size, &size.to_string()).await.unwrap();
-        let found = archive.newest_from(tenant(1), newest).await.unwrap();
-        assert_eq!(found, Some(size.to_string().into_bytes()));
-        newest = size;
-    }
+    assert_newest_is_found(&archive).await;
+}
+
+#[tokio::test]
+async fn newest_checkpoint_of_a_bucket_is_found() {
+    let server = S3Server::start().unwrap();
+    let location = Location::parse(&server.create_bucket("checkpoints").await.unwrap()).unwrap();
+    let Location::Bucket(bucket) = location else { panic!("no bucket") };
+    let credentials = AmazonS3Builder::new().with_access_key_id("key").with_secret_access_key("secret");
+    assert_newest_is_found(&CheckpointObjects::in_bucket(bucket_store(credentials, &bucket).unwrap())).await;
 }
