@@ -2,7 +2,7 @@
 
 use crate::{
     compose::{Adapters, Process},
-    config::{AuthMode, Settings},
+    config::{AuthMode, Database, Settings},
     serve::OpenDatabase,
 };
 use anyhow::Context as _;
@@ -152,10 +152,26 @@ struct DocumentFile {
 pub async fn seed(settings: &Settings) -> anyhow::Result<String> {
     let database = OpenDatabase::open_or_join(settings).await?;
     let seeded = Box::pin(seed_database(settings, &database)).await;
+    let location = location(settings, &database);
     let closed = database.close().await;
     let seeded = seeded?;
     closed?;
-    Ok(format!("{seeded}{}", usage(settings)?))
+    Ok(format!("{seeded}{location}{}", usage(settings)?))
+}
+
+/// Where the demo is, unless a URL names the database: the own database depends on the working directory, so a person may
+/// have seeded another one than that of the running server.
+fn location(settings: &Settings, database: &OpenDatabase) -> String {
+    if settings.database != Database::Embedded {
+        return String::new();
+    }
+    let directory = std::path::absolute(&settings.data_dir).unwrap_or_else(|_| settings.data_dir.clone());
+    let server = if database.is_joined() {
+        "which a running server uses"
+    } else {
+        "which no running server uses: start `fairway-server serve` with the same data directory"
+    };
+    format!("The demo is in the database below {}, {server}\n", directory.display())
 }
 
 async fn seed_database(settings: &Settings, database: &OpenDatabase) -> anyhow::Result<String> {

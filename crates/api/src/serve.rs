@@ -112,6 +112,11 @@ impl OpenDatabase {
         Self::open(settings).await
     }
 
+    /// Whether another process runs the database's server.
+    pub(crate) const fn is_joined(&self) -> bool {
+        self.private_server.is_none()
+    }
+
     /// Opens the existing database of the settings, with or without a running Fairway server. Creates and migrates
     /// nothing.
     ///

@@ -1,5 +1,7 @@
 //! Commands for connections, the named external systems of a workspace.
 
+mod check;
+
 use crate::{
     completion,
     failure::{Candidate, Failure},
@@ -146,10 +148,7 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
             let changed = server.update(&Method::PATCH, &["connections", &id], &Value::Object(body))?;
             output.changed(&changed, &format!("fairway connections check {id}"))
         }
-        Command::Check { connection } => {
-            let id = find_connection(&server, connection)?;
-            output.one(&server.post(&["connections", &id, "check"], &json!({}))?)
-        }
+        Command::Check { connection } => check::check(&server, output, &find_connection(&server, connection)?),
         Command::Delete { connection } => {
             let id = find_connection(&server, connection)?;
             server.delete(&["connections", &id])?;

@@ -2,16 +2,35 @@
 
 use crate::{
     completion,
-    failure::Failure,
-    server::{Method, Server},
+    failure::{Candidate, Failure, candidate_hint},
+    output::{Column, Output, eprint},
+    reference::similar_names,
+    server::{Method, Server, string_or_empty},
     session::Session,
+    text::{sanitize, shorten},
 };
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+const COLUMNS: [Column; 5] = [
+    ("ENVIRONMENT", "/environment"),
+    ("RELEASES", "/releases"),
+    ("APPROVALS", "/min_approvals"),
+    ("SELF-APPROVAL", "/allow_self_approval"),
+    ("PINNED DOCUMENTS", "/pin_documents"),
+];
+
+/// Maximum number of environments that a notice lists.
+const MAX_SHOWN: usize = 5;
 
 /// Environment commands.
 #[derive(Subcommand)]
 pub(crate) enum Command {
+    /// List the environments that have releases, with their settings
+    #[command(after_help = "An environment exists once a release or settings name it.\n\nExample:\n  fairway \
+        environments list")]
+    List,
     /// Show the settings of an environment
     #[command(after_help = "Example:\n  fairway environments show dev")]
     Show {
@@ -48,13 +67,22 @@ pub(crate) struct Settings {
 
 pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
     match command {
+        Command::List => {
+            let (output, server) = session.open()?;
+            output.list(&list(&server)?, &COLUMNS)
+        }
         Command::Show { environment, env } => {
             let environment = session.environment(environment.as_deref().or(env.as_deref()))?;
             let (output, server) = session.open()?;
-            output.one(&server.get(&path(&server, &environment)?, &[])?)
+            let (tag, settings) = server.get_with_etag(&path(&server, &environment)?)?;
+            if tag.is_none() {
+                report_new(&server, output, &environment, "these are the settings that it would start with");
+            }
+            output.one(&settings)
         }
         Command::Set(settings) => {
             let (output, server) = session.open()?;
+            report_if_new(&server, output, &settings.environment);
             let changed = settings.apply(&server)?;
             output.changed(&changed, &format!("fairway environments show {}", settings.environment))
         }
@@ -63,6 +91,75 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
 
 fn path<'p>(server: &'p Server, environment: &'p str) -> Result<[&'p str; 5], Failure> {
     Ok(["workspaces", server.workspace_id()?, "environments", environment, "settings"])
+}
+
+/// The environments that releases of the workspace name, with the number of their releases.
+fn with_releases(server: &Server) -> Result<BTreeMap<String, usize>, Failure> {
+    let mut counts = BTreeMap::new();
+    for release in server.list(&["releases"], &[("workspace_id", server.workspace_id()?)])? {
+        *counts.entry(string_or_empty(&release, "environment").to_owned()).or_default() += 1;
+    }
+    Ok(counts)
+}
+
+/// The environments with releases. The settings are missing for a caller that may not read them.
+fn list(server: &Server) -> Result<Vec<Value>, Failure> {
+    let row = |(environment, releases): (String, usize)| {
+        let settings = server.get(&path(server, &environment)?, &[]);
+        let mut row = match settings {
+            Err(Failure::Refused(refusal)) if refusal.status == 403 => Value::Null,
+            settings => settings?,
+        };
+        let members = json!({ "environment": environment, "releases": releases });
+        match (row.as_object_mut(), members) {
+            (Some(row), Value::Object(members)) => row.extend(members),
+            (_, members) => row = members,
+        }
+        Ok(row)
+    };
+    with_releases(server)?.into_iter().map(row).collect()
+}
+
+/// Tells a person that nothing names this environment yet, because environments come into being by their first use and
+/// a misspelt name would be one. Does not fail a command: the caller may be unable to read releases or settings.
+pub(crate) fn report_if_new(server: &Server, output: Output, environment: &str) {
+    let is_configured = || {
+        let found = path(server, environment).and_then(|path| server.get_with_etag(&path));
+        found.is_ok_and(|(tag, _)| tag.is_some())
+    };
+    if output.is_for_people() && !is_configured() {
+        report_new(server, output, environment, "this command makes it one");
+    }
+}
+
+fn report_new(server: &Server, output: Output, environment: &str, consequence: &str) {
+    if !output.is_for_people() {
+        return;
+    }
+    let Ok(known) = with_releases(server) else { return };
+    if let Some(notice) = new_environment(environment, known.keys().map(String::as_str), consequence) {
+        eprint(&notice);
+    }
+}
+
+/// The notice for an environment that is not among the known ones.
+fn new_environment<'n>(
+    environment: &str,
+    known: impl Iterator<Item = &'n str> + Clone,
+    consequence: &str,
+) -> Option<String> {
+    if known.clone().any(|known| known == environment) {
+        return None;
+    }
+    let similar = similar_names(environment, known.clone());
+    let hint = if similar.is_empty() {
+        let names: Vec<String> = known.take(MAX_SHOWN).map(sanitize).collect();
+        if names.is_empty() { String::new() } else { format!("; environments with releases: {}", names.join(", ")) }
+    } else {
+        candidate_hint(&similar.into_iter().map(Candidate::named).collect::<Vec<_>>())
+    };
+    let name = shorten(&sanitize(environment)).into_owned();
+    Some(format!("note: `{name}` is no environment of this workspace yet, and {consequence}{hint}"))
 }
 
 impl Settings {
@@ -82,5 +179,22 @@ impl Settings {
             "pin_documents": self.pin_documents.map_or_else(|| kept("pin_documents"), |pinned| json!(pinned)),
         });
         server.update_if_match(&Method::PUT, tag.as_deref(), &path, &body)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_similar_environments_for_a_new_one() {
+        let notice = |name: &str, known: &[&str]| new_environment(name, known.iter().copied(), "this command makes it one");
+        let known = ["dev", "production", "staging"];
+        assert_eq!(notice("staging", &known), None);
+        let misspelt = notice("stagin", &known).unwrap();
+        assert!(misspelt.ends_with("and this command makes it one; did you mean `staging`?"), "{misspelt}");
+        let other = notice("load-test", &known).unwrap();
+        assert!(other.ends_with("; environments with releases: dev, production, staging"), "{other}");
+        assert!(notice("dev", &[]).unwrap().ends_with("makes it one"));
     }
 }

@@ -1,9 +1,10 @@
 //! Renders prompts offline.
 
 use crate::{
-    failure::{Failure, Finding},
+    failure::{Candidate, Failure, Finding, candidate_hint},
     file::{LocatedValue, Source},
     output::print,
+    reference::similar_names,
     text::sanitize_lines,
 };
 use clap::Subcommand;
@@ -16,7 +17,7 @@ use fairway_domain::{
 };
 use serde_json::{Map, Value};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
 };
 
@@ -65,8 +66,23 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
         let body = body.map_err(|refusal| refused(refusal.to_prompt_refusal(offset)))?;
         bodies.insert(reference.clone(), body);
     }
+    let declared: BTreeSet<String> = template.variables().iter().map(|variable| variable.name.clone()).collect();
     let composed = template.compose(|reference| bodies.get(reference).cloned()).map_err(refused)?;
-    print(sanitize_lines(&composed.render(&arguments).map_err(refused)?).trim_end_matches('\n'))
+    let rendered = composed.render(&arguments).map_err(|refusal| {
+        let hint = misspelt_name(&refusal, &declared, &arguments);
+        let finding = prompt_finding(&located, pointer, refusal);
+        Failure::file(Finding { message: format!("{}{hint}", finding.message), ..finding })
+    })?;
+    print(sanitize_lines(&rendered).trim_end_matches('\n'))
+}
+
+/// For a missing argument, the similar names among the declared variables and the given arguments. Either the template or
+/// the command line may have the misspelt name.
+fn misspelt_name(refusal: &PromptRefusal, declared: &BTreeSet<String>, arguments: &Map<String, Value>) -> String {
+    let PromptRefusal::ArgumentMissing { name, .. } = refusal else { return String::new() };
+    let known: BTreeSet<&str> = declared.iter().chain(arguments.keys()).map(String::as_str).collect();
+    let similar = similar_names(name, known.into_iter().filter(|known| known != name));
+    candidate_hint(&similar.into_iter().map(Candidate::named).collect::<Vec<_>>())
 }
 
 fn prompt_finding(located: &LocatedValue, pointer: &str, refusal: PromptRefusal) -> Finding {

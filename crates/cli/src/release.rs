@@ -1,6 +1,7 @@
 //! Commands for releases: the versions that a workload runs with in an environment.
 
 mod advice;
+mod approval;
 mod changes;
 mod diff;
 mod lane_table;
@@ -9,7 +10,7 @@ mod publish;
 mod watch;
 
 use crate::{
-    completion,
+    completion, environment,
     failure::Failure,
     output::{Column, Output, eprint, print},
     reference::find_release,
@@ -17,6 +18,7 @@ use crate::{
     session::Session,
     workload,
 };
+use approval::Approval;
 pub(crate) use changes::{bind_version, transition};
 use clap::{Args, Subcommand, builder::PossibleValuesParser};
 use fairway_domain::release::{
@@ -119,13 +121,28 @@ pub(crate) enum Command {
         bind: Vec<String>,
     },
     /// Bind versions to a draft
-    #[command(after_help = "Example:\n  fairway releases bind 019a... ticket-prompt@v2 ticket-model")]
+    #[command(
+        after_help = "Examples:\n  fairway releases bind 019a... ticket-prompt@v2 ticket-model\n  \
+        fairway releases bind 019a... ticket-prompt@v3 --replace"
+    )]
     Bind {
         #[command(flatten)]
         release: ReleaseArgument,
         /// The versions as SLUG[@LABEL]; without a label the newest version
         #[arg(required = true)]
         versions: Vec<String>,
+        /// Replace the version that the draft binds in the same role
+        #[arg(long)]
+        replace: bool,
+    },
+    /// Remove versions from a draft
+    #[command(after_help = "Example:\n  fairway releases unbind 019a... ticket-prompt")]
+    Unbind {
+        #[command(flatten)]
+        release: ReleaseArgument,
+        /// The slugs of the bound assets
+        #[arg(required = true, value_name = "ASSET", add = completion::assets())]
+        slugs: Vec<String>,
     },
     /// Submit a draft for review; its bindings are then frozen
     #[command(after_help = "Example:\n  fairway releases submit ticket-classifier@dev")]
@@ -259,14 +276,22 @@ fn run_command(command: &Command, session: &Session) -> Result<(), Failure> {
         Command::Diff(arguments) => diff::show(server, output, arguments),
         Command::Create { workload, env, target_lane, policy, bind } => {
             let environment = session.environment(env.as_deref())?;
+            environment::report_if_new(server, output, &environment);
             let release = changes::create(server, workload, &environment, target_lane, policy.as_deref(), bind)?;
             let id = required_string(&release, "release_id")?;
             output.changed(&release, &format!("fairway releases submit {id}"))
         }
-        Command::Bind { release, versions } => {
+        Command::Bind { release, versions, replace } => {
             let id = release.find(server)?;
-            let bound = changes::bind(server, &id, versions)?;
+            let bound = changes::bind(server, &id, versions, *replace);
+            let bound = bound.map_err(|failure| next_step::explain(server, &id, failure))?;
             output.changed(&bound, &format!("fairway releases submit {id}"))
+        }
+        Command::Unbind { release, slugs } => {
+            let id = release.find(server)?;
+            let unbound = changes::unbind(server, &id, slugs);
+            let unbound = unbound.map_err(|failure| next_step::explain(server, &id, failure))?;
+            output.changed(&unbound, &format!("fairway releases bind {id} VERSION"))
         }
         Command::Gates(release) => show_gates(server, output, &release.find(server)?),
         Command::Summary(release) => {
@@ -292,21 +317,16 @@ fn run_command(command: &Command, session: &Session) -> Result<(), Failure> {
 /// Runs a command that moves a release to another state, and says what usually follows.
 fn change_state(server: &Server, output: Output, command: &Command) -> Result<(), Failure> {
     let done = |changed: Value, next: String| output.changed(&changed, &next);
+    let move_to = |id: &str, state| {
+        transition(server, id, state).map_err(|failure| next_step::explain(server, id, failure))
+    };
     match command {
-        Command::Submit(release) => {
-            let id = release.find(server)?;
-            let next = format!("another person runs `fairway releases approve {id}`");
-            done(transition(server, &id, StateName::ReviewReady)?, next)?;
-            if output.is_for_people() {
-                print_missing_approvals(server, &id);
-            }
-            Ok(())
-        }
+        Command::Submit(release) => submit(server, output, &release.find(server)?),
         Command::Withdraw(release) => {
             let id = release.find(server)?;
-            done(transition(server, &id, StateName::Draft)?, format!("fairway releases bind {id} VERSION"))
+            done(move_to(&id, StateName::Draft)?, format!("fairway releases bind {id} VERSION --replace"))
         }
-        Command::Retire(release) => output.one(&transition(server, &release.find(server)?, StateName::Retired)?),
+        Command::Retire(release) => output.one(&move_to(&release.find(server)?, StateName::Retired)?),
         Command::Approve(verdict) => verdict.submit(server, output, review::Verdict::Approved),
         Command::Reject(verdict) => verdict.submit(server, output, review::Verdict::Rejected),
         Command::RequestChanges(verdict) => verdict.submit(server, output, review::Verdict::ChangesRequested),
@@ -329,7 +349,8 @@ fn change_state(server: &Server, output: Output, command: &Command) -> Result<()
         Command::Rollback { release, reason, lane } => {
             let id = release.find(server)?;
             let body = json!({ "reason": reason, "lane": lane });
-            let returned = server.post(&["releases", &id, "rollback"], &body)?;
+            let returned = server.post(&["releases", &id, "rollback"], &body);
+            let returned = returned.map_err(|failure| next_step::explain(server, &id, failure))?;
             done(returned, format!("fairway releases retire {id}"))
         }
         Command::List { .. }
@@ -337,6 +358,7 @@ fn change_state(server: &Server, output: Output, command: &Command) -> Result<()
         | Command::Diff(_)
         | Command::Create { .. }
         | Command::Bind { .. }
+        | Command::Unbind { .. }
         | Command::Gates(_)
         | Command::Summary(_)
         | Command::Watch(_)
@@ -368,17 +390,20 @@ fn show_gates(server: &Server, output: Output, release: &str) -> Result<(), Fail
     }
 }
 
-/// Tells who must approve a submitted release, in the server's words. The release is submitted in any case, so a
-/// failure to read its gates is not reported.
-fn print_missing_approvals(server: &Server, release: &str) {
-    let Ok(Value::Array(gates)) = server.get(&["releases", release, "gates"], &[]) else { return };
-    let is_missing = |gate: &&Value| {
-        string_or_empty(gate, "gate") == "approvals"
-            && string_or_empty(gate, "to_state") == StateName::Approved.as_str()
-    };
-    for gate in gates.iter().filter(is_missing) {
-        eprint(&format!("approvals: {}", string_or_empty(gate, "message")));
+/// Submits a draft, and says how many approvals it needs and who can give them. The release is submitted in any case, so
+/// a failure to read these rules is not reported.
+fn submit(server: &Server, output: Output, id: &str) -> Result<(), Failure> {
+    let submitted = changes::submit(server, id).map_err(|failure| next_step::explain(server, id, failure))?;
+    output.one(&submitted)?;
+    if !output.is_for_people() {
+        return Ok(());
     }
+    next_step::report_warnings(server, id);
+    if let Ok(approval) = Approval::read(server, string_or_empty(&submitted, "environment")) {
+        eprint(&approval.describe());
+        output.hint(&approval.next_step(id));
+    }
+    Ok(())
 }
 
 impl ReviewArguments {

@@ -9,6 +9,7 @@ pub(crate) use ureq::http::{Method, StatusCode};
 use crate::{
     failure::{Candidate, Failure, Refusal, candidate_hint, is_transient_status},
     reference::similar_names,
+    text::{sanitize, shorten},
 };
 use address::{AddressSource, is_failed_connection};
 use link::{cursor_of, next_link};
@@ -133,18 +134,27 @@ impl Server {
             (several, _) => several.iter().find(named),
         };
         let Some(found) = found else {
-            let known = seen.iter().map(|listed| string_or_empty(listed, "slug"));
-            let known = if self.selected_workspace.is_some() {
-                similar_names(wanted, known)
-            } else {
-                known.take(MAX_WORKSPACES_SHOWN).collect()
-            };
-            let hint = candidate_hint(&known.into_iter().map(Candidate::named).collect::<Vec<_>>());
-            let message = "the workspace is not visible: select one with --workspace SLUG";
-            return Err(Failure::Usage(format!("{message}{hint}")));
+            return Err(self.unknown_workspace(&seen));
         };
         let id = required_string(found, "workspace_id")?;
         Ok(self.workspace_id.get_or_init(|| id.to_owned()))
+    }
+
+    /// The failure for a workspace that is not among the visible ones. It names similar ones, else all up to a limit.
+    fn unknown_workspace(&self, visible: &[Value]) -> Failure {
+        let slugs = || visible.iter().map(|workspace| string_or_empty(workspace, "slug"));
+        let message = match &self.selected_workspace {
+            Some(wanted) => format!("no workspace `{}` is visible to you", shorten(&sanitize(wanted))),
+            None => "no workspace is selected".to_owned(),
+        };
+        let similar = self.selected_workspace.as_deref().map(|wanted| similar_names(wanted, slugs())).unwrap_or_default();
+        if !similar.is_empty() {
+            let hint = candidate_hint(&similar.into_iter().map(Candidate::named).collect::<Vec<_>>());
+            return Failure::Usage(format!("{message}{hint}"));
+        }
+        let visible: Vec<String> = slugs().take(MAX_WORKSPACES_SHOWN).map(sanitize).collect();
+        let visible = if visible.is_empty() { "none".to_owned() } else { visible.join(", ") };
+        Failure::Usage(format!("{message}: select one with --workspace SLUG; visible to you: {visible}"))
     }
 
     /// Reads a resource below `/v1`.

@@ -359,6 +359,13 @@ async fn gates_warn_about_policy_inputs_that_nothing_declares() {
         message.contains("`typo`") && message.contains("`tiket`") && message.contains("has(inputs.tiket)"),
         "{message}"
     );
+    let unread = json!([{ "id": "unread", "condition": "inputs.none == 'x'", "outcome": "allow", "reason_code": "a" }]);
+    let reviewed = given.policy_with_rules("reviewed", unread).await;
+    let under_review = given.draft_in(&workload, "dev", &[reviewed]).await;
+    given.transition(&under_review, "review_ready").await;
+    let gates = read_gates(&app, &under_review).await;
+    let warned = gates.iter().find(|gate| gate["code"] == "policy_input_undeclared").unwrap();
+    assert_eq!((&warned["to_state"], &warned["verdict"]), (&json!("approved"), &json!("warn")), "reviewers are told too");
     // A warning does not stop the activation.
     transition_to(&app, &release, "active").await.expect(200);
 }

@@ -295,12 +295,15 @@ impl Page<'_> {
     }
 }
 
-/// A failed attempt of a model call, with the status of the provider's response if there was one.
+/// A failed attempt of a model call, with the status of the provider's response if there was one, else with the cause.
 fn failed_attempt(attempt: &Value) -> String {
-    let (route, result) = (string_or_empty(attempt, "route_id"), string_or_empty(attempt, "result"));
-    match attempt.get("http_status").and_then(Value::as_u64) {
-        Some(status) => format!("route {route} failed: {result} (HTTP {status})"),
-        None => format!("route {route} failed: {result}"),
+    let text = |name| string_or_empty(attempt, name);
+    let failure = format!("route {} failed: {}", text("route_id"), text("result"));
+    match (attempt.get("http_status").and_then(Value::as_u64), text("cause")) {
+        (Some(status), _) => format!("{failure} (HTTP {status})"),
+        (None, "") => failure,
+        (None, "secret_missing") => format!("{failure} (the key of the account does not exist where the server runs)"),
+        (None, cause) => format!("{failure} ({cause})"),
     }
 }
 
@@ -319,10 +322,15 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn failed_attempts_show_the_status_of_the_provider() {
+    fn failed_attempts_show_the_status_or_the_cause() {
         let limited = json!({ "route_id": "main", "result": "provider_busy", "http_status": 429 });
         assert_eq!(failed_attempt(&limited), "route main failed: provider_busy (HTTP 429)");
         let unreachable = json!({ "route_id": "main", "result": "provider_unavailable" });
         assert_eq!(failed_attempt(&unreachable), "route main failed: provider_unavailable");
+        let caused = |cause: &str| {
+            failed_attempt(&json!({ "route_id": "main", "result": "provider_unavailable", "cause": cause }))
+        };
+        assert!(caused("secret_missing").ends_with("(the key of the account does not exist where the server runs)"));
+        assert!(caused("egress_tls").ends_with("provider_unavailable (egress_tls)"));
     }
 }

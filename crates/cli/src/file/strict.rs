@@ -27,7 +27,7 @@ impl Fault {
     }
 
     pub(super) const fn syntax(position: Position) -> Self {
-        Self::new(position, "yaml_syntax", "the text is not a single YAML document")
+        Self::new(position, "yaml_syntax", "the text is not valid YAML here, is empty, or has a second document")
     }
 
     pub(super) const fn expansion(position: Position) -> Self {
@@ -84,7 +84,7 @@ pub(super) fn yaml(text: &str) -> Result<Value, Fault> {
         } else if text_of_error.contains(NUMBER_OUT_OF_RANGE) {
             ("yaml_number", NUMBER_OUT_OF_RANGE)
         } else {
-            ("yaml_syntax", "the text is not a single YAML document")
+            ("yaml_syntax", "the text is not valid YAML here, is empty, or has a second document")
         };
         Fault { position: Some(position.unwrap_or(Position::START)), code, message }
     })

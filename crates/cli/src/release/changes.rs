@@ -4,10 +4,11 @@ use crate::{
     asset,
     failure::Failure,
     server::{Server, required_string, string_or_empty},
+    text::sanitize,
     workload,
 };
 use fairway_domain::{
-    asset::kind::AssetKind,
+    asset::{Lifecycle, kind::AssetKind},
     release::{StateName, review},
 };
 use serde_json::{Value, json};
@@ -45,11 +46,91 @@ pub(super) fn create(
 }
 
 /// Binds versions, given as `SLUG[@LABEL]`, to a draft, and returns the draft. All lookups precede the first write.
-pub(super) fn bind(server: &Server, release: &str, versions: &[String]) -> Result<Value, Failure> {
+///
+/// # Errors
+/// When a role is bound already and takes one version, unless the new version replaces the bound one.
+pub(super) fn bind(server: &Server, release: &str, versions: &[String], replaces: bool) -> Result<Value, Failure> {
     let found = versions.iter().map(|version| asset::resolve_version(server, version));
     for (asset, version) in &found.collect::<Result<Vec<_>, _>>()? {
         let role = required_string(asset, "asset_kind")?;
-        bind_version(server, release, role, required_string(version, "asset_version_id")?)?;
+        let version = required_string(version, "asset_version_id")?;
+        match bind_version(server, release, role, version) {
+            Err(failure) if failure.is_refusal("duplicate_role") => {
+                if !replaces {
+                    return Err(bound_role(failure, release, role));
+                }
+                unbind_role(server, release, role)?;
+                bind_version(server, release, role, version)?;
+            }
+            bound => bound.map_err(|failure| inactive_asset(failure, asset))?,
+        }
+    }
+    server.get(&["releases", release], &[])
+}
+
+/// Adds the role, which the server's refusal does not name, and the way to replace its version.
+fn bound_role(failure: Failure, release: &str, role: &str) -> Failure {
+    let Failure::Refused(mut refusal) = failure else { return failure };
+    refusal.message = format!("the draft already binds a version in the role `{}`", sanitize(role));
+    let next = format!("`fairway releases bind {release} VERSION --replace` binds another version instead");
+    Failure::Refused(refusal).with_next(next)
+}
+
+/// Adds the asset and its state to a refusal of the state.
+fn inactive_asset(failure: Failure, asset: &Value) -> Failure {
+    match failure {
+        Failure::Refused(mut refusal) if refusal.code == "asset_not_active" => {
+            let slug = sanitize(string_or_empty(asset, "slug"));
+            let state = string_or_empty(asset, "lifecycle_state");
+            refusal.message = format!("`{slug}` is {}: {}", sanitize(state), refusal.message);
+            let next = match Lifecycle::parse(state) {
+                Some(Lifecycle::Archived) => "bind another asset, because an archived one stays archived".to_owned(),
+                Some(Lifecycle::Draft | Lifecycle::Active | Lifecycle::Retired) | None => {
+                    format!("fairway assets activate {slug}")
+                }
+            };
+            Failure::Refused(refusal).with_next(next)
+        }
+        other => other,
+    }
+}
+
+/// The bindings of a release.
+fn bindings_of(server: &Server, release: &str) -> Result<Vec<Value>, Failure> {
+    let found = server.get(&["releases", release], &[])?;
+    Ok(found.get("bindings").and_then(Value::as_array).cloned().unwrap_or_default())
+}
+
+/// Removes the binding of a role that takes one version.
+fn unbind_role(server: &Server, release: &str, role: &str) -> Result<(), Failure> {
+    for binding in bindings_of(server, release)?.iter().filter(|binding| string_or_empty(binding, "role") == role) {
+        server.delete(&["releases", release, "bindings", required_string(binding, "binding_id")?])?;
+    }
+    Ok(())
+}
+
+/// Removes the bindings of versions of these assets from a draft, and returns the draft.
+///
+/// # Errors
+/// When the draft binds no version of an asset.
+pub(super) fn unbind(server: &Server, release: &str, slugs: &[String]) -> Result<Value, Failure> {
+    let bindings = bindings_of(server, release)?;
+    let mut removed = Vec::new();
+    for slug in slugs {
+        let versions = asset::list_versions(server, &asset::find_asset(server, slug)?)?;
+        let is_version = |binding: &&Value| {
+            let bound = string_or_empty(binding, "asset_version_id");
+            versions.iter().any(|version| string_or_empty(version, "asset_version_id") == bound)
+        };
+        let of_asset: Vec<&Value> = bindings.iter().filter(is_version).collect();
+        if of_asset.is_empty() {
+            let message = format!("the release binds no version of `{}`", sanitize(slug));
+            return Err(Failure::Unknown { message, candidates: Vec::new() });
+        }
+        removed.extend(of_asset);
+    }
+    for binding in removed {
+        server.delete(&["releases", release, "bindings", required_string(binding, "binding_id")?])?;
     }
     server.get(&["releases", release], &[])
 }
@@ -58,6 +139,20 @@ pub(super) fn bind(server: &Server, release: &str, versions: &[String]) -> Resul
 pub(crate) fn bind_version(server: &Server, release: &str, role: &str, version: &str) -> Result<(), Failure> {
     let body = json!({ "asset_version_id": version, "role": role });
     server.post(&["releases", release, "bindings"], &body).map(drop)
+}
+
+/// Submits a draft for review.
+///
+/// # Errors
+/// When the draft binds nothing: the server accepts it, but nobody can review or activate it.
+pub(super) fn submit(server: &Server, release: &str) -> Result<Value, Failure> {
+    let found = server.get(&["releases", release], &[])?;
+    let is_empty = found.get("bindings").and_then(Value::as_array).is_some_and(Vec::is_empty);
+    if is_empty && string_or_empty(&found, "state") == StateName::Draft.as_str() {
+        let failure = Failure::Failed("the draft binds no version, so there is nothing to review".to_owned());
+        return Err(failure.with_next(format!("fairway releases bind {release} VERSION")));
+    }
+    transition(server, release, StateName::ReviewReady)
 }
 
 /// Requests a state transition.

@@ -1,7 +1,7 @@
 //! What can follow a verdict or a refused transition of a release.
 
 use crate::{
-    failure::Failure,
+    failure::{Failure, Refusal},
     output::{Output, eprint},
     server::{Server, string_or_empty},
     text::sanitize,
@@ -63,6 +63,15 @@ impl NextStep {
     }
 }
 
+/// Prints the warnings of the gates, such as an input that a rule reads and nothing declares. They block nothing, so a
+/// failure to read them is not reported.
+pub(super) fn report_warnings(server: &Server, release: &str) {
+    let Ok(Value::Array(gates)) = server.get(&["releases", release, "gates"], &[]) else { return };
+    for gate in gates.iter().filter(|gate| string_or_empty(gate, "verdict") == GateVerdict::Warn.as_str()) {
+        eprint(&format!("warning: {}", string_or_empty(gate, "message")));
+    }
+}
+
 /// The blocked gates of approvals, with the number of approvals and of those needed, in the server's words.
 fn missing_approvals(gates: &[Value]) -> impl Iterator<Item = String> {
     let is_missing = |gate: &&Value| {
@@ -72,14 +81,63 @@ fn missing_approvals(gates: &[Value]) -> impl Iterator<Item = String> {
     gates.iter().filter(is_missing).map(|gate| format!("approvals: {}", string_or_empty(gate, "message")))
 }
 
-/// Adds to a refusal for lack of approvals who approves, and the command that changes the rule.
+/// Adds to a refusal what the caller can do: who approves, or which commands the state of the release permits.
 pub(super) fn explain(server: &Server, release: &str, failure: Failure) -> Failure {
     let is_own = failure.is_refusal("self_approval_not_allowed");
-    if !is_own && !failure.is_refusal("approval_required") {
-        return failure;
+    if is_own || failure.is_refusal("approval_required") {
+        let found = server.get(&["releases", release], &[]).unwrap_or_default();
+        return failure.with_next(approval_hint(release, string_or_empty(&found, "environment"), is_own));
     }
-    let found = server.get(&["releases", release], &[]).unwrap_or_default();
-    failure.with_next(approval_hint(release, string_or_empty(&found, "environment"), is_own))
+    match failure {
+        Failure::Refused(refusal) if refusal.code == "invalid_transition" => invalid_transition(*refusal, release),
+        Failure::Refused(refusal) if refusal.code == "release_not_editable" => not_editable(*refusal, release),
+        Failure::Refused(refusal) if refusal.code == "activation_blocked" => {
+            Failure::Refused(refusal).with_next(format!("`fairway releases gates {release}` shows all requirements"))
+        }
+        other => other,
+    }
+}
+
+/// Adds the release and the commands for the transitions that its state permits.
+fn invalid_transition(mut refusal: Refusal, release: &str) -> Failure {
+    let state = sanitize(refusal.detail.get("current_state").and_then(Value::as_str).unwrap_or("unknown"));
+    refusal.message = format!("release {release} is {state}, and {}", refusal.message);
+    let valid = refusal.detail.get("valid_transitions").and_then(Value::as_array).into_iter().flatten();
+    let commands: Vec<String> =
+        valid.filter_map(Value::as_str).filter_map(command_to).map(|verb| permitted(verb, release)).collect();
+    let refused = Failure::Refused(Box::new(refusal));
+    match commands.is_empty() {
+        true => refused.with_next("fairway releases create WORKLOAD --env ENVIRONMENT --bind VERSION".to_owned()),
+        false => refused.with_next(commands.join(", or ")),
+    }
+}
+
+fn permitted(verb: &str, release: &str) -> String {
+    format!("`fairway releases {verb} {release}`")
+}
+
+/// The command that requests a state.
+fn command_to(state: &str) -> Option<&'static str> {
+    match StateName::parse(state)? {
+        StateName::Draft => Some("withdraw"),
+        StateName::ReviewReady => Some("submit"),
+        StateName::Approved => Some("approve"),
+        StateName::Active => Some("activate"),
+        StateName::Retired => Some("retire"),
+        StateName::Superseded => None,
+    }
+}
+
+/// Adds the way to a draft: the same release while it awaits verdicts, else a new one.
+fn not_editable(mut refusal: Refusal, release: &str) -> Failure {
+    let state = sanitize(refusal.detail.get("current_state").and_then(Value::as_str).unwrap_or("unknown"));
+    refusal.message = format!("release {release} is {state}: {}", refusal.message);
+    let next = if state == StateName::ReviewReady.as_str() {
+        format!("{} makes it a draft again", permitted("withdraw", release))
+    } else {
+        "`fairway releases create WORKLOAD --env ENVIRONMENT --bind VERSION` drafts another release".to_owned()
+    };
+    Failure::Refused(Box::new(refusal)).with_next(next)
 }
 
 fn approval_hint(release: &str, environment: &str, is_own: bool) -> String {
@@ -139,5 +197,24 @@ mod tests {
         assert!(own.contains("`fairway environments set production --allow-self-approval true`"), "{own}");
         let few = approval_hint("019a", "", false);
         assert!(few.contains("`fairway environments set ENVIRONMENT --min-approvals COUNT"), "{few}");
+    }
+
+    #[test]
+    fn refused_transitions_name_the_release_and_the_commands_of_its_state() {
+        let refusal = |code: &str, state: &str, valid: &[&str]| {
+            let detail = json!({
+                "error": code, "message": "no", "current_state": state, "valid_transitions": valid,
+            });
+            Refusal::from_body(409, &json!({ "detail": detail }))
+        };
+        let text = invalid_transition(refusal("invalid_transition", "active", &["superseded", "retired"]), "019a").to_string();
+        assert!(text.starts_with("invalid_transition: release 019a is active, and no"), "{text}");
+        assert!(text.ends_with("next: `fairway releases retire 019a`"), "{text}");
+        let text = invalid_transition(refusal("invalid_transition", "retired", &[]), "019a").to_string();
+        assert!(text.ends_with("next: fairway releases create WORKLOAD --env ENVIRONMENT --bind VERSION"), "{text}");
+        let review = not_editable(refusal("release_not_editable", "review_ready", &[]), "019a").to_string();
+        assert!(review.ends_with("next: `fairway releases withdraw 019a` makes it a draft again"), "{review}");
+        let active = not_editable(refusal("release_not_editable", "active", &[]), "019a").to_string();
+        assert!(active.contains("release 019a is active: no") && active.contains("releases create"), "{active}");
     }
 }

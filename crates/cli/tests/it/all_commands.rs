@@ -229,6 +229,11 @@ fn self_approval(ada: &CommandRecorder<'_>) {
     assert!(refused.err.contains("`allow_self_approval`") && !refused.err.contains("PUT "), "{}", refused.err);
     let command = "`fairway environments set staging --allow-self-approval true`";
     assert!(refused.err.contains(command), "{}", refused.err);
+    // The server accepts an empty draft for review, which nobody could activate or change.
+    let empty = ada.run_json(&["releases", "create", "sorter", "--env", "staging"]);
+    let empty = empty["release_id"].as_str().unwrap();
+    let refused = ada.run_refused(&["releases", "submit", empty], 1);
+    assert!(refused.err.contains("binds no version") && refused.err.contains("releases bind"), "{}", refused.err);
 }
 
 /// Creates two releases that serve one after the other, the second by a rollout.
@@ -248,7 +253,16 @@ fn releases(ada: &CommandRecorder<'_>, grace: &CommandRecorder<'_>) -> (String, 
     grace.run_ok(&["releases", "request-changes", &first, "--note", "Ask for the order number."]);
     assert_eq!(state(&first), "draft", "the release returns to draft");
     ada.run_ok(&["releases", "submit", &first]);
+    let frozen = ada.run_refused(&["releases", "unbind", &first, "sort-model"], 1);
+    assert!(frozen.err.contains(&format!("`fairway releases withdraw {first}`")), "{}", frozen.err);
     assert_eq!(ada.run_json(&["releases", "withdraw", &first])["state"], "draft");
+    let again = ada.run_refused(&["releases", "bind", &first, "sort-policy"], 1);
+    assert!(again.err.contains("in the role `policy_bundle`") && again.err.contains("--replace"), "{}", again.err);
+    let replaced = ada.run_json(&["releases", "bind", &first, "sort-policy", "--replace"]);
+    assert_eq!(replaced["bindings"].as_array().unwrap().len(), 3, "{replaced}");
+    let unbound = ada.run_json(&["releases", "unbind", &first, "sort-model"]);
+    assert_eq!(unbound["bindings"].as_array().unwrap().len(), 2, "{unbound}");
+    ada.run_ok(&["releases", "bind", &first, "sort-model@v1"]);
     ada.run_ok(&["releases", "submit", &first]);
     grace.run_ok(&["releases", "reject", &first, "--note", "It shows names."]);
     assert!(
@@ -397,6 +411,11 @@ fn administration(ada: &CommandRecorder<'_>) {
     assert_eq!((&set["min_approvals"], &set["pin_documents"]), (&json!(2), &json!(true)), "the others stay");
     assert_eq!(ada.run_json(&["environments", "show", "staging"])["min_approvals"], 2);
     assert_eq!(ada.run_json(&["environments", "show", "--env", "staging"])["min_approvals"], 2);
+    let listed = ada.run_json(&["environments", "list"]);
+    let staging = listed.as_array().unwrap().iter().find(|row| row["environment"] == "staging").unwrap();
+    assert_eq!((&staging["min_approvals"], staging["releases"].as_u64()), (&json!(2), Some(2)), "{listed}");
+    let misspelt = ada.terminal.run(&["environments", "show", "stagin"]);
+    assert!(misspelt.code == 0 && misspelt.err.contains("did you mean `staging`?"), "{}", misspelt.err);
     ada.run_refused(&["environments", "show", "staging", "--env", "dev"], 2);
 }
 

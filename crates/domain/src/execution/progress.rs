@@ -9,7 +9,7 @@ use super::{
 use crate::{asset::content::mcp_server::ToolPin, id::ExecutionId, time::Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 /// The kinds of events before a run's end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -163,6 +163,9 @@ pub struct StoredAttempt {
     /// The HTTP status of the failed attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
+    /// The code of the failed request or of the unreadable key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<Cow<'static, str>>,
     /// The latency in microseconds.
     pub latency_us: u64,
 }
@@ -233,6 +236,7 @@ impl StoredAnswer {
             route: attempt.route,
             failure: attempt.result.err().map(|error| error.code().to_owned()),
             status: attempt.status,
+            cause: attempt.cause.clone(),
             latency_us: u64::try_from(attempt.latency.as_micros()).unwrap_or(u64::MAX),
         };
         let attempts = answer.attempts.iter().map(kept).collect();
@@ -282,6 +286,7 @@ impl StoredAnswer {
             route: kept.route,
             result: kept.failure.map_or(Ok(()), |code| Err(provider_error_from_code(&code))),
             status: kept.status,
+            cause: kept.cause,
             retry_after: None,
             latency: Duration::from_micros(kept.latency_us),
         };
@@ -327,6 +332,7 @@ mod tests {
                 route,
                 result,
                 status: result.err().map(|_| 503),
+                cause: result.err().map(|_| Cow::Borrowed("secret_missing")),
                 retry_after: None,
                 latency: Duration::from_micros(5),
             };

@@ -2,7 +2,7 @@
 
 use super::provider::{Completion, Conversation, ProviderCall, ProviderError, RouteTarget};
 use crate::asset::content::{ModelPolicy, Route, SovereigntyProfile};
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 /// The maximum number of attempts per route and request.
 const MAX_ATTEMPTS_PER_ROUTE: usize = 2;
@@ -204,6 +204,8 @@ pub struct Attempt {
     pub result: Result<(), ProviderError>,
     /// The HTTP status of the provider's response, if the attempt failed with one.
     pub status: Option<u16>,
+    /// The stable code of the failed request or of the unreadable key, if the provider did not answer.
+    pub cause: Option<Cow<'static, str>>,
     /// The retry delay that the provider requests.
     pub retry_after: Option<Duration>,
     /// The latency.
@@ -398,7 +400,14 @@ mod tests {
             asked.push((next.route, next.delay.as_millis()));
             let (error, retry_after) = failure(next.route);
             let result = Err(error);
-            attempts.push(Attempt { route: next.route, result, status: None, retry_after, latency: Duration::ZERO });
+            attempts.push(Attempt {
+                route: next.route,
+                result,
+                status: None,
+                cause: None,
+                retry_after,
+                latency: Duration::ZERO,
+            });
             assert!(attempts.len() < 100, "the attempts do not end");
         }
         asked

@@ -4,6 +4,7 @@ use super::{
     Release, ReleaseRefusal, StateName,
     activate::{ActivationReport, UnmetRequirement},
     lane::{Deployment, Lane, TargetLane},
+    policy_input::undeclared_warnings,
     reference::UnresolvedReference,
     review::ApprovalRule,
 };
@@ -85,7 +86,7 @@ impl Release {
                 StateName::ReviewReady => gates.extend(reference_gates(to, around.unresolved_references)),
                 StateName::Approved => {
                     gates.push(self.approvals_gate(to, around.approval_rule));
-                    gates.extend(use_case_warning(to, around.activation_report));
+                    gates.extend(review_warnings(to, around.activation_report));
                 }
                 StateName::Active => {
                     gates.push(self.approvals_gate(to, around.approval_rule));
@@ -176,9 +177,10 @@ fn workload_gate(report: &ActivationReport) -> Gate {
     passed(StateName::Active, "workload", "the workload accepts releases")
 }
 
-/// The warning to reviewers that the release cannot be activated yet.
-fn use_case_warning(to: StateName, report: &ActivationReport) -> Option<Gate> {
-    report.unmet_use_case().map(|UnmetRequirement { gate, code, message }| Gate {
+/// The warnings to reviewers: the release cannot be activated yet, or its policy denies runs without some input.
+fn review_warnings(to: StateName, report: &ActivationReport) -> impl Iterator<Item = Gate> {
+    let unmet = report.unmet_use_case().into_iter().chain(undeclared_warnings(&report.undeclared_inputs));
+    unmet.map(move |UnmetRequirement { gate, code, message }| Gate {
         to,
         lane: None,
         name: gate,

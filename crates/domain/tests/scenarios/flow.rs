@@ -417,7 +417,14 @@ fn call_model(
         let completion = answer.completion();
         let retry_after = answer.retry_after.map(Duration::from_secs);
         let result = completion.as_ref().map(drop).map_err(|error| *error);
-        attempts.push(Attempt { route: next.route, result, status: None, retry_after, latency: Duration::ZERO });
+        attempts.push(Attempt {
+            route: next.route,
+            result,
+            status: None,
+            cause: None,
+            retry_after,
+            latency: Duration::ZERO,
+        });
         match completion {
             Ok(completion) => {
                 let (read, written) = (completion.tokens_in, completion.tokens_out);

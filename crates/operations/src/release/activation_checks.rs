@@ -110,6 +110,31 @@ impl Releases {
         Ok(report)
     }
 
+    /// Evaluates what reviewers are warned of before an approval.
+    pub(super) async fn review_report(
+        &self,
+        scope: TenantScope,
+        release: &Release,
+    ) -> Result<ActivationReport, Failure> {
+        let flow = release.bindings.iter().find(|binding| binding.role == AssetKind::OrchestrationFlow);
+        let flow = match flow {
+            Some(binding) => self.flow_status(scope, binding).await?,
+            None => FlowStatus::Absent,
+        };
+        Ok(ActivationReport {
+            undeclared_inputs: self.undeclared_inputs(scope, release, &flow).await?,
+            is_use_case_inactive: self.is_use_case_inactive(scope, release).await?,
+            ..ActivationReport::unchecked()
+        })
+    }
+
+    /// The flow of a binding.
+    async fn flow_status(&self, scope: TenantScope, binding: &Binding) -> Result<FlowStatus, Failure> {
+        let summary = self.content_summary(scope, binding).await?;
+        let ContentSummary::Flow(flow) = &*summary else { return Err(ROLE_MISMATCH) };
+        Ok(flow.clone())
+    }
+
     /// Adds the findings on the content of a binding to the report.
     async fn check_binding(
         &self,
@@ -119,11 +144,7 @@ impl Releases {
         report: &mut ActivationReport,
     ) -> Result<(), Failure> {
         match binding.role {
-            AssetKind::OrchestrationFlow => {
-                let summary = self.content_summary(scope, binding).await?;
-                let ContentSummary::Flow(flow) = &*summary else { return Err(ROLE_MISMATCH) };
-                report.flow = flow.clone();
-            }
+            AssetKind::OrchestrationFlow => report.flow = self.flow_status(scope, binding).await?,
             AssetKind::ModelPolicy => {
                 report.primary_route = Some(self.route_status(scope, binding).await?);
                 report.route_accounts = self.route_accounts(scope, &release.environment, binding).await?;

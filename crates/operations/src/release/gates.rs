@@ -34,8 +34,7 @@ impl Releases {
         let report = if next.contains(&StateName::Active) {
             self.activation_report(scope, release, CheckScope::All(&searches)).await?
         } else if next.contains(&StateName::Approved) {
-            let is_use_case_inactive = self.is_use_case_inactive(scope, release).await?;
-            ActivationReport { is_use_case_inactive, ..ActivationReport::unchecked() }
+            self.review_report(scope, release).await?
         } else {
             ActivationReport::unchecked()
         };

@@ -397,8 +397,9 @@ fn attempt_summary(attempt: &Attempt, routes: &[RouteTarget]) -> Value {
     let route_id = routes.get(attempt.route).map(|route| &route.route_id);
     let result = attempt.result.map_or_else(|error| error.code(), |()| "answered");
     let mut summary = json!({ "route_id": route_id, "result": result, "latency_us": as_micros(attempt.latency) });
-    if let (Some(status), Some(summary)) = (attempt.status, summary.as_object_mut()) {
-        summary.insert("http_status".to_owned(), json!(status));
+    if let Some(summary) = summary.as_object_mut() {
+        summary.extend(attempt.status.map(|status| ("http_status".to_owned(), json!(status))));
+        summary.extend(attempt.cause.as_ref().map(|cause| ("cause".to_owned(), json!(cause))));
     }
     summary
 }

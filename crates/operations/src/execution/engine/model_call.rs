@@ -16,7 +16,7 @@ use fairway_domain::{
     id::ExecutionId,
     tenant::TenantScope,
 };
-use std::{mem, sync::atomic::Ordering, time::Duration};
+use std::{borrow::Cow, mem, sync::atomic::Ordering, time::Duration};
 use tokio::{
     sync::mpsc,
     time::{Instant, sleep},
@@ -156,8 +156,8 @@ impl RunEngine {
             let latency = began.elapsed();
             match answer {
                 Ok(completion) => {
-                    let (result, status, retry_after) = (Ok(()), None, None);
-                    attempts.push(Attempt { route: next.route, result, status, retry_after, latency });
+                    let (route, result) = (next.route, Ok(()));
+                    attempts.push(Attempt { route, result, status: None, cause: None, retry_after: None, latency });
                     let was_told = aloud.is_some_and(|aloud| aloud.has_output.load(Ordering::Relaxed));
                     return ModelResponse { attempts, was_streamed: was_told, completion: Ok(completion) };
                 }
@@ -165,8 +165,9 @@ impl RunEngine {
                     failure = failed.error;
                     aloud.inspect(|aloud| aloud.route_failed());
                     log_failure(run, &question.routes, next.route, failed);
-                    let ProviderFailure { error, retry_after, status, .. } = failed;
-                    attempts.push(Attempt { route: next.route, result: Err(error), status, retry_after, latency });
+                    let ProviderFailure { error, retry_after, status, cause } = failed;
+                    let (route, result, cause) = (next.route, Err(error), cause.map(Cow::Borrowed));
+                    attempts.push(Attempt { route, result, status, cause, retry_after, latency });
                 }
             }
         }
