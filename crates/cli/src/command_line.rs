@@ -8,7 +8,7 @@ use crate::{
     output::{self, Format},
     policy, prompt, release, review, role, run,
     session::Session,
-    share_link, sync, usage, use_case, verify, whoami, workload,
+    share_link, sync, unknown_tenant, usage, use_case, verify, whoami, workload,
 };
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum as _};
 use std::env;
@@ -189,7 +189,8 @@ fn requested_format(words: &[String]) -> Format {
 pub(crate) fn run(line: CommandLine) -> Result<(), Failure> {
     output::set_message_format(line.global.output.unwrap_or(Format::Table));
     let session = Session::of(line.global);
-    run_command(line.command, &session).map_err(|failure| missing_permission::explain(failure, &session))
+    run_command(line.command, &session)
+        .map_err(|failure| unknown_tenant::explain(missing_permission::explain(failure, &session), &session))
 }
 
 fn run_command(command: Command, session: &Session) -> Result<(), Failure> {

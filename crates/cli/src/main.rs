@@ -35,6 +35,7 @@ mod share_link;
 mod sign_in;
 mod sync;
 mod text;
+mod unknown_tenant;
 mod usage;
 mod use_case;
 mod verify;

@@ -118,6 +118,11 @@ impl Server {
         self.base.as_str().trim_end_matches('/')
     }
 
+    /// The selected tenant, by name.
+    pub(crate) fn tenant(&self) -> Option<&str> {
+        self.identity.tenant.as_deref()
+    }
+
     /// The id of the workspace that commands use: the selected one, else the only visible one, else `default`.
     pub(crate) fn workspace_id(&self) -> Result<&str, Failure> {
         if let Some(known) = self.workspace_id.get() {

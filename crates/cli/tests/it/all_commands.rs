@@ -414,6 +414,10 @@ fn administration(ada: &CommandRecorder<'_>) {
     let listed = ada.run_json(&["environments", "list"]);
     let staging = listed.as_array().unwrap().iter().find(|row| row["environment"] == "staging").unwrap();
     assert_eq!((&staging["min_approvals"], staging["releases"].as_u64()), (&json!(2), Some(2)), "{listed}");
+    for (option, noun) in [("--tenant", "tenant"), ("--workspace", "workspace")] {
+        let refused = ada.run_refused(&["whoami", option, "nope"], 2);
+        assert!(refused.err.contains(&format!("no {noun} `nope` is visible to you")), "{}", refused.err);
+    }
     let misspelt = ada.terminal.run(&["environments", "show", "stagin"]);
     assert!(misspelt.code == 0 && misspelt.err.contains("did you mean `staging`?"), "{}", misspelt.err);
     ada.run_refused(&["environments", "show", "staging", "--env", "dev"], 2);

@@ -1,0 +1,25 @@
+//! Explains that a selected tenant does not exist or is not visible. The server answers every request in it with
+//! `not_found`, which otherwise means the resource that the command names.
+
+use crate::{
+    failure::Failure,
+    session::Session,
+    text::{sanitize, shorten},
+};
+
+/// Names the selected tenant if it is the reason of the refusal `not_found`. Other failures stay as they are.
+pub(crate) fn explain(failure: Failure, session: &Session) -> Failure {
+    if !failure.is_refusal("not_found") {
+        return failure;
+    }
+    let Ok((_, server)) = session.open() else { return failure };
+    let Some(tenant) = server.tenant() else { return failure };
+    // Every caller may read its own session, unless the tenant is missing.
+    match server.get(&["session"], &[]) {
+        Err(refused) if refused.is_refusal("not_found") => Failure::Usage(format!(
+            "no tenant `{}` is visible to you; `--tenant`, FAIRWAY_CLI_TENANT or the profile selects it",
+            shorten(&sanitize(tenant))
+        )),
+        Ok(_) | Err(_) => failure,
+    }
+}
