@@ -5,7 +5,7 @@ use crate::{
     database::Database,
     guarded::{Guarded, Input, Query},
     pagination::{ListQuery, RowBytes, SortKey, Values},
-    row::{RowExt, decode},
+    row::{Row, decode},
 };
 use async_trait::async_trait;
 use fairway_domain::{
@@ -18,7 +18,6 @@ use fairway_domain::{
     tenant::TenantScope,
     time::Timestamp,
 };
-use tokio_postgres::Row;
 
 const COLUMNS: &str = "access_request.access_request_id, access_request.workspace_id, access_request.use_case_id, \
     access_request.connection_name, access_request.status, access_request.connection_id, access_request.reason, \

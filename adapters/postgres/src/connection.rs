@@ -4,7 +4,7 @@ use crate::{
     database::Database,
     guarded::{Guarded, Input, Query},
     pagination::{ListQuery, RowBytes, SortKey, Values},
-    row::{RowExt, decode},
+    row::{Row, decode},
 };
 use async_trait::async_trait;
 use fairway_domain::{
@@ -23,7 +23,6 @@ use fairway_domain::{
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use tokio_postgres::Row;
 
 const COLUMNS: &str = "connection.connection_id, connection.workspace_id, connection.name, connection.connector_kind, \
     connection.endpoint, connection.secret_bindings, connection.expires_at, connection.status, connection.health, \

@@ -4,7 +4,7 @@ use crate::{
     database::Database,
     guarded::{Guarded, Input, Query},
     pagination::{ListQuery, RowBytes, SortKey, Values},
-    row::{RowExt, decode},
+    row::{Row, decode},
     store_error,
 };
 use async_trait::async_trait;
@@ -17,7 +17,6 @@ use fairway_domain::{
     tenant::TenantScope,
     time::Timestamp,
 };
-use tokio_postgres::Row;
 
 /// Maximum number of runs that one batch scans, so that its transaction is short. Documents are scanned one by one.
 const MAX_BATCH: i32 = 500;

@@ -3,7 +3,7 @@
 use crate::{
     database::Database,
     guarded::{Input, Query},
-    row::{RowExt as _, read_count},
+    row::read_count,
     schema::idempotency_key,
 };
 use async_trait::async_trait;

@@ -28,6 +28,7 @@ mod memory;
 mod migration;
 mod notification;
 mod pagination;
+mod param;
 mod partition;
 mod rate_limit;
 mod release;

@@ -27,7 +27,7 @@ use crate::{
     database::Database,
     guarded::{Guarded, Input, Query},
     pagination::{ListQuery, RowBytes, SortKey, UNBOUNDED_ROW_BYTES, UnionArm, Values, visible_arms},
-    row::{RowExt, decode},
+    row::decode,
     schema,
 };
 use async_trait::async_trait;

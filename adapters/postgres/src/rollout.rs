@@ -3,7 +3,7 @@
 use crate::{
     database::Database,
     guarded::{Guarded, Input, Query},
-    row::{RowExt, decode},
+    row::decode,
 };
 use async_trait::async_trait;
 use fairway_domain::{

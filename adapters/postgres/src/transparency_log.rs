@@ -3,7 +3,7 @@
 use crate::{
     database::Database,
     guarded::{Input, Query},
-    row::{RowExt, decode},
+    row::{Row, decode},
     schema::{fact, fact_log, fact_order},
     store_error,
 };
@@ -15,7 +15,6 @@ use fairway_domain::{
     tenant::TenantScope,
     transparency_log::{LoggedFact, PendingLog, StoredEntry, TreeAdvance, TreeEdge, TreeHash, TreeState, TreeStore},
 };
-use tokio_postgres::Row;
 use uuid::Uuid;
 
 const LOG_COLUMNS: &str = "fact_log.tenant_id, fact_log.size AS log_size, coalesce(log_tree.size, 0) AS tree_size, \

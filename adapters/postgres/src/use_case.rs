@@ -6,7 +6,7 @@ use crate::{
     database::Database,
     guarded::{Guarded, Input, Query},
     pagination::{ListQuery, RowBytes, SortKey, Values},
-    row::{RowExt, decode},
+    row::{Row, decode},
 };
 use async_trait::async_trait;
 use fairway_domain::{
@@ -22,7 +22,6 @@ use fairway_domain::{
     },
 };
 use serde_json::{Value, json};
-use tokio_postgres::Row;
 use uuid::Uuid;
 
 const COLUMNS: &str = "use_case.use_case_id, use_case.workspace_id, use_case.status, use_case.source_description, \

@@ -3,7 +3,7 @@
 use crate::{
     database::Database,
     guarded::{Guarded, Input, Query},
-    row::{RowExt as _, decode},
+    row::decode,
     schema::{identity, tenant},
 };
 use async_trait::async_trait;

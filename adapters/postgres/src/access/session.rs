@@ -2,12 +2,11 @@
 
 use crate::{
     batch_load::BatchLoader,
-    database::{Database, read},
+    database::{Database, StatementPool, read},
     guarded::{Guarded, Input, Query},
-    row::{RowExt as _, decode, read_count},
+    row::{Row, decode, read_count},
 };
 use async_trait::async_trait;
-use deadpool_postgres::Pool;
 use fairway_domain::{
     access::{
         ActorRef,
@@ -23,11 +22,10 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 use std::{collections::HashMap, time::Duration};
-use tokio_postgres::Row;
 use uuid::Uuid;
 
 /// Reads sessions by tenant and hash; requests that arrive together share a statement.
-pub(crate) struct SessionLoader(pub(crate) Pool);
+pub(crate) struct SessionLoader(pub(crate) StatementPool);
 
 #[async_trait]
 impl BatchLoader for SessionLoader {

@@ -3,7 +3,7 @@
 use crate::{
     database::Database,
     guarded::{Input, Query},
-    row::{RowExt as _, decode},
+    row::{Row, decode},
     schema::{asset_version, installation},
 };
 use async_trait::async_trait;
@@ -18,7 +18,6 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 use time::OffsetDateTime;
-use tokio_postgres::Row;
 use uuid::Uuid;
 
 /// Hours between two sweeps of the artifact store, across all processes.

@@ -4,7 +4,7 @@ use crate::{
     database::Database,
     guarded::{Input, Query},
     pagination::{ListQuery, RowBytes, SortKey, Values},
-    row::{RowExt, decode, parse_json},
+    row::{Row, decode, parse_json},
     schema,
 };
 use diesel::{ExpressionMethods as _, QueryDsl as _};
@@ -19,7 +19,6 @@ use fairway_domain::{
     store::{Page, PageRequest, StoreError},
     tenant::TenantScope,
 };
-use tokio_postgres::Row;
 
 /// A document, its erasable texts, and whether it is the current version.
 const COLUMNS: &str = "document.*, said.title, said.source_ref, said.metadata, NOT EXISTS (

@@ -4,7 +4,7 @@ use super::{model_name, revision_params};
 use crate::{
     database::Database,
     guarded::{Guarded, Input, Query},
-    row::{RowExt, decode},
+    row::decode,
 };
 use fairway_domain::{
     id::{AssetId, IngestId},

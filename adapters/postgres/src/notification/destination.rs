@@ -4,7 +4,7 @@ use crate::{
     database::Database,
     guarded::{Guarded, Input, Query},
     pagination::{ListQuery, RowBytes, SortKey, Values},
-    row::{RowExt as _, decode},
+    row::{Row, decode},
 };
 use async_trait::async_trait;
 use fairway_domain::{
@@ -20,7 +20,6 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 use serde_json::Value;
-use tokio_postgres::Row;
 
 const COLUMNS: &str = "destination_id, workspace_id, destination_type, display_name, configuration, secret_ref, \
     is_enabled, created_at, created_by, updated_at, revision";

@@ -3,7 +3,7 @@
 use crate::{
     database::Database,
     guarded::{Input, Query},
-    row::{RowExt as _, decode},
+    row::{Row, decode},
     store_error::broken,
 };
 use async_trait::async_trait;
@@ -22,7 +22,6 @@ use fairway_domain::{
 };
 use serde_json::Value;
 use std::{collections::HashMap, time::Duration};
-use tokio_postgres::Row;
 use uuid::Uuid;
 
 /// The maximum number of lines of a digest that are sent.

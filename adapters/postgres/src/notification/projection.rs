@@ -7,7 +7,7 @@ use super::preference::{SET_COLUMNS, preference_set};
 use crate::{
     database::Database,
     guarded::{Input, Query},
-    row::{RowExt as _, decode},
+    row::{Row, decode},
     store_error::broken,
 };
 use async_trait::async_trait;
@@ -37,7 +37,6 @@ use std::{
     ops::Range,
     sync::LazyLock,
 };
-use tokio_postgres::Row;
 use uuid::Uuid;
 
 /// The kinds of facts that can concern people.

@@ -3,12 +3,10 @@
 use super::rows::{self, DEPLOYMENT_COLUMNS, RELEASE_COLUMNS, release_with_deployment};
 use crate::{
     batch_load::BatchLoader,
-    database::{Database, read},
+    database::{Database, StatementPool, read},
     guarded::{Input, Query},
-    row::RowExt,
 };
 use async_trait::async_trait;
-use deadpool_postgres::Pool;
 use fairway_domain::{
     release::ports::{ReleaseWithDeployment, TenantRelease},
     store::StoreError,
@@ -17,7 +15,7 @@ use std::collections::HashMap;
 use uuid::Uuid;
 
 /// Loads releases with their bindings, references, approvals and deployment, by tenant and identifier.
-pub(crate) struct ReleaseLoader(pub(crate) Pool);
+pub(crate) struct ReleaseLoader(pub(crate) StatementPool);
 
 #[async_trait]
 impl BatchLoader for ReleaseLoader {

@@ -2,7 +2,7 @@
 
 use crate::{
     guarded::Input,
-    row::{RowExt, decode, parse_json},
+    row::{Row, decode, parse_json},
     schema::release_artifact,
 };
 use diesel::{Queryable, Selectable, pg::Pg};
@@ -25,7 +25,6 @@ use fairway_domain::{
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use time::OffsetDateTime;
-use tokio_postgres::Row;
 use uuid::Uuid;
 
 /// The release's workload is not built in. A subquery for each row, which no plan turns into a join with all workloads.
