@@ -35,6 +35,7 @@ mod release;
 mod revisions;
 mod rollout;
 mod row;
+mod scheduled_job;
 mod schema;
 mod share_link;
 mod store_error;

@@ -31,7 +31,7 @@ pub(crate) const COUNT_LIMIT: u32 = 10_001;
 const SCAN_LIMIT: u32 = 201;
 
 /// Maximum bytes of a page with [`RowBytes::Measured`]; a larger row is a page of its own.
-const MAX_PAGE_BYTES: u32 = 1 << 20;
+pub(crate) const MAX_PAGE_BYTES: u32 = 1 << 20;
 
 /// Maximum bytes of an unmeasured row, and of the unmeasured columns of a measured one. 200 such rows fill a page.
 pub(crate) const MAX_UNMEASURED_ROW_BYTES: usize = PAGE_BYTES / 200;
@@ -55,7 +55,7 @@ pub(crate) const UNBOUNDED_ROW_BYTES: usize = PAGE_BYTES;
 
 impl RowBytes {
     /// Maximum bytes of a page of `rows` rows.
-    fn max_page_bytes(self, rows: u32) -> usize {
+    pub(crate) fn max_page_bytes(self, rows: u32) -> usize {
         let row = match self {
             Self::Small => MAX_UNMEASURED_ROW_BYTES,
             Self::Measured { largest, .. } => largest.saturating_add(MAX_UNMEASURED_ROW_BYTES),
