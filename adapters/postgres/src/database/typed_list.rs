@@ -125,7 +125,8 @@ pub(crate) struct MeasuredRows {
     pub(crate) key: &'static str,
     /// The bytes of a row, as an SQL expression over the columns of the query.
     pub(crate) sql: &'static str,
-    /// Maximum of these bytes.
+    /// Maximum of these bytes. Lists whose rows have no maximum are texts: their connections are closed after a large result,
+    /// because the driver never shrinks its buffers.
     pub(crate) largest: usize,
 }
 
