@@ -1,6 +1,7 @@
 //! Architecture lints: allowed dependencies, file lengths, names, wording and lists of documents.
 
 mod dependencies;
+mod driver;
 mod files;
 mod joined_list_items;
 pub(crate) mod long_forms;
@@ -28,6 +29,7 @@ pub(crate) fn run(place: &Paths) -> Result<()> {
     found.extend(outgoing::violations(&place.root, &sources)?);
     found.extend(rule_bypasses::violations(&place.root, &sources)?);
     found.extend(statements::violations(&place.root, &sources)?);
+    found.extend(driver::violations(&place.root, &sources)?);
     found.extend(long_forms::violations(&place.root, &sources)?);
     let documents = files::documents(&place.root)?;
     found.extend(joined_list_items::violations(&place.root, &documents)?);

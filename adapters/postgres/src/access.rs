@@ -7,7 +7,7 @@ pub(crate) mod session;
 use crate::{
     database::{Database, PageBounds, StoredRow},
     guarded::{Guarded, Input, Query},
-    row::{RowExt, decode, parse_json},
+    row::{decode, parse_json},
     schema::{namespace, role_binding, workload, workspace},
 };
 use async_trait::async_trait;

@@ -2,12 +2,16 @@
 
 use crate::{
     connection::{INSERT_CONNECTION, UPDATE_CONNECTION, with_connection},
-    database::Database,
-    guarded::{Guarded, Input, Query},
-    pagination::{ListQuery, RowBytes, SortKey, Values},
-    row::{RowExt, decode},
+    database::{Database, MeasuredRows, PageBounds, StoredRow},
+    guarded::{Guarded, Input},
+    row::decode,
+    schema::access_request,
 };
 use async_trait::async_trait;
+use diesel::{
+    BoolExpressionMethods as _, ExpressionMethods as _, QueryDsl as _, Queryable, Selectable, SelectableHelper as _,
+    pg::Pg,
+};
 use fairway_domain::{
     access::ActorRef,
     access_request::{AccessRequest, AccessRequestRecord, AccessRequestStatus, AccessRequestStore, Grant},
@@ -18,33 +22,54 @@ use fairway_domain::{
     tenant::TenantScope,
     time::Timestamp,
 };
-use tokio_postgres::Row;
+use time::OffsetDateTime;
+use uuid::Uuid;
 
-const COLUMNS: &str = "access_request.access_request_id, access_request.workspace_id, access_request.use_case_id, \
-    access_request.connection_name, access_request.status, access_request.connection_id, access_request.reason, \
-    access_request.requested_by, access_request.created_at, access_request.decided_by, access_request.decided_at, \
-    access_request.revision";
+const MEASURED: MeasuredRows =
+    MeasuredRows { key: "access_request_id", sql: "coalesce(octet_length(reason), 0)", largest: MAX_NOTE_CHARS * 4 };
 
-const ROW_BYTES: RowBytes =
-    RowBytes::Measured { sql: "coalesce(octet_length(reason), 0)", largest: MAX_NOTE_CHARS * 4 };
+/// An access request as stored.
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = access_request, check_for_backend(Pg))]
+struct StoredRequest {
+    access_request_id: Uuid,
+    workspace_id: Uuid,
+    use_case_id: Uuid,
+    connection_name: String,
+    status: String,
+    connection_id: Option<Uuid>,
+    reason: Option<String>,
+    requested_by: String,
+    created_at: OffsetDateTime,
+    decided_by: Option<String>,
+    decided_at: Option<OffsetDateTime>,
+    revision: i64,
+}
 
-fn access_request(row: &Row) -> Result<AccessRequest, StoreError> {
-    let decided_by: Option<&str> = row.column("decided_by")?;
-    let decided_by = decided_by.map(|actor| decode("decided_by", ActorRef::parse(actor).ok())).transpose()?;
-    Ok(AccessRequest::restore(AccessRequestRecord {
-        access_request_id: row.id("access_request_id")?,
-        workspace_id: row.id("workspace_id")?,
-        use_case_id: row.id("use_case_id")?,
-        connection_name: row.column("connection_name")?,
-        status: row.parsed("status", AccessRequestStatus::parse)?,
-        connection_id: row.optional_id("connection_id")?,
-        reason: row.column::<Option<&str>>("reason")?.map(Note::from_stored),
-        requested_by: row.actor("requested_by")?,
-        created_at: row.timestamp("created_at")?,
-        decided_by,
-        decided_at: row.optional_timestamp("decided_at")?,
-        revision: row.revision("revision")?,
-    }))
+impl StoredRow for StoredRequest {
+    type Value = AccessRequest;
+
+    fn id(&self) -> Uuid {
+        self.access_request_id
+    }
+
+    fn into_value(self) -> Result<AccessRequest, StoreError> {
+        let decided_by = self.decided_by.map(|by| decode("decided_by", ActorRef::parse(&by).ok()));
+        Ok(AccessRequest::restore(AccessRequestRecord {
+            access_request_id: self.access_request_id.into(),
+            workspace_id: self.workspace_id.into(),
+            use_case_id: self.use_case_id.into(),
+            connection_name: self.connection_name,
+            status: decode("status", AccessRequestStatus::parse(&self.status))?,
+            connection_id: self.connection_id.map(Into::into),
+            reason: self.reason.as_deref().map(Note::from_stored),
+            requested_by: decode("requested_by", ActorRef::parse(&self.requested_by).ok())?,
+            created_at: Timestamp::new(self.created_at),
+            decided_by: decided_by.transpose()?,
+            decided_at: self.decided_at.map(Timestamp::new),
+            revision: Revision::new(self.revision),
+        }))
+    }
 }
 
 /// Adds the columns of a decision.
@@ -71,13 +96,9 @@ const UPDATE_REQUEST: &str = "
 #[async_trait]
 impl AccessRequestStore for Database {
     async fn find(&self, scope: TenantScope, id: AccessRequestId) -> Result<Option<AccessRequest>, StoreError> {
-        static FIND: Query = Query::of_parts(&[
-            "SELECT ",
-            COLUMNS,
-            " FROM input JOIN access_request USING (tenant_id, access_request_id)",
-        ]);
-        let input = Input::new(scope).with("access_request_id", id.uuid());
-        self.fetch_one(&FIND, input).await?.as_ref().map(access_request).transpose()
+        let key = (scope.tenant().uuid(), id.uuid());
+        let find = || access_request::table.find(key).select(StoredRequest::as_select());
+        self.first("access request", find).await?.map(StoredRequest::into_value).transpose()
     }
 
     async fn list(
@@ -87,17 +108,28 @@ impl AccessRequestStore for Database {
         status: Option<AccessRequestStatus>,
         page: PageRequest,
     ) -> Result<Page<AccessRequest>, StoreError> {
-        let mut values = Values::of_tenant(scope);
-        let mut conditions = vec![
-            format!("tenant_id = {}", values.tenant()),
-            format!("workspace_id = {}", values.bind(workspace.uuid())),
-        ];
-        if let Some(status) = status {
-            conditions.push(format!("status = {}", values.bind(status.as_str())));
-        }
-        let key = SortKey::Id("access_request_id", "access_request_id");
-        let listing = ListQuery::single(COLUMNS, key, "FROM access_request", ROW_BYTES, conditions, values);
-        self.fetch_page(listing, page, access_request).await
+        let (tenant, workspace) = (scope.tenant().uuid(), workspace.uuid());
+        let all = || {
+            let of_workspace = access_request::tenant_id.eq(tenant).and(access_request::workspace_id.eq(workspace));
+            let of_workspace = access_request::table.filter(of_workspace).into_boxed::<'static, Pg>();
+            match status {
+                None => of_workspace,
+                Some(status) => of_workspace.filter(access_request::status.eq(status.as_str())),
+            }
+        };
+        let rows = |bounds: PageBounds| {
+            let newest = all()
+                .select(StoredRequest::as_select())
+                .order(access_request::access_request_id.desc())
+                .limit(bounds.limit)
+                .offset(bounds.offset);
+            match bounds.after {
+                None => newest,
+                Some(id) => newest.filter(access_request::access_request_id.lt(id)),
+            }
+        };
+        let ids = || all().select(access_request::access_request_id);
+        self.typed_measured_page("list of access requests", MEASURED, page, ids, rows).await
     }
 
     async fn commit_grant(

@@ -9,15 +9,14 @@ mod versions;
 
 use crate::{
     batch_load::BatchLoader,
-    database::{Database, STATEMENT_BYTES, read},
+    database::{Database, STATEMENT_BYTES, StatementPool, read},
     group_commit::BatchCommitter as _,
     guarded::{Guarded, Input, Query},
     list_permits::PAGE_BYTES,
-    row::{RowExt, decode},
+    row::{Row, decode},
     schema,
 };
 use async_trait::async_trait;
-use deadpool_postgres::Pool;
 use diesel::{
     BoolExpressionMethods as _, ExpressionMethods as _, QueryDsl as _, Queryable, Selectable, SelectableHelper as _,
     pg::Pg,
@@ -40,13 +39,12 @@ use fairway_domain::{
 pub(crate) use route::RouteStatusLoader;
 use std::collections::HashMap;
 use time::OffsetDateTime;
-use tokio_postgres::Row;
 use uuid::Uuid;
 pub(crate) use versions::VersionCommitter;
 use versions::{CREATE_WITH_VERSION, PendingVersion, VersionSelector, stored_version, version};
 
 /// Loads assets by tenant and identifier.
-pub(crate) struct AssetLoader(pub(crate) Pool);
+pub(crate) struct AssetLoader(pub(crate) StatementPool);
 
 #[async_trait]
 impl BatchLoader for AssetLoader {
@@ -145,7 +143,7 @@ fn with_asset<'v>(input: Input<'v>, asset: &'v Asset) -> Input<'v> {
 }
 
 /// Loads whether versions contain references, by tenant and version.
-pub(crate) struct ReferenceLoader(pub(crate) Pool);
+pub(crate) struct ReferenceLoader(pub(crate) StatementPool);
 
 #[async_trait]
 impl BatchLoader for ReferenceLoader {

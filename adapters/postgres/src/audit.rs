@@ -4,7 +4,7 @@ use crate::{
     database::Database,
     guarded::{Guarded, Input, Query},
     pagination::{ListQuery, RowBytes, SortKey, UNBOUNDED_ROW_BYTES, UnionArm, Values, visible_arms},
-    row::{RowExt, decode, read_count},
+    row::{Row, decode, read_count},
     schema::fact,
 };
 use async_trait::async_trait;
@@ -19,7 +19,6 @@ use fairway_domain::{
 };
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use tokio_postgres::Row;
 use uuid::Uuid;
 
 /// Maximum number of facts that one pass of the sequencer indexes in one tenant's log.

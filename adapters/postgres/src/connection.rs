@@ -1,13 +1,19 @@
 //! Connections, and the history of their checks.
 
 use crate::{
-    database::Database,
+    database::{Database, MeasuredRows, PageBounds, StoredRow},
     guarded::{Guarded, Input, Query},
-    pagination::{ListQuery, RowBytes, SortKey, Values},
-    row::{RowExt, decode},
+    joins::{database_now, time_ago, time_or},
+    row::{Row, decode},
+    schema::{connection, connection_check},
 };
 use async_trait::async_trait;
+use diesel::{
+    BoolExpressionMethods as _, ExpressionMethods as _, NullableExpressionMethods as _, QueryDsl as _, Queryable,
+    Selectable, SelectableHelper as _, pg::Pg,
+};
 use fairway_domain::{
+    access::ActorRef,
     connection::{
         CHECK_INTERVAL, CheckedConnection, Connection, ConnectionCheck, ConnectionRecord, ConnectionSnapshot,
         ConnectionStatus, ConnectionStore, ConnectorKind, DueCheck, Health, HealthState, MAX_ENDPOINT_CHARS,
@@ -17,57 +23,96 @@ use fairway_domain::{
     id::{ConnectionId, WorkspaceId},
     idempotency::KeyedOutcome,
     secret::MAX_SECRET_REF_CHARS,
-    store::{Change, ChangeRecord, CommitError, Page, PageRequest, StoreError},
+    store::{Change, ChangeRecord, CommitError, Page, PageRequest, Revision, StoreError},
     tenant::TenantScope,
     time::Timestamp,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use tokio_postgres::Row;
-
-const COLUMNS: &str = "connection.connection_id, connection.workspace_id, connection.name, connection.connector_kind, \
-    connection.endpoint, connection.secret_bindings, connection.expires_at, connection.status, connection.health, \
-    connection.health_code, connection.checked_at, connection.revision, connection.created_at, connection.created_by, \
-    connection.updated_at";
+use time::OffsetDateTime;
+use uuid::Uuid;
 
 /// The secret bindings and the endpoint are the long columns.
-const ROW_BYTES: RowBytes = RowBytes::Measured {
-    sql: "(octet_length(secret_bindings::text) + coalesce(octet_length(endpoint), 0))",
+const MEASURED: MeasuredRows = MeasuredRows {
+    key: "connection_id",
+    sql: "octet_length(secret_bindings::text) + coalesce(octet_length(endpoint), 0)",
     largest: MAX_ENDPOINT_CHARS + MAX_SECRET_BINDINGS * (MAX_SECRET_REF_CHARS + 100),
 };
 
-pub(crate) fn connection(row: &Row) -> Result<Connection, StoreError> {
-    let bindings: BTreeMap<String, String> =
-        decode("secret_bindings", serde_json::from_value(row.column::<Value>("secret_bindings")?).ok())?;
-    Ok(Connection::restore(ConnectionRecord {
-        connection_id: row.id("connection_id")?,
-        workspace_id: row.id("workspace_id")?,
-        name: row.column("name")?,
-        kind: row.parsed("connector_kind", ConnectorKind::parse)?,
-        endpoint: row.column("endpoint")?,
-        secret_bindings: decode("secret_bindings", SecretBindings::new(bindings).ok())?,
-        expires_at: row.optional_timestamp("expires_at")?,
-        status: row.parsed("status", ConnectionStatus::parse)?,
-        health: Health {
-            state: row.parsed("health", HealthState::parse)?,
-            code: row.column("health_code")?,
-            checked_at: row.optional_timestamp("checked_at")?,
-        },
-        created_at: row.timestamp("created_at")?,
-        created_by: row.actor("created_by")?,
-        updated_at: row.timestamp("updated_at")?,
-        revision: row.revision("revision")?,
-    }))
+/// A connection as stored.
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = connection, check_for_backend(Pg))]
+struct StoredConnection {
+    connection_id: Uuid,
+    workspace_id: Uuid,
+    name: String,
+    connector_kind: String,
+    endpoint: Option<String>,
+    secret_bindings: Value,
+    expires_at: Option<OffsetDateTime>,
+    status: String,
+    health: String,
+    health_code: Option<String>,
+    checked_at: Option<OffsetDateTime>,
+    revision: i64,
+    created_at: OffsetDateTime,
+    created_by: String,
+    updated_at: OffsetDateTime,
 }
 
-fn check(row: &Row) -> Result<ConnectionCheck, StoreError> {
-    Ok(ConnectionCheck {
-        connection_check_id: row.id("connection_check_id")?,
-        health: row.parsed("health", HealthState::parse)?,
-        code: row.column("health_code")?,
-        checked_at: row.timestamp("checked_at")?,
-        checked_by: row.actor("checked_by")?,
-    })
+impl StoredRow for StoredConnection {
+    type Value = Connection;
+
+    fn id(&self) -> Uuid {
+        self.connection_id
+    }
+
+    fn into_value(self) -> Result<Connection, StoreError> {
+        let bindings: BTreeMap<String, String> =
+            decode("secret_bindings", serde_json::from_value(self.secret_bindings).ok())?;
+        Ok(Connection::restore(ConnectionRecord {
+            connection_id: self.connection_id.into(),
+            workspace_id: self.workspace_id.into(),
+            name: self.name,
+            kind: decode("connector_kind", ConnectorKind::parse(&self.connector_kind))?,
+            endpoint: self.endpoint,
+            secret_bindings: decode("secret_bindings", SecretBindings::new(bindings).ok())?,
+            expires_at: self.expires_at.map(Timestamp::new),
+            status: decode("status", ConnectionStatus::parse(&self.status))?,
+            health: Health {
+                state: decode("health", HealthState::parse(&self.health))?,
+                code: self.health_code,
+                checked_at: self.checked_at.map(Timestamp::new),
+            },
+            created_at: Timestamp::new(self.created_at),
+            created_by: decode("created_by", ActorRef::parse(&self.created_by).ok())?,
+            updated_at: Timestamp::new(self.updated_at),
+            revision: Revision::new(self.revision),
+        }))
+    }
+}
+
+/// A check as stored.
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = connection_check, check_for_backend(Pg))]
+struct StoredCheck {
+    connection_check_id: Uuid,
+    health: String,
+    health_code: Option<String>,
+    checked_at: OffsetDateTime,
+    checked_by: String,
+}
+
+impl StoredCheck {
+    fn into_value(self) -> Result<ConnectionCheck, StoreError> {
+        Ok(ConnectionCheck {
+            connection_check_id: self.connection_check_id.into(),
+            health: decode("health", HealthState::parse(&self.health))?,
+            code: self.health_code,
+            checked_at: Timestamp::new(self.checked_at),
+            checked_by: decode("checked_by", ActorRef::parse(&self.checked_by).ok())?,
+        })
+    }
 }
 
 /// Adds the columns of a connection. They have a prefix, so that they can enter a statement beside other rows.
@@ -113,10 +158,9 @@ pub(crate) const UPDATE_CONNECTION: &str = "
 #[async_trait]
 impl ConnectionStore for Database {
     async fn find(&self, scope: TenantScope, id: ConnectionId) -> Result<Option<Connection>, StoreError> {
-        static FIND: Query =
-            Query::of_parts(&["SELECT ", COLUMNS, " FROM input JOIN connection USING (tenant_id, connection_id)"]);
-        let input = Input::new(scope).with("connection_id", id.uuid());
-        self.fetch_one(&FIND, input).await?.as_ref().map(connection).transpose()
+        let key = (scope.tenant().uuid(), id.uuid());
+        let find = || connection::table.find(key).select(StoredConnection::as_select());
+        self.first("connection", find).await?.map(StoredConnection::into_value).transpose()
     }
 
     async fn find_named(
@@ -125,18 +169,18 @@ impl ConnectionStore for Database {
         workspace: WorkspaceId,
         names: &[String],
     ) -> Result<Vec<ConnectionSnapshot>, StoreError> {
-        static FIND_NAMED: Query = Query::of_parts(&[
-            "SELECT ",
-            COLUMNS,
-            ", coalesce(connection.expires_at <= fairway_now(), false) AS is_expired
-             FROM input JOIN connection USING (tenant_id, workspace_id) WHERE name = ANY (names)",
-        ]);
-        let input = Input::new(scope)
-            .with("workspace_id", workspace.uuid())
-            .with_all("names", names.iter().map(String::as_str).collect());
-        let snapshot =
-            |row: &Row| Ok(ConnectionSnapshot { connection: connection(row)?, is_expired: row.column("is_expired")? });
-        self.fetch(&FIND_NAMED, input).await?.iter().map(snapshot).collect()
+        let (tenant, workspace) = (scope.tenant().uuid(), workspace.uuid());
+        let find = || {
+            connection::table
+                .filter(connection::tenant_id.eq(tenant).and(connection::workspace_id.eq(workspace)))
+                .filter(connection::name.eq_any(names.to_vec()))
+                .select((StoredConnection::as_select(), connection::expires_at.le(database_now().nullable())))
+        };
+        let found: Vec<(StoredConnection, Option<bool>)> = self.load("connections by name", find).await?;
+        let snapshot = |(stored, is_expired): (StoredConnection, Option<bool>)| {
+            Ok(ConnectionSnapshot { connection: stored.into_value()?, is_expired: is_expired.unwrap_or(false) })
+        };
+        found.into_iter().map(snapshot).collect()
     }
 
     async fn list(
@@ -145,14 +189,24 @@ impl ConnectionStore for Database {
         workspace: WorkspaceId,
         page: PageRequest,
     ) -> Result<Page<Connection>, StoreError> {
-        let mut values = Values::of_tenant(scope);
-        let conditions = vec![
-            format!("tenant_id = {}", values.tenant()),
-            format!("workspace_id = {}", values.bind(workspace.uuid())),
-        ];
-        let key = SortKey::Id("connection_id", "connection_id");
-        let listing = ListQuery::single(COLUMNS, key, "FROM connection", ROW_BYTES, conditions, values);
-        self.fetch_page(listing, page, connection).await
+        let (tenant, workspace) = (scope.tenant().uuid(), workspace.uuid());
+        let all = || {
+            let of_workspace = connection::tenant_id.eq(tenant).and(connection::workspace_id.eq(workspace));
+            connection::table.filter(of_workspace).into_boxed::<'static, Pg>()
+        };
+        let rows = |bounds: PageBounds| {
+            let newest = all()
+                .select(StoredConnection::as_select())
+                .order(connection::connection_id.desc())
+                .limit(bounds.limit)
+                .offset(bounds.offset);
+            match bounds.after {
+                None => newest,
+                Some(id) => newest.filter(connection::connection_id.lt(id)),
+            }
+        };
+        let ids = || all().select(connection::connection_id);
+        self.typed_measured_page("list of connections", MEASURED, page, ids, rows).await
     }
 
     async fn checks(
@@ -161,13 +215,16 @@ impl ConnectionStore for Database {
         id: ConnectionId,
         limit: u32,
     ) -> Result<Vec<ConnectionCheck>, StoreError> {
-        static CHECKS: Query = Query::new(
-            "SELECT connection_check_id, health, health_code, checked_at, checked_by
-             FROM input JOIN connection_check USING (tenant_id, connection_id)
-             ORDER BY connection_check_id DESC LIMIT (SELECT max_rows FROM input)",
-        );
-        let input = Input::new(scope).with("connection_id", id.uuid()).with("max_rows", i64::from(limit));
-        self.fetch(&CHECKS, input).await?.iter().map(check).collect()
+        let (tenant, id) = (scope.tenant().uuid(), id.uuid());
+        let newest = || {
+            connection_check::table
+                .filter(connection_check::tenant_id.eq(tenant).and(connection_check::connection_id.eq(id)))
+                .order(connection_check::connection_check_id.desc())
+                .limit(i64::from(limit))
+                .select(StoredCheck::as_select())
+        };
+        let found: Vec<StoredCheck> = self.load("checks of a connection", newest).await?;
+        found.into_iter().map(StoredCheck::into_value).collect()
     }
 
     async fn commit_new(
@@ -245,21 +302,23 @@ impl ConnectionStore for Database {
     }
 
     async fn due_checks(&self, limit: u32) -> Result<Vec<DueCheck>, StoreError> {
-        static DUE_CHECKS: Query = Query::new(
-            "SELECT tenant_id, connection_id, revision FROM connection
-             WHERE status = 'active' AND endpoint IS NOT NULL AND connector_kind <> 'other'
-                AND coalesce(checked_at, updated_at)
-                    <= fairway_now() - make_interval(secs => (SELECT interval_seconds FROM input))
-             ORDER BY coalesce(checked_at, updated_at) LIMIT (SELECT max_rows FROM input)",
-        );
-        let input =
-            Input::one().with("max_rows", i64::from(limit)).with("interval_seconds", CHECK_INTERVAL.as_secs_f64());
-        let rows = self.fetch(&DUE_CHECKS, input).await?;
-        let due = |row: &Row| {
-            let (tenant, connection_id) = (row.id("tenant_id")?, row.id("connection_id")?);
-            Ok(DueCheck { tenant, connection_id, revision: row.revision("revision")? })
+        let due = || {
+            let last_check = || time_or(connection::checked_at, connection::updated_at);
+            connection::table
+                .filter(connection::status.eq("active").and(connection::endpoint.is_not_null()))
+                .filter(connection::connector_kind.ne("other"))
+                .filter(last_check().le(time_ago(CHECK_INTERVAL)))
+                .order(last_check())
+                .limit(i64::from(limit))
+                .select((connection::tenant_id, connection::connection_id, connection::revision))
         };
-        rows.iter().map(due).collect()
+        let found: Vec<(Uuid, Uuid, i64)> = self.load("due checks of connections", due).await?;
+        let due = |(tenant, id, revision): (Uuid, Uuid, i64)| DueCheck {
+            tenant: tenant.into(),
+            connection_id: id.into(),
+            revision: Revision::new(revision),
+        };
+        Ok(found.into_iter().map(due).collect())
     }
 
     async fn due_expiry_notices(&self, limit: u32) -> Result<Vec<DueNotice>, StoreError> {

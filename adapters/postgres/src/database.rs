@@ -1,6 +1,7 @@
 //! Connection pools, and how statements are sent.
 
 mod permitted_statement;
+mod pool;
 mod statement;
 mod typed;
 mod typed_list;
@@ -18,15 +19,12 @@ use crate::{
     guarded::{Guarded, Input, Query},
     list_permits::ListPermits,
     pagination::CappedCounts,
+    param::Param,
     release::{LaneChangeCommitter, ReleaseLoader, TransitionCommitter},
     revisions::{AccessRevisionLoader, DeploymentRevisionLoader},
-    row::RowExt,
+    row::Row,
     store_error,
     wait_metrics::InFlight,
-};
-use deadpool_postgres::{
-    ClientWrapper, Hook, HookError, Manager, ManagerConfig, Metrics, Pool, QueueMode, RecyclingMethod, Runtime,
-    Timeouts,
 };
 use fairway_domain::{
     audit::Fact,
@@ -36,34 +34,16 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 use fairway_fair_queue::{FairSemaphore, Limits};
-use rustls::{ClientConfig, RootCertStore};
+use pool::{INGEST_SESSION, LIST_SESSION, POINT_SESSION, PoolLimits, build_pool};
+pub(crate) use pool::{StatementPool, tls};
 use statement::{StatementError, try_query, try_query_until};
-use std::{str::FromStr, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 use tokio::{sync::OnceCell, time::Instant};
-use tokio_postgres::{Config, Row, types::ToSql};
-use tokio_postgres_rustls::MakeRustlsConnect;
 use typed::{TypedManager, build_typed_pool};
-pub(crate) use typed_list::{PageBounds, StoredRow};
+pub(crate) use typed_list::{MeasuredRows, PageBounds, StoredRow};
 
 /// Maximum wait of a request for a connection; then it fails as `Unavailable`.
 const CONNECTION_WAIT: Duration = Duration::from_millis(900);
-/// Session settings of connections for point reads and commits. Their statements find a few rows by key, so one
-/// generic plan fits all values. The settings keep plans independent of table statistics. While a table is small,
-/// PostgreSQL estimates every index that starts with the tenant as equally cheap. A high `cpu_index_tuple_cost` makes
-/// it prefer the index that names the row. A statement that finds rows by key and filters by state writes the filter
-/// as `IS NOT DISTINCT FROM`, which no index on the state can serve.
-const POINT_SESSION: &str = "SET ROLE fairway_service; SET statement_timeout = '1400ms'; \
-    SET lock_timeout = '1200ms'; \
-    SET jit = off; SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; \
-    SET enable_hashjoin = off; SET enable_mergejoin = off; SET cpu_index_tuple_cost = 1; \
-    SET max_parallel_workers_per_gather = 0";
-/// Session settings of connections for lists. Filters vary, so each statement is planned for its values.
-const LIST_SESSION: &str = "SET ROLE fairway_service; SET statement_timeout = '1400ms'; SET jit = off; \
-    SET plan_cache_mode = force_custom_plan";
-/// Session settings of connections for ingests. One statement writes thousands of rows and hundreds of thousands of
-/// index entries while the client waits.
-const INGEST_SESSION: &str = "SET ROLE fairway_service; SET statement_timeout = '30s'; SET lock_timeout = '1200ms'; \
-    SET jit = off; SET plan_cache_mode = force_custom_plan; SET enable_seqscan = off";
 /// Time-out of an ingest.
 const INGEST_TIMEOUT: Duration = Duration::from_secs(32);
 /// Connections for ingests, opened on demand. A tenant uses one at a time, because two ingests into one knowledge base
@@ -78,20 +58,17 @@ const INGEST_WAIT: Duration = Duration::from_secs(30);
 const MAX_POINT_STATEMENTS: usize = 384;
 /// The same for list connections, which prepare one statement for each combination of filters.
 const MAX_LIST_STATEMENTS: usize = 64;
+/// The same for connections of typed statements, which have about 150 texts. Diesel drops no statement, so a connection with
+/// more is closed.
+const MAX_TYPED_STATEMENTS: usize = 256;
 /// The same for ingest connections, which use one or two statements.
 const MAX_INGEST_STATEMENTS: usize = 16;
-
-/// Statement caches are checked once in this many uses of a connection, because a check visits each statement. One use
-/// prepares at most one statement.
-const STATEMENT_CHECK_INTERVAL: usize = 16;
 
 /// Point connections for each list connection.
 const POINTS_PER_LIST: usize = 4;
 /// Point connections for each of them that lists by month may use at the same time.
 const POINTS_PER_MONTH_LIST: usize = 2;
 
-/// Time-out of a new connection.
-const CONNECT_TIMEOUT: Duration = Duration::from_millis(900);
 /// Time-out of a statement, with its wait for a connection. It exceeds `statement_timeout`, so that PostgreSQL's own
 /// error arrives first while PostgreSQL responds.
 pub(crate) const STATEMENT_TIMEOUT: Duration = Duration::from_millis(1_600);
@@ -138,12 +115,12 @@ impl DatabaseOptions {
 /// on every round trip.
 #[derive(Clone, Debug)]
 pub struct Database {
-    point_pool: Pool,
-    list_pool: Pool,
+    point_pool: StatementPool,
+    list_pool: StatementPool,
     typed_pool: deadpool::managed::Pool<TypedManager>,
     list_permits: ListPermits,
     month_list_permits: ListPermits,
-    ingest_pool: Pool,
+    ingest_pool: StatementPool,
     ingest_permits: FairSemaphore<TenantId>,
     in_flight: InFlight,
     pub(crate) capped_counts: CappedCounts,
@@ -169,9 +146,6 @@ pub struct Database {
     pub(crate) transitions: Arc<Coalescer<GroupCommit<TransitionCommitter>>>,
     pub(crate) lane_changes: Arc<Coalescer<GroupCommit<LaneChangeCommitter>>>,
 }
-
-/// A statement parameter.
-pub(crate) type Param<'a> = &'a (dyn ToSql + Sync);
 
 impl Database {
     /// Creates the pools. Connects on first use.
@@ -226,7 +200,7 @@ impl Database {
             capped_counts: CappedCounts::default(),
             has_vector_column: Arc::default(),
             list_pool: build_pool(&options.url, for_lists, LIST_SESSION)?,
-            typed_pool: build_typed_pool(&options.url, lists, MAX_LIST_STATEMENTS, LIST_SESSION, CONNECTION_WAIT)?,
+            typed_pool: build_typed_pool(&options.url, lists, MAX_TYPED_STATEMENTS, LIST_SESSION, CONNECTION_WAIT)?,
             list_permits: ListPermits::new(lists),
             month_list_permits: ListPermits::new((options.connections / POINTS_PER_MONTH_LIST).max(1)),
             ingest_pool: build_pool(&options.url, for_ingests, INGEST_SESSION)?,
@@ -378,13 +352,17 @@ impl Database {
 }
 
 /// Sends a statement that is a whole transaction. Never retried: after a lost connection the outcome is unknown.
-pub(crate) async fn commit(pool: &Pool, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, CommitError> {
+pub(crate) async fn commit(pool: &StatementPool, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, CommitError> {
     try_query(pool, sql, params).await.map_err(StatementError::of_commit)
 }
 
 /// Like [`commit`], for a batch of several requests. `None`: PostgreSQL rolled the batch back because of one item, and
 /// nothing was written. The caller then commits each item alone.
-pub(crate) async fn commit_batch(pool: &Pool, sql: &str, params: &[Param<'_>]) -> Result<Option<Vec<Row>>, StoreError> {
+pub(crate) async fn commit_batch(
+    pool: &StatementPool,
+    sql: &str,
+    params: &[Param<'_>],
+) -> Result<Option<Vec<Row>>, StoreError> {
     match try_query(pool, sql, params).await {
         Ok(rows) => Ok(Some(rows)),
         Err(error) if error.is_rolled_back() => Ok(None),
@@ -392,67 +370,7 @@ pub(crate) async fn commit_batch(pool: &Pool, sql: &str, params: &[Param<'_>]) -
     }
 }
 
-/// The limits of a pool.
-struct PoolLimits {
-    /// Maximum number of connections.
-    connections: usize,
-    /// Maximum number of prepared statements that a connection keeps between two uses.
-    statements: usize,
-    /// Maximum wait of a request for a connection.
-    wait: Duration,
-}
-
-fn build_pool(url: &str, limits: PoolLimits, enter: &'static str) -> Result<Pool, StoreError> {
-    let PoolLimits { connections, statements, wait } = limits;
-    let mut config = Config::from_str(url).map_err(store_error::from_driver)?;
-    config.connect_timeout(CONNECT_TIMEOUT).application_name("fairway");
-    config.keepalives_idle(Duration::from_secs(30));
-    let recycle = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-    let hook = Hook::async_fn(move |client, _| {
-        Box::pin(async move { client.batch_execute(enter).await.map_err(HookError::Backend) })
-    });
-    let forget = Hook::async_fn(move |client: &mut ClientWrapper, metrics: &Metrics| {
-        let outlived = metrics.recycled.is_some_and(|last| {
-            let at_last_use = last.saturating_duration_since(metrics.created);
-            plan_generation(at_last_use) != plan_generation(metrics.created.elapsed())
-        });
-        // The usage of single statements is unknown, so all are dropped; those in use are prepared again. The driver
-        // closes a statement in the database when its last reference is dropped.
-        if metrics.recycle_count.is_multiple_of(STATEMENT_CHECK_INTERVAL) && client.statement_cache.size() > statements
-        {
-            client.statement_cache.clear();
-        }
-        Box::pin(async move {
-            if outlived {
-                client.batch_execute("DISCARD PLANS").await.map_err(HookError::Backend)?;
-            }
-            Ok(())
-        })
-    });
-    Pool::builder(Manager::from_config(config, tls(), recycle))
-        .max_size(connections)
-        // Last in, first out: the connection that was used last has its plans and catalogue entries in the processor's
-        // caches. In rotation, sixteen connections would share the work of two, each with cold caches.
-        .queue_mode(QueueMode::Lifo)
-        .runtime(Runtime::Tokio1)
-        .timeouts(Timeouts { wait: Some(wait), create: Some(CONNECT_TIMEOUT), recycle: Some(CONNECT_TIMEOUT) })
-        .post_create(hook)
-        .pre_recycle(forget)
-        .build()
-        .map_err(|error| store_error::broken(Box::new(error)))
-}
-
-/// The generation of the plans of a connection of this age. A generic plan that was made while tables were empty may
-/// use the wrong index, and PostgreSQL refreshes statistics after a minute or two only. Plans are therefore discarded
-/// whenever the age doubles, then once a minute.
-fn plan_generation(age: Duration) -> u64 {
-    const MINUTE: u64 = 64;
-    let seconds = age.as_secs();
-    let doublings = u64::from(seconds.min(MINUTE).checked_ilog2().map_or(0, |power| power + 1));
-    doublings + seconds.saturating_sub(MINUTE) / MINUTE
-}
-
-pub(crate) async fn read(pool: &Pool, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
+pub(crate) async fn read(pool: &StatementPool, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
     read_until(pool, Instant::now() + STATEMENT_TIMEOUT, sql, params).await
 }
 
@@ -460,7 +378,7 @@ pub(crate) async fn read(pool: &Pool, sql: &str, params: &[Param<'_>]) -> Result
 async fn read_with_list_permit(
     permits: &ListPermits,
     bytes: usize,
-    pool: &Pool,
+    pool: &StatementPool,
     sql: &str,
     params: &[Param<'_>],
 ) -> Result<Vec<Row>, StoreError> {
@@ -469,17 +387,17 @@ async fn read_with_list_permit(
     read_until(pool, until, sql, params).await
 }
 
-async fn read_until(pool: &Pool, until: Instant, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
+async fn read_until(
+    pool: &StatementPool,
+    until: Instant,
+    sql: &str,
+    params: &[Param<'_>],
+) -> Result<Vec<Row>, StoreError> {
     let answer = match try_query_until(pool, until, sql, params).await {
         Err(error) if error.is_closed() => try_query(pool, sql, params).await,
         answer => answer,
     };
     answer.map_err(StatementError::of_read)
-}
-
-pub(crate) fn tls() -> MakeRustlsConnect {
-    let roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
-    MakeRustlsConnect::new(ClientConfig::builder().with_root_certificates(roots).with_no_client_auth())
 }
 
 #[cfg(test)]

@@ -2,12 +2,11 @@
 
 use crate::{
     batch_load::BatchLoader,
-    database::{Database, read},
+    database::{Database, StatementPool, read},
     guarded::{Guarded, Input, Query},
-    row::{RowExt, decode},
+    row::{Row, decode},
 };
 use async_trait::async_trait;
-use deadpool_postgres::Pool;
 use fairway_domain::{
     environment::{Environment, EnvironmentRecord, EnvironmentSettings, EnvironmentStore},
     id::WorkspaceId,
@@ -17,7 +16,6 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 use std::collections::HashMap;
-use tokio_postgres::Row;
 use uuid::Uuid;
 
 fn environment(row: &Row) -> Result<Environment, StoreError> {
@@ -37,7 +35,7 @@ fn environment(row: &Row) -> Result<Environment, StoreError> {
 }
 
 /// Loads environment settings by tenant, workspace and name.
-pub(crate) struct EnvironmentLoader(pub(crate) Pool);
+pub(crate) struct EnvironmentLoader(pub(crate) StatementPool);
 
 type EnvironmentKey = (Uuid, Uuid, String);
 

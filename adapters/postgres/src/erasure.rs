@@ -1,48 +1,78 @@
 //! Erasures of the texts of one actor. Functions of the database carry out their batches (`migrations/0023_erasures`).
 
 use crate::{
-    database::Database,
+    database::{Database, PageBounds, StoredRow},
     guarded::{Guarded, Input, Query},
-    pagination::{ListQuery, RowBytes, SortKey, Values},
-    row::{RowExt, decode},
+    row::{Row, decode},
+    schema::subject_erasure,
     store_error,
 };
 use async_trait::async_trait;
+use diesel::{ExpressionMethods as _, QueryDsl as _, Queryable, Selectable, SelectableHelper as _, pg::Pg};
 use fairway_domain::{
     access::ActorRef,
     erasure::{BatchOutcome, ErasureCounts, ErasureRecord, ErasureStatus, ErasureStore, SubjectErasure},
     id::ErasureId,
     idempotency::KeyedOutcome,
-    store::{Change, ChangeRecord, CommitError, Page, PageRequest, StoreError},
+    store::{Change, ChangeRecord, CommitError, Page, PageRequest, Revision, StoreError},
     tenant::TenantScope,
     time::Timestamp,
 };
-use tokio_postgres::Row;
+use time::OffsetDateTime;
+use uuid::Uuid;
 
 /// Maximum number of runs that one batch scans, so that its transaction is short. Documents are scanned one by one.
 const MAX_BATCH: i32 = 500;
 /// Maximum number of erasures of one pass.
 const MAX_ERASURES: i64 = 20;
 
-const COLUMNS: &str = "erasure_id, subject, status, requested_by, requested_at, decided_by, decided_at, covers_before, \
-    completed_at, runs, turns, documents, revision";
+/// An erasure as stored.
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = subject_erasure, check_for_backend(Pg))]
+struct StoredErasure {
+    erasure_id: Uuid,
+    subject: String,
+    status: String,
+    requested_by: String,
+    requested_at: OffsetDateTime,
+    decided_by: Option<String>,
+    decided_at: Option<OffsetDateTime>,
+    covers_before: Option<Uuid>,
+    completed_at: Option<OffsetDateTime>,
+    runs: i64,
+    turns: i64,
+    documents: i64,
+    revision: i64,
+}
 
-fn erasure(row: &Row) -> Result<SubjectErasure, StoreError> {
-    let decided_by: Option<&str> = row.column("decided_by")?;
-    let count = |name: &'static str| decode(name, u64::try_from(row.column::<i64>(name)?).ok());
-    Ok(SubjectErasure::restore(ErasureRecord {
-        erasure_id: row.id("erasure_id")?,
-        subject: row.actor("subject")?,
-        status: row.parsed("status", ErasureStatus::parse)?,
-        requested_by: row.actor("requested_by")?,
-        requested_at: row.timestamp("requested_at")?,
-        decided_by: decided_by.map(|actor| decode("decided_by", ActorRef::parse(actor).ok())).transpose()?,
-        decided_at: row.optional_timestamp("decided_at")?,
-        covers_before: row.column("covers_before")?,
-        completed_at: row.optional_timestamp("completed_at")?,
-        counts: ErasureCounts { runs: count("runs")?, turns: count("turns")?, documents: count("documents")? },
-        revision: row.revision("revision")?,
-    }))
+impl StoredRow for StoredErasure {
+    type Value = SubjectErasure;
+
+    fn id(&self) -> Uuid {
+        self.erasure_id
+    }
+
+    fn into_value(self) -> Result<SubjectErasure, StoreError> {
+        let actor = |name, text: &str| decode(name, ActorRef::parse(text).ok());
+        let count = |name, number| decode(name, u64::try_from(number).ok());
+        Ok(SubjectErasure::restore(ErasureRecord {
+            erasure_id: self.erasure_id.into(),
+            subject: actor("subject", &self.subject)?,
+            status: decode("status", ErasureStatus::parse(&self.status))?,
+            requested_by: actor("requested_by", &self.requested_by)?,
+            requested_at: Timestamp::new(self.requested_at),
+            decided_by: self.decided_by.map(|by| actor("decided_by", &by)).transpose()?,
+            decided_at: self.decided_at.map(Timestamp::new),
+            covers_before: self.covers_before,
+            completed_at: self.completed_at.map(Timestamp::new),
+            counts: ErasureCounts {
+                runs: count("runs", self.runs)?,
+                turns: count("turns", self.turns)?,
+                documents: count("documents", self.documents)?,
+            },
+            revision: Revision::new(self.revision),
+        }))
+    }
 }
 
 static REQUEST: Guarded = Guarded::new(
@@ -84,10 +114,9 @@ static COMPLETE: Guarded = Guarded::new(
 #[async_trait]
 impl ErasureStore for Database {
     async fn find(&self, scope: TenantScope, id: ErasureId) -> Result<Option<SubjectErasure>, StoreError> {
-        static FIND: Query =
-            Query::of_parts(&["SELECT ", COLUMNS, " FROM input JOIN subject_erasure USING (tenant_id, erasure_id)"]);
-        let input = Input::new(scope).with("erasure_id", id.uuid());
-        self.fetch_one(&FIND, input).await?.as_ref().map(erasure).transpose()
+        let key = (scope.tenant().uuid(), id.uuid());
+        let find = || subject_erasure::table.find(key).select(StoredErasure::as_select());
+        self.first("erasure", find).await?.map(StoredErasure::into_value).transpose()
     }
 
     async fn list(
@@ -96,14 +125,27 @@ impl ErasureStore for Database {
         status: Option<ErasureStatus>,
         page: PageRequest,
     ) -> Result<Page<SubjectErasure>, StoreError> {
-        let mut values = Values::of_tenant(scope);
-        let mut conditions = vec![format!("tenant_id = {}", values.tenant())];
-        if let Some(status) = status {
-            conditions.push(format!("status = {}", values.bind(status.as_str())));
-        }
-        let key = SortKey::Id("erasure_id", "erasure_id");
-        let listing = ListQuery::single(COLUMNS, key, "FROM subject_erasure", RowBytes::Small, conditions, values);
-        self.fetch_page(listing, page, erasure).await
+        let tenant = scope.tenant().uuid();
+        let all = || {
+            let of_tenant =
+                subject_erasure::table.filter(subject_erasure::tenant_id.eq(tenant)).into_boxed::<'static, Pg>();
+            match status {
+                None => of_tenant,
+                Some(status) => of_tenant.filter(subject_erasure::status.eq(status.as_str())),
+            }
+        };
+        let rows = |bounds: PageBounds| {
+            let newest = all()
+                .select(StoredErasure::as_select())
+                .order(subject_erasure::erasure_id.desc())
+                .limit(bounds.limit)
+                .offset(bounds.offset);
+            match bounds.after {
+                None => newest,
+                Some(id) => newest.filter(subject_erasure::erasure_id.lt(id)),
+            }
+        };
+        self.typed_page("list of erasures", page, || all().select(subject_erasure::erasure_id), rows).await
     }
 
     async fn commit_request(

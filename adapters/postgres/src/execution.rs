@@ -27,7 +27,7 @@ use crate::{
     database::Database,
     guarded::{Input, Query},
     release::{DEPLOYMENT_COLUMNS, deployment},
-    row::{RowExt, decode},
+    row::{Row, decode},
     schema,
     workload::{WORKLOAD_COLUMNS, workload},
 };
@@ -57,7 +57,6 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 use std::collections::HashMap;
-use tokio_postgres::Row;
 use uuid::Uuid;
 
 const EXECUTION_COLUMNS: &str = "execution.execution_id, execution.workload_id, execution.workspace_id, \

@@ -8,9 +8,10 @@
 //! A [`Guarded`] commit ends in `fairway_commit`, which raises unless the guard held, and writes the fact and the
 //! idempotency key. A [`GuardedBatch`] writes the facts of the rows whose guard held. Nothing else writes a fact.
 
-mod sql_value;
-
-use crate::{database::Param, store_error};
+use crate::{
+    param::{Param, ParamValue, SqlValue},
+    store_error,
+};
 use fairway_domain::{
     audit::{Fact, leaf_hash},
     id::WorkspaceId,
@@ -18,12 +19,10 @@ use fairway_domain::{
     store::StoreError,
     tenant::TenantScope,
 };
-use sql_value::SqlValue;
 use std::{
     fmt::{self, Write as _},
     sync::OnceLock,
 };
-use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 /// How many rows a row set has.
@@ -39,7 +38,7 @@ enum Shape {
 struct Column<'v> {
     name: &'static str,
     sql_type: &'static str,
-    value: Box<dyn ToSql + Sync + Send + 'v>,
+    value: ParamValue<'v>,
 }
 
 /// Rows that enter a statement as a CTE.
@@ -124,36 +123,36 @@ impl<'v> Input<'v> {
     /// Adds a column: a value of one row.
     #[must_use]
     pub(crate) fn with<T: SqlValue + 'v>(self, name: &'static str, value: T) -> Self {
-        self.column(name, T::TYPE, Box::new(value))
+        self.column(name, T::TYPE, ParamValue::new(value))
     }
 
     /// Adds a column: a list in one row, or one value for each of many rows.
     #[must_use]
     pub(crate) fn with_all<T: SqlValue + 'v>(self, name: &'static str, values: Vec<T>) -> Self {
-        self.column(name, T::ARRAY, Box::new(values))
+        self.column(name, T::ARRAY, ParamValue::array(values))
     }
 
     /// Adds a column: a list that may be absent, in one row.
     #[must_use]
     pub(crate) fn with_list<T: SqlValue + 'v>(self, name: &'static str, values: Option<Vec<T>>) -> Self {
-        self.column(name, T::ARRAY, Box::new(values))
+        self.column(name, T::ARRAY, ParamValue::optional_array(values))
     }
 
     /// Adds a parameter. The SQL refers to it as `{name}`.
     #[must_use]
     pub(crate) fn with_param<T: SqlValue + 'v>(mut self, name: &'static str, value: T) -> Self {
-        self.params.push(Column { name, sql_type: T::TYPE, value: Box::new(value) });
+        self.params.push(Column { name, sql_type: T::TYPE, value: ParamValue::new(value) });
         self
     }
 
     /// Adds a parameter that is a list.
     #[must_use]
     pub(crate) fn with_list_param<T: SqlValue + 'v>(mut self, name: &'static str, values: Vec<T>) -> Self {
-        self.params.push(Column { name, sql_type: T::ARRAY, value: Box::new(values) });
+        self.params.push(Column { name, sql_type: T::ARRAY, value: ParamValue::array(values) });
         self
     }
 
-    fn column(mut self, name: &'static str, sql_type: &'static str, value: Box<dyn ToSql + Sync + Send + 'v>) -> Self {
+    fn column(mut self, name: &'static str, sql_type: &'static str, value: ParamValue<'v>) -> Self {
         let column = Column { name, sql_type, value };
         match self.row_sets.last_mut() {
             Some(rows) => rows.columns.push(column),
@@ -168,7 +167,7 @@ impl<'v> Input<'v> {
 
     /// The parameters, in the order of their numbers.
     pub(crate) fn params(&self) -> Vec<Param<'_>> {
-        self.columns().map(|column| &*column.value as Param<'_>).collect()
+        self.columns().map(|column| column.value.param()).collect()
     }
 
     fn names(&self) -> impl Iterator<Item = &'static str> {

@@ -3,11 +3,12 @@
 use crate::{
     database::Database,
     guarded::{Input, Query},
-    row::{RowExt as _, read_count},
+    joins::time_ahead,
+    row::read_count,
     schema::idempotency_key,
 };
 use async_trait::async_trait;
-use diesel::{BoolExpressionMethods as _, ExpressionMethods as _, QueryDsl as _};
+use diesel::{BoolExpressionMethods as _, ExpressionMethods as _, NullableExpressionMethods as _, QueryDsl as _};
 use fairway_domain::{
     idempotency::{IdempotencyStore, KeyState, RequestKey, StoredOutcome},
     store::StoreError,
@@ -80,19 +81,16 @@ impl IdempotencyStore for Database {
         resource: Uuid,
         lease: Duration,
     ) -> Result<(), StoreError> {
+        let (tenant, caller) = (scope.tenant().uuid(), key.caller.to_string());
         // Updates an existing reservation only: a renewal that arrives after the release must not reserve the key
         // again.
-        static RENEW: Query = Query::new(
-            "renewed AS (
-                UPDATE idempotency_key AS held SET leased_until = fairway_now() + make_interval(secs => lease_seconds)
-                FROM input
-                WHERE held.tenant_id = input.tenant_id AND held.caller = input.caller AND held.route = input.route
-                    AND held.key = input.key AND held.resource = input.resource AND leased_until IS NOT NULL
-            )
-            SELECT FROM input",
-        );
-        let input = with_key(scope, key).with("resource", resource).with("lease_seconds", lease.as_secs_f64());
-        self.write_idempotent(RENEW.text(&input)?, &input.params()).await.map(drop)
+        let renew = || {
+            let of_key = idempotency_key::table
+                .find((tenant, caller.clone(), key.route.clone(), key.key.clone()))
+                .filter(idempotency_key::resource.eq(resource).and(idempotency_key::leased_until.is_not_null()));
+            diesel::update(of_key).set(idempotency_key::leased_until.eq(time_ahead(lease).nullable()))
+        };
+        self.execute("renewal of a key", renew).await.map(drop)
     }
 
     async fn release_reservation(

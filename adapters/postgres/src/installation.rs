@@ -1,9 +1,6 @@
 //! Settings of the installation that all processes of a database share.
 
-use crate::{
-    database::Database,
-    row::{RowExt, decode},
-};
+use crate::{database::Database, row::decode};
 use fairway_domain::store::StoreError;
 
 impl Database {

@@ -4,14 +4,15 @@
 //! [`LargeRead`] then reads the text alone ([0076](../../../docs/decisions/0076-memory-limit.md)).
 
 use crate::{
-    database::{Database, Param, STATEMENT_TIMEOUT},
+    database::{Database, STATEMENT_TIMEOUT},
+    param::Param,
+    row::Row,
     store_error::unavailable,
 };
 use fairway_domain::{id::TenantId, store::StoreError, tenant::TenantScope};
 use fairway_fair_queue::{FairSemaphore, Limits, Permit};
 use fairway_memory_limit::{Admission, admit};
 use std::sync::LazyLock;
-use tokio_postgres::Row;
 
 /// Maximum length of a text that is read without a permit, in bytes.
 pub(crate) const MAX_SMALL_BYTES: i32 = 64 << 10;

@@ -5,7 +5,7 @@ use crate::{
     database::Database,
     guarded::{Guarded, Input, Query},
     joins::database_now,
-    row::{RowExt, decode},
+    row::{Row, decode},
     schema::memory_turn,
 };
 use async_trait::async_trait;
@@ -23,7 +23,6 @@ use fairway_domain::{
     time::Timestamp,
 };
 use time::OffsetDateTime;
-use tokio_postgres::Row;
 use uuid::Uuid;
 
 /// The session identifier that covers all sessions of an owner.

@@ -6,9 +6,10 @@
 //! each with its own index. An `OR` over them would scan the whole table.
 
 use crate::{
-    database::{Database, Param},
+    database::Database,
     list_permits::PAGE_BYTES,
-    row::{RowExt, read_count},
+    param::{Param, ParamValue, SqlValue},
+    row::{Row, read_count},
 };
 use fairway_domain::{
     access::rights::VisibleScopes,
@@ -20,7 +21,6 @@ use std::{
     collections::HashSet,
     sync::{Arc, Mutex, PoisonError},
 };
-use tokio_postgres::{Row, types::ToSql};
 use uuid::Uuid;
 
 /// Counts stop here: a total of 10,001 means "more than ten thousand".
@@ -31,7 +31,7 @@ pub(crate) const COUNT_LIMIT: u32 = 10_001;
 const SCAN_LIMIT: u32 = 201;
 
 /// Maximum bytes of a page with [`RowBytes::Measured`]; a larger row is a page of its own.
-const MAX_PAGE_BYTES: u32 = 1 << 20;
+pub(crate) const MAX_PAGE_BYTES: u32 = 1 << 20;
 
 /// Maximum bytes of an unmeasured row, and of the unmeasured columns of a measured one. 200 such rows fill a page.
 pub(crate) const MAX_UNMEASURED_ROW_BYTES: usize = PAGE_BYTES / 200;
@@ -55,7 +55,7 @@ pub(crate) const UNBOUNDED_ROW_BYTES: usize = PAGE_BYTES;
 
 impl RowBytes {
     /// Maximum bytes of a page of `rows` rows.
-    fn max_page_bytes(self, rows: u32) -> usize {
+    pub(crate) fn max_page_bytes(self, rows: u32) -> usize {
         let row = match self {
             Self::Small => MAX_UNMEASURED_ROW_BYTES,
             Self::Measured { largest, .. } => largest.saturating_add(MAX_UNMEASURED_ROW_BYTES),
@@ -66,7 +66,7 @@ impl RowBytes {
 
 /// The parameters of a statement, in the order of their placeholders.
 #[derive(Default)]
-pub(crate) struct Values(Vec<Box<dyn ToSql + Sync + Send>>);
+pub(crate) struct Values(Vec<ParamValue<'static>>);
 
 /// The placeholder of the parameter with this number.
 fn placeholder(number: usize) -> String {
@@ -76,7 +76,7 @@ fn placeholder(number: usize) -> String {
 impl Values {
     /// The values of a list of one tenant.
     pub(crate) fn of_tenant(scope: TenantScope) -> Self {
-        Self(vec![Box::new(scope.tenant().uuid())])
+        Self(vec![ParamValue::new(scope.tenant().uuid())])
     }
 
     /// The placeholder of the tenant.
@@ -85,13 +85,22 @@ impl Values {
     }
 
     /// Binds a value and returns its placeholder.
-    pub(crate) fn bind(&mut self, value: impl ToSql + Sync + Send + 'static) -> String {
-        self.0.push(Box::new(value));
+    pub(crate) fn bind(&mut self, value: impl SqlValue + 'static) -> String {
+        self.push(ParamValue::new(value))
+    }
+
+    /// Binds an array and returns its placeholder.
+    pub(crate) fn bind_all<T: SqlValue + 'static>(&mut self, values: Vec<T>) -> String {
+        self.push(ParamValue::array(values))
+    }
+
+    fn push(&mut self, value: ParamValue<'static>) -> String {
+        self.0.push(value);
         placeholder(self.0.len())
     }
 
     pub(crate) fn params(&self) -> Vec<Param<'_>> {
-        self.0.iter().map(|value| &**value as Param<'_>).collect()
+        self.0.iter().map(ParamValue::param).collect()
     }
 }
 
@@ -312,8 +321,8 @@ pub(crate) fn visible_workspaces_cte(visible_scopes: &VisibleScopes, values: &mu
         "WITH seen AS MATERIALIZED (SELECT workspace_id AS seen_id FROM workspace
             WHERE tenant_id = {} AND (namespace_id = ANY({}) OR workspace_id = ANY({})))",
         values.tenant(),
-        values.bind(namespaces),
-        values.bind(workspaces)
+        values.bind_all(namespaces),
+        values.bind_all(workspaces)
     )
 }
 
@@ -329,7 +338,7 @@ pub(crate) fn visible_arms(
 ) -> (String, Vec<UnionArm>) {
     let with = visible_workspaces_cte(visible_scopes, values);
     let workloads: Vec<Uuid> = visible_scopes.workloads.iter().map(|id| id.uuid()).collect();
-    let mine = format!("(SELECT DISTINCT unnest({}::uuid[]) AS mine_id) AS mine", values.bind(workloads));
+    let mine = format!("(SELECT DISTINCT unnest({}::uuid[]) AS mine_id) AS mine", values.bind_all(workloads));
     let single =
         [format!("{workload} = mine.mine_id"), format!("NOT EXISTS (SELECT FROM seen WHERE seen_id = {workspace})")];
     let and = |more: &[String]| conditions.iter().chain(more).cloned().collect();

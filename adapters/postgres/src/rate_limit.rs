@@ -3,7 +3,7 @@
 use crate::{
     database::Database,
     guarded::{Input, Query},
-    row::{RowExt as _, decode, read_count},
+    row::{decode, read_count},
     store_error,
 };
 use async_trait::async_trait;

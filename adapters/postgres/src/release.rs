@@ -24,20 +24,19 @@ mod rows;
 mod transition;
 
 use crate::{
-    database::Database,
+    database::{Database, PageBounds, StoredRow as _},
     guarded::{Guarded, Input, Query},
     pagination::{ListQuery, RowBytes, SortKey, UNBOUNDED_ROW_BYTES, UnionArm, Values, visible_arms},
-    row::{RowExt, decode},
+    row::decode,
     schema,
 };
 use async_trait::async_trait;
 pub(crate) use deployment::LaneChangeCommitter;
 use deployment::PendingLaneChange;
-use diesel::{QueryDsl as _, SelectableHelper as _};
+use diesel::{ExpressionMethods as _, QueryDsl as _, SelectableHelper as _, pg::Pg};
 use fairway_domain::{
     id::{ApprovalId, ArtifactId, AssetId, BindingId, ReleaseId, WorkloadId, WorkspaceId},
     idempotency::KeyedOutcome,
-    note::MAX_NOTE_CHARS,
     release::{
         Release,
         lane::{Deployment, DeploymentChange, Lane, LaneHistoryEntry, MoveReason},
@@ -53,7 +52,7 @@ use fairway_domain::{
 };
 pub(crate) use load::ReleaseLoader;
 pub(crate) use rows::{DEPLOYMENT_COLUMNS, deployment};
-use rows::{NOT_BUILTIN, RELEASE_COLUMNS, StoredArtifact, release};
+use rows::{NOT_BUILTIN, RELEASE_COLUMNS, StoredApproval, StoredArtifact, release};
 use transition::PendingTransition;
 pub(crate) use transition::TransitionCommitter;
 use uuid::Uuid;
@@ -127,14 +126,21 @@ impl ReleaseStore for Database {
         release: ReleaseId,
         page: PageRequest,
     ) -> Result<Page<Approval>, StoreError> {
-        let mut values = Values::of_tenant(scope);
-        let conditions =
-            vec![format!("tenant_id = {}", values.tenant()), format!("release_id = {}", values.bind(release.uuid()))];
-        let key = SortKey::Id("approval_id", "approval_id");
-        let row_bytes = RowBytes::Measured { sql: "octet_length(body)", largest: MAX_NOTE_CHARS * 4 };
-        let plain = ListQuery::single(rows::APPROVAL_COLUMNS, key, "FROM approval", row_bytes, conditions, values);
-        let listing = ListQuery { post_join: Some(rows::APPROVAL_NOTE.to_owned()), ..plain };
-        self.fetch_page(listing, page, rows::approval_with_note).await
+        let (tenant, release) = (scope.tenant().uuid(), release.uuid());
+        let newest = |bounds: PageBounds| {
+            let newest = rows::approvals_with_note(tenant, release)
+                .select(StoredApproval::as_select())
+                .order(schema::approval::approval_id.desc())
+                .limit(bounds.limit)
+                .offset(bounds.offset)
+                .into_boxed::<'static, Pg>();
+            match bounds.after {
+                None => newest,
+                Some(id) => newest.filter(schema::approval::approval_id.lt(id)),
+            }
+        };
+        let ids = || rows::approvals_with_note(tenant, release).select(schema::approval::approval_id);
+        self.typed_measured_page("list of approvals", rows::MEASURED_APPROVALS, page, ids, newest).await
     }
 
     async fn approval(
@@ -143,15 +149,13 @@ impl ReleaseStore for Database {
         release: ReleaseId,
         id: ApprovalId,
     ) -> Result<Option<Approval>, StoreError> {
-        static FIND_APPROVAL: Query = Query::of_parts(&[
-            "SELECT ",
-            rows::APPROVAL_COLUMNS,
-            ", body FROM input JOIN approval USING (tenant_id, approval_id) ",
-            rows::APPROVAL_NOTE,
-            " WHERE approval.release_id IS NOT DISTINCT FROM input.release_id",
-        ]);
-        let input = Input::new(scope).with("approval_id", id.uuid()).with("release_id", release.uuid());
-        self.fetch_one(&FIND_APPROVAL, input).await?.as_ref().map(rows::approval_with_note).transpose()
+        let (tenant, release, id) = (scope.tenant().uuid(), release.uuid(), id.uuid());
+        let find = || {
+            rows::approvals_with_note(tenant, release)
+                .filter(schema::approval::approval_id.eq(id))
+                .select(StoredApproval::as_select())
+        };
+        self.first("approval", find).await?.map(StoredApproval::into_value).transpose()
     }
 
     async fn commit_draft(
@@ -468,12 +472,8 @@ impl DeploymentStore for Database {
     }
 
     async fn list_serving(&self, after: Option<TenantRelease>, limit: u32) -> Result<Vec<TenantRelease>, StoreError> {
-        static SERVING: Query = Query::new(
-            "SELECT tenant_id, release_id FROM release
-            WHERE state = 'active' AND (tenant_id, release_id) > (SELECT after_tenant, after_release FROM input)
-            ORDER BY tenant_id, release_id LIMIT (SELECT max_rows FROM input)",
-        );
-        self.releases_after(&SERVING, after, limit).await
+        let active = || schema::release::table.filter(schema::release::state.eq("active")).into_boxed();
+        self.releases_after("serving releases", active, after, limit).await
     }
 
     async fn commit_lane_change(

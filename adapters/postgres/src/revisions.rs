@@ -2,12 +2,10 @@
 
 use crate::{
     batch_load::BatchLoader,
-    database::read,
+    database::{StatementPool, read},
     guarded::{Input, Query},
-    row::RowExt,
 };
 use async_trait::async_trait;
-use deadpool_postgres::Pool;
 use fairway_domain::{
     id::TenantId,
     release::ports::Revisions,
@@ -17,7 +15,7 @@ use std::collections::HashMap;
 use uuid::Uuid;
 
 /// The access revisions of tenants.
-pub(crate) struct AccessRevisionLoader(pub(crate) Pool);
+pub(crate) struct AccessRevisionLoader(pub(crate) StatementPool);
 
 #[async_trait]
 impl BatchLoader for AccessRevisionLoader {
@@ -35,7 +33,7 @@ impl BatchLoader for AccessRevisionLoader {
 }
 
 /// The revisions of deployments, by tenant, workload and environment, with the tenants' access revisions.
-pub(crate) struct DeploymentRevisionLoader(pub(crate) Pool);
+pub(crate) struct DeploymentRevisionLoader(pub(crate) StatementPool);
 
 /// Tenant, workload and environment.
 pub(crate) type DeploymentKey = (Uuid, Uuid, String);

@@ -9,7 +9,7 @@ use fairway_domain::{
 };
 use serde_json::error::Category;
 use time::OffsetDateTime;
-use tokio_postgres::{Row, types::FromSql};
+use tokio_postgres::types::FromSql;
 use uuid::Uuid;
 
 #[derive(Debug, thiserror::Error)]
@@ -31,47 +31,57 @@ impl From<serde_json::Error> for UnexpectedShape {
     }
 }
 
-/// Typed reads of columns by name. Each fails with a broken store if the column is missing or its value is unknown.
-pub(crate) trait RowExt {
-    fn column<'a, T: FromSql<'a>>(&'a self, name: &'static str) -> Result<T, StoreError>;
+/// A row of a result. Each read of a column fails with a broken store if the column is missing or its value is unknown.
+#[derive(Debug)]
+pub(crate) struct Row(tokio_postgres::Row);
 
-    fn id<T: From<Uuid>>(&self, name: &'static str) -> Result<T, StoreError> {
+impl From<tokio_postgres::Row> for Row {
+    fn from(row: tokio_postgres::Row) -> Self {
+        Self(row)
+    }
+}
+
+impl Row {
+    /// The bytes of the row, as received.
+    pub(crate) fn raw_size_bytes(&self) -> usize {
+        self.0.raw_size_bytes()
+    }
+
+    pub(crate) fn column<'a, T: FromSql<'a>>(&'a self, name: &'static str) -> Result<T, StoreError> {
+        self.0.try_get(name).map_err(|error| store_error::broken(Box::new(error)))
+    }
+
+    pub(crate) fn id<T: From<Uuid>>(&self, name: &'static str) -> Result<T, StoreError> {
         self.column::<Uuid>(name).map(T::from)
     }
 
-    fn optional_id<T: From<Uuid>>(&self, name: &'static str) -> Result<Option<T>, StoreError> {
+    pub(crate) fn optional_id<T: From<Uuid>>(&self, name: &'static str) -> Result<Option<T>, StoreError> {
         Ok(self.column::<Option<Uuid>>(name)?.map(T::from))
     }
 
-    fn timestamp(&self, name: &'static str) -> Result<Timestamp, StoreError> {
+    pub(crate) fn timestamp(&self, name: &'static str) -> Result<Timestamp, StoreError> {
         self.column::<OffsetDateTime>(name).map(Timestamp::new)
     }
 
-    fn optional_timestamp(&self, name: &'static str) -> Result<Option<Timestamp>, StoreError> {
+    pub(crate) fn optional_timestamp(&self, name: &'static str) -> Result<Option<Timestamp>, StoreError> {
         Ok(self.column::<Option<OffsetDateTime>>(name)?.map(Timestamp::new))
     }
 
-    fn revision(&self, name: &'static str) -> Result<Revision, StoreError> {
+    pub(crate) fn revision(&self, name: &'static str) -> Result<Revision, StoreError> {
         self.column::<i64>(name).map(Revision::new)
     }
 
-    fn slug(&self, name: &'static str) -> Result<Slug, StoreError> {
+    pub(crate) fn slug(&self, name: &'static str) -> Result<Slug, StoreError> {
         decode(name, Slug::parse(self.column(name)?).ok())
     }
 
-    fn actor(&self, name: &'static str) -> Result<ActorRef, StoreError> {
+    pub(crate) fn actor(&self, name: &'static str) -> Result<ActorRef, StoreError> {
         decode(name, ActorRef::parse(self.column(name)?).ok())
     }
 
     /// Parses a text column with a parser of the domain.
-    fn parsed<T>(&self, name: &'static str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T, StoreError> {
+    pub(crate) fn parsed<T>(&self, name: &'static str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T, StoreError> {
         decode(name, parse(self.column(name)?))
-    }
-}
-
-impl RowExt for Row {
-    fn column<'a, T: FromSql<'a>>(&'a self, name: &'static str) -> Result<T, StoreError> {
-        self.try_get(name).map_err(|error| store_error::broken(Box::new(error)))
     }
 }
 

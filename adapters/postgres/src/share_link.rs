@@ -4,7 +4,7 @@ use crate::{
     database::{Database, PageBounds, StoredRow},
     guarded::{Guarded, Input},
     joins::database_now,
-    row::{RowExt as _, decode},
+    row::decode,
     schema::{execution, share_link},
 };
 use async_trait::async_trait;

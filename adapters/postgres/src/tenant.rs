@@ -4,7 +4,7 @@ use crate::{
     database::{Database, PageBounds, StoredRow},
     guarded::{Guarded, Input, Query},
     pagination::{ListQuery, RowBytes, SortKey, Values},
-    row::{RowExt, decode},
+    row::{Row, decode},
     schema::{namespace, tenant_public_host, workspace},
     workload::with_workload,
 };
@@ -26,7 +26,6 @@ use fairway_domain::{
     time::Timestamp,
 };
 use time::OffsetDateTime;
-use tokio_postgres::Row;
 use uuid::Uuid;
 
 const TENANT_COLUMNS: &str = "tenant_id, slug, name, notifications_enabled, advanced_notifications_enabled, \

@@ -3,34 +3,45 @@
 use crate::{
     database::Database,
     guarded::{Input, Query},
-    row::{RowExt, decode},
-    schema::{fact, fact_log, fact_order},
+    row::{Row, decode},
+    schema::{fact, fact_log, fact_order, log_tree},
     store_error,
 };
 use async_trait::async_trait;
-use diesel::{BoolExpressionMethods as _, ExpressionMethods as _, JoinOnDsl as _, QueryDsl as _};
+use diesel::{
+    BoolExpressionMethods as _, ExpressionMethods as _, JoinOnDsl as _, NullableExpressionMethods as _,
+    PgExpressionMethods as _, QueryDsl as _,
+};
 use fairway_domain::{
     id::{FactId, TenantId},
     store::StoreError,
     tenant::TenantScope,
     transparency_log::{LoggedFact, PendingLog, StoredEntry, TreeAdvance, TreeEdge, TreeHash, TreeState, TreeStore},
 };
-use tokio_postgres::Row;
 use uuid::Uuid;
 
-const LOG_COLUMNS: &str = "fact_log.tenant_id, fact_log.size AS log_size, coalesce(log_tree.size, 0) AS tree_size, \
-    coalesce(log_tree.edge, '{}') AS edge, log_tree.checkpoint";
+/// Tenant, number of facts, and the tree with its number of facts, its edge and its checkpoint. A log may have no tree.
+type LogRow = (Uuid, i64, Option<i64>, Option<Vec<Vec<u8>>>, Option<String>);
 
-fn log(row: &Row) -> Result<PendingLog, StoreError> {
-    let size = |name| decode(name, u64::try_from(row.column::<i64>(name)?).ok());
-    let levels: Vec<Vec<u8>> = row.column("edge")?;
+/// The audit logs, each with its tree.
+#[diesel::dsl::auto_type(no_type_alias)]
+fn logs_with_tree() -> _ {
+    fact_log::table.left_join(log_tree::table.on(log_tree::tenant_id.eq(fact_log::tenant_id))).select((
+        fact_log::tenant_id,
+        fact_log::size,
+        log_tree::size.nullable(),
+        log_tree::edge.nullable(),
+        log_tree::checkpoint.nullable(),
+    ))
+}
+
+fn log((tenant, log_size, tree_size, edge, checkpoint): LogRow) -> Result<PendingLog, StoreError> {
+    let size = |name, number| decode(name, u64::try_from(number).ok());
+    let tree_size = size("tree_size", tree_size.unwrap_or(0))?;
     Ok(PendingLog {
-        tenant: row.id("tenant_id")?,
-        tree: TreeState {
-            edge: decode("edge", TreeEdge::restore(size("tree_size")?, &levels))?,
-            checkpoint: row.column("checkpoint")?,
-        },
-        log_size: size("log_size")?,
+        tenant: tenant.into(),
+        tree: TreeState { edge: decode("edge", TreeEdge::restore(tree_size, &edge.unwrap_or_default()))?, checkpoint },
+        log_size: size("log_size", log_size)?,
     })
 }
 
@@ -58,41 +69,37 @@ impl TreeStore for Database {
         after: Option<TenantId>,
         limit: u32,
     ) -> Result<Vec<PendingLog>, StoreError> {
-        static PENDING: Query = Query::of_parts(&[
-            "SELECT ",
-            LOG_COLUMNS,
-            " FROM input JOIN fact_log ON fact_log.tenant_id > input.after
-            LEFT JOIN log_tree ON log_tree.tenant_id = fact_log.tenant_id
-            WHERE fact_log.size > coalesce(log_tree.size, 0) OR log_tree.signed_by IS DISTINCT FROM input.signed_by
-            ORDER BY fact_log.tenant_id LIMIT (SELECT max_logs FROM input)",
-        ]);
-        let input = Input::one()
-            .with("signed_by", signed_by)
-            .with("after", after.map_or_else(Uuid::nil, TenantId::uuid))
-            .with("max_logs", i64::from(limit));
-        let rows = self.fetch(&PENDING, input).await?;
-        // A row that another program damaged stops its own log alone.
-        let readable = |row: &Row| match log(row) {
-            Ok(log) => Some(log),
-            Err(error) => {
-                tracing::error!(
-                    tenant_id = row.column::<Uuid>("tenant_id").map(tracing::field::display).ok(),
-                    error = &error as &dyn std::error::Error,
-                    "stored tree of an audit log is unreadable; publishing no checkpoint of it"
-                );
-                None
-            }
+        let (signed_by, after) = (signed_by.to_owned(), after.map_or_else(Uuid::nil, TenantId::uuid));
+        let pending = || {
+            // A log without a tree has no signer, so it is pending too.
+            let is_signed_by_another = log_tree::signed_by.nullable().is_distinct_from(signed_by.clone());
+            let has_grown = fact_log::size.nullable().gt(log_tree::size.nullable());
+            logs_with_tree()
+                .filter(fact_log::tenant_id.gt(after).and(has_grown.or(is_signed_by_another)))
+                .order(fact_log::tenant_id)
+                .limit(i64::from(limit))
         };
-        Ok(rows.iter().filter_map(readable).collect())
+        let found: Vec<LogRow> = self.load("pending audit logs", pending).await?;
+        // A row that another program damaged stops its own log alone.
+        let readable = |row: LogRow| {
+            let tenant = row.0;
+            log(row)
+                .inspect_err(|error| {
+                    tracing::error!(
+                        tenant_id = %tenant,
+                        error = error as &dyn std::error::Error,
+                        "stored tree of an audit log is unreadable; publishing no checkpoint of it"
+                    );
+                })
+                .ok()
+        };
+        Ok(found.into_iter().filter_map(readable).collect())
     }
 
     async fn find_log(&self, scope: TenantScope) -> Result<Option<PendingLog>, StoreError> {
-        static FIND: Query = Query::of_parts(&[
-            "SELECT ",
-            LOG_COLUMNS,
-            " FROM input JOIN fact_log USING (tenant_id) LEFT JOIN log_tree ON log_tree.tenant_id = fact_log.tenant_id",
-        ]);
-        self.fetch_one(&FIND, Input::new(scope)).await?.as_ref().map(log).transpose()
+        let tenant = scope.tenant().uuid();
+        let find = || logs_with_tree().filter(fact_log::tenant_id.eq(tenant));
+        self.first("audit log", find).await?.map(log).transpose()
     }
 
     async fn leaves(&self, scope: TenantScope, from: u64, limit: u32) -> Result<Vec<TreeHash>, StoreError> {

@@ -4,17 +4,24 @@ mod publication;
 
 use crate::{
     database::Database,
-    guarded::{Guarded, Input, Query},
+    guarded::{Guarded, Input},
     pagination::{ListQuery, RowBytes, SortKey, Values},
-    row::{RowExt, decode},
+    row::{Row, decode},
+    schema::{use_case, use_case_refinement},
 };
 use async_trait::async_trait;
+use diesel::{
+    BoolExpressionMethods as _, ExpressionMethods as _, QueryDsl as _, Queryable, Selectable, SelectableHelper as _,
+    pg::Pg,
+};
 use fairway_domain::{
+    access::ActorRef,
     generator::MAX_DESCRIPTION,
     id::{UseCaseId, WorkloadId, WorkspaceId},
     idempotency::KeyedOutcome,
     store::{Change, ChangeRecord, CommitError, Page, PageRequest, Revision, StoreError},
     tenant::TenantScope,
+    time::Timestamp,
     use_case::{
         Pieces, Publication, Refinement, UseCase, UseCaseRecord, UseCaseStatus, UseCaseSummary,
         bundle::{BundlePlan, MAX_NAME_CHARS, MAX_SUMMARY_CHARS},
@@ -22,12 +29,49 @@ use fairway_domain::{
     },
 };
 use serde_json::{Value, json};
-use tokio_postgres::Row;
+use time::OffsetDateTime;
 use uuid::Uuid;
 
-const COLUMNS: &str = "use_case.use_case_id, use_case.workspace_id, use_case.status, use_case.source_description, \
-    use_case.bundle, use_case.pieces, use_case.supersedes, use_case.superseded_by, use_case.workload_id, \
-    use_case.release_id, use_case.revision, use_case.created_at, use_case.created_by, use_case.updated_at";
+/// A use case as stored.
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = use_case, check_for_backend(Pg))]
+struct StoredUseCase {
+    use_case_id: Uuid,
+    workspace_id: Uuid,
+    status: String,
+    source_description: String,
+    bundle: Value,
+    pieces: Option<Value>,
+    supersedes: Option<Uuid>,
+    superseded_by: Option<Uuid>,
+    workload_id: Option<Uuid>,
+    release_id: Option<Uuid>,
+    revision: i64,
+    created_at: OffsetDateTime,
+    created_by: String,
+    updated_at: OffsetDateTime,
+}
+
+impl StoredUseCase {
+    fn into_value(self) -> Result<UseCase, StoreError> {
+        Ok(UseCase::restore(UseCaseRecord {
+            use_case_id: self.use_case_id.into(),
+            workspace_id: self.workspace_id.into(),
+            status: decode("status", UseCaseStatus::parse(&self.status))?,
+            source_description: self.source_description,
+            plan: decode("bundle", BundlePlan::from_stored(&self.bundle))?,
+            pieces: pieces(self.pieces)?,
+            supersedes: self.supersedes.map(Into::into),
+            superseded_by: self.superseded_by.map(Into::into),
+            workload_id: self.workload_id.map(Into::into),
+            release_id: self.release_id.map(Into::into),
+            created_at: Timestamp::new(self.created_at),
+            created_by: decode("created_by", ActorRef::parse(&self.created_by).ok())?,
+            updated_at: Timestamp::new(self.updated_at),
+            revision: Revision::new(self.revision),
+        }))
+    }
+}
 
 /// The columns of a list. A bundle is up to 256 KiB, and lists do not show it.
 const SUMMARY_COLUMNS: &str = "use_case.use_case_id, use_case.workspace_id, use_case.name, use_case.summary, \
@@ -70,25 +114,6 @@ fn pieces_json(pieces: Pieces) -> Value {
         "model_policy": pieces.model_policy,
         "policy_bundle": pieces.policy_bundle,
     })
-}
-
-fn use_case(row: &Row) -> Result<UseCase, StoreError> {
-    Ok(UseCase::restore(UseCaseRecord {
-        use_case_id: row.id("use_case_id")?,
-        workspace_id: row.id("workspace_id")?,
-        status: row.parsed("status", UseCaseStatus::parse)?,
-        source_description: row.column("source_description")?,
-        plan: decode("bundle", BundlePlan::from_stored(&row.column("bundle")?))?,
-        pieces: pieces(row.column("pieces")?)?,
-        supersedes: row.optional_id("supersedes")?,
-        superseded_by: row.optional_id("superseded_by")?,
-        workload_id: row.optional_id("workload_id")?,
-        release_id: row.optional_id("release_id")?,
-        created_at: row.timestamp("created_at")?,
-        created_by: row.actor("created_by")?,
-        updated_at: row.timestamp("updated_at")?,
-        revision: row.revision("revision")?,
-    }))
 }
 
 fn summary(row: &Row) -> Result<UseCaseSummary, StoreError> {
@@ -154,10 +179,9 @@ const CHANGE_USE_CASE: &str = "
 #[async_trait]
 impl UseCaseStore for Database {
     async fn find(&self, scope: TenantScope, id: UseCaseId) -> Result<Option<UseCase>, StoreError> {
-        static FIND: Query =
-            Query::of_parts(&["SELECT ", COLUMNS, " FROM input JOIN use_case USING (tenant_id, use_case_id)"]);
-        let input = Input::new(scope).with("use_case_id", id.uuid());
-        self.fetch_one(&FIND, input).await?.as_ref().map(use_case).transpose()
+        let key = (scope.tenant().uuid(), id.uuid());
+        let find = || use_case::table.find(key).select(StoredUseCase::as_select());
+        self.first("use case", find).await?.map(StoredUseCase::into_value).transpose()
     }
 
     async fn list(
@@ -187,14 +211,17 @@ impl UseCaseStore for Database {
         scope: TenantScope,
         workload: WorkloadId,
     ) -> Result<Option<WorkloadOrigin>, StoreError> {
-        static FIND_BY_WORKLOAD: Query =
-            Query::new("SELECT use_case_id, status FROM input JOIN use_case USING (tenant_id, workload_id)");
-        let input = Input::new(scope).with("workload_id", workload.uuid());
-        let Some(row) = self.fetch_one(&FIND_BY_WORKLOAD, input).await? else { return Ok(None) };
-        Ok(Some(WorkloadOrigin {
-            use_case_id: row.id("use_case_id")?,
-            status: row.parsed("status", UseCaseStatus::parse)?,
-        }))
+        let (tenant, workload) = (scope.tenant().uuid(), workload.uuid());
+        let find = || {
+            use_case::table
+                .filter(use_case::tenant_id.eq(tenant).and(use_case::workload_id.eq(workload)))
+                .select((use_case::use_case_id, use_case::status))
+        };
+        let found: Option<(Uuid, String)> = self.first("use case of a workload", find).await?;
+        let origin = |(id, status): (Uuid, String)| {
+            Ok(WorkloadOrigin { use_case_id: id.into(), status: decode("status", UseCaseStatus::parse(&status))? })
+        };
+        found.map(origin).transpose()
     }
 
     async fn find_refinement(
@@ -203,19 +230,23 @@ impl UseCaseStore for Database {
         workspace: WorkspaceId,
         key: &str,
     ) -> Result<Option<KeyedRefinement>, StoreError> {
-        static FIND_REFINEMENT: Query = Query::new(
-            "SELECT predecessor_id, successor_id, body_digest
-             FROM input JOIN use_case_refinement USING (tenant_id, workspace_id, refinement_key)",
-        );
-        let input = Input::new(scope).with("workspace_id", workspace.uuid()).with("refinement_key", key);
-        let found = self.fetch_one(&FIND_REFINEMENT, input).await?;
-        let Some(row) = found else { return Ok(None) };
-        let digest: Vec<u8> = row.column("body_digest")?;
-        Ok(Some(KeyedRefinement {
-            predecessor_id: row.id("predecessor_id")?,
-            successor_id: row.id("successor_id")?,
-            body_digest: decode("body_digest", digest.try_into().ok())?,
-        }))
+        let key = (scope.tenant().uuid(), workspace.uuid(), key.to_owned());
+        let find = || {
+            use_case_refinement::table.find(key.clone()).select((
+                use_case_refinement::predecessor_id,
+                use_case_refinement::successor_id,
+                use_case_refinement::body_digest,
+            ))
+        };
+        let found: Option<(Uuid, Uuid, Vec<u8>)> = self.first("refinement of a use case", find).await?;
+        let refinement = |(predecessor, successor, digest): (Uuid, Uuid, Vec<u8>)| {
+            Ok(KeyedRefinement {
+                predecessor_id: predecessor.into(),
+                successor_id: successor.into(),
+                body_digest: decode("body_digest", digest.try_into().ok())?,
+            })
+        };
+        found.map(refinement).transpose()
     }
 
     async fn commit_new(

@@ -4,7 +4,7 @@ use crate::{
     database::{Database, StoredRow},
     guarded::{Guarded, Input},
     pagination::{ListQuery, RowBytes, SortKey, UnionArm, Values, visible_arms},
-    row::{RowExt, decode},
+    row::{Row, decode},
     schema,
 };
 use async_trait::async_trait;
@@ -31,7 +31,6 @@ use fairway_domain::{
 };
 use serde_json::Value;
 use time::OffsetDateTime;
-use tokio_postgres::Row;
 use uuid::Uuid;
 
 pub(crate) const WORKLOAD_COLUMNS: &str = "workload.workload_id, workload.slug, workload.name, workload.description, \

@@ -2,8 +2,9 @@
 
 use crate::{
     database::Database,
-    guarded::{Guarded, Input, Query},
-    row::{RowExt as _, decode},
+    guarded::{Guarded, Input},
+    joins::database_now,
+    row::decode,
     schema::{identity, tenant},
 };
 use async_trait::async_trait;
@@ -75,25 +76,23 @@ impl IdentityStore for Database {
         presented: &PinnedIdentity,
         replaces: Replaces,
     ) -> Result<Option<PinnedIdentity>, StoreError> {
-        static REFRESH: Query = Query::new(
-            "seen AS (
-                UPDATE identity SET last_seen_at = fairway_now(),
-                    groups = CASE WHEN replaces_groups THEN presented_groups ELSE identity.groups END,
-                    email = CASE WHEN replaces_email THEN presented_email ELSE identity.email END
-                FROM input
-                WHERE identity.tenant_id = input.tenant_id AND identity.issuer = input.issuer
-                    AND identity.subject = input.subject
-                RETURNING identity_id, actor
-            )
-            SELECT identity_id, actor FROM seen",
-        );
-        let input =
-            input_of(scope, presented).with("replaces_groups", replaces.groups).with("replaces_email", replaces.email);
-        let rows = self.write_idempotent(REFRESH.text(&input)?, &input.params()).await?;
-        let Some(row) = rows.first() else { return Ok(None) };
+        let tenant = scope.tenant().uuid();
+        let refresh = || {
+            let is_subject =
+                identity::issuer.eq(presented.issuer.clone()).and(identity::subject.eq(presented.subject.clone()));
+            diesel::update(identity::table.filter(identity::tenant_id.eq(tenant).and(is_subject)))
+                .set((
+                    identity::last_seen_at.eq(database_now()),
+                    replaces.groups.then(|| identity::groups.eq(names(&presented.groups))),
+                    replaces.email.then(|| identity::email.eq(presented.email.clone())),
+                ))
+                .returning((identity::identity_id, identity::actor))
+        };
+        let found: Option<(Uuid, String)> = self.first("refresh of an identity", refresh).await?;
+        let Some((id, actor)) = found else { return Ok(None) };
         Ok(Some(PinnedIdentity {
-            identity_id: row.id("identity_id")?,
-            actor: row.actor("actor")?,
+            identity_id: id.into(),
+            actor: decode("actor", ActorRef::parse(&actor).ok())?,
             ..presented.clone()
         }))
     }
@@ -117,11 +116,14 @@ impl IdentityStore for Database {
     }
 }
 
+fn names(groups: &[ActorRef]) -> Vec<String> {
+    groups.iter().map(ActorRef::to_string).collect()
+}
+
 fn input_of(scope: TenantScope, identity: &PinnedIdentity) -> Input<'_> {
-    let groups: Vec<String> = identity.groups.iter().map(ActorRef::to_string).collect();
     Input::new(scope)
         .with("issuer", identity.issuer.as_str())
         .with("subject", identity.subject.as_str())
-        .with_all("presented_groups", groups)
+        .with_all("presented_groups", names(&identity.groups))
         .with("presented_email", identity.email.as_deref())
 }

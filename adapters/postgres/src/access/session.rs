@@ -2,12 +2,17 @@
 
 use crate::{
     batch_load::BatchLoader,
-    database::{Database, read},
+    database::{Database, StatementPool, read},
     guarded::{Guarded, Input, Query},
-    row::{RowExt as _, decode, read_count},
+    joins::{database_now, time_ago, time_ahead},
+    row::{Row, decode, read_count},
+    schema::{identity, session},
 };
 use async_trait::async_trait;
-use deadpool_postgres::Pool;
+use diesel::{
+    BoolExpressionMethods as _, ExpressionMethods as _, JoinOnDsl as _, NullableExpressionMethods as _, QueryDsl as _,
+    pg::Pg,
+};
 use fairway_domain::{
     access::{
         ActorRef,
@@ -23,11 +28,11 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 use std::{collections::HashMap, time::Duration};
-use tokio_postgres::Row;
+use time::OffsetDateTime;
 use uuid::Uuid;
 
 /// Reads sessions by tenant and hash; requests that arrive together share a statement.
-pub(crate) struct SessionLoader(pub(crate) Pool);
+pub(crate) struct SessionLoader(pub(crate) StatementPool);
 
 #[async_trait]
 impl BatchLoader for SessionLoader {
@@ -83,8 +88,11 @@ fn texts(actors: &[ActorRef]) -> Vec<String> {
     actors.iter().map(ActorRef::to_string).collect()
 }
 
-fn input_of_claim<'v>(scope: TenantScope, claim: RenewalClaim) -> Input<'v> {
-    Input::new(scope).with("session_id", claim.session_id.uuid()).with("renewal_id", claim.renewal_id.uuid())
+/// A session that this claim renews.
+#[diesel::dsl::auto_type(no_type_alias)]
+fn claimed_session(tenant: Uuid, session: Uuid, renewal: Uuid) -> _ {
+    let of_claim = session::renewal_id.eq(renewal);
+    session::table.find((tenant, session)).filter(of_claim)
 }
 
 #[async_trait]
@@ -126,41 +134,35 @@ impl SessionStore for Database {
     }
 
     async fn record_use(&self, scope: TenantScope, session: SessionId) -> Result<(), StoreError> {
-        static USE: Query = Query::new(
-            "used AS (
-                UPDATE session SET last_used_at = fairway_now() FROM input
-                WHERE session.tenant_id = input.tenant_id AND session.session_id = input.session_id
-                    AND last_used_at < fairway_now() - make_interval(secs => interval_seconds)
-                RETURNING 1
-            )
-            SELECT count(*) FROM used",
-        );
-        let input =
-            Input::new(scope).with("session_id", session.uuid()).with("interval_seconds", USE_INTERVAL.as_secs_f64());
-        self.write_idempotent(USE.text(&input)?, &input.params()).await.map(drop)
+        let key = (scope.tenant().uuid(), session.uuid());
+        let record = || {
+            let unrecorded = session::table.find(key).filter(session::last_used_at.lt(time_ago(USE_INTERVAL)));
+            diesel::update(unrecorded).set(session::last_used_at.eq(database_now()))
+        };
+        self.execute("use of a session", record).await.map(drop)
     }
 
     async fn claim_renewal(&self, scope: TenantScope, claim: RenewalClaim) -> Result<Option<Vec<u8>>, StoreError> {
+        let (key, renewal) = ((scope.tenant().uuid(), claim.session_id.uuid()), claim.renewal_id);
         // A repeated statement finds its own claim.
-        static CLAIM: Query = Query::new(
-            "claimed AS (
-                UPDATE session SET renewal_id = input.renewal_id,
-                    renewal_until = fairway_now() + make_interval(secs => lease_seconds)
-                FROM input
-                WHERE session.tenant_id = input.tenant_id AND session.session_id = input.session_id
-                    AND ended_at IS NULL
-                    AND groups_read_at <= fairway_now() - make_interval(secs => max_age_seconds)
-                    AND (renewal_until IS NULL OR renewal_until <= fairway_now()
-                        OR session.renewal_id = input.renewal_id)
-                RETURNING sealed_tokens
-            )
-            SELECT sealed_tokens FROM claimed",
-        );
-        let input = input_of_claim(scope, claim)
-            .with("lease_seconds", RENEWAL_LEASE.as_secs_f64())
-            .with("max_age_seconds", MAX_GROUPS_AGE.as_secs_f64());
-        let rows = self.write_idempotent(CLAIM.text(&input)?, &input.params()).await?;
-        rows.first().map(|row| row.column("sealed_tokens")).transpose()
+        let claim = || {
+            let is_free = session::renewal_until
+                .is_null()
+                .or(session::renewal_until.le(database_now().nullable()))
+                .or(session::renewal_id.eq(renewal.uuid()));
+            let stale = session::table
+                .find(key)
+                .filter(session::ended_at.is_null())
+                .filter(session::groups_read_at.le(time_ago(MAX_GROUPS_AGE)))
+                .filter(is_free);
+            diesel::update(stale)
+                .set((
+                    session::renewal_id.eq(renewal.uuid()),
+                    session::renewal_until.eq(time_ahead(RENEWAL_LEASE).nullable()),
+                ))
+                .returning(session::sealed_tokens)
+        };
+        self.first("claim of a session", claim).await
     }
 
     async fn keep_tokens(
@@ -169,31 +171,21 @@ impl SessionStore for Database {
         claim: RenewalClaim,
         sealed_tokens: &[u8],
     ) -> Result<(), StoreError> {
-        static KEEP: Query = Query::new(
-            "kept AS (
-                UPDATE session SET sealed_tokens = new_tokens FROM input
-                WHERE session.tenant_id = input.tenant_id AND session.session_id = input.session_id
-                    AND session.renewal_id = input.renewal_id AND ended_at IS NULL
-                RETURNING 1
-            )
-            SELECT count(*) FROM kept",
-        );
-        let input = input_of_claim(scope, claim).with("new_tokens", sealed_tokens);
-        self.write_idempotent(KEEP.text(&input)?, &input.params()).await.map(drop)
+        let (tenant, session, renewal) = (scope.tenant().uuid(), claim.session_id.uuid(), claim.renewal_id.uuid());
+        let keep = || {
+            let held = claimed_session(tenant, session, renewal).filter(session::ended_at.is_null());
+            diesel::update(held).set(session::sealed_tokens.eq(sealed_tokens.to_vec()))
+        };
+        self.execute("tokens of a session", keep).await.map(drop)
     }
 
     async fn release_renewal(&self, scope: TenantScope, claim: RenewalClaim) -> Result<(), StoreError> {
-        static RELEASE: Query = Query::new(
-            "released AS (
-                UPDATE session SET renewal_until = NULL FROM input
-                WHERE session.tenant_id = input.tenant_id AND session.session_id = input.session_id
-                    AND session.renewal_id = input.renewal_id
-                RETURNING 1
-            )
-            SELECT count(*) FROM released",
-        );
-        let input = input_of_claim(scope, claim);
-        self.write_idempotent(RELEASE.text(&input)?, &input.params()).await.map(drop)
+        let (tenant, session, renewal) = (scope.tenant().uuid(), claim.session_id.uuid(), claim.renewal_id.uuid());
+        let release = || {
+            diesel::update(claimed_session(tenant, session, renewal))
+                .set(session::renewal_until.eq(None::<OffsetDateTime>))
+        };
+        self.execute("release of a session", release).await.map(drop)
     }
 
     async fn renew(
@@ -203,20 +195,17 @@ impl SessionStore for Database {
         groups: &[ActorRef],
         sealed_tokens: &[u8],
     ) -> Result<(), StoreError> {
-        static RENEW: Query = Query::new(
-            "renewed AS (
-                UPDATE session SET groups = new_groups, groups_read_at = fairway_now(), sealed_tokens = new_tokens,
-                    renewal_until = NULL
-                FROM input
-                WHERE session.tenant_id = input.tenant_id AND session.session_id = input.session_id
-                    AND session.renewal_id = input.renewal_id AND ended_at IS NULL
-                RETURNING 1
-            )
-            SELECT count(*) FROM renewed",
-        );
-        let input =
-            input_of_claim(scope, claim).with_all("new_groups", texts(groups)).with("new_tokens", sealed_tokens);
-        self.write_idempotent(RENEW.text(&input)?, &input.params()).await.map(drop)
+        let (tenant, session, renewal) = (scope.tenant().uuid(), claim.session_id.uuid(), claim.renewal_id.uuid());
+        let renew = || {
+            let held = claimed_session(tenant, session, renewal).filter(session::ended_at.is_null());
+            diesel::update(held).set((
+                session::groups.eq(texts(groups)),
+                session::groups_read_at.eq(database_now()),
+                session::sealed_tokens.eq(sealed_tokens.to_vec()),
+                session::renewal_until.eq(None::<OffsetDateTime>),
+            ))
+        };
+        self.execute("renewal of a session", renew).await.map(drop)
     }
 
     async fn commit_end(&self, scope: TenantScope, session: SessionId, fact: Fact) -> Result<(), CommitError> {
@@ -235,34 +224,29 @@ impl SessionStore for Database {
     }
 
     async fn list_for_logout(&self, issuer: &str, target: &LogoutTarget) -> Result<Vec<LiveSession>, StoreError> {
-        static OF_SESSION: Query = Query::new(
-            "SELECT session.tenant_id, session_id, actor
-            FROM input JOIN session USING (issuer_session) JOIN identity USING (tenant_id, identity_id)
-            WHERE identity.issuer = wanted_issuer AND ended_at IS NULL",
-        );
-        static OF_SUBJECT: Query = Query::new(
-            "SELECT session.tenant_id, session_id, actor
-            FROM input JOIN identity ON identity.subject = wanted_subject AND identity.issuer = wanted_issuer
-            JOIN session USING (tenant_id, identity_id)
-            WHERE ended_at IS NULL",
-        );
-        let input = Input::one().with("wanted_issuer", issuer);
-        let rows = match target {
-            LogoutTarget::IssuerSession(id) => {
-                self.fetch(&OF_SESSION, input.with("issuer_session", id.as_str())).await?
-            }
-            LogoutTarget::Subject(subject) => {
-                self.fetch(&OF_SUBJECT, input.with("wanted_subject", subject.as_str())).await?
+        let issuer = issuer.to_owned();
+        let live = || {
+            let of_identity =
+                identity::tenant_id.eq(session::tenant_id).and(identity::identity_id.eq(session::identity_id));
+            let of_issuer = session::table
+                .inner_join(identity::table.on(of_identity))
+                .filter(identity::issuer.eq(issuer.clone()).and(session::ended_at.is_null()))
+                .select((session::tenant_id, session::session_id, identity::actor))
+                .into_boxed::<'static, Pg>();
+            match target {
+                LogoutTarget::IssuerSession(id) => of_issuer.filter(session::issuer_session.eq(id.clone())),
+                LogoutTarget::Subject(subject) => of_issuer.filter(identity::subject.eq(subject.clone())),
             }
         };
-        let session = |row: &Row| {
+        let found: Vec<(Uuid, Uuid, String)> = self.load("sessions of a logout", live).await?;
+        let session = |(tenant, session, actor): (Uuid, Uuid, String)| {
             Ok(LiveSession {
-                tenant: row.id("tenant_id")?,
-                session_id: row.id("session_id")?,
-                actor: row.actor("actor")?,
+                tenant: tenant.into(),
+                session_id: session.into(),
+                actor: decode("actor", ActorRef::parse(&actor).ok())?,
             })
         };
-        rows.iter().map(session).collect()
+        found.into_iter().map(session).collect()
     }
 
     async fn delete_expired(&self) -> Result<u64, StoreError> {

@@ -3,11 +3,14 @@
 use crate::{
     database::Database,
     guarded::{Input, Query},
-    row::{RowExt as _, decode},
+    row::decode,
     schema::{asset_version, installation},
 };
 use async_trait::async_trait;
-use diesel::QueryDsl as _;
+use diesel::{
+    ExpressionMethods as _, IntoSql as _, QueryDsl as _,
+    sql_types::{Record, Uuid as SqlUuid},
+};
 use fairway_domain::{
     asset::{
         artifact_index::{ArtifactIndex, VersionKey, VersionRow},
@@ -17,30 +20,32 @@ use fairway_domain::{
     store::StoreError,
     tenant::TenantScope,
 };
+use std::time::Duration;
 use time::OffsetDateTime;
-use tokio_postgres::Row;
 use uuid::Uuid;
 
-/// Hours between two sweeps of the artifact store, across all processes.
-const SWEEP_HOURS: i32 = 6;
+/// Time between two sweeps of the artifact store, across all processes.
+const SWEEP_INTERVAL: Duration = Duration::from_hours(6);
 
 #[async_trait]
 impl ArtifactIndex for Database {
     async fn versions_after(&self, behind: Option<VersionKey>, limit: u32) -> Result<Vec<VersionKey>, StoreError> {
-        static READ: Query = Query::new(
-            "SELECT tenant_id, asset_version_id FROM asset_version
-            WHERE (tenant_id, asset_version_id) > (SELECT after_tenant, after_version FROM input)
-            ORDER BY tenant_id, asset_version_id LIMIT (SELECT max_rows FROM input)",
-        );
         // No row has the nil UUID, so it sorts before the first row.
         let (tenant, version) =
             behind.map_or((Uuid::nil(), Uuid::nil()), |seen| (seen.tenant_id.uuid(), seen.asset_version_id.uuid()));
-        let input =
-            Input::one().with("after_tenant", tenant).with("after_version", version).with("max_rows", i64::from(limit));
-        let key = |row: &Row| {
-            Ok(VersionKey { tenant_id: row.id("tenant_id")?, asset_version_id: row.id("asset_version_id")? })
+        let next = || {
+            let key =
+                (asset_version::tenant_id, asset_version::asset_version_id).into_sql::<Record<(SqlUuid, SqlUuid)>>();
+            asset_version::table
+                .filter(key.gt((tenant, version)))
+                .order((asset_version::tenant_id, asset_version::asset_version_id))
+                .limit(i64::from(limit))
+                .select((asset_version::tenant_id, asset_version::asset_version_id))
         };
-        self.fetch(&READ, input).await?.iter().map(key).collect()
+        let found: Vec<(Uuid, Uuid)> = self.load("keys of versions", next).await?;
+        let key =
+            |(tenant, version): (Uuid, Uuid)| VersionKey { tenant_id: tenant.into(), asset_version_id: version.into() };
+        Ok(found.into_iter().map(key).collect())
     }
 
     async fn find_row(&self, scope: TenantScope, version: AssetVersionId) -> Result<Option<VersionRow>, StoreError> {
@@ -99,14 +104,6 @@ impl ArtifactIndex for Database {
     }
 
     async fn claim_sweep(&self) -> Result<bool, StoreError> {
-        static CLAIM: Query = Query::new(
-            "claimed AS (
-                UPDATE chore SET due_at = fairway_now() + make_interval(hours => input.hours) FROM input
-                WHERE chore.name = input.name AND due_at <= fairway_now() RETURNING 1
-            )
-            SELECT FROM claimed",
-        );
-        let input = Input::one().with("name", "sweep_artifacts").with("hours", SWEEP_HOURS);
-        Ok(!self.write_idempotent(CLAIM.text(&input)?, &input.params()).await?.is_empty())
+        self.claim_scheduled_job("sweep_artifacts", SWEEP_INTERVAL).await
     }
 }

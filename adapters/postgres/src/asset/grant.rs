@@ -3,7 +3,7 @@
 use crate::{
     database::{Database, PageBounds, StoredRow},
     guarded::{Guarded, Input, Query},
-    row::{RowExt as _, decode},
+    row::decode,
     schema::asset_grant,
     store_error,
 };

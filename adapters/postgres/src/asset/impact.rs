@@ -5,7 +5,7 @@ use crate::{
     database::Database,
     guarded::{Input, Query},
     list_permits::PAGE_BYTES,
-    row::RowExt,
+    row::Row,
 };
 use async_trait::async_trait;
 use fairway_domain::{
@@ -18,7 +18,6 @@ use fairway_domain::{
     store::StoreError,
     tenant::TenantScope,
 };
-use tokio_postgres::Row;
 use uuid::Uuid;
 
 fn parse_label(text: &str) -> Option<VersionLabel> {

@@ -45,7 +45,7 @@ fn visible_arms(visibility: &AssetVisibility, asked: &[String], values: &mut Val
         AssetVisibility::FromWorkspace { namespace, workspace, principals } => {
             let namespace = values.bind(namespace.uuid());
             let elsewhere = format!("namespace_id <> {namespace}");
-            let workspaces = values.bind(workspace.iter().map(|id| id.uuid()).collect::<Vec<Uuid>>());
+            let workspaces = values.bind_all(workspace.iter().map(|id| id.uuid()).collect::<Vec<Uuid>>());
             let granted = granted_condition(&workspaces, principals, values);
             let arms = vec![
                 arm(asked, None, &[format!("namespace_id = {namespace}")]),
@@ -66,7 +66,7 @@ fn arms_in_scopes(
 ) -> (String, Vec<UnionArm>) {
     let workspaces: Vec<Uuid> = scopes.workspaces.iter().map(|id| id.uuid()).collect();
     let namespaces: Vec<Uuid> = scopes.namespaces.iter().map(|id| id.uuid()).collect();
-    let (workspaces, namespaces) = (values.bind(workspaces), values.bind(namespaces));
+    let (workspaces, namespaces) = (values.bind_all(workspaces), values.bind_all(namespaces));
     // A grant to a workspace is visible to callers that may view the workspace, directly or through its namespace.
     let tenant = values.tenant();
     let with = format!(
@@ -105,7 +105,7 @@ fn arm(asked: &[String], lateral: Option<&str>, more: &[String]) -> UnionArm {
 /// The condition that an asset is granted to one of the principals or workspaces.
 fn granted_condition(workspaces: &str, principals: &[ActorRef], values: &mut Values) -> String {
     let tenant = values.tenant();
-    let principals = values.bind(principals.iter().map(ToString::to_string).collect::<Vec<String>>());
+    let principals = values.bind_all(principals.iter().map(ToString::to_string).collect::<Vec<String>>());
     format!(
         "asset_id IN (
             SELECT asset_id FROM asset_grant WHERE tenant_id = {tenant} AND principal = ANY({principals})

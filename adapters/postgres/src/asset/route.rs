@@ -2,19 +2,17 @@
 
 use crate::{
     batch_load::BatchLoader,
-    database::read,
+    database::{StatementPool, read},
     guarded::{Input, Query},
-    row::RowExt,
 };
 use async_trait::async_trait;
-use deadpool_postgres::Pool;
 use fairway_domain::store::StoreError;
 use std::collections::HashMap;
 use uuid::Uuid;
 
 /// Loads whether routes are approved: the asset is active, and no later version withdrew the route. Keyed by tenant,
 /// asset, version and route.
-pub(crate) struct RouteStatusLoader(pub(crate) Pool);
+pub(crate) struct RouteStatusLoader(pub(crate) StatementPool);
 
 type RouteKey = (Uuid, Uuid, Uuid, String);
 

@@ -2,16 +2,15 @@
 
 use super::StoredAsset;
 use crate::{
-    database::{Database, commit, commit_batch},
+    database::{Database, StatementPool, commit, commit_batch},
     group_commit::BatchCommitter,
     guarded::{FactColumns, Guarded, GuardedBatch, Input, Query},
     joins::octet_length,
     large_reads::{LargeRead, MAX_SMALL_BYTES},
-    row::{RowExt, decode},
+    row::{Row, decode},
     schema::{asset, asset_version, asset_version_note, asset_version_source},
 };
 use async_trait::async_trait;
-use deadpool_postgres::Pool;
 use diesel::{
     BoolExpressionMethods as _, ExpressionMethods as _, JoinOnDsl as _, NullableExpressionMethods as _, QueryDsl as _,
     Queryable, Selectable, SelectableHelper as _,
@@ -31,7 +30,6 @@ use fairway_domain::{
 };
 use std::collections::HashMap;
 use time::OffsetDateTime;
-use tokio_postgres::Row;
 use uuid::Uuid;
 
 /// The columns of versions in a list, whose pages are bounded by bytes. They have a prefix, so that they can be selected
@@ -248,7 +246,7 @@ pub(super) static CREATE_WITH_VERSION: Guarded = Guarded::of_parts(
 
 /// Inserts a version of an asset in its own statement.
 pub(super) async fn insert_version(
-    pool: &Pool,
+    pool: &StatementPool,
     scope: TenantScope,
     change: &Change<NewVersion>,
     key: Option<&KeyedOutcome>,
@@ -309,7 +307,7 @@ static INSERT_BATCH: GuardedBatch = GuardedBatch::new(
 );
 
 /// Group commit of new versions.
-pub(crate) struct VersionCommitter(pub(crate) Pool);
+pub(crate) struct VersionCommitter(pub(crate) StatementPool);
 
 /// A version to insert.
 pub(crate) struct PendingVersion {

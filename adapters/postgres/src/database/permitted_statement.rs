@@ -2,17 +2,15 @@
 //! the connection are released when the statement ends.
 
 use super::{
-    Param,
-    statement::{HeldConnection, StatementError, connection},
+    pool::{PooledConnection, StatementPool},
+    statement::{HeldConnection, StatementError},
 };
-use crate::store_error;
-use deadpool_postgres::{Object, Pool};
+use crate::{param::Param, row::Row, store_error};
 use std::time::Duration;
 use tokio::{
     runtime::Handle,
     time::{Instant, timeout_at},
 };
-use tokio_postgres::Row;
 
 /// A statement that PostgreSQL may still execute, with its connection and its permit.
 struct HeldStatement<P: Send + 'static> {
@@ -30,7 +28,7 @@ impl<P: Send + 'static> Drop for HeldStatement<P> {
             // A connection answers in order, so an empty query returns after the pending statement ended.
             match timeout_at(until, connection.batch_execute("")).await {
                 Ok(Ok(())) if is_prepared => drop(connection),
-                Ok(_) | Err(_) => drop(Object::take(connection)),
+                Ok(_) | Err(_) => drop(PooledConnection::take(connection)),
             }
             drop(permit);
         });
@@ -40,14 +38,14 @@ impl<P: Send + 'static> Drop for HeldStatement<P> {
 /// Sends a statement on a pooled connection within `answer`, and returns the permit with the result. A connection that
 /// does not answer in time is closed.
 pub(super) async fn try_query<P: Send + 'static>(
-    pool: &Pool,
+    pool: &StatementPool,
     answer: Duration,
     permit: P,
     sql: &str,
     params: &[Param<'_>],
 ) -> Result<(Result<Vec<Row>, StatementError>, P), StatementError> {
     let until = Instant::now() + answer;
-    let connection = connection(pool, until).await.map_err(StatementError::NoConnection)?;
+    let connection = pool.connection(until).await.map_err(StatementError::NoConnection)?;
     let mut in_flight = HeldStatement { resources: Some((HeldConnection::new(connection), permit)), deadline: until };
     let answer = match &in_flight.resources {
         Some((held, _)) => Some(held.send_until(until, sql, params).await),

@@ -1,15 +1,18 @@
 //! Statements on pooled connections, and errors that say whether PostgreSQL may have executed a statement.
 
-use super::{MAX_RECEIVED_BYTES, MAX_SENT_BYTES, Param, STATEMENT_BYTES, STATEMENT_TIMEOUT};
+use super::{
+    MAX_RECEIVED_BYTES, MAX_SENT_BYTES, STATEMENT_BYTES, STATEMENT_TIMEOUT,
+    pool::{PooledConnection, StatementPool},
+};
 use crate::{
     driver_error,
+    param::Param,
+    row::Row,
     store_error::{self, commit_from_driver, from_driver, is_outcome_unknown, outcome_unknown, unavailable},
 };
-use deadpool_postgres::{Object, Pool};
 use fairway_domain::store::{CommitError, StoreError};
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::time::{Instant, error::Elapsed, timeout_at};
-use tokio_postgres::Row;
 use tracing::Instrument as _;
 
 /// The reason why a statement has no result.
@@ -78,19 +81,23 @@ impl StatementError {
 }
 
 /// Sends a statement on a pooled connection, all within [`STATEMENT_TIMEOUT`].
-pub(super) async fn try_query(pool: &Pool, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StatementError> {
+pub(super) async fn try_query(
+    pool: &StatementPool,
+    sql: &str,
+    params: &[Param<'_>],
+) -> Result<Vec<Row>, StatementError> {
     try_query_until(pool, Instant::now() + STATEMENT_TIMEOUT, sql, params).await
 }
 
 /// Sends a statement on a pooled connection, all before `until`. A connection that does not answer in time is closed:
 /// later statements on it would queue behind the pending one.
 pub(super) async fn try_query_until(
-    pool: &Pool,
+    pool: &StatementPool,
     until: Instant,
     sql: &str,
     params: &[Param<'_>],
 ) -> Result<Vec<Row>, StatementError> {
-    let connection = connection(pool, until).await.map_err(StatementError::NoConnection)?;
+    let connection = pool.connection(until).await.map_err(StatementError::NoConnection)?;
     let mut held = HeldConnection::new(connection);
     let answer = held.send_until(until, sql, params).await;
     let received = answer.iter().flatten().map(Row::raw_size_bytes).fold(0, usize::saturating_add);
@@ -106,12 +113,12 @@ pub(super) async fn try_query_until(
 /// A connection with a statement. If its caller is cancelled while PostgreSQL prepares the statement, the connection is
 /// closed: the driver never learns of the prepared statement, so nothing would remove it.
 pub(super) struct HeldConnection {
-    connection: Option<Object>,
+    connection: Option<PooledConnection>,
     is_prepared: AtomicBool,
 }
 
 impl HeldConnection {
-    pub(super) const fn new(connection: Object) -> Self {
+    pub(super) const fn new(connection: PooledConnection) -> Self {
         Self { connection: Some(connection), is_prepared: AtomicBool::new(false) }
     }
 
@@ -135,33 +142,26 @@ impl HeldConnection {
     }
 
     /// Takes the connection, and whether no statement is in preparation on it.
-    pub(super) fn take(&mut self) -> Option<(Object, bool)> {
+    pub(super) fn take(&mut self) -> Option<(PooledConnection, bool)> {
         let is_prepared = AtomicBool::load(&self.is_prepared, Ordering::Relaxed);
         self.connection.take().map(|connection| (connection, is_prepared))
     }
 
     pub(super) fn close(&mut self) {
-        drop(self.connection.take().map(Object::take));
+        drop(self.connection.take().map(PooledConnection::take));
     }
 }
 
 impl Drop for HeldConnection {
     fn drop(&mut self) {
         if let Some((connection, false)) = self.take() {
-            drop(Object::take(connection));
+            drop(PooledConnection::take(connection));
         }
     }
 }
 
-/// Acquires a pooled connection before `until`.
-pub(super) async fn connection(pool: &Pool, until: Instant) -> Result<Object, StoreError> {
-    // The pool's time-outs do not cover the session settings of a new connection, which may hang too.
-    let connection = timeout_at(until, pool.get()).await.map_err(|elapsed| unavailable(Box::new(elapsed)))?;
-    connection.map_err(|error| store_error::unavailable(driver_error::redact_pool_error(error)))
-}
-
 async fn send(
-    connection: &Object,
+    connection: &PooledConnection,
     is_sent: &AtomicBool,
     is_prepared: &AtomicBool,
     sql: &str,
@@ -179,7 +179,7 @@ async fn send(
         let statement = statement?;
         // The driver sends nothing on a closed connection.
         is_sent.store(!connection.is_closed(), Ordering::Relaxed);
-        connection.query(&statement, params).await
+        Ok(connection.query(&statement, params).await?.into_iter().map(Row::from).collect())
     };
     answer.instrument(span).await
 }

@@ -1,6 +1,6 @@
 //! Tests of prepared statements and of commits.
 
-use super::*;
+use super::{pool::STATEMENT_CHECK_INTERVAL, *};
 use fairway_domain::{
     access::rights::VisibleScopes,
     execution::{
@@ -28,9 +28,9 @@ async fn store() -> (TestDatabase, Database) {
 }
 
 /// The number of prepared statements on the pool's only connection.
-async fn prepared(pool: &Pool) -> usize {
+async fn prepared(pool: &StatementPool) -> usize {
     let rows = read(pool, "SELECT count(*) FROM pg_prepared_statements", &[]).await.unwrap();
-    usize::try_from(rows[0].get::<_, i64>(0)).unwrap()
+    usize::try_from(rows[0].column::<i64>("count").unwrap()).unwrap()
 }
 
 fn scope() -> TenantScope {
@@ -158,7 +158,7 @@ async fn cancelled_preparation_leaves_no_statement() {
         }
         drop(sent);
     }
-    let known = store.point_pool.get().await.unwrap().statement_cache.size();
+    let known = store.point_pool.connection(Instant::now() + STATEMENT_TIMEOUT).await.unwrap().statement_cache.size();
     let held = prepared(&store.point_pool).await;
     assert!(held <= before + known, "PostgreSQL holds {held} statements and the connection knows {known}");
 }

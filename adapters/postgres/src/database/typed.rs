@@ -3,7 +3,10 @@
 //! The compiler checks them against `schema.rs`. Guarded commits and the hottest reads use [`crate::guarded`] instead,
 //! because diesel loses the SQLSTATE of an error and the error of a failed COMMIT.
 
-use super::{CONNECT_TIMEOUT, Database, STATEMENT_TIMEOUT, tls};
+use super::{
+    Database, STATEMENT_TIMEOUT,
+    pool::{CONNECT_TIMEOUT, tls},
+};
 use crate::{
     driver_error::{Source, redact_driver_error},
     store_error::{self, broken, unavailable},

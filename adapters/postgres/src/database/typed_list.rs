@@ -1,11 +1,11 @@
-//! Typed lists: newest first by a unique key, whose rows are small.
+//! Typed lists: newest first by a unique key.
 //!
 //! A list is two queries, one for the rows of the page and one for the total. Lists whose rows are visible for several
-//! reasons, or whose rows can be large, are texts (`crate::pagination`).
+//! reasons are texts (`crate::pagination`).
 
 use super::{CONNECTION_WAIT, Database};
 use crate::{
-    pagination::{COUNT_LIMIT, MAX_UNMEASURED_ROW_BYTES},
+    pagination::{COUNT_LIMIT, MAX_PAGE_BYTES, MAX_UNMEASURED_ROW_BYTES, RowBytes},
     row::decode,
 };
 use diesel::{
@@ -78,8 +78,127 @@ impl<Q: QueryFragment<Pg>> QueryFragment<Pg> for CappedCount<Q> {
 const COUNT_LIMIT_SQL: &str = "10001";
 const _: () = assert!(COUNT_LIMIT == 10_001, "the limit and its SQL agree");
 
+/// The rows of a page that ends at [`MAX_PAGE_BYTES`]. Its columns are those of the query, the bytes of the row, the bytes
+/// of the page up to the row, and the number of rows that the query found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MeasuredPage<Q> {
+    rows: Q,
+    /// The column of the identifier.
+    key: &'static str,
+    /// The bytes of a row, as an SQL expression over the columns of the query.
+    bytes: &'static str,
+}
+
+impl<Q: Query> Query for MeasuredPage<Q> {
+    type SqlType = (Q::SqlType, BigInt, BigInt, BigInt);
+}
+
+/// The texts of two pages of one type can differ.
+impl<Q> QueryId for MeasuredPage<Q> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+impl<Q: QueryFragment<Pg>> QueryFragment<Pg> for MeasuredPage<Q> {
+    /// The first row is always returned, whatever its size. `OFFSET 0` is an optimization fence: without it, PostgreSQL
+    /// would evaluate the size expression twice, and the expression may detoast a large column.
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        out.push_sql("SELECT * FROM (SELECT *, sum(row_bytes) OVER (ORDER BY ");
+        out.push_identifier(self.key)?;
+        out.push_sql(" DESC)::bigint AS upto, count(*) OVER () AS fetched FROM (SELECT *, coalesce(");
+        out.push_sql(self.bytes);
+        out.push_sql(", 0)::bigint AS row_bytes FROM (");
+        self.rows.walk_ast(out.reborrow())?;
+        out.push_sql(") AS page OFFSET 0) AS weighed) AS page WHERE upto - row_bytes <= ");
+        out.push_sql(&MAX_PAGE_BYTES.to_string());
+        out.push_sql(" ORDER BY ");
+        out.push_identifier(self.key)?;
+        out.push_sql(" DESC");
+        Ok(())
+    }
+}
+
+/// The rows of a typed list that can be large.
+#[derive(Clone, Copy)]
+pub(crate) struct MeasuredRows {
+    /// The column of the identifier.
+    pub(crate) key: &'static str,
+    /// The bytes of a row, as an SQL expression over the columns of the query.
+    pub(crate) sql: &'static str,
+    /// Maximum of these bytes. Lists whose rows have no maximum are texts: their connections are closed after a large result,
+    /// because the driver never shrinks its buffers.
+    pub(crate) largest: usize,
+}
+
+/// A page of `rows`, of which the query found `fetched`.
+fn page_of<U: StoredRow>(
+    mut rows: Vec<U>,
+    fetched: usize,
+    limit: usize,
+    total: i64,
+) -> Result<Page<U::Value>, StoreError> {
+    rows.truncate(limit);
+    let is_last = fetched <= rows.len();
+    let next = rows.last().filter(|_| !is_last).map(|row| Cursor::from(row.id()));
+    let rows = rows.into_iter().map(U::into_value).collect::<Result<_, _>>()?;
+    Ok(Page { rows, total: decode("count", u64::try_from(total).ok())?, next })
+}
+
 impl Database {
-    /// Reads a page of a typed list. `all` is the query of all its rows, whatever it selects; `rows` is that of a page.
+    /// Counts the rows of a query up to [`COUNT_LIMIT`].
+    pub(crate) fn capped_count<'s, Q>(
+        &'s self,
+        label: &'static str,
+        all: impl Fn() -> Q + Send + Sync + 's,
+    ) -> BoxFuture<'s, Result<u64, StoreError>>
+    where
+        Q: QueryFragment<Pg> + QueryId + Send + 'static,
+        CappedCount<Q>: LoadQuery<'static, AsyncPgConnection, i64>,
+    {
+        let count = self.first(label, move || CappedCount(all()));
+        Box::pin(async move {
+            let total: Option<i64> = count.await?;
+            decode("count", total.and_then(|total| u64::try_from(total).ok()))
+        })
+    }
+
+    /// Reads a page of a typed list whose rows can be large. `all` is the query of all its rows, whatever it selects; `rows`
+    /// is that of a page.
+    ///
+    /// # Errors
+    /// When no list permit is free in time, a statement fails, or a row cannot be decoded.
+    pub(crate) fn typed_measured_page<A, R, U>(
+        &self,
+        label: &'static str,
+        measured: MeasuredRows,
+        page: PageRequest,
+        all: impl Fn() -> A,
+        rows: impl Fn(PageBounds) -> R,
+    ) -> BoxFuture<'_, Result<Page<U::Value>, StoreError>>
+    where
+        A: QueryFragment<Pg> + QueryId + Send + 'static,
+        CappedCount<A>: LoadQuery<'static, AsyncPgConnection, i64>,
+        MeasuredPage<R>: LoadQuery<'static, AsyncPgConnection, (U, i64, i64, i64)> + Send + 'static,
+        U: StoredRow + Send + 'static,
+        U::Value: Send,
+    {
+        let limit = usize::try_from(page.limit).unwrap_or(usize::MAX);
+        let bounds = PageBounds::from(page);
+        let MeasuredRows { key, sql: bytes, largest } = measured;
+        let measured_page = || MeasuredPage { rows: rows(bounds), key, bytes };
+        let (counts, pages) = ([CappedCount(all()), CappedCount(all())], [measured_page(), measured_page()]);
+        let row_bytes = RowBytes::Measured { sql: bytes, largest };
+        Box::pin(async move {
+            let bytes = row_bytes.max_page_bytes(page.limit);
+            let _permit = self.list_permits.acquire(bytes, CONNECTION_WAIT).await?;
+            let total = decode("count", self.load_either(label, counts).await?.pop())?;
+            let found: Vec<(U, i64, i64, i64)> = self.load_either(label, pages).await?;
+            let fetched = found.first().map_or(0, |row| usize::try_from(row.3).unwrap_or(usize::MAX));
+            page_of(found.into_iter().map(|row| row.0).collect(), fetched, limit, total)
+        })
+    }
+
+    /// Reads a page of a typed list whose rows are small. `all` is the query of all its rows, whatever it selects; `rows` is that of a page.
     ///
     /// # Errors
     /// When no list permit is free in time, a statement fails, or a row cannot be decoded.
@@ -106,12 +225,9 @@ impl Database {
             let _permit =
                 self.list_permits.acquire(MAX_UNMEASURED_ROW_BYTES.saturating_mul(limit), CONNECTION_WAIT).await?;
             let total = decode("count", self.load_either(label, counts).await?.pop())?;
-            let mut found: Vec<U> = self.load_either(label, pages).await?;
-            let goes_on = found.len() > limit;
-            found.truncate(limit);
-            let next = found.last().filter(|_| goes_on).map(|row| Cursor::from(row.id()));
-            let found = found.into_iter().map(U::into_value).collect::<Result<_, _>>()?;
-            Ok(Page { rows: found, total: decode("count", u64::try_from(total).ok())?, next })
+            let found: Vec<U> = self.load_either(label, pages).await?;
+            let fetched = found.len();
+            page_of(found, fetched, limit, total)
         })
     }
 }

@@ -3,13 +3,12 @@
 
 use super::stored_decision;
 use crate::{
-    database::{commit, commit_batch},
+    database::{StatementPool, commit, commit_batch},
     group_commit::BatchCommitter,
     guarded::{CLAIM_KEYS, FactColumns, GuardedBatch, Input, Query},
-    row::RowExt,
+    row::Row,
 };
 use async_trait::async_trait;
-use deadpool_postgres::Pool;
 use fairway_domain::{
     access::ActorRef,
     audit::Fact,
@@ -26,7 +25,6 @@ use fairway_domain::{
 use serde_json::json;
 use std::{collections::HashMap, time::Duration};
 use time::OffsetDateTime;
-use tokio_postgres::Row;
 use uuid::Uuid;
 
 /// The runs whose expected revisions are current. It locks no row, so runs of one workload never wait for each other.
@@ -139,7 +137,7 @@ static ACCEPT_WITH_ALL_PARTS: GuardedBatch = GuardedBatch::of_parts(
 );
 
 /// Group commit of accepts.
-pub(crate) struct AcceptCommitter(pub(crate) Pool);
+pub(crate) struct AcceptCommitter(pub(crate) StatementPool);
 
 /// A run to accept.
 pub(crate) struct PendingAccept {

@@ -6,13 +6,12 @@ use super::{
 };
 use crate::{
     batch_load::BatchLoader,
-    database::{Database, read},
+    database::{Database, StatementPool, read},
     guarded::{Input, Query},
     large_reads::{LargeRead, MAX_SMALL_BYTES, small_text_columns},
-    row::{RowExt, decode, parse_json},
+    row::{Row, decode, parse_json},
 };
 use async_trait::async_trait;
-use deadpool_postgres::Pool;
 use fairway_domain::{
     erasure::RunErasure,
     evidence::{ArtifactDocument, ArtifactRow, EvidenceRecord, RetrievalRow},
@@ -25,7 +24,6 @@ use fairway_domain::{
 use serde::Deserialize;
 use serde_json::Value;
 use std::{collections::HashMap, time::Duration};
-use tokio_postgres::Row;
 use uuid::Uuid;
 
 #[derive(Deserialize)]
@@ -100,7 +98,7 @@ fn evidence_sql(selector: RunSelector) -> String {
 
 /// Loads the evidence of runs by tenant and identifier.
 pub(crate) struct EvidenceLoader {
-    pub(crate) pool: Pool,
+    pub(crate) pool: StatementPool,
     /// Retention of payloads.
     pub(crate) retention: Duration,
 }

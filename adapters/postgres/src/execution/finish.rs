@@ -5,14 +5,13 @@ mod columns;
 mod memory;
 
 use crate::{
-    database::{commit, commit_batch},
+    database::{StatementPool, commit, commit_batch},
     group_commit::BatchCommitter,
     guarded::{GuardedBatch, Input},
     memory::session_row_key,
-    row::RowExt,
+    row::Row,
 };
 use async_trait::async_trait;
-use deadpool_postgres::Pool;
 use fairway_domain::{
     execution::{FinishRecord, Status, progress::RunEvent},
     store::{CommitError, StoreError},
@@ -20,7 +19,6 @@ use fairway_domain::{
 };
 use memory::INSERT_TURNS;
 use std::collections::HashSet;
-use tokio_postgres::Row;
 use uuid::Uuid;
 
 /// The CTEs that end a batch of runs. A run without its lease writes nothing and does not affect the others. The range of
@@ -114,7 +112,7 @@ static FINISH_WITH_ALL_PARTS: GuardedBatch =
     GuardedBatch::of_parts(&[END, INSERT_EVENTS, INSERT_RARE_PARTS, INSERT_TURNS], "ended", RESULT);
 
 /// Group commit of ends of runs.
-pub(crate) struct FinishCommitter(pub(crate) Pool);
+pub(crate) struct FinishCommitter(pub(crate) StatementPool);
 
 /// A run to end.
 pub(crate) struct PendingFinish {

@@ -4,7 +4,7 @@ use super::{EXECUTION_COLUMNS, JOINED_REASON_CODE, NULL_OUTPUT, execution};
 use crate::{
     database::Database,
     guarded::{Input, Query},
-    row::{RowExt, decode},
+    row::decode,
 };
 use fairway_domain::{
     access::ActorRef,

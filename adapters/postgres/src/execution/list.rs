@@ -241,7 +241,7 @@ pub(super) fn visible_list_arms(
 
 fn visible_condition(visible_scopes: &VisibleScopes, of: &str, values: &mut Values) -> String {
     let workloads: Vec<Uuid> = visible_scopes.workloads.iter().map(|id| id.uuid()).collect();
-    let workloads = values.bind(workloads);
+    let workloads = values.bind_all(workloads);
     format!("({of}.workspace_id IN (SELECT seen_id FROM seen) OR {of}.workload_id = ANY({workloads}))")
 }
 

@@ -4,13 +4,12 @@ use super::{EXECUTION_COLUMNS, RunSelector, batch_of_runs, execution, single_run
 use crate::{
     Database,
     batch_load::BatchLoader,
-    database::read,
+    database::{StatementPool, read},
     guarded::Query,
     large_reads::{LargeRead, MAX_SMALL_BYTES},
-    row::RowExt,
+    row::Row,
 };
 use async_trait::async_trait;
-use deadpool_postgres::Pool;
 use fairway_domain::{
     execution::{Execution, ports::RunState},
     id::ExecutionId,
@@ -18,7 +17,6 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 use std::{collections::HashMap, sync::Arc, time::Duration};
-use tokio_postgres::Row;
 use uuid::Uuid;
 
 /// Reads runs with their outputs and reason codes.
@@ -64,7 +62,7 @@ impl FoundRun {
 
 /// Loads runs by tenant and identifier.
 pub(crate) struct RunLoader {
-    pub(crate) pool: Pool,
+    pub(crate) pool: StatementPool,
     /// Retention of outputs.
     pub(crate) retention: Duration,
 }

@@ -1,15 +1,14 @@
 //! Progress of runs, written under the run's lease. Concurrent writes share one statement.
 
 use crate::{
-    database::{Database, commit, commit_batch},
+    database::{Database, StatementPool, commit, commit_batch},
     group_commit::BatchCommitter,
     guarded::{Input, Query},
     large_reads::{LargeRead, MAX_SMALL_BYTES},
-    row::{RowExt, decode, parse_json},
+    row::{Row, decode, parse_json},
     store_error,
 };
 use async_trait::async_trait;
-use deadpool_postgres::Pool;
 use fairway_domain::{
     execution::{
         dispatch::LeaseRef,
@@ -22,7 +21,6 @@ use fairway_domain::{
 };
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
-use tokio_postgres::Row;
 use uuid::Uuid;
 
 /// The lease is renewed first: its row lock serializes this write with a reclaim of the run, and the later one of both
@@ -161,7 +159,7 @@ fn decode_events(row: &Row, events: &str) -> Result<ProgressRecord, StoreError> 
 }
 
 /// Group commit of progress.
-pub(crate) struct ProgressCommitter(pub(crate) Pool);
+pub(crate) struct ProgressCommitter(pub(crate) StatementPool);
 
 /// A progress chunk to write.
 pub(crate) struct PendingProgress {

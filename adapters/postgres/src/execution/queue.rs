@@ -7,7 +7,7 @@ use super::{
 use crate::{
     database::Database,
     guarded::{Input, Query},
-    row::{RowExt, decode, parse_json},
+    row::{Row, decode, parse_json},
 };
 use fairway_domain::{
     access::ActorRef,
@@ -23,7 +23,6 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 use std::time::Duration;
-use tokio_postgres::Row;
 use uuid::Uuid;
 
 /// Maximum number of tenants that one claim visits.

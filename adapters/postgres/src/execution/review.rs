@@ -5,7 +5,6 @@ use crate::{
     database::Database,
     guarded::{Guarded, Input, Query},
     large_reads::{LargeRead, MAX_SMALL_BYTES},
-    row::RowExt,
 };
 use async_trait::async_trait;
 use fairway_domain::{

@@ -2,13 +2,12 @@
 
 use super::{progress::PendingProgress, stored_decision};
 use crate::{
-    database::{commit, commit_batch},
+    database::{StatementPool, commit, commit_batch},
     group_commit::BatchCommitter,
     guarded::{Input, Query},
-    row::RowExt,
+    row::Row,
 };
 use async_trait::async_trait;
-use deadpool_postgres::Pool;
 use fairway_domain::{
     evidence::RecordedDecision,
     execution::dispatch::{LeaseRef, QueuedStart, StartOutcome},
@@ -18,7 +17,6 @@ use fairway_domain::{
 };
 use serde_json::json;
 use std::collections::HashMap;
-use tokio_postgres::Row;
 use uuid::Uuid;
 
 /// The lease is renewed in the same statement. Its row lock serializes the start with a reclaim of the run, and the
@@ -68,7 +66,7 @@ static START: Query = Query::new(
 );
 
 /// Group commit of starts.
-pub(crate) struct StartCommitter(pub(crate) Pool);
+pub(crate) struct StartCommitter(pub(crate) StatementPool);
 
 /// A run to start.
 pub(crate) struct PendingStart {

@@ -3,13 +3,12 @@
 use super::{EXECUTION_COLUMNS, NULL_OUTPUT, NULL_REASON_CODE, RunSelector, batch_of_runs, execution};
 use crate::{
     batch_load::BatchLoader,
-    database::{Database, read},
+    database::{Database, StatementPool, read},
     guarded::Query,
-    row::{RowExt, decode, parse_json},
+    row::{Row, decode, parse_json},
     schema::{evidence_artifact, execution_step},
 };
 use async_trait::async_trait;
-use deadpool_postgres::Pool;
 use diesel::{BoolExpressionMethods as _, ExpressionMethods as _, QueryDsl as _};
 use fairway_domain::{
     evidence::{
@@ -25,7 +24,6 @@ use fairway_domain::{
 };
 use serde::Deserialize;
 use std::{collections::HashMap, time::Duration};
-use tokio_postgres::Row;
 use uuid::Uuid;
 
 #[derive(Deserialize)]
@@ -61,7 +59,7 @@ pub(crate) struct LineagePageKey {
 }
 
 /// Loads pages of lineage. A run records at most a thousand items, so filters and offsets need no index of their own.
-pub(crate) struct LineageLoader(pub(crate) Pool);
+pub(crate) struct LineageLoader(pub(crate) StatementPool);
 
 fn page_sql() -> String {
     let [decision, inputs, item] = ["decision", "inputs", "item"].map(|table| RunSelector::Batch.condition(table));

@@ -12,7 +12,7 @@ use crate::{
     guarded::Query,
     list_permits::PAGE_BYTES,
     pagination::{MAX_UNMEASURED_ROW_BYTES, UnionArm, Values},
-    row::{RowExt, decode},
+    row::{Row, decode},
 };
 use async_trait::async_trait;
 use fairway_domain::{
@@ -28,7 +28,6 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 use std::collections::HashMap;
-use tokio_postgres::Row;
 use uuid::Uuid;
 
 /// The model calls of a run as JSON: provider calls, and the embeddings of its queries.

@@ -3,7 +3,7 @@
 use crate::{
     database::Database,
     guarded::{Guarded, Input, Query},
-    row::{RowExt, decode},
+    row::decode,
     schema::{contract_revocation, contract_revocation_reason},
 };
 use diesel::{

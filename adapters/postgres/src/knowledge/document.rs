@@ -1,14 +1,16 @@
 //! Reads of documents.
 
 use crate::{
-    database::Database,
-    guarded::{Input, Query},
-    pagination::{ListQuery, RowBytes, SortKey, Values},
-    row::{RowExt, decode, parse_json},
-    schema,
+    database::{Database, MeasuredRows, PageBounds, StoredRow},
+    row::{decode, parse_json},
+    schema::{self, knowledge_document, knowledge_document_text, knowledge_ingest, knowledge_pin},
 };
-use diesel::{ExpressionMethods as _, QueryDsl as _};
+use diesel::{
+    BoolExpressionMethods as _, ExpressionMethods as _, JoinOnDsl as _, NullableExpressionMethods as _, QueryDsl as _,
+    Queryable, Selectable, SelectableHelper as _, dsl::Nullable, pg::Pg,
+};
 use fairway_domain::{
+    access::ActorRef,
     asset::canonical::Checksum,
     id::{AssetId, IngestId, ReleaseId},
     knowledge::{
@@ -18,46 +20,95 @@ use fairway_domain::{
     },
     store::{Page, PageRequest, StoreError},
     tenant::TenantScope,
+    time::Timestamp,
 };
-use tokio_postgres::Row;
-
-/// A document, its erasable texts, and whether it is the current version.
-const COLUMNS: &str = "document.*, said.title, said.source_ref, said.metadata, NOT EXISTS (
-        SELECT FROM knowledge_document AS later
-        WHERE later.tenant_id = document.tenant_id AND later.asset_id = document.asset_id
-            AND later.document_id = document.document_id AND later.revision > document.revision
-    ) AS current";
-const FROM: &str = "FROM knowledge_document AS document
-    LEFT JOIN knowledge_document_text AS said
-        ON said.tenant_id = document.tenant_id AND said.entry_id = document.entry_id";
+use time::OffsetDateTime;
+use uuid::Uuid;
 
 /// Metadata has at most 8 KiB, a title 300 characters, and a source reference 2,000.
-const ROW_BYTES: RowBytes = RowBytes::Measured {
-    sql: "(coalesce(octet_length(metadata), 0) + coalesce(octet_length(title), 0) + coalesce(octet_length(source_ref), 0))",
+const MEASURED: MeasuredRows = MeasuredRows {
+    key: "entry_id",
+    sql: "coalesce(octet_length(metadata), 0) + coalesce(octet_length(title), 0) + coalesce(octet_length(source_ref), 0)",
     largest: (8 << 10) + (300 + 2_000) * 4,
 };
 
-fn revision(row: &Row, name: &'static str) -> Result<IndexRevision, StoreError> {
-    row.column::<i64>(name).map(IndexRevision::new)
+/// A version of a document as stored, with its erasable texts.
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = knowledge_document, check_for_backend(Pg))]
+struct StoredDocument {
+    entry_id: Uuid,
+    document_id: String,
+    digest: String,
+    text_bytes: i32,
+    chunk_count: i32,
+    revision: i64,
+    created_at: OffsetDateTime,
+    created_by: String,
+    #[diesel(select_expression = knowledge_document_text::title.nullable())]
+    #[diesel(select_expression_type = Nullable<knowledge_document_text::title>)]
+    title: Option<String>,
+    #[diesel(select_expression = knowledge_document_text::source_ref.nullable())]
+    #[diesel(select_expression_type = Nullable<knowledge_document_text::source_ref>)]
+    source_ref: Option<String>,
+    #[diesel(select_expression = knowledge_document_text::metadata.nullable())]
+    #[diesel(select_expression_type = Nullable<knowledge_document_text::metadata>)]
+    metadata: Option<String>,
 }
 
-fn document(row: &Row) -> Result<Document, StoreError> {
-    let count = |name: &'static str| decode(name, u32::try_from(row.column::<i32>(name)?).ok());
-    let metadata = row.column::<Option<&str>>("metadata")?.map(parse_json).transpose()?;
-    Ok(Document {
-        entry_id: row.id("entry_id")?,
-        document_id: row.parsed("document_id", DocumentId::parse)?,
-        title: row.column("title")?,
-        source_ref: row.column("source_ref")?,
-        metadata: metadata.unwrap_or_default(),
-        digest: row.parsed("digest", Checksum::parse)?,
-        text_bytes: count("text_bytes")?,
-        chunk_count: count("chunk_count")?,
-        index_revision: revision(row, "revision")?,
-        is_current: row.column("current")?,
-        created_at: row.timestamp("created_at")?,
-        created_by: row.actor("created_by")?,
-    })
+/// A version of a document, and whether it is the current one.
+type DocumentRow = (StoredDocument, bool);
+
+impl StoredRow for DocumentRow {
+    type Value = Document;
+
+    fn id(&self) -> Uuid {
+        self.0.entry_id
+    }
+
+    fn into_value(self) -> Result<Document, StoreError> {
+        let (stored, is_current) = self;
+        let count = |name, number| decode(name, u32::try_from(number).ok());
+        let metadata = stored.metadata.as_deref().map(parse_json).transpose()?;
+        Ok(Document {
+            entry_id: stored.entry_id.into(),
+            document_id: decode("document_id", DocumentId::parse(&stored.document_id))?,
+            title: stored.title,
+            source_ref: stored.source_ref,
+            metadata: metadata.unwrap_or_default(),
+            digest: decode("digest", Checksum::parse(&stored.digest))?,
+            text_bytes: count("text_bytes", stored.text_bytes)?,
+            chunk_count: count("chunk_count", stored.chunk_count)?,
+            index_revision: IndexRevision::new(stored.revision),
+            is_current,
+            created_at: Timestamp::new(stored.created_at),
+            created_by: decode("created_by", ActorRef::parse(&stored.created_by).ok())?,
+        })
+    }
+}
+
+diesel::alias!(knowledge_document as later: LaterDocument);
+
+/// The documents of an index, each with its texts.
+#[diesel::dsl::auto_type(no_type_alias)]
+fn documents_of(tenant: Uuid, asset: Uuid) -> _ {
+    let is_text = knowledge_document_text::tenant_id
+        .eq(knowledge_document::tenant_id)
+        .and(knowledge_document_text::entry_id.eq(knowledge_document::entry_id));
+    let of_index = knowledge_document::tenant_id.eq(tenant).and(knowledge_document::asset_id.eq(asset));
+    knowledge_document::table.left_join(knowledge_document_text::table.on(is_text)).filter(of_index)
+}
+
+/// Whether no later version of the document exists.
+macro_rules! is_current {
+    () => {
+        diesel::dsl::not(diesel::dsl::exists(
+            later
+                .filter(later.field(knowledge_document::tenant_id).eq(knowledge_document::tenant_id))
+                .filter(later.field(knowledge_document::asset_id).eq(knowledge_document::asset_id))
+                .filter(later.field(knowledge_document::document_id).eq(knowledge_document::document_id))
+                .filter(later.field(knowledge_document::revision).gt(knowledge_document::revision)),
+        ))
+    };
 }
 
 pub(super) async fn list(
@@ -66,13 +117,22 @@ pub(super) async fn list(
     asset: AssetId,
     page: PageRequest,
 ) -> Result<Page<Document>, StoreError> {
-    let mut values = Values::of_tenant(scope);
-    let conditions = vec![
-        format!("document.tenant_id = {}", values.tenant()),
-        format!("document.asset_id = {}", values.bind(asset.uuid())),
-    ];
-    let key = SortKey::Id("document.entry_id", "entry_id");
-    database.fetch_page(ListQuery::single(COLUMNS, key, FROM, ROW_BYTES, conditions, values), page, document).await
+    let (tenant, asset) = (scope.tenant().uuid(), asset.uuid());
+    let rows = |bounds: PageBounds| {
+        // `as_select` has no size that a nested row could have.
+        let newest = documents_of(tenant, asset)
+            .select((<StoredDocument as Selectable<Pg>>::construct_selection(), is_current!()))
+            .order(knowledge_document::entry_id.desc())
+            .limit(bounds.limit)
+            .offset(bounds.offset)
+            .into_boxed::<'static, Pg>();
+        match bounds.after {
+            None => newest,
+            Some(id) => newest.filter(knowledge_document::entry_id.lt(id)),
+        }
+    };
+    let ids = || documents_of(tenant, asset).select(knowledge_document::entry_id);
+    database.typed_measured_page::<_, _, DocumentRow>("list of documents", MEASURED, page, ids, rows).await
 }
 
 pub(super) async fn find_ingest(
@@ -81,27 +141,25 @@ pub(super) async fn find_ingest(
     asset: AssetId,
     id: IngestId,
 ) -> Result<Option<IngestResult>, StoreError> {
-    static DOCUMENTS: Query = Query::of_parts(&[
-        "SELECT ",
-        COLUMNS,
-        " ",
-        FROM,
-        " WHERE document.tenant_id = {tenant_id} AND document.asset_id = {asset_id} AND document.revision = {revision}
-          ORDER BY document.entry_id",
-    ]);
     let (tenant, ingest) = (scope.tenant().uuid(), id.uuid());
     let find = || {
-        schema::knowledge_ingest::table
-            .filter(schema::knowledge_ingest::tenant_id.eq(tenant))
-            .filter(schema::knowledge_ingest::ingest_id.eq(ingest))
-            .filter(schema::knowledge_ingest::asset_id.eq(asset.uuid()))
-            .select(schema::knowledge_ingest::revision)
+        knowledge_ingest::table
+            .filter(knowledge_ingest::tenant_id.eq(tenant))
+            .filter(knowledge_ingest::ingest_id.eq(ingest))
+            .filter(knowledge_ingest::asset_id.eq(asset.uuid()))
+            .select(knowledge_ingest::revision)
     };
     let found: Option<i64> = database.first("revision of an ingest", find).await?;
     let Some(made) = found.map(IndexRevision::new) else { return Ok(None) };
-    let input = Input::of_params(scope).with_param("asset_id", asset.uuid()).with_param("revision", made.get());
-    let rows = database.fetch(&DOCUMENTS, input).await?;
-    let documents = rows.iter().map(document).collect::<Result<_, _>>()?;
+    let asset = asset.uuid();
+    let find = || {
+        documents_of(tenant, asset)
+            .filter(knowledge_document::revision.eq(made.get()))
+            .order(knowledge_document::entry_id)
+            .select((StoredDocument::as_select(), is_current!()))
+    };
+    let found: Vec<DocumentRow> = database.load("documents of an ingest", find).await?;
+    let documents = found.into_iter().map(StoredRow::into_value).collect::<Result<_, _>>()?;
     Ok(Some(IngestResult { ingest_id: id, index_revision: made, documents }))
 }
 
@@ -121,23 +179,27 @@ pub(super) async fn pins(
     scope: TenantScope,
     release: ReleaseId,
 ) -> Result<Vec<IndexPin>, StoreError> {
-    static PINS: Query = Query::new(
-        "SELECT pin.asset_id, pin.revision AS pinned, coalesce((
-            SELECT added.revision FROM knowledge_ingest AS added
-            WHERE added.tenant_id = pin.tenant_id AND added.asset_id = pin.asset_id AND added.revision > pin.revision
-                AND NOT added.reembeds
-            ORDER BY added.revision DESC LIMIT 1), pin.revision) AS present
-        FROM knowledge_pin AS pin
-        WHERE pin.tenant_id = {tenant_id} AND pin.release_id = {release_id} ORDER BY pin.asset_id",
-    );
-    let rows = database.fetch(&PINS, Input::of_params(scope).with_param("release_id", release.uuid())).await?;
-    rows.iter()
-        .map(|row| {
-            Ok(IndexPin {
-                asset: row.id("asset_id")?,
-                pinned: revision(row, "pinned")?,
-                latest: revision(row, "present")?,
-            })
-        })
-        .collect()
+    let (tenant, release) = (scope.tenant().uuid(), release.uuid());
+    let pins = || {
+        let newest_ingest = knowledge_ingest::table
+            .filter(knowledge_ingest::tenant_id.eq(knowledge_pin::tenant_id))
+            .filter(knowledge_ingest::asset_id.eq(knowledge_pin::asset_id))
+            .filter(knowledge_ingest::revision.gt(knowledge_pin::revision))
+            .filter(diesel::dsl::not(knowledge_ingest::reembeds))
+            .order(knowledge_ingest::revision.desc())
+            .select(knowledge_ingest::revision)
+            .limit(1)
+            .single_value();
+        knowledge_pin::table
+            .filter(knowledge_pin::tenant_id.eq(tenant).and(knowledge_pin::release_id.eq(release)))
+            .order(knowledge_pin::asset_id)
+            .select((knowledge_pin::asset_id, knowledge_pin::revision, newest_ingest))
+    };
+    let found: Vec<(Uuid, i64, Option<i64>)> = database.load("pins of a release", pins).await?;
+    let pin = |(asset, pinned, newest): (Uuid, i64, Option<i64>)| IndexPin {
+        asset: asset.into(),
+        pinned: IndexRevision::new(pinned),
+        latest: IndexRevision::new(newest.unwrap_or(pinned)),
+    };
+    Ok(found.into_iter().map(pin).collect())
 }

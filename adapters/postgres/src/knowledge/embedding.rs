@@ -4,8 +4,10 @@ use super::{model_name, revision_params};
 use crate::{
     database::Database,
     guarded::{Guarded, Input, Query},
-    row::{RowExt, decode},
+    row::decode,
+    schema::{knowledge_chunk, knowledge_ingest},
 };
+use diesel::{BoolExpressionMethods as _, ExpressionMethods as _, QueryDsl as _};
 use fairway_domain::{
     id::{AssetId, IngestId},
     idempotency::KeyedOutcome,
@@ -203,23 +205,35 @@ pub(super) async fn find_reembedding(
     asset: AssetId,
     id: IngestId,
 ) -> Result<Option<ReembeddingResult>, StoreError> {
-    static FIND: Query = Query::new(
-        "SELECT revision, embedding_account, embedding_model, (
-            SELECT count(*) FROM knowledge_chunk AS chunk
-            WHERE chunk.tenant_id = {tenant_id} AND chunk.asset_id = {asset_id} AND chunk.from_revision = ingest.revision
-        ) AS chunks
-        FROM knowledge_ingest AS ingest
-        WHERE tenant_id = {tenant_id} AND ingest_id = {ingest_id} AND asset_id IS NOT DISTINCT FROM {asset_id} AND reembeds",
-    );
-    let input = Input::of_params(scope).with_param("ingest_id", id.uuid()).with_param("asset_id", asset.uuid());
-    let Some(row) = database.fetch_one(&FIND, input).await? else { return Ok(None) };
+    let (tenant, asset, ingest) = (scope.tenant().uuid(), asset.uuid(), id.uuid());
+    let find = || {
+        let chunks = knowledge_chunk::table
+            .filter(knowledge_chunk::tenant_id.eq(tenant).and(knowledge_chunk::asset_id.eq(asset)))
+            .filter(knowledge_chunk::from_revision.eq(knowledge_ingest::revision))
+            .count()
+            .single_value();
+        knowledge_ingest::table
+            .filter(knowledge_ingest::tenant_id.eq(tenant).and(knowledge_ingest::ingest_id.eq(ingest)))
+            .filter(knowledge_ingest::asset_id.eq(asset).and(knowledge_ingest::reembeds))
+            .select((
+                knowledge_ingest::revision,
+                knowledge_ingest::embedding_account,
+                knowledge_ingest::embedding_model,
+                chunks,
+            ))
+    };
+    let found: Option<ReembeddingRow> = database.first("re-embedding of an index", find).await?;
+    let Some((revision, account, model, chunks)) = found else { return Ok(None) };
     Ok(Some(ReembeddingResult {
         ingest_id: id,
-        index_revision: IndexRevision::new(row.column("revision")?),
+        index_revision: IndexRevision::new(revision),
         embedded_by: EmbeddingModel {
-            account: row.column("embedding_account")?,
-            model: row.column("embedding_model")?,
+            account: decode("embedding_account", account)?,
+            model: decode("embedding_model", model)?,
         },
-        chunk_count: decode("chunks", u32::try_from(row.column::<i64>("chunks")?).ok())?,
+        chunk_count: decode("chunks", chunks.and_then(|count| u32::try_from(count).ok()))?,
     }))
 }
+
+/// Revision, account and model, and number of chunks.
+type ReembeddingRow = (i64, Option<String>, Option<String>, Option<i64>);

@@ -4,7 +4,7 @@ use super::{Lexemes, model_name};
 use crate::{
     database::Database,
     guarded::{Guarded, Input},
-    row::{RowExt, decode},
+    row::decode,
     store_error,
 };
 use fairway_domain::{

@@ -8,7 +8,7 @@ use super::{Lexemes, revision_params};
 use crate::{
     database::Database,
     guarded::{Input, Query},
-    row::{RowExt, decode},
+    row::decode,
 };
 use fairway_domain::{
     asset::canonical::Checksum,

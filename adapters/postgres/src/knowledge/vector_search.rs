@@ -9,7 +9,7 @@ use super::{Lexemes, revision_params};
 use crate::{
     database::{Database, STATEMENT_TIMEOUT},
     guarded::{Input, Query},
-    row::{RowExt, decode},
+    row::{Row, decode},
     store_error::unavailable,
 };
 use fairway_domain::{
@@ -25,7 +25,6 @@ use fairway_domain::{
 use fairway_fair_queue::{FairSemaphore, Limits, Permit};
 use std::{fmt::Write as _, sync::LazyLock};
 use tokio::task::spawn_blocking;
-use tokio_postgres::Row;
 
 /// Maximum number of concurrent vector searches. Each may hold the maximum bytes of compared vectors in memory, or
 /// occupy a processor of the database server.

@@ -3,7 +3,7 @@
 use crate::{
     database::Database,
     guarded::{Input, Query},
-    row::{RowExt as _, decode},
+    row::{Row, decode},
 };
 use async_trait::async_trait;
 use fairway_domain::{
@@ -14,7 +14,6 @@ use fairway_domain::{
     store::StoreError,
 };
 use std::time::Duration;
-use tokio_postgres::Row;
 use uuid::Uuid;
 
 /// The maximum number of deliveries that are counted.

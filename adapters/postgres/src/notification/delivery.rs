@@ -5,7 +5,7 @@ use crate::{
     database::Database,
     guarded::{Guarded, Input, Query},
     pagination::{ListQuery, RowBytes, SortKey, UnionArm, Values, visible_arms},
-    row::{RowExt as _, decode},
+    row::{Row, decode},
 };
 use async_trait::async_trait;
 use fairway_domain::{
@@ -21,7 +21,6 @@ use fairway_domain::{
     store::{Change, ChangeRecord, CommitError, Page, PageRequest, StoreError},
     tenant::TenantScope,
 };
-use tokio_postgres::Row;
 
 const COLUMNS: &str = "tenant_id, delivery_id, channel, destination_id, recipient, status, attempts, due_at, last_error, \
     last_http_status, category, event_kind, event_id, workspace_id, workload_id, created_at, sent_at, revision, \

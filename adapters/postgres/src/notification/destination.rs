@@ -1,13 +1,15 @@
 //! Destinations of notifications.
 
 use crate::{
-    database::Database,
-    guarded::{Guarded, Input, Query},
-    pagination::{ListQuery, RowBytes, SortKey, Values},
-    row::{RowExt as _, decode},
+    database::{Database, MeasuredRows, PageBounds, StoredRow},
+    guarded::{Guarded, Input},
+    row::decode,
+    schema::notification_destination,
 };
 use async_trait::async_trait;
+use diesel::{ExpressionMethods as _, QueryDsl as _, Queryable, Selectable, SelectableHelper as _, pg::Pg};
 use fairway_domain::{
+    access::ActorRef,
     audit::Fact,
     id::{DestinationId, WorkspaceId},
     idempotency::KeyedOutcome,
@@ -18,40 +20,65 @@ use fairway_domain::{
     },
     store::{Change, ChangeRecord, CommitError, Page, PageRequest, Revision, StoreError},
     tenant::TenantScope,
+    time::Timestamp,
 };
 use serde_json::Value;
-use tokio_postgres::Row;
+use time::OffsetDateTime;
+use uuid::Uuid;
 
-const COLUMNS: &str = "destination_id, workspace_id, destination_type, display_name, configuration, secret_ref, \
-    is_enabled, created_at, created_by, updated_at, revision";
+const MEASURED: MeasuredRows = MeasuredRows {
+    key: "destination_id",
+    sql: "octet_length(configuration::text)",
+    // PostgreSQL writes a space after each colon and comma.
+    largest: 2 * MAX_CONFIGURATION_BYTES,
+};
 
-fn destination(row: &Row) -> Result<Destination, StoreError> {
-    let workspace: Option<WorkspaceId> = row.optional_id("workspace_id")?;
-    let configuration: Value = row.column("configuration")?;
-    let configuration = match configuration {
-        Value::Object(members) => Some(members),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => None,
-    };
-    Ok(Destination::restore(DestinationRecord {
-        destination_id: row.id("destination_id")?,
-        scope: workspace.map_or(DestinationScope::Organization, DestinationScope::Workspace),
-        destination_type: row.parsed("destination_type", Channel::parse)?,
-        display_name: row.column("display_name")?,
-        configuration: decode("configuration", configuration)?,
-        secret_ref: row.column("secret_ref")?,
-        is_enabled: row.column("is_enabled")?,
-        created_at: row.timestamp("created_at")?,
-        created_by: row.actor("created_by")?,
-        updated_at: row.timestamp("updated_at")?,
-        revision: row.revision("revision")?,
-    }))
+/// A destination as stored.
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = notification_destination, check_for_backend(Pg))]
+struct StoredDestination {
+    destination_id: Uuid,
+    workspace_id: Option<Uuid>,
+    destination_type: String,
+    display_name: String,
+    configuration: Value,
+    secret_ref: Option<String>,
+    is_enabled: bool,
+    created_at: OffsetDateTime,
+    created_by: String,
+    updated_at: OffsetDateTime,
+    revision: i64,
 }
 
-static FIND: Query = Query::of_parts(&[
-    "SELECT ",
-    COLUMNS,
-    " FROM input JOIN notification_destination USING (tenant_id, destination_id)",
-]);
+impl StoredRow for StoredDestination {
+    type Value = Destination;
+
+    fn id(&self) -> Uuid {
+        self.destination_id
+    }
+
+    fn into_value(self) -> Result<Destination, StoreError> {
+        let configuration = match self.configuration {
+            Value::Object(members) => Some(members),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => None,
+        };
+        Ok(Destination::restore(DestinationRecord {
+            destination_id: self.destination_id.into(),
+            scope: self
+                .workspace_id
+                .map_or(DestinationScope::Organization, |id| DestinationScope::Workspace(id.into())),
+            destination_type: decode("destination_type", Channel::parse(&self.destination_type))?,
+            display_name: self.display_name,
+            configuration: decode("configuration", configuration)?,
+            secret_ref: self.secret_ref,
+            is_enabled: self.is_enabled,
+            created_at: Timestamp::new(self.created_at),
+            created_by: decode("created_by", ActorRef::parse(&self.created_by).ok())?,
+            updated_at: Timestamp::new(self.updated_at),
+            revision: Revision::new(self.revision),
+        }))
+    }
+}
 
 static CREATE: Guarded = Guarded::new(
     "stored AS (
@@ -111,8 +138,9 @@ impl DestinationStore for Database {
         at: DestinationScope,
         id: DestinationId,
     ) -> Result<Option<Destination>, StoreError> {
-        let input = Input::new(scope).with("destination_id", id.uuid());
-        let found = self.fetch_one(&FIND, input).await?.as_ref().map(destination).transpose()?;
+        let key = (scope.tenant().uuid(), id.uuid());
+        let find = || notification_destination::table.find(key).select(StoredDestination::as_select());
+        let found = self.first("destination", find).await?.map(StoredDestination::into_value).transpose()?;
         Ok(found.filter(|found| found.scope == at))
     }
 
@@ -122,22 +150,31 @@ impl DestinationStore for Database {
         at: DestinationScope,
         page: PageRequest,
     ) -> Result<Page<Destination>, StoreError> {
-        let mut values = Values::of_tenant(scope);
-        let of_tenant = format!("tenant_id = {}", values.tenant());
-        let of_scope = match at {
-            DestinationScope::Organization => "workspace_id IS NULL".to_owned(),
-            DestinationScope::Workspace(id) => format!("workspace_id = {}", values.bind(id.uuid())),
+        let tenant = scope.tenant().uuid();
+        let all = || {
+            let of_tenant = notification_destination::table
+                .filter(notification_destination::tenant_id.eq(tenant))
+                .into_boxed::<'static, Pg>();
+            match at {
+                DestinationScope::Organization => of_tenant.filter(notification_destination::workspace_id.is_null()),
+                DestinationScope::Workspace(id) => {
+                    of_tenant.filter(notification_destination::workspace_id.eq(id.uuid()))
+                }
+            }
         };
-        let listing = ListQuery::single(
-            COLUMNS,
-            SortKey::Id("destination_id", "destination_id"),
-            "FROM notification_destination",
-            // PostgreSQL writes a space after each colon and comma.
-            RowBytes::Measured { sql: "octet_length(configuration::text)", largest: 2 * MAX_CONFIGURATION_BYTES },
-            vec![of_tenant, of_scope],
-            values,
-        );
-        self.fetch_page(listing, page, destination).await
+        let rows = |bounds: PageBounds| {
+            let newest = all()
+                .select(StoredDestination::as_select())
+                .order(notification_destination::destination_id.desc())
+                .limit(bounds.limit)
+                .offset(bounds.offset);
+            match bounds.after {
+                None => newest,
+                Some(id) => newest.filter(notification_destination::destination_id.lt(id)),
+            }
+        };
+        let ids = || all().select(notification_destination::destination_id);
+        self.typed_measured_page("list of destinations", MEASURED, page, ids, rows).await
     }
 
     async fn commit_new(

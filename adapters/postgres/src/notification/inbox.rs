@@ -3,8 +3,7 @@
 use crate::{
     database::{Database, PageBounds, StoredRow},
     guarded::{Guarded, Input, Query},
-    pagination::COUNT_LIMIT,
-    row::{decode, read_count},
+    row::decode,
     schema::{notification, notification_position},
 };
 use async_trait::async_trait;
@@ -118,13 +117,6 @@ static SET_STATUS: Guarded = Guarded::new(
     "(SELECT count(*) = 1 FROM changed)",
 );
 
-static COUNT_UNREAD: Query = Query::new(
-    "SELECT count(*) AS count FROM (
-        SELECT FROM notification
-        WHERE tenant_id = {tenant_id} AND recipient = {recipient} AND status = 'unread' LIMIT {limit}
-    ) AS counted",
-);
-
 #[async_trait]
 impl InboxStore for Database {
     async fn find(
@@ -236,9 +228,13 @@ impl InboxStore for Database {
     }
 
     async fn count_unread(&self, scope: TenantScope, recipient: &ActorRef) -> Result<u64, StoreError> {
-        let input = Input::of_params(scope)
-            .with_param("recipient", recipient.to_string())
-            .with_param("limit", i64::from(COUNT_LIMIT));
-        read_count(&self.fetch(&COUNT_UNREAD, input).await?)
+        let (tenant, recipient) = (scope.tenant().uuid(), recipient.to_string());
+        let unread = || {
+            let of_recipient = notification::tenant_id.eq(tenant).and(notification::recipient.eq(recipient.clone()));
+            notification::table
+                .filter(of_recipient.and(notification::status.eq(InboxStatus::Unread.as_str())))
+                .select(notification::notification_id)
+        };
+        self.capped_count("unread notifications", unread).await
     }
 }

@@ -3,10 +3,13 @@
 use crate::{
     database::Database,
     guarded::{Input, Query},
-    row::{RowExt as _, decode},
+    joins::{database_now, time_ahead},
+    row::{Row, decode},
+    schema::notification_delivery,
     store_error::broken,
 };
 use async_trait::async_trait;
+use diesel::{ExpressionMethods as _, NullableExpressionMethods as _, QueryDsl as _};
 use fairway_domain::{
     fact_category::FactCategory,
     id::{DeliveryId, TenantId},
@@ -22,7 +25,7 @@ use fairway_domain::{
 };
 use serde_json::Value;
 use std::{collections::HashMap, time::Duration};
-use tokio_postgres::Row;
+use time::OffsetDateTime;
 use uuid::Uuid;
 
 /// The maximum number of lines of a digest that are sent.
@@ -118,14 +121,6 @@ static LINES: Query = Query::new(
             AND notification_digest_line.delivery_id = input.delivery_id
         ORDER BY created_at, event_id LIMIT {limit}
      ) AS line",
-);
-
-static FINISH: Query = Query::new(
-    "UPDATE notification_delivery SET status = {status}, claim_id = NULL, last_error = {last_error},
-        last_http_status = {last_http_status}, revision = revision + 1,
-        due_at = CASE WHEN {status} = 'pending' THEN fairway_now() + make_interval(secs => {delay}) ELSE due_at END,
-        sent_at = CASE WHEN {status} = 'sent' THEN fairway_now() END
-     WHERE tenant_id = {tenant_id} AND delivery_id = {delivery_id} AND claim_id = {claim_id}",
 );
 
 /// A digest has the number of its notifications as its title, and the highest of their severities.
@@ -294,15 +289,22 @@ impl OutboxStore for Database {
             AttemptOutcome::Retry(failure, _) | AttemptOutcome::Failed(failure) => failure.status,
         };
         let message = &claimed.outgoing.message;
-        let input = Input::without_rows()
-            .with_param("tenant_id", message.tenant.uuid())
-            .with_param("delivery_id", message.delivery_id.uuid())
-            .with_param("claim_id", claimed.claim_id)
-            .with_param("status", status.as_str())
-            .with_param("last_error", failure.map(|failure| failure.error.as_str()))
-            .with_param("last_http_status", response.and_then(|status| i16::try_from(status).ok()))
-            .with_param("delay", delay.as_secs_f64());
-        self.write_idempotent(FINISH.text(&input)?, &input.params()).await?;
-        Ok(())
+        let (key, claim) = ((message.tenant.uuid(), message.delivery_id.uuid()), claimed.claim_id);
+        let response = response.and_then(|status| i16::try_from(status).ok());
+        let finish = || {
+            let (is_pending, is_sent) = (status == DeliveryStatus::Pending, status == DeliveryStatus::Sent);
+            diesel::update(notification_delivery::table.find(key).filter(notification_delivery::claim_id.eq(claim)))
+                .set((
+                    notification_delivery::status.eq(status.as_str()),
+                    notification_delivery::claim_id.eq(None::<Uuid>),
+                    notification_delivery::last_error.eq(failure.map(|failure| failure.error.as_str())),
+                    notification_delivery::last_http_status.eq(response),
+                    notification_delivery::revision.eq(notification_delivery::revision + 1),
+                    is_pending.then(|| notification_delivery::due_at.eq(time_ahead(delay))),
+                    is_sent.then(|| notification_delivery::sent_at.eq(database_now().nullable())),
+                    (!is_sent).then(|| notification_delivery::sent_at.eq(None::<OffsetDateTime>)),
+                ))
+        };
+        self.execute("outcome of a delivery", finish).await.map(drop)
     }
 }

@@ -3,7 +3,7 @@
 use crate::{
     database::Database,
     guarded::{Guarded, Input, Query},
-    row::{RowExt as _, decode},
+    row::{Row, decode},
     schema::{notification_default_profiles, release, tenant},
     store_error::broken,
 };
@@ -32,7 +32,6 @@ use fairway_domain::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
-use tokio_postgres::Row;
 use uuid::Uuid;
 
 /// A stored setting; `profile_ref` is set in default profiles only.

@@ -7,10 +7,15 @@ use super::preference::{SET_COLUMNS, preference_set};
 use crate::{
     database::Database,
     guarded::{Input, Query},
-    row::{RowExt as _, decode},
+    row::{Row, decode},
+    schema::{fact_log, notification_delivery, notification_position},
     store_error::broken,
 };
 use async_trait::async_trait;
+use diesel::{
+    BoolExpressionMethods as _, ExpressionMethods as _, JoinOnDsl as _, NullableExpressionMethods as _, QueryDsl as _,
+    dsl::count_star,
+};
 use fairway_domain::{
     access::{ActorRef, GrantScope, ResourcePosition, Role},
     audit::FactKind,
@@ -37,7 +42,6 @@ use std::{
     ops::Range,
     sync::LazyLock,
 };
-use tokio_postgres::Row;
 use uuid::Uuid;
 
 /// The kinds of facts that can concern people.
@@ -93,11 +97,6 @@ fn notifiable(row: &Row) -> Result<Option<NotifiableFact>, StoreError> {
         detail: body.detail,
     }))
 }
-
-static BEHIND: Query = Query::new(
-    "SELECT tenant_id FROM fact_log LEFT JOIN notification_position USING (tenant_id)
-    WHERE tenant_id > {after} AND size > coalesce(position, 0) ORDER BY tenant_id LIMIT {limit}",
-);
 
 /// The facts of a batch: those that carry categories, up to the limit, and all others up to the last of them. If they are fewer
 /// than the limit, the batch ends with the log. OFFSET 0 makes the planner read each fact by its key.
@@ -247,11 +246,8 @@ static PREFERENCES: Query = Query::of_parts(&[
         END",
 ]);
 
-static RECENT_SINGLES: Query = Query::new(
-    "SELECT recipient, channel, category, count(*) AS singles FROM notification_delivery
-    WHERE tenant_id = {tenant_id} AND recipient = ANY({people}) AND digest IS NULL AND queued_at >= {since}
-    GROUP BY recipient, channel, category",
-);
+/// Recipient, channel, category, and number of messages.
+type SinglesRow = (Option<String>, String, String, i64);
 
 fn identifier(detail: &Map<String, Value>, member: &str) -> Option<Uuid> {
     detail.get(member).and_then(Value::as_str).and_then(|text| Uuid::parse_str(text).ok())
@@ -342,10 +338,20 @@ fn places(positions: &[ResourcePosition]) -> BTreeSet<(&'static str, Uuid)> {
 #[async_trait]
 impl ProjectionStore for Database {
     async fn tenants_behind(&self, after: Option<TenantId>, limit: usize) -> Result<Vec<TenantId>, StoreError> {
-        let input = Input::without_rows()
-            .with_param("after", after.map_or_else(Uuid::nil, TenantId::uuid))
-            .with_param("limit", i64::try_from(limit).unwrap_or(i64::MAX));
-        self.fetch(&BEHIND, input).await?.iter().map(|row| row.id("tenant_id")).collect()
+        let after = after.map_or_else(Uuid::nil, TenantId::uuid);
+        let behind = || {
+            let position = || notification_position::position.nullable();
+            let has_unseen =
+                position().is_null().and(fact_log::size.gt(0)).or(fact_log::size.nullable().gt(position()));
+            fact_log::table
+                .left_join(notification_position::table.on(notification_position::tenant_id.eq(fact_log::tenant_id)))
+                .filter(fact_log::tenant_id.gt(after).and(has_unseen))
+                .order(fact_log::tenant_id)
+                .limit(i64::try_from(limit).unwrap_or(i64::MAX))
+                .select(fact_log::tenant_id)
+        };
+        let found: Vec<Uuid> = self.load("tenants with new facts", behind).await?;
+        Ok(found.into_iter().map(Into::into).collect())
     }
 
     async fn next_batch(&self, scope: TenantScope, limit: u32) -> Result<Option<FactBatch>, StoreError> {
@@ -449,17 +455,26 @@ impl ProjectionStore for Database {
         people: &[ActorRef],
         since: Timestamp,
     ) -> Result<HashMap<BurstKey, u32>, StoreError> {
-        let input = Input::of_params(scope)
-            .with_list_param("people", people.iter().map(ToString::to_string).collect())
-            .with_param("since", since.to_datetime());
-        let rows = self.fetch(&RECENT_SINGLES, input).await?;
-        let count = |row: &Row| {
-            let (channel, category) =
-                (row.parsed("channel", Channel::parse)?, row.parsed("category", FactCategory::parse)?);
-            let singles = decode("singles", u32::try_from(row.column::<i64>("singles")?).ok())?;
-            Ok(((row.actor("recipient")?, channel, category), singles))
+        let (tenant, since) = (scope.tenant().uuid(), since.to_datetime());
+        let people: Vec<String> = people.iter().map(ToString::to_string).collect();
+        let singles = || {
+            let key =
+                (notification_delivery::recipient, notification_delivery::channel, notification_delivery::category);
+            notification_delivery::table
+                .filter(notification_delivery::tenant_id.eq(tenant))
+                .filter(notification_delivery::recipient.eq_any(people.clone()))
+                .filter(notification_delivery::digest.is_null().and(notification_delivery::queued_at.ge(since)))
+                .group_by(key)
+                .select((key.0, key.1, key.2, count_star()))
         };
-        rows.iter().map(count).collect()
+        let found: Vec<SinglesRow> = self.load("recent single messages", singles).await?;
+        let count = |(recipient, channel, category, singles): SinglesRow| {
+            let recipient = decode("recipient", recipient.and_then(|name| ActorRef::parse(&name).ok()))?;
+            let channel = decode("channel", Channel::parse(&channel))?;
+            let category = decode("category", FactCategory::parse(&category))?;
+            Ok(((recipient, channel, category), decode("singles", u32::try_from(singles).ok())?))
+        };
+        found.into_iter().map(count).collect()
     }
 
     async fn commit_batch(

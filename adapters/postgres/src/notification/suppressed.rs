@@ -3,7 +3,7 @@
 use crate::{
     database::Database,
     pagination::{ListQuery, RowBytes, SortKey, UnionArm, Values, visible_arms},
-    row::{RowExt as _, decode},
+    row::{Row, decode},
 };
 use async_trait::async_trait;
 use fairway_domain::{
@@ -18,7 +18,6 @@ use fairway_domain::{
     store::{Page, PageRequest, Revision, StoreError},
     tenant::TenantScope,
 };
-use tokio_postgres::Row;
 
 fn decision(row: &Row) -> Result<SuppressedDecision, StoreError> {
     let scope: Option<&str> = row.column("deciding_scope")?;

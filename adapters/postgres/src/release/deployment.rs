@@ -3,14 +3,13 @@
 
 use super::rows::{with_release, with_rollout};
 use crate::{
-    database::{Database, commit, commit_batch},
+    database::{Database, StatementPool, commit, commit_batch},
     group_commit::BatchCommitter,
     guarded::{FactColumns, Guarded, GuardedBatch, Input},
-    row::{RowExt, decode},
+    row::decode,
     schema::deployment as table,
 };
 use async_trait::async_trait;
-use deadpool_postgres::Pool;
 use diesel::{BoolExpressionMethods as _, ExpressionMethods as _, QueryDsl as _, pg::Pg};
 use fairway_domain::{
     id::{ReleaseId, WorkloadId},
@@ -131,7 +130,7 @@ pub(super) async fn environments_serving(
 
 /// Commits a lane change. Returns the start of the current soak of the release's rollout.
 pub(super) async fn commit_lane_change(
-    pool: &Pool,
+    pool: &StatementPool,
     scope: TenantScope,
     change: &DeploymentChange,
     key: Option<&KeyedOutcome>,
@@ -222,7 +221,7 @@ static LANE_CHANGES: GuardedBatch = GuardedBatch::new(
 );
 
 /// Group commit of lane changes.
-pub(crate) struct LaneChangeCommitter(pub(crate) Pool);
+pub(crate) struct LaneChangeCommitter(pub(crate) StatementPool);
 
 /// A lane change to commit.
 pub(crate) struct PendingLaneChange {

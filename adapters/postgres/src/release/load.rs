@@ -3,12 +3,16 @@
 use super::rows::{self, DEPLOYMENT_COLUMNS, RELEASE_COLUMNS, release_with_deployment};
 use crate::{
     batch_load::BatchLoader,
-    database::{Database, read},
+    database::{Database, StatementPool, read},
     guarded::{Input, Query},
-    row::RowExt,
+    schema::release::{self, BoxedQuery},
 };
 use async_trait::async_trait;
-use deadpool_postgres::Pool;
+use diesel::{
+    ExpressionMethods as _, IntoSql as _, QueryDsl as _,
+    pg::Pg,
+    sql_types::{Record, Uuid as SqlUuid},
+};
 use fairway_domain::{
     release::ports::{ReleaseWithDeployment, TenantRelease},
     store::StoreError,
@@ -17,7 +21,7 @@ use std::collections::HashMap;
 use uuid::Uuid;
 
 /// Loads releases with their bindings, references, approvals and deployment, by tenant and identifier.
-pub(crate) struct ReleaseLoader(pub(crate) Pool);
+pub(crate) struct ReleaseLoader(pub(crate) StatementPool);
 
 #[async_trait]
 impl BatchLoader for ReleaseLoader {
@@ -60,17 +64,23 @@ impl Database {
     /// one range of an index serves it.
     pub(crate) async fn releases_after(
         &self,
-        query: &Query,
+        label: &'static str,
+        wanted: fn() -> BoxedQuery<'static, Pg>,
         after: Option<TenantRelease>,
         limit: u32,
     ) -> Result<Vec<TenantRelease>, StoreError> {
-        let (tenant, release) =
-            after.map_or((Uuid::nil(), Uuid::nil()), |last| (last.tenant.uuid(), last.release.uuid()));
-        let input =
-            Input::one().with("after_tenant", tenant).with("after_release", release).with("max_rows", i64::from(limit));
-        let rows = self.fetch(query, input).await?;
-        rows.iter()
-            .map(|row| Ok(TenantRelease { tenant: row.id("tenant_id")?, release: row.id("release_id")? }))
-            .collect()
+        let last = after.map_or((Uuid::nil(), Uuid::nil()), |last| (last.tenant.uuid(), last.release.uuid()));
+        let next = || {
+            let key = (release::tenant_id, release::release_id).into_sql::<Record<(SqlUuid, SqlUuid)>>();
+            wanted()
+                .filter(key.gt(last))
+                .order((release::tenant_id, release::release_id))
+                .limit(i64::from(limit))
+                .select((release::tenant_id, release::release_id))
+        };
+        let found: Vec<(Uuid, Uuid)> = self.load(label, next).await?;
+        let release =
+            |(tenant, release): (Uuid, Uuid)| TenantRelease { tenant: tenant.into(), release: release.into() };
+        Ok(found.into_iter().map(release).collect())
     }
 }

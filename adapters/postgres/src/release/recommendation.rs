@@ -2,7 +2,7 @@
 
 use crate::{
     database::Database,
-    guarded::{Guarded, Input, Query},
+    guarded::{Guarded, Input},
 };
 use async_trait::async_trait;
 use fairway_domain::{
@@ -10,19 +10,15 @@ use fairway_domain::{
     store::{Change, ChangeRecord, CommitError, StoreError},
     tenant::TenantScope,
 };
+use std::time::Duration;
+
+/// Time between two passes over the releases, across all processes.
+const ADVICE_INTERVAL: Duration = Duration::from_secs(15);
 
 #[async_trait]
 impl RecommendationStore for Database {
     async fn claim_recommendation_job(&self) -> Result<bool, StoreError> {
-        static CLAIM: Query = Query::new(
-            "claimed AS (
-                UPDATE chore SET due_at = fairway_now() + interval '15 seconds' FROM input
-                WHERE chore.name = input.name AND due_at <= fairway_now() RETURNING 1
-            )
-            SELECT FROM claimed",
-        );
-        let input = Input::one().with("name", "advise_rollbacks");
-        Ok(!self.write_idempotent(CLAIM.text(&input)?, &input.params()).await?.is_empty())
+        self.claim_scheduled_job("advise_rollbacks", ADVICE_INTERVAL).await
     }
 
     async fn commit_recommendation(&self, scope: TenantScope, change: Change<Release>) -> Result<(), CommitError> {

@@ -2,13 +2,11 @@
 
 use super::rows::{ReferenceRows, with_release};
 use crate::{
-    database::{commit, commit_batch},
+    database::{StatementPool, commit, commit_batch},
     group_commit::BatchCommitter,
     guarded::{FactColumns, Guarded, GuardedBatch, Input},
-    row::RowExt,
 };
 use async_trait::async_trait;
-use deadpool_postgres::Pool;
 use fairway_domain::{
     idempotency::KeyedOutcome,
     release::{BindingsDigest, Release, State},
@@ -22,7 +20,7 @@ use uuid::Uuid;
 /// commit, as for a binding; a concurrent retirement or archival waits. A release that is submitted again unchanged has the
 /// same digest, and its references exist already.
 pub(super) async fn commit_transition(
-    pool: &Pool,
+    pool: &StatementPool,
     scope: TenantScope,
     change: &Change<Release>,
     key: Option<&KeyedOutcome>,
@@ -95,7 +93,7 @@ static TRANSITIONS: GuardedBatch = GuardedBatch::new(
 );
 
 /// Group commit of release transitions.
-pub(crate) struct TransitionCommitter(pub(crate) Pool);
+pub(crate) struct TransitionCommitter(pub(crate) StatementPool);
 
 /// A transition to commit.
 pub(crate) struct PendingTransition {

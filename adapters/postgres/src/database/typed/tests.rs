@@ -1,11 +1,16 @@
 //! Tests of typed statements over PostgreSQL.
 
 use crate::{
-    database::{Database, DatabaseOptions, typed_list::CappedCount},
+    database::{
+        Database, DatabaseOptions, MAX_TYPED_STATEMENTS, MeasuredRows, PageBounds, StoredRow, typed_list::CappedCount,
+    },
     schema::{memory_session, role_binding, workspace},
 };
-use diesel::{ExpressionMethods as _, QueryDsl as _, dsl::sql, pg::Pg, sql_types::Integer};
-use fairway_domain::store::StoreFault;
+use diesel::{
+    ExpressionMethods as _, QueryDsl as _, Queryable, Selectable, SelectableHelper as _, TextExpressionMethods as _,
+    dsl::sql, pg::Pg, sql_types::Integer,
+};
+use fairway_domain::store::{PageRequest, StoreError, StoreFault};
 use fairway_testkit::TestDatabase;
 use std::time::Duration;
 use uuid::Uuid;
@@ -23,11 +28,11 @@ async fn backend(store: &Database) -> i32 {
     store.first("backend", || diesel::select(sql::<Integer>("pg_backend_pid()"))).await.unwrap().unwrap()
 }
 
-/// A read with one of 128 combinations of filters.
-async fn read_filtered(store: &Database, combination: u8) {
+/// A read with one of 512 combinations of filters.
+async fn read_filtered(store: &Database, combination: usize) {
     let find = move || {
         let mut query = role_binding::table.select(role_binding::role_binding_id).into_boxed::<'static, Pg>();
-        for filter in 0..7_u8 {
+        for filter in 0..9_u8 {
             if combination & (1 << filter) != 0 {
                 query = query.filter(role_binding::principal.ne(format!("user:{filter}")));
             }
@@ -44,11 +49,11 @@ async fn read_filtered(store: &Database, combination: u8) {
 async fn connection_with_many_statements_is_closed() {
     let (_database, store) = store().await;
     let first = backend(&store).await;
-    for combination in 0..64 {
+    for combination in 0..MAX_TYPED_STATEMENTS {
         read_filtered(&store, combination).await;
     }
-    assert_eq!(backend(&store).await, first, "64 statements fit");
-    for combination in 64..128 {
+    assert_eq!(backend(&store).await, first, "{MAX_TYPED_STATEMENTS} statements fit");
+    for combination in MAX_TYPED_STATEMENTS..2 * MAX_TYPED_STATEMENTS {
         read_filtered(&store, combination).await;
     }
     assert_ne!(backend(&store).await, first, "diesel drops no statement, so the connection is closed");
@@ -136,4 +141,51 @@ async fn constraint_that_fails_at_the_commit_fails_a_typed_write() {
     store.execute("insert of a session", insert).await.unwrap_err();
     let rows = "SELECT count(*) FROM memory_session";
     assert_eq!(owner.query_one(rows, &[]).await.unwrap().get::<_, i64>(0), 0);
+}
+
+/// The slug of a workspace.
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = workspace, check_for_backend(Pg))]
+struct StoredSlug {
+    workspace_id: Uuid,
+    slug: String,
+}
+
+impl StoredRow for StoredSlug {
+    type Value = String;
+
+    fn id(&self) -> Uuid {
+        self.workspace_id
+    }
+
+    fn into_value(self) -> Result<String, StoreError> {
+        Ok(self.slug)
+    }
+}
+
+#[tokio::test]
+async fn page_of_large_rows_ends_at_its_limit_of_bytes() {
+    let (database, store) = store().await;
+    let insert = "INSERT INTO workspace SELECT tenant_id, lpad(to_hex(n), 32, '0')::uuid, namespace_id, 'w-' || n, 'x',
+            now(), 'user:ada'
+        FROM namespace, generate_series(1, 5) AS n WHERE slug = 'default'";
+    database.connect_as_owner().await.unwrap().batch_execute(insert).await.unwrap();
+    let all = || workspace::table.filter(workspace::slug.like("w-%"));
+    for (bytes, limit, expected) in [
+        // The second row passes the limit, and ends the page.
+        ("600000", 5, vec!["w-5", "w-4"]),
+        // A row is returned whatever its size.
+        ("5000000", 5, vec!["w-5"]),
+        ("1", 2, vec!["w-5", "w-4"]),
+        ("NULL", 5, vec!["w-5", "w-4", "w-3", "w-2", "w-1"]),
+    ] {
+        let measured = MeasuredRows { key: "workspace_id", sql: bytes, largest: 5_000_000 };
+        let rows = |bounds: PageBounds| {
+            all().select(StoredSlug::as_select()).order(workspace::workspace_id.desc()).limit(bounds.limit)
+        };
+        let ids = || all().select(workspace::workspace_id);
+        let page = store.typed_measured_page("page", measured, PageRequest::first(limit), ids, rows).await.unwrap();
+        assert_eq!((page.rows, page.total), (expected.iter().map(ToString::to_string).collect(), 5), "{bytes}");
+        assert_eq!(page.next.is_some(), expected.len() < 5, "{bytes}");
+    }
 }

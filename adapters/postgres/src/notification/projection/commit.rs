@@ -3,7 +3,7 @@
 use crate::{
     database::Database,
     guarded::{FactColumns, GuardedBatch, Input},
-    row::{RowExt as _, decode},
+    row::decode,
 };
 use fairway_domain::{
     id::{DestinationId, WorkloadId, WorkspaceId},

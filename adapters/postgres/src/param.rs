@@ -1,8 +1,36 @@
-//! The SQL types of values.
+//! Parameters of statements, and the SQL types of their values.
 
 use time::OffsetDateTime;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
+
+/// A statement parameter.
+pub(crate) type Param<'a> = &'a (dyn ToSql + Sync);
+
+/// A value that a statement owns until it is sent.
+#[derive(Debug)]
+pub(crate) struct ParamValue<'v>(Box<dyn ToSql + Sync + Send + 'v>);
+
+impl<'v> ParamValue<'v> {
+    /// One value.
+    pub(crate) fn new<T: SqlValue + 'v>(value: T) -> Self {
+        Self(Box::new(value))
+    }
+
+    /// An array.
+    pub(crate) fn array<T: SqlValue + 'v>(values: Vec<T>) -> Self {
+        Self(Box::new(values))
+    }
+
+    /// An array that may be absent.
+    pub(crate) fn optional_array<T: SqlValue + 'v>(values: Option<Vec<T>>) -> Self {
+        Self(Box::new(values))
+    }
+
+    pub(crate) fn param(&self) -> Param<'_> {
+        &*self.0
+    }
+}
 
 /// A value that PostgreSQL stores, with the SQL type of its column in `input`.
 pub(crate) trait SqlValue: ToSql + Sync + Send {

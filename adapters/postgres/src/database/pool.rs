@@ -1,0 +1,120 @@
+//! Pools of connections, and their settings.
+
+use crate::{driver_error::redact_pool_error, store_error};
+use deadpool_postgres::{
+    ClientWrapper, Hook, HookError, Manager, ManagerConfig, Metrics, Object, Pool, QueueMode, RecyclingMethod, Runtime,
+    Timeouts,
+};
+use fairway_domain::store::StoreError;
+use rustls::{ClientConfig, RootCertStore};
+use std::{str::FromStr as _, time::Duration};
+use tokio::time::{Instant, timeout_at};
+use tokio_postgres::Config;
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+/// Session settings of connections for point reads and commits. Their statements find a few rows by key, so one
+/// generic plan fits all values. The settings keep plans independent of table statistics. While a table is small,
+/// PostgreSQL estimates every index that starts with the tenant as equally cheap. A high `cpu_index_tuple_cost` makes
+/// it prefer the index that names the row. A statement that finds rows by key and filters by state writes the filter
+/// as `IS NOT DISTINCT FROM`, which no index on the state can serve.
+pub(super) const POINT_SESSION: &str = "SET ROLE fairway_service; SET statement_timeout = '1400ms'; \
+    SET lock_timeout = '1200ms'; \
+    SET jit = off; SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; \
+    SET enable_hashjoin = off; SET enable_mergejoin = off; SET cpu_index_tuple_cost = 1; \
+    SET max_parallel_workers_per_gather = 0";
+/// Session settings of connections for lists. Filters vary, so each statement is planned for its values.
+pub(super) const LIST_SESSION: &str = "SET ROLE fairway_service; SET statement_timeout = '1400ms'; SET jit = off; \
+    SET plan_cache_mode = force_custom_plan";
+/// Session settings of connections for ingests. One statement writes thousands of rows and hundreds of thousands of
+/// index entries while the client waits.
+pub(super) const INGEST_SESSION: &str = "SET ROLE fairway_service; SET statement_timeout = '30s'; SET lock_timeout = '1200ms'; \
+    SET jit = off; SET plan_cache_mode = force_custom_plan; SET enable_seqscan = off";
+/// Time-out of a new connection.
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_millis(900);
+/// Statement caches are checked once in this many uses of a connection, because a check visits each statement. One use
+/// prepares at most one statement.
+pub(super) const STATEMENT_CHECK_INTERVAL: usize = 16;
+
+/// A connection of a [`StatementPool`], which returns to its pool when it is dropped.
+pub(super) type PooledConnection = Object;
+
+/// Connections for statements that are text.
+#[derive(Clone, Debug)]
+pub(crate) struct StatementPool(Pool);
+
+impl StatementPool {
+    /// Acquires a connection before `until`.
+    pub(super) async fn connection(&self, until: Instant) -> Result<PooledConnection, StoreError> {
+        // The pool's time-outs do not cover the session settings of a new connection, which may hang too.
+        let connection =
+            timeout_at(until, self.0.get()).await.map_err(|elapsed| store_error::unavailable(Box::new(elapsed)))?;
+        connection.map_err(|error| store_error::unavailable(redact_pool_error(error)))
+    }
+}
+
+/// The limits of a pool.
+pub(super) struct PoolLimits {
+    /// Maximum number of connections.
+    pub(super) connections: usize,
+    /// Maximum number of prepared statements that a connection keeps between two uses.
+    pub(super) statements: usize,
+    /// Maximum wait of a request for a connection.
+    pub(super) wait: Duration,
+}
+
+/// Builds a pool whose connections begin with the settings of `enter`.
+pub(super) fn build_pool(url: &str, limits: PoolLimits, enter: &'static str) -> Result<StatementPool, StoreError> {
+    let PoolLimits { connections, statements, wait } = limits;
+    let mut config = Config::from_str(url).map_err(store_error::from_driver)?;
+    config.connect_timeout(CONNECT_TIMEOUT).application_name("fairway");
+    config.keepalives_idle(Duration::from_secs(30));
+    let recycle = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+    let hook = Hook::async_fn(move |client, _| {
+        Box::pin(async move { client.batch_execute(enter).await.map_err(HookError::Backend) })
+    });
+    let forget = Hook::async_fn(move |client: &mut ClientWrapper, metrics: &Metrics| {
+        let outlived = metrics.recycled.is_some_and(|last| {
+            let at_last_use = last.saturating_duration_since(metrics.created);
+            plan_generation(at_last_use) != plan_generation(metrics.created.elapsed())
+        });
+        // The usage of single statements is unknown, so all are dropped; those in use are prepared again. The driver
+        // closes a statement in the database when its last reference is dropped.
+        if metrics.recycle_count.is_multiple_of(STATEMENT_CHECK_INTERVAL) && client.statement_cache.size() > statements
+        {
+            client.statement_cache.clear();
+        }
+        Box::pin(async move {
+            if outlived {
+                client.batch_execute("DISCARD PLANS").await.map_err(HookError::Backend)?;
+            }
+            Ok(())
+        })
+    });
+    Pool::builder(Manager::from_config(config, tls(), recycle))
+        .max_size(connections)
+        // Last in, first out: the connection that was used last has its plans and catalogue entries in the processor's
+        // caches. In rotation, sixteen connections would share the work of two, each with cold caches.
+        .queue_mode(QueueMode::Lifo)
+        .runtime(Runtime::Tokio1)
+        .timeouts(Timeouts { wait: Some(wait), create: Some(CONNECT_TIMEOUT), recycle: Some(CONNECT_TIMEOUT) })
+        .post_create(hook)
+        .pre_recycle(forget)
+        .build()
+        .map(StatementPool)
+        .map_err(|error| store_error::broken(Box::new(error)))
+}
+
+/// The generation of the plans of a connection of this age. A generic plan that was made while tables were empty may
+/// use the wrong index, and PostgreSQL refreshes statistics after a minute or two only. Plans are therefore discarded
+/// whenever the age doubles, then once a minute.
+fn plan_generation(age: Duration) -> u64 {
+    const MINUTE: u64 = 64;
+    let seconds = age.as_secs();
+    let doublings = u64::from(seconds.min(MINUTE).checked_ilog2().map_or(0, |power| power + 1));
+    doublings + seconds.saturating_sub(MINUTE) / MINUTE
+}
+
+pub(crate) fn tls() -> MakeRustlsConnect {
+    let roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
+    MakeRustlsConnect::new(ClientConfig::builder().with_root_certificates(roots).with_no_client_auth())
+}
