@@ -17,7 +17,7 @@ use fairway_domain::{
 use fairway_operations::{
     Services,
     access::{Claims, IdentityMode},
-    demo::{Demo, DemoAsset, DemoContent, SeedOutcome},
+    demo::{Demo, DemoAsset, DemoAssetContent, SeedOutcome},
 };
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
@@ -195,7 +195,7 @@ fn parse_demo(files: &DemoFiles) -> anyhow::Result<(Demo, ReleaseFile)> {
     assets.push(DemoAsset {
         slug: parse_slug(files.flow_slug)?,
         owner_ref: OwnerRef::parse(&meta.owner_ref)?,
-        content: DemoContent::Flow(files.flow.to_owned()),
+        content: DemoAssetContent::Flow(files.flow.to_owned()),
     });
     let workload: WorkloadFile = parse_yaml(files.workload)?;
     let release: ReleaseFile = parse_yaml(files.release)?;
@@ -227,7 +227,7 @@ fn parse_demo(files: &DemoFiles) -> anyhow::Result<(Demo, ReleaseFile)> {
 fn parse_asset(text: &str) -> anyhow::Result<DemoAsset> {
     let AssetFile { kind, slug: name, owner_ref, content } = parse_yaml(text)?;
     let kind = AssetKind::parse(&kind).context("unknown asset kind")?;
-    let content = DemoContent::Document(kind, content);
+    let content = DemoAssetContent::Document(kind, content);
     Ok(DemoAsset { slug: parse_slug(&name)?, owner_ref: OwnerRef::parse(&owner_ref)?, content })
 }
 
@@ -245,8 +245,8 @@ fn parse_documents(text: &str) -> anyhow::Result<(Slug, Vec<DocumentDraft>)> {
 
 const fn kind_of(asset: &DemoAsset) -> AssetKind {
     match &asset.content {
-        DemoContent::Document(kind, _) => *kind,
-        DemoContent::Flow(_) => AssetKind::OrchestrationFlow,
+        DemoAssetContent::Document(kind, _) => *kind,
+        DemoAssetContent::Flow(_) => AssetKind::OrchestrationFlow,
     }
 }
 

@@ -315,7 +315,7 @@ async fn serve_with_database(
     tracing::info!(bind = %settings.bind, "server listening");
     let services = process.services().clone();
     tokio::spawn(async move {
-        if let Err(error) = services.generators.provision_generators().await {
+        if let Err(error) = services.draft_generator.provision_generators().await {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
                 "failed to list tenants for generator provisioning; a tenant's first draft request provisions its \

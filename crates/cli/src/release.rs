@@ -1,12 +1,12 @@
 //! Commands for releases: the versions that a workload runs with in an environment.
 
 mod advice;
-mod changes;
 mod diff;
 mod lane_table;
 mod next_step;
 mod publish;
 mod watch;
+mod write_commands;
 
 use crate::{
     completion,
@@ -17,7 +17,6 @@ use crate::{
     session::Session,
     workload,
 };
-pub(crate) use changes::{bind_version, transition};
 use clap::{Args, Subcommand, builder::PossibleValuesParser};
 use fairway_domain::release::{
     StateName,
@@ -26,6 +25,7 @@ use fairway_domain::release::{
 };
 use serde_json::{Value, json};
 use std::collections::HashMap;
+pub(crate) use write_commands::{bind_version, transition};
 
 const COLUMNS: [Column; 5] = [
     ("RELEASE", "/release_id"),
@@ -259,13 +259,13 @@ fn run_command(command: &Command, session: &Session) -> Result<(), Failure> {
         Command::Diff(arguments) => diff::show(server, output, arguments),
         Command::Create { workload, env, target_lane, policy, bind } => {
             let environment = session.environment(env.as_deref())?;
-            let release = changes::create(server, workload, &environment, target_lane, policy.as_deref(), bind)?;
+            let release = write_commands::create(server, workload, &environment, target_lane, policy.as_deref(), bind)?;
             let id = required_string(&release, "release_id")?;
             output.changed(&release, &format!("fairway releases submit {id}"))
         }
         Command::Bind { release, versions } => {
             let id = release.find(server)?;
-            let bound = changes::bind(server, &id, versions)?;
+            let bound = write_commands::bind(server, &id, versions)?;
             output.changed(&bound, &format!("fairway releases submit {id}"))
         }
         Command::Gates(release) => show_gates(server, output, &release.find(server)?),
@@ -316,7 +316,7 @@ fn change_state(server: &Server, output: Output, command: &Command) -> Result<()
                 || json!({ "lane_sequence": rollout, "soak_duration_minutes": soak, "auto_advance": auto_advance }),
             );
             let next = if plan.is_some() { "watch" } else { "show" };
-            let active = changes::activate(server, &id, lane.as_deref(), plan);
+            let active = write_commands::activate(server, &id, lane.as_deref(), plan);
             let active = active.map_err(|failure| next_step::explain(server, &id, failure))?;
             done(active, format!("fairway releases {next} {id}"))
         }
@@ -384,7 +384,7 @@ fn print_missing_approvals(server: &Server, release: &str) {
 impl ReviewArguments {
     fn submit(&self, server: &Server, output: Output, outcome: review::Verdict) -> Result<(), Failure> {
         let id = self.release.find(server)?;
-        let submitted = changes::submit_review(server, &id, outcome, self.note.as_deref());
+        let submitted = write_commands::submit_review(server, &id, outcome, self.note.as_deref());
         output.one(&submitted.map_err(|failure| next_step::explain(server, &id, failure))?)?;
         next_step::report(server, output, &id, outcome);
         Ok(())

@@ -191,7 +191,7 @@ impl Authentication {
             Err(TokenRefusal::Invalid(reason)) => {
                 tracing::info!(
                     reason = reason.code(),
-                    clock_seconds = reason.clock_seconds(),
+                    clock_seconds = reason.seconds_outside_validity(),
                     "refused an access token"
                 );
                 return Err(self.invalid_token());
