@@ -205,8 +205,8 @@ impl Advisory {
         self.withdrawn.is_none() && concerns(&self.affected.os, &SYSTEMS) && concerns(&self.affected.arch, &PROCESSORS)
     }
 
-    /// Whether a version has the flaw. A pre-release matches only ranges that name a pre-release of the same version,
-    /// so otherwise it counts as affected.
+    /// Whether a version is vulnerable: no range of patched or unaffected versions contains it. A range contains a
+    /// pre-release only if it names a pre-release of the same version; every other pre-release counts as vulnerable.
     fn affects(&self, version: &Version) -> bool {
         !self.patched.iter().chain(&self.unaffected).any(|range| range.matches(version))
     }

@@ -110,20 +110,20 @@ impl Artifacts {
 
     async fn get(&self, path: &Path, expected_len: usize) -> Result<Option<UnverifiedBytes>, ArtifactError> {
         match self.store.get(path).await {
-            Ok(found) => bounded_read::collect(found, expected_len).await.map(Some).map_err(unavailable),
+            Ok(object) => bounded_read::collect(object, expected_len).await.map(Some).map_err(unavailable),
             Err(StoreFailure::NotFound { .. }) => Ok(None),
             Err(failure) => Err(unavailable(failure)),
         }
     }
 
     async fn check_markers(&self) -> Result<(), ArtifactError> {
-        try_join_all(MARKED_PREFIXES.map(|place| self.check_marker(place))).await?;
+        try_join_all(MARKED_PREFIXES.map(|prefix| self.check_marker(prefix))).await?;
         self.has_seen_markers.store(true, Ordering::Relaxed);
         Ok(())
     }
 
-    async fn check_marker(&self, place: &str) -> Result<(), ArtifactError> {
-        let marker = marker_in(place);
+    async fn check_marker(&self, prefix: &str) -> Result<(), ArtifactError> {
+        let marker = marker_in(prefix);
         if self.get(&marker, MARKER_TEXT.len()).await?.is_none() {
             if self.has_seen_markers.load(Ordering::Relaxed) {
                 return Err(unavailable(io::Error::other("a marker of the store is missing")));
@@ -134,8 +134,8 @@ impl Artifacts {
     }
 }
 
-fn marker_in(place: &str) -> Path {
-    Path::from_iter([place, MARKER])
+fn marker_in(prefix: &str) -> Path {
+    Path::from_iter([prefix, MARKER])
 }
 
 #[async_trait]
@@ -179,8 +179,8 @@ struct Listing {
 impl ObjectListing for Listing {
     async fn next(&mut self, limit: usize) -> Result<Vec<StoredObject>, ArtifactError> {
         let portion = async {
-            let mut found = Vec::new();
-            while found.len() < limit
+            let mut objects = Vec::new();
+            while objects.len() < limit
                 && let Some(object) = self.objects.next().await
             {
                 let object = object.map_err(unavailable)?;
@@ -189,9 +189,9 @@ impl ObjectListing for Listing {
                 }
                 let put_at = OffsetDateTime::from_unix_timestamp(object.last_modified.timestamp());
                 let put_at = Timestamp::new(put_at.map_err(unavailable)?);
-                found.push(StoredObject { path: object.location.to_string(), put_at });
+                objects.push(StoredObject { path: object.location.to_string(), put_at });
             }
-            Ok(found)
+            Ok(objects)
         };
         with_timeout(PAGE_TIMEOUT, portion).await
     }

@@ -54,7 +54,7 @@ impl Chunker for TextSplitter {
 fn sections(text: &str) -> Vec<Range<usize>> {
     let is_heading = |event: &Event<'_>| matches!(event, Event::Start(Tag::Heading { .. }));
     let headings = Parser::new(text).into_offset_iter().filter(|(event, _)| is_heading(event));
-    let begins = headings.map(|(_, place)| place.start);
+    let begins = headings.map(|(_, range)| range.start);
     let mut sections = Vec::new();
     let mut from = 0;
     for begin in begins.chain([text.len()]).filter(|begin| *begin > 0) {
@@ -80,14 +80,14 @@ impl<'t> ChunkBuilder<'t> {
         Self { text, max_tokens, pieces: Vec::new(), current: 0..0, current_tokens: 0 }
     }
 
-    fn text_of(&self, place: &Range<usize>) -> &'t str {
-        self.text.get(place.clone()).unwrap_or_default()
+    fn text_of(&self, range: &Range<usize>) -> &'t str {
+        self.text.get(range.clone()).unwrap_or_default()
     }
 
     /// Adds sentences by the rules of Unicode (UAX 29). A sentence longer than a chunk is split into words.
-    fn add_sentences(&mut self, place: Range<usize>) {
-        for (at, sentence) in self.text_of(&place).split_sentence_bound_indices() {
-            let from = place.start.saturating_add(at);
+    fn add_sentences(&mut self, range: Range<usize>) {
+        for (at, sentence) in self.text_of(&range).split_sentence_bound_indices() {
+            let from = range.start.saturating_add(at);
             let sentence = from..from.saturating_add(sentence.len());
             let size = count_tokens(self.text_of(&sentence));
             if size > self.max_tokens {
@@ -101,32 +101,32 @@ impl<'t> ChunkBuilder<'t> {
     }
 
     /// Adds words with their preceding whitespace, as in tokens. A word longer than a chunk is cut.
-    fn add_words(&mut self, place: Range<usize>) {
-        let (mut from, mut in_word) = (place.start, false);
-        for (at, character) in self.text_of(&place).char_indices() {
-            let at = place.start.saturating_add(at);
+    fn add_words(&mut self, range: Range<usize>) {
+        let (mut from, mut in_word) = (range.start, false);
+        for (at, character) in self.text_of(&range).char_indices() {
+            let at = range.start.saturating_add(at);
             if character.is_whitespace() && in_word {
                 self.add_word(from..at);
                 from = at;
             }
             in_word = !character.is_whitespace();
         }
-        self.add_word(from..place.end);
+        self.add_word(from..range.end);
     }
 
-    fn add_word(&mut self, place: Range<usize>) {
-        let size = count_tokens(self.text_of(&place));
+    fn add_word(&mut self, range: Range<usize>) {
+        let size = count_tokens(self.text_of(&range));
         if size <= self.max_tokens {
-            self.add(place, size);
+            self.add(range, size);
             return;
         }
         self.close();
-        let mut from = place.start;
-        while from < place.end {
+        let mut from = range.start;
+        while from < range.end {
             let mut length = self.max_tokens.saturating_mul(BYTES_PER_TOKEN);
             let part = loop {
-                let rest = self.text_of(&(from..place.end));
-                let end = rest.ceil_char_boundary(length.max(1).min(rest.len()));
+                let remaining = self.text_of(&(from..range.end));
+                let end = remaining.ceil_char_boundary(length.max(1).min(remaining.len()));
                 let part = from..from.saturating_add(end);
                 if length <= 1 || count_tokens(self.text_of(&part)) <= self.max_tokens {
                     break part;
@@ -141,14 +141,14 @@ impl<'t> ChunkBuilder<'t> {
     }
 
     /// Merged parts never have more tokens than their sum: a part begins at a token boundary.
-    fn add(&mut self, place: Range<usize>, size: usize) {
+    fn add(&mut self, range: Range<usize>, size: usize) {
         if self.current_tokens > 0 && self.current_tokens.saturating_add(size) > self.max_tokens {
             self.close();
         }
         if self.current_tokens == 0 {
-            self.current = place.start..place.start;
+            self.current = range.start..range.start;
         }
-        self.current.end = place.end;
+        self.current.end = range.end;
         self.current_tokens = self.current_tokens.saturating_add(size);
     }
 

@@ -15,8 +15,8 @@ use fairway_domain::{
     notification::{
         Channel,
         delivery::DeliveryError,
+        destination_redaction::REDACTED,
         message::{Message, MessageSender, OutgoingMessage, Receiver, SendFailure},
-        redaction::REDACTED,
     },
     secret::{Secret, SecretReader, SecretRef},
     slug::Slug,

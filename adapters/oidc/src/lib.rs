@@ -56,19 +56,19 @@ impl TokenVerifier {
     /// # Errors
     /// When the configuration of an issuer is invalid.
     pub fn new(guard: &Guard, clock: Arc<dyn Clock>, issuers: Vec<IssuerConfig>) -> Result<Self, IssuerConfigError> {
-        let mut known: Vec<Arc<Issuer>> = Vec::new();
+        let mut accepted: Vec<Arc<Issuer>> = Vec::new();
         for config in issuers {
             config.check()?;
-            if known.iter().any(|issuer| issuer.rules.issuer == config.rules.issuer) {
+            if accepted.iter().any(|issuer| issuer.rules.issuer == config.rules.issuer) {
                 return Err(IssuerConfigError::DuplicateIssuer);
             }
             let source = KeySource::new(guard, &config)?;
-            known.push(Arc::new(Issuer { rules: config.rules, keys: KeyStore::new(source, Arc::clone(&clock)) }));
+            accepted.push(Arc::new(Issuer { rules: config.rules, keys: KeyStore::new(source, Arc::clone(&clock)) }));
         }
-        if known.is_empty() {
+        if accepted.is_empty() {
             return Err(IssuerConfigError::NoIssuer);
         }
-        Ok(Self { issuers: known, cache: TokenCache::new(), clock })
+        Ok(Self { issuers: accepted, cache: TokenCache::new(), clock })
     }
 
     /// The keys of an issuer, which its sign-in shares: unknown key identifiers of both cause one fetch.
@@ -78,8 +78,8 @@ impl TokenVerifier {
 
     /// The issuer with exactly this identifier.
     fn issuer(&self, claimed: Option<&str>) -> Result<&Arc<Issuer>, InvalidToken> {
-        let found = self.issuers.iter().find(|issuer| Some(issuer.rules.issuer.as_str()) == claimed);
-        found.ok_or(InvalidToken::Issuer)
+        let issuer = self.issuers.iter().find(|issuer| Some(issuer.rules.issuer.as_str()) == claimed);
+        issuer.ok_or(InvalidToken::Issuer)
     }
 
     /// The identity of a token that was verified within the last minute with a key that the issuer still publishes.

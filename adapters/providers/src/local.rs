@@ -50,25 +50,25 @@ impl Provider for LocalProvider {
         _listener: Option<&dyn DeltaListener>,
     ) -> Result<Completion, ProviderFailure> {
         let call = &*call.conversation;
-        let question = question_of(call);
-        let tool_calls = tools::requested_calls(call, question);
+        let message = question_of(call);
+        let tool_calls = tools::requested_calls(call, message);
         let chosen = if let Some(tool_result) = tools::last_result(call) {
             Some(first_sentence(tool_result))
         } else if draft::is_requested(&call.system_prompt) {
             // Options in the question belong to the draft.
-            Some(if bundle::is_requested(question) {
-                bundle::bundle_plan(question)
+            Some(if bundle::is_requested(message) {
+                bundle::bundle_plan(message)
             } else {
-                draft::prompt_template(question)
+                draft::prompt_template(message)
             })
         } else {
             let chosen = options_of(&call.system_prompt)
-                .or_else(|| options_of(question))
-                .and_then(|line| choose_option(line, question));
+                .or_else(|| options_of(message))
+                .and_then(|line| choose_option(line, message));
             chosen.or_else(|| call.messages.iter().find_map(cite_document))
         };
         let text = if tool_calls.is_empty() {
-            limit_words(chosen.unwrap_or_else(|| first_sentence(question)), call.max_tokens)
+            limit_words(chosen.unwrap_or_else(|| first_sentence(message)), call.max_tokens)
         } else {
             String::new()
         };
@@ -130,13 +130,13 @@ fn cite_document(message: &Message) -> Option<String> {
 }
 
 /// The option that shares most words with `question`; `None` if the line lists none.
-fn choose_option(line: &str, question: &str) -> Option<String> {
+fn choose_option(line: &str, message: &str) -> Option<String> {
     // The list itself may be part of the question and would match every option.
-    let question: String = question.lines().filter(|line| options_of(line).is_none()).collect::<Vec<_>>().join("\n");
-    let question = vocabulary(&question);
+    let message: String = message.lines().filter(|line| options_of(line).is_none()).collect::<Vec<_>>().join("\n");
+    let message = vocabulary(&message);
     let mut best: Option<(usize, String)> = None;
     for option in split_options(line) {
-        let shared = vocabulary(option).intersection(&question).count();
+        let shared = vocabulary(option).intersection(&message).count();
         let key = option.split_once('(').map_or(option, |(key, _)| key).trim();
         if !key.is_empty() && best.as_ref().is_none_or(|(most, _)| shared > *most) {
             best = Some((shared, key.to_owned()));

@@ -72,7 +72,7 @@ impl EmbeddedGateway {
     /// Acquires a slot for a child, in the order of requests.
     async fn acquire_slot(&self) -> Result<OwnedSemaphorePermit, GatewayFailure> {
         match timeout(MAX_DURATION, Arc::clone(&self.slots).acquire_owned()).await {
-            Ok(Ok(place)) => Ok(place),
+            Ok(Ok(permit)) => Ok(permit),
             // The semaphore is never closed.
             Ok(Err(_)) => Err(GatewayFailure::Unreachable),
             Err(_) => {
@@ -89,7 +89,7 @@ impl EmbeddedGateway {
         &self,
         language: Language,
         limits: &ScriptLimits,
-        place: OwnedSemaphorePermit,
+        permit: OwnedSemaphorePermit,
     ) -> Result<RunningChild, GatewayFailure> {
         let child = Command::new(&self.program)
             .args([SUBCOMMAND, language.as_str(), &limits::to_argument(limits)])
@@ -107,7 +107,7 @@ impl EmbeddedGateway {
                 GatewayFailure::Unreachable
             })?;
         let group = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
-        Ok(RunningChild { child, group, _place: place })
+        Ok(RunningChild { child, group, _permit: permit })
     }
 }
 
@@ -129,8 +129,8 @@ impl ScriptGateway for EmbeddedGateway {
 
     /// Starts a child if a slot is free; otherwise the script waits for a slot when it arrives.
     fn prepare(&self, language: Language, limits: ScriptLimits) -> Box<dyn PreparedGateway> {
-        let place = Arc::clone(&self.slots).try_acquire_owned().ok();
-        let early = place.map(|place| self.start(language, &limits, place));
+        let permit = Arc::clone(&self.slots).try_acquire_owned().ok();
+        let early = permit.map(|permit| self.start(language, &limits, permit));
         Box::new(PreparedChild { gateway: self.clone(), language, limits, child: early })
     }
 }
@@ -182,7 +182,7 @@ struct RunningChild {
     child: Child,
     group: Option<Pid>,
     /// Its slot.
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 struct ChildExit {

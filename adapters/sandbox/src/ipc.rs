@@ -62,12 +62,12 @@ pub(crate) struct Response {
 }
 
 impl Response {
-    pub(crate) fn of(came: ScriptResult) -> Self {
-        let (failure, result) = match came.result {
+    pub(crate) fn of(script_result: ScriptResult) -> Self {
+        let (failure, result) = match script_result.result {
             Ok(result) => (None, Some(result)),
             Err(failure) => (Some(failure.code().to_owned()), None),
         };
-        Self { failure, result, stdout: came.stdout }
+        Self { failure, result, stdout: script_result.stdout }
     }
 
     /// Parses a response from any source. Result and `stdout` together have at most `output` bytes.

@@ -40,9 +40,9 @@ impl Engine {
         engine.set_memory_limit(limits.memory_bytes);
         engine.set_max_stack_size(STACK);
         let context = Context::custom::<Intrinsics>(&engine).map_err(|_| ScriptFailure::Memory)?;
-        let said = Rc::new(Output::with_limit(limits.output_bytes));
-        context.with(|ctx| install_output(&ctx, &said)).map_err(|_| ScriptFailure::Memory)?;
-        Ok(Self { context, output: said, max_memory: limits.memory_bytes })
+        let output = Rc::new(Output::with_limit(limits.output_bytes));
+        context.with(|ctx| install_output(&ctx, &output)).map_err(|_| ScriptFailure::Memory)?;
+        Ok(Self { context, output, max_memory: limits.memory_bytes })
     }
 
     /// Runs a script.
@@ -55,12 +55,12 @@ impl Engine {
     fn evaluate(&self, code: &str) -> Result<Value, ScriptFailure> {
         let outcome = self.context.with(|ctx| {
             let own = EngineErrors::take_from(&ctx).map_err(|_| Thrown::Known(ScriptFailure::Memory))?;
-            let said = &self.output;
+            let output = &self.output;
             let result =
-                result(&ctx, code).catch(&ctx).map_err(|error| report_error(&error, Phase::Run, &own, said))?;
+                result(&ctx, code).catch(&ctx).map_err(|error| report_error(&error, Phase::Run, &own, output))?;
             let text = text_of(&ctx, result)
                 .catch(&ctx)
-                .map_err(|error| report_error(&error, Phase::Serialize, &own, said))?;
+                .map_err(|error| report_error(&error, Phase::Serialize, &own, output))?;
             match text {
                 Some(text) => serde_json::from_str(&text).map_err(|_| Thrown::Known(ScriptFailure::ResultNotJson)),
                 None => Err(Thrown::Known(ScriptFailure::ResultNotJson)),
@@ -74,9 +74,9 @@ impl Engine {
     }
 
     fn is_almost_full(&self) -> bool {
-        let taken = self.context.runtime().memory_usage().malloc_size;
+        let allocated_bytes = self.context.runtime().memory_usage().malloc_size;
         // An engine that throws null above three quarters of its memory limit is out of memory.
-        usize::try_from(taken).is_ok_and(|taken| taken > self.max_memory / 4 * 3)
+        usize::try_from(allocated_bytes).is_ok_and(|allocated_bytes| allocated_bytes > self.max_memory / 4 * 3)
     }
 }
 
@@ -135,12 +135,12 @@ fn text_of<'js>(ctx: &Ctx<'js>, result: JsValue<'js>) -> Result<Option<String>, 
 }
 
 /// Adds the output functions, and removes randomness.
-fn install_output<'js>(ctx: &Ctx<'js>, said: &Rc<Output>) -> Result<(), Error> {
+fn install_output<'js>(ctx: &Ctx<'js>, output: &Rc<Output>) -> Result<(), Error> {
     let globals = ctx.globals();
     globals.get::<_, Object<'_>>("Math")?.remove("random")?;
     let log = || {
-        let said = Rc::clone(said);
-        Function::new(ctx.clone(), move |ctx: Ctx<'js>, words: Rest<JsValue<'js>>| write_line(&ctx, &said, words.0))
+        let output = Rc::clone(output);
+        Function::new(ctx.clone(), move |ctx: Ctx<'js>, words: Rest<JsValue<'js>>| write_line(&ctx, &output, words.0))
     };
     let console = Object::new(ctx.clone())?;
     for name in ["log", "info", "warn", "error", "debug"] {
@@ -150,7 +150,7 @@ fn install_output<'js>(ctx: &Ctx<'js>, said: &Rc<Output>) -> Result<(), Error> {
     globals.set("print", log()?)
 }
 
-fn write_line<'js>(ctx: &Ctx<'js>, said: &Output, arguments: Vec<JsValue<'js>>) -> Result<(), Error> {
+fn write_line<'js>(ctx: &Ctx<'js>, output: &Output, arguments: Vec<JsValue<'js>>) -> Result<(), Error> {
     let mut line = String::new();
     for (index, word) in arguments.into_iter().enumerate() {
         if index > 0 {
@@ -158,7 +158,7 @@ fn write_line<'js>(ctx: &Ctx<'js>, said: &Output, arguments: Vec<JsValue<'js>>) 
         }
         line.push_str(&text_of_argument(ctx, word)?);
     }
-    said.append_line(&line).map_err(|_| Exception::throw_range(ctx, "the output limit is exceeded"))
+    output.append_line(&line).map_err(|_| Exception::throw_range(ctx, "the output limit is exceeded"))
 }
 
 /// The text of an argument: strings as they are, errors as their message, JSON for JSON values, `String()`
@@ -172,7 +172,7 @@ fn text_of_argument<'js>(ctx: &Ctx<'js>, word: JsValue<'js>) -> Result<String, E
 }
 
 /// Writes an error to the output like an interpreter on a terminal, and classifies it.
-fn report_error<'js>(error: &CaughtError<'js>, of: Phase, own: &EngineErrors<'js>, said: &Output) -> Thrown {
+fn report_error<'js>(error: &CaughtError<'js>, of: Phase, own: &EngineErrors<'js>, output: &Output) -> Thrown {
     let (message, line) = match error {
         CaughtError::Exception(exception) => {
             let message = exception.message().unwrap_or_default();
@@ -188,7 +188,7 @@ fn report_error<'js>(error: &CaughtError<'js>, of: Phase, own: &EngineErrors<'js
         }
         CaughtError::Error(_) => (String::new(), error.to_string()),
     };
-    said.append_error(line.trim_end());
+    output.append_error(line.trim_end());
     if matches!(error, CaughtError::Value(value) if value.is_null()) {
         return Thrown::Null;
     }

@@ -41,24 +41,24 @@ impl Engine {
 
     /// Runs a script with an output limit in bytes.
     pub(crate) fn run(self, code: String, output: usize) -> ScriptResult {
-        let said = Output::with_limit(output);
-        let result = evaluate(&self.globals, code, &said);
-        let result = if said.is_exceeded() { Err(ScriptFailure::TooMuchOutput) } else { result };
-        ScriptResult { result, stdout: said.take() }
+        let output = Output::with_limit(output);
+        let result = evaluate(&self.globals, code, &output);
+        let result = if output.is_exceeded() { Err(ScriptFailure::TooMuchOutput) } else { result };
+        ScriptResult { result, stdout: output.take() }
     }
 }
 
-fn evaluate(globals: &Globals, code: String, said: &Output) -> Result<Value, ScriptFailure> {
+fn evaluate(globals: &Globals, code: String, output: &Output) -> Result<Value, ScriptFailure> {
     let dialect = Dialect { enable_load: false, enable_f_strings: true, ..Dialect::Extended };
-    let read = AstModule::parse("script", code, &dialect).map_err(|error| report_error(&error, said))?;
-    let speaker = PrintCapture(said);
+    let read = AstModule::parse("script", code, &dialect).map_err(|error| report_error(&error, output))?;
+    let speaker = PrintCapture(output);
     let module = Module::new();
     {
         // The process limits its memory.
         let mut evaluator = Evaluator::new(&module);
         evaluator.set_max_callstack_size(MAX_CALL_DEPTH).map_err(|_| ScriptFailure::Stopped)?;
         evaluator.set_print_handler(&speaker);
-        evaluator.eval_module(read, globals).map_err(|error| report_error(&error, said))?;
+        evaluator.eval_module(read, globals).map_err(|error| report_error(&error, output))?;
     }
     match module.get("result") {
         None => Ok(Value::Null),
@@ -67,10 +67,10 @@ fn evaluate(globals: &Globals, code: String, said: &Output) -> Result<Value, Scr
 }
 
 /// Writes an error to the output like an interpreter on a terminal, and classifies it.
-fn report_error(error: &Error, said: &Output) -> ScriptFailure {
+fn report_error(error: &Error, output: &Output) -> ScriptFailure {
     let too_deep = matches!(error.kind(), ErrorKind::StackOverflow(_));
     let failure = if too_deep { ScriptFailure::Memory } else { ScriptFailure::Error };
-    said.append_error(&error.to_string());
+    output.append_error(&error.to_string());
     failure
 }
 

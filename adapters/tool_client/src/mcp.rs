@@ -114,13 +114,13 @@ async fn verify_and_call(peer: &Peer<RoleClient>, call: &McpCall) -> Result<Valu
     {
         return Err(HttpCallError::ErrorStatus.into());
     }
-    let found = find_tool(peer, call).await?;
-    let found = found.and_then(|tool| {
+    let current_pin = find_tool(peer, call).await?;
+    let current_pin = current_pin.and_then(|tool| {
         let schema = Value::Object(tool.input_schema.as_ref().clone());
         ToolPin::of(&tool.name, tool.description.as_deref().unwrap_or_default(), &schema)
     });
-    if found.as_ref() != Some(&call.pin) {
-        return Err(McpError::Drifted(found));
+    if current_pin.as_ref() != Some(&call.pin) {
+        return Err(McpError::Drifted(current_pin));
     }
     let params = CallToolRequestParams::new(call.tool.clone()).with_arguments(call.arguments.clone());
     match peer.call_tool_once(params).await.map_err(|error| session_error(&error, call))? {
@@ -132,19 +132,19 @@ async fn verify_and_call(peer: &Peer<RoleClient>, call: &McpCall) -> Result<Valu
 }
 
 async fn find_tool(peer: &Peer<RoleClient>, call: &McpCall) -> Result<Option<Tool>, McpError> {
-    let (mut found, mut cursor) = (None, None);
+    let (mut described_tool, mut cursor) = (None, None);
     for _ in 0..MAX_PAGES {
         let params = PaginatedRequestParams::default().with_cursor(cursor);
         let page = peer.list_tools(Some(params)).await.map_err(|error| session_error(&error, call))?;
         for tool in page.tools.into_iter().filter(|tool| tool.name == call.tool) {
             // Of two tools with the same name, the server's choice is unknown.
-            if found.replace(tool).is_some() {
+            if described_tool.replace(tool).is_some() {
                 return Ok(None);
             }
         }
         cursor = page.next_cursor;
         if cursor.is_none() {
-            return Ok(found);
+            return Ok(described_tool);
         }
     }
     // A duplicate may be on an unread page.
@@ -268,10 +268,10 @@ impl GuardedTransport {
         &self,
         message: ClientJsonRpcMessage,
         session: Option<Arc<str>>,
-        said: HashMap<HeaderName, HeaderValue>,
+        custom_headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<StreamableHttpPostResponse, McpTransportError> {
         let mut headers = self.headers.clone();
-        headers.extend(said);
+        headers.extend(custom_headers);
         headers.insert(header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some(session) = session {
@@ -279,8 +279,8 @@ impl GuardedTransport {
                 HeaderValue::from_str(&session).map_err(|_| self.invalid_response(HttpCallError::Malformed))?;
             headers.insert(SESSION, session);
         }
-        if let ClientJsonRpcMessage::Request(asked) = &message
-            && let ClientRequest::CallToolRequest(_) = &asked.request
+        if let ClientJsonRpcMessage::Request(request) = &message
+            && let ClientRequest::CallToolRequest(_) = &request.request
         {
             // Only the call itself has the key: the server could answer earlier requests for the call otherwise.
             headers.insert(IDEMPOTENCY_KEY, self.idempotency_key.clone());
@@ -344,10 +344,10 @@ impl StreamableHttpClient for GuardedTransport {
         _: Arc<str>,
         session: Arc<str>,
         _: Option<String>,
-        said: HashMap<HeaderName, HeaderValue>,
+        custom_headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<(), McpTransportError> {
         let mut headers = self.headers.clone();
-        headers.extend(said);
+        headers.extend(custom_headers);
         let session = HeaderValue::from_str(&session).map_err(|_| self.invalid_response(HttpCallError::Malformed))?;
         headers.insert(SESSION, session);
         let call = EgressRequest { method: Method::DELETE, path: String::new(), headers, body: Vec::new().into() };

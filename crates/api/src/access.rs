@@ -195,10 +195,10 @@ pub(crate) async fn create_role_binding(
     let reference = fields.check(new.scope_ref.as_deref().map(parse_scope_ref).transpose());
     let scope = reference.and_then(|reference| fields.check(parse_scope(&new.scope_kind, reference)));
     let grant = fields.finish(|| Some(RoleBindingDraft { principal: principal?, role: role?, scope: scope? }))?;
-    let done = api.services.role_bindings.create_role_binding(&caller, grant, key.as_ref()).await?;
-    let view = RoleBindingView::of(&done.value);
+    let outcome = api.services.role_bindings.create_role_binding(&caller, grant, key.as_ref()).await?;
+    let view = RoleBindingView::of(&outcome.value);
     let location = format!("/v1/role-bindings/{}", view.role_binding_id);
-    Ok(ResourceResponse::created(&done, &view, location)?.into_response())
+    Ok(ResourceResponse::created(&outcome, &view, location)?.into_response())
 }
 
 /// Revokes a role binding.

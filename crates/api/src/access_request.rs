@@ -114,9 +114,9 @@ fn parse_status(text: &str) -> Result<AccessRequestStatus, FieldProblem> {
     AccessRequestStatus::parse(text).ok_or_else(|| FieldProblem::invalid("status"))
 }
 
-fn respond(done: &MaybeReplayed<AccessRequest>) -> Result<HttpResponse, ApiError> {
-    let view = AccessRequestView::of(&done.value);
-    Ok(ResourceResponse::idempotent(done, &view, StatusCode::OK)?.with_etag(done.value.revision).into_response())
+fn respond(outcome: &MaybeReplayed<AccessRequest>) -> Result<HttpResponse, ApiError> {
+    let view = AccessRequestView::of(&outcome.value);
+    Ok(ResourceResponse::idempotent(outcome, &view, StatusCode::OK)?.with_etag(outcome.value.revision).into_response())
 }
 
 /// Lists the access requests of a workspace, newest first.

@@ -126,7 +126,7 @@ fn content_routes(config: &mut impl RouteConfig) {
     config
         .service(asset::list_assets)
         .service(asset::create_asset)
-        .service(asset::draft::generate_asset_draft)
+        .service(asset::draft_generation::generate_asset_draft)
         .service(asset::read_asset)
         .service(asset::list_asset_versions)
         .service(asset::create_asset_version)

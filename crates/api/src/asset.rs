@@ -1,7 +1,7 @@
 //! Routes of assets and their versions.
 
 pub(crate) mod diff;
-pub(crate) mod draft;
+pub(crate) mod draft_generation;
 pub(crate) mod dry_run;
 pub(crate) mod grant;
 pub(crate) mod impact;
@@ -316,10 +316,10 @@ pub(crate) async fn create_asset(
     let kind = AssetKind::parse(&new.asset_kind)
         .ok_or_else(|| ApiError::new(StatusCode::BAD_REQUEST, "invalid_asset_kind", "the asset kind is unknown"))?;
     let draft = AssetDraft { slug, kind, owner_ref, workspace_id };
-    let done = api.services.assets.create_asset(&caller, draft, key.as_ref()).await?;
-    let view = AssetView::of(&done.value);
+    let outcome = api.services.assets.create_asset(&caller, draft, key.as_ref()).await?;
+    let view = AssetView::of(&outcome.value);
     let location = format!("/v1/assets/{}?workspace_id={}", view.asset_id, view.workspace_id);
-    Ok(ResourceResponse::created(&done, &view, location)?.with_etag(done.value.revision).into_response())
+    Ok(ResourceResponse::created(&outcome, &view, location)?.with_etag(outcome.value.revision).into_response())
 }
 
 /// Lists assets, newest first.
@@ -401,11 +401,11 @@ pub(crate) async fn create_asset_version(
     let from = fields.check(query.with_body(new.workspace_id));
     let (draft, from) =
         fields.finish(|| Some((VersionDraft { content, label: label?, change_note: change_note? }, from?)))?;
-    let (asset, done) = api.services.assets.create_asset_version(&caller, *asset, from, draft, key.as_ref()).await?;
-    let (version, done) = done.into_parts();
+    let (asset, outcome) = api.services.assets.create_asset_version(&caller, *asset, from, draft, key.as_ref()).await?;
+    let (version, outcome) = outcome.into_parts();
     let view = VersionView::with_warnings(asset.kind, version)?;
     let location = view.location(&asset);
-    Ok(ResourceResponse::created(&done, &view, location)?.with_capacity(view.content_bytes()).into_response())
+    Ok(ResourceResponse::created(&outcome, &view, location)?.with_capacity(view.content_bytes()).into_response())
 }
 
 /// Lists the versions of an asset, newest first.

@@ -26,9 +26,9 @@ use fairway_domain::{
 use fairway_operations::{
     Failure,
     access::Claims,
+    builtin_tool,
     execution::{ExecuteRequest, ExecuteResult as Run, RunPayload, WaitMode},
     knowledge::{KnowledgeQuery, Retrieval},
-    tool,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -148,9 +148,9 @@ pub(crate) enum Effect {
 
 impl ToolCallContext<'_> {
     /// Executes the tool call.
-    pub(crate) async fn execute(self, asked: ToolCall) -> Result<(ToolResult, Effect), ApiError> {
+    pub(crate) async fn execute(self, call: ToolCall) -> Result<(ToolResult, Effect), ApiError> {
         let Self { api, claims, request_id, .. } = self;
-        match asked {
+        match call {
             ToolCall::Workload { workload, environment, inputs } => {
                 finish_run(self.run(workload, environment, RunPayload::Form(inputs)).await, ARGUMENTS)
             }
@@ -160,9 +160,9 @@ impl ToolCallContext<'_> {
             }
             ToolCall::QueryKnowledgeBase { knowledge_base: base, query, top_k, workspace } => {
                 let caller = api.services.identities.identify(api.mode, claims, request_id).await?;
-                let asked = KnowledgeQuery { base, query, top_k, workspace };
-                let found = api.services.knowledge_bases.query_knowledge(&caller, &asked).await?;
-                Ok((ToolResult::new("success", &KnowledgeResult::of(found))?, Effect::Fresh))
+                let query = KnowledgeQuery { base, query, top_k, workspace };
+                let retrieval = api.services.knowledge_bases.query_knowledge(&caller, &query).await?;
+                Ok((ToolResult::new("success", &KnowledgeResult::of(retrieval))?, Effect::Fresh))
             }
             ToolCall::InspectEvidence { execution, format: form } => {
                 let caller = api.services.identities.identify(api.mode, claims, request_id).await?;
@@ -174,7 +174,7 @@ impl ToolCallContext<'_> {
 
     async fn run(self, slug: Slug, environment: Slug, asks: RunPayload) -> Result<Run, Failure> {
         let Self { api, claims, request_id, address, key, on_behalf_of } = self;
-        let wanted = ExecuteRequest {
+        let request = ExecuteRequest {
             slug,
             environment,
             payload: asks,
@@ -185,7 +185,7 @@ impl ToolCallContext<'_> {
             session: None,
             wait: WaitMode::End(None),
         };
-        let run = api.services.executions.execute_flow(api.mode, claims, request_id, &wanted, key).await?;
+        let run = api.services.executions.execute_flow(api.mode, claims, request_id, &request, key).await?;
         Ok(run)
     }
 }
@@ -244,10 +244,10 @@ pub(crate) async fn call_tool(
     let on_behalf_of = api.services.executions.delegated_subject(api.mode, &claims, &delegation)?;
     check_actor_header(&request, on_behalf_of.as_ref())?;
     delegation::check_tool(tool, on_behalf_of.as_ref())?;
-    let asked = tool::parse_call(tool, arguments.unwrap_or_default())?;
+    let tool_call = builtin_tool::parse_call(tool, arguments.unwrap_or_default())?;
     let (request_id, address) = (request_id(), client_of(&request));
     let call = ToolCallContext { api: &api, claims: &claims, request_id, address, key: key.as_ref(), on_behalf_of };
-    let (view, effect) = call.execute(asked).await?;
+    let (view, effect) = call.execute(tool_call).await?;
     let mut response = HttpResponse::Ok();
     if effect == Effect::Replayed {
         response.insert_header((IDEMPOTENCY_REPLAYED, "true"));

@@ -1,6 +1,7 @@
 //! The composition root: binds an adapter to each port.
 
 mod adapters;
+mod error;
 
 use crate::{
     app::OpenApiData,
@@ -16,6 +17,7 @@ use crate::{
 pub use adapters::{AccessStoreDecorator, Adapters};
 use adapters::{cli_clients, identity_mode, provider_plugins};
 pub(crate) use adapters::{egress_guard, provider, secrets};
+pub use error::{AdapterError, ComposeError};
 use fairway_chunking::TextSplitter;
 use fairway_document_fetcher::GuardedFetcher;
 use fairway_domain::{
@@ -164,11 +166,11 @@ fn authentication(
     settings: &Settings,
     provider: Option<Arc<dyn IdentityProvider>>,
     sign_in: Option<Arc<dyn SignInProvider>>,
-) -> anyhow::Result<Option<Authentication>> {
+) -> Result<Option<Authentication>, ComposeError> {
     let Some(provider) = provider else { return Ok(None) };
     let issuers = settings.issuers.iter().map(|issuer| issuer.config.rules.issuer.clone()).collect();
-    let made = Authentication::new(provider, &settings.base_url(), issuers, settings.session_lifetime)?;
-    Ok(Some(made.with_sign_in(sign_in, cli_clients(settings))))
+    let authentication = Authentication::new(provider, &settings.base_url(), issuers, settings.session_lifetime)?;
+    Ok(Some(authentication.with_sign_in(sign_in, cli_clients(settings))))
 }
 
 fn stores(database: &Database, access: Option<&AccessStoreDecorator>) -> Stores {
@@ -231,10 +233,10 @@ impl Process {
     ///
     /// # Errors
     /// When the database URL is invalid.
-    pub fn new(settings: &Settings, url: String, parts: Adapters) -> anyhow::Result<Self> {
+    pub fn new(settings: &Settings, url: String, parts: Adapters) -> Result<Self, ComposeError> {
         let result_retention = settings.result_retention;
         let options = DatabaseOptions { url: url.clone(), connections: BACKGROUND_CONNECTIONS, result_retention };
-        let relays = Database::new(&options)?;
+        let background_database = Database::new(&options)?;
         let mode = identity_mode(settings);
         let runs = run_settings(settings);
         let Adapters {
@@ -272,12 +274,12 @@ impl Process {
             clock: Arc::clone(&clock),
             ids,
         };
-        let services = Services::new(stores(&relays, access.as_ref()), gateways, runs);
+        let services = Services::new(stores(&background_database, access.as_ref()), gateways, runs);
         Ok(Self {
             url,
             access_decorator: access,
             services,
-            background_database: relays,
+            background_database,
             result_retention,
             max_waiting: settings.waiting_line,
             mode,
@@ -317,7 +319,7 @@ impl Process {
     ///
     /// # Errors
     /// When the database URL is invalid.
-    pub fn worker_api(&self) -> anyhow::Result<Api> {
+    pub fn worker_api(&self) -> Result<Api, ComposeError> {
         let options = DatabaseOptions {
             url: self.url.clone(),
             connections: CONNECTIONS_PER_WORKER,
@@ -342,29 +344,31 @@ impl Process {
     ///
     /// # Errors
     /// When the database URL is invalid.
-    pub fn start_background_tasks(&self, tasks: BackgroundTasks) -> anyhow::Result<JoinSet<()>> {
-        let mut relays = self.start_worker(tasks.executes_runs)?;
+    pub fn start_background_tasks(&self, tasks: BackgroundTasks) -> Result<JoinSet<()>, ComposeError> {
+        let mut background_tasks = self.start_worker(tasks.executes_runs)?;
         let log = Arc::new(self.background_database.clone());
         let builder = self.services.tree_builder(log.clone());
-        relays.spawn(fairway_operations::audit::run_sequencer(log, self.services.sequencer_wakeup()));
+        background_tasks.spawn(fairway_operations::audit::run_sequencer(log, self.services.sequencer_wakeup()));
         if tasks.sends_notifications {
             let projector = Arc::clone(&self.services.projector);
-            relays.spawn(run_projector(projector, self.services.sequencer_wakeup()));
-            relays.spawn(run_notification_sender(Arc::clone(&self.services.notification_sender)));
-            relays.spawn(run_backlog_meter(Arc::clone(&self.services.backlog_meter)));
+            background_tasks.spawn(run_projector(projector, self.services.sequencer_wakeup()));
+            background_tasks.spawn(run_notification_sender(Arc::clone(&self.services.notification_sender)));
+            background_tasks.spawn(run_backlog_meter(Arc::clone(&self.services.backlog_meter)));
         }
         if tasks.builds_tree {
-            relays.spawn(run_tree_builder(builder));
+            background_tasks.spawn(run_tree_builder(builder));
         }
         if tasks.erases_texts {
-            relays.spawn(fairway_operations::erasure::run_erasures(Arc::clone(&self.services.erasures)));
+            background_tasks.spawn(fairway_operations::erasure::run_erasures(Arc::clone(&self.services.erasures)));
         }
-        relays.spawn(fairway_operations::release::run_rollback_advisor(Arc::clone(&self.services.releases)));
-        relays.spawn(fairway_operations::retention::run_retention(self.services.clone()));
-        relays.spawn(run_review_expiry(Arc::clone(&self.services.reviews)));
-        relays.spawn(fairway_operations::connection::run_expiry_notices(Arc::clone(&self.services.connections)));
-        relays.spawn(fairway_operations::connection::run_connection_checks(Arc::clone(&self.services.connections)));
-        Ok(relays)
+        background_tasks.spawn(fairway_operations::release::run_rollback_advisor(Arc::clone(&self.services.releases)));
+        background_tasks.spawn(fairway_operations::retention::run_retention(self.services.clone()));
+        background_tasks.spawn(run_review_expiry(Arc::clone(&self.services.reviews)));
+        background_tasks
+            .spawn(fairway_operations::connection::run_expiry_notices(Arc::clone(&self.services.connections)));
+        background_tasks
+            .spawn(fairway_operations::connection::run_connection_checks(Arc::clone(&self.services.connections)));
+        Ok(background_tasks)
     }
 
     /// Starts the background tasks that execute runs, over their own connections; dropping the set aborts them. Without
@@ -372,13 +376,13 @@ impl Process {
     ///
     /// # Errors
     /// When the database URL is invalid.
-    pub fn start_worker(&self, executes_runs: bool) -> anyhow::Result<JoinSet<()>> {
-        let mut relays = JoinSet::new();
-        let line = Arc::new(PostgresWakeupBus::new(self.url.clone()));
+    pub fn start_worker(&self, executes_runs: bool) -> Result<JoinSet<()>, ComposeError> {
+        let mut background_tasks = JoinSet::new();
+        let wakeup_bus = Arc::new(PostgresWakeupBus::new(self.url.clone()));
         let services = self.services.clone();
-        relays.spawn(async move { services.exchange_wakeups(line).await });
+        background_tasks.spawn(async move { services.exchange_wakeups(wakeup_bus).await });
         // Recovery ends the scripts of dead processes in every process. Workers resume all other runs.
-        relays.spawn(run_recovery(Arc::clone(&self.services.run_recovery)));
+        background_tasks.spawn(run_recovery(Arc::clone(&self.services.run_recovery)));
         if self.dispatch.has_workers() && executes_runs {
             let options = DatabaseOptions {
                 url: self.url.clone(),
@@ -388,9 +392,9 @@ impl Process {
             let database = Database::new(&options)?;
             self.metrics.watch_database(database.in_flight().clone());
             let services = self.services.sharing_caches_over(stores(&database, self.access_decorator.as_ref()));
-            relays.spawn(run_worker(services.run_worker));
+            background_tasks.spawn(run_worker(services.run_worker));
         }
-        Ok(relays)
+        Ok(background_tasks)
     }
 
     /// The signal that announces the shutdown to all responding tasks.

@@ -1,11 +1,10 @@
 //! The part of `fairway-server config check` that reads what the settings name: files and secrets of issuers.
 
 use crate::{
-    compose::{egress_guard, secrets},
+    compose::{AdapterError, egress_guard, secrets},
     config::{Issuer, PortalClient, Settings},
     system_clock_and_ids::SystemClock,
 };
-use anyhow::Context as _;
 use fairway_domain::secret::SecretReader;
 use fairway_egress::Guard;
 use fairway_oidc::TokenVerifier;
@@ -16,9 +15,9 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// When the vault cannot be set up.
-pub async fn find_unusable_files_and_secrets(settings: &Settings) -> anyhow::Result<Vec<String>> {
+pub async fn find_unusable_files_and_secrets(settings: &Settings) -> Result<Vec<String>, AdapterError> {
     let guard = egress_guard(settings);
-    let secrets = secrets(settings, &guard).context("failed to set up the sources of secrets")?;
+    let secrets = secrets(settings, &guard)?;
     let mut problems = Vec::new();
     for issuer in &settings.issuers {
         problems.extend(unusable_authorities(issuer, &guard));

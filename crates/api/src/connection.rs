@@ -307,10 +307,10 @@ pub(crate) async fn create_connection(
         let new = NewConnection { name, kind, endpoint, secret_bindings, expires_at: expires_at?, status };
         Some((workspace?, new))
     })?;
-    let done = api.services.connections.create_connection(&caller, workspace, new, key.as_ref()).await?;
-    let view = ConnectionView::of(&done.value);
+    let outcome = api.services.connections.create_connection(&caller, workspace, new, key.as_ref()).await?;
+    let view = ConnectionView::of(&outcome.value);
     let location = format!("/v1/connections/{}", view.connection_id);
-    Ok(ResourceResponse::created(&done, &view, location)?.with_etag(done.value.revision).into_response())
+    Ok(ResourceResponse::created(&outcome, &view, location)?.with_etag(outcome.value.revision).into_response())
 }
 
 /// Reads a connection with its latest checks.
@@ -396,7 +396,9 @@ pub(crate) async fn check_connection(
 ) -> Result<HttpResponse, ApiError> {
     let workspace = query.with_body(None)?;
     let key = keyed.into_request_key(&caller.actor, || body.digest());
-    let done = api.services.connections.check_connection(&caller, *connection, workspace, key.as_ref()).await?;
-    let view = ConnectionDetailView::of(&done.value);
-    Ok(ResourceResponse::idempotent(&done, &view, StatusCode::OK)?.with_etag(done.value.0.revision).into_response())
+    let outcome = api.services.connections.check_connection(&caller, *connection, workspace, key.as_ref()).await?;
+    let view = ConnectionDetailView::of(&outcome.value);
+    Ok(ResourceResponse::idempotent(&outcome, &view, StatusCode::OK)?
+        .with_etag(outcome.value.0.revision)
+        .into_response())
 }

@@ -40,8 +40,8 @@ pub(crate) struct EnvironmentView {
 }
 
 impl EnvironmentView {
-    fn respond(workspace: WorkspaceId, environment: &Slug, asked: &EffectiveSettings) -> HttpResponse {
-        let settings = asked.settings;
+    fn respond(workspace: WorkspaceId, environment: &Slug, effective: &EffectiveSettings) -> HttpResponse {
+        let settings = effective.settings;
         let view = Self {
             workspace_id: workspace.uuid(),
             environment: environment.to_string(),
@@ -50,7 +50,7 @@ impl EnvironmentView {
             pin_documents: settings.pin_documents,
         };
         let answer = ResourceResponse::ok(&view);
-        match asked.revision {
+        match effective.revision {
             Some(revision) => answer.with_etag(revision).into_response(),
             None => answer.into_response(),
         }
@@ -94,8 +94,8 @@ pub(crate) async fn read_environment_settings(
     path: Path<(PathId<WorkspaceId>, String)>,
 ) -> Result<HttpResponse, ApiError> {
     let (workspace, environment) = parse_path(path)?;
-    let asked = api.services.environments.environment_settings(&caller, workspace, &environment).await?;
-    Ok(EnvironmentView::respond(workspace, &environment, &asked))
+    let effective = api.services.environments.environment_settings(&caller, workspace, &environment).await?;
+    Ok(EnvironmentView::respond(workspace, &environment, &effective))
 }
 
 /// Replaces the settings of an environment.
@@ -124,7 +124,7 @@ pub(crate) async fn change_environment_settings(
         self_approval: if body.allow_self_approval { SelfApproval::Allowed } else { SelfApproval::Refused },
         pin_documents: body.pin_documents,
     };
-    let asked =
+    let effective =
         api.services.environments.configure_environment(&caller, workspace, &environment, settings, &expected).await?;
-    Ok(EnvironmentView::respond(workspace, &environment, &asked))
+    Ok(EnvironmentView::respond(workspace, &environment, &effective))
 }

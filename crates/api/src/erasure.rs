@@ -100,9 +100,9 @@ fn parse_status(text: &str) -> Result<ErasureStatus, FieldProblem> {
     ErasureStatus::parse(text).ok_or_else(|| FieldProblem::invalid("status"))
 }
 
-fn respond(done: &MaybeReplayed<SubjectErasure>) -> Result<HttpResponse, ApiError> {
-    let view = ErasureView::of(&done.value);
-    Ok(ResourceResponse::idempotent(done, &view, StatusCode::OK)?.with_etag(done.value.revision).into_response())
+fn respond(outcome: &MaybeReplayed<SubjectErasure>) -> Result<HttpResponse, ApiError> {
+    let view = ErasureView::of(&outcome.value);
+    Ok(ResourceResponse::idempotent(outcome, &view, StatusCode::OK)?.with_etag(outcome.value.revision).into_response())
 }
 
 /// Lists the erasures of the tenant, newest first.
@@ -158,10 +158,10 @@ pub(crate) async fn request_erasure(
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let subject = parse_subject(&body.subject)?;
-    let done = api.services.erasures.request_erasure(&caller, subject, key.as_ref()).await?;
-    let view = ErasureView::of(&done.value);
+    let outcome = api.services.erasures.request_erasure(&caller, subject, key.as_ref()).await?;
+    let view = ErasureView::of(&outcome.value);
     let location = format!("/v1/erasures/{}", view.erasure_id);
-    Ok(ResourceResponse::created(&done, &view, location)?.with_etag(done.value.revision).into_response())
+    Ok(ResourceResponse::created(&outcome, &view, location)?.with_etag(outcome.value.revision).into_response())
 }
 
 /// Approves an erasure, which a background task then carries out. Its requester may not approve it. It covers runs and

@@ -189,11 +189,11 @@ pub(crate) async fn create_flow(
             content_yaml: new.content_yaml,
         })
     })?;
-    let done = api.services.flows.create_flow(&caller, new_flow, key.as_ref()).await?;
-    let view = FlowView::of(&done.value)?;
-    let asset = &done.value.asset;
+    let outcome = api.services.flows.create_flow(&caller, new_flow, key.as_ref()).await?;
+    let view = FlowView::of(&outcome.value)?;
+    let asset = &outcome.value.asset;
     let location = format!("/v1/flows/{}?workspace_id={}", asset.asset_id, asset.workspace_id);
-    Ok(ResourceResponse::created(&done, &view, location)?.with_etag(asset.revision).into_response())
+    Ok(ResourceResponse::created(&outcome, &view, location)?.with_etag(asset.revision).into_response())
 }
 
 /// Lists flows, newest first.
@@ -269,11 +269,12 @@ pub(crate) async fn create_flow_version(
     let content_yaml = new.content_yaml;
     let (new_version, from) =
         fields.finish(|| Some((NewFlowVersion { content_yaml, label: label?, change_note: change_note? }, from?)))?;
-    let (asset, done) = api.services.flows.create_flow_version(&caller, *flow, from, new_version, key.as_ref()).await?;
-    let (FlowVersion { version, content_yaml }, done) = done.into_parts();
+    let (asset, outcome) =
+        api.services.flows.create_flow_version(&caller, *flow, from, new_version, key.as_ref()).await?;
+    let (FlowVersion { version, content_yaml }, outcome) = outcome.into_parts();
     let view = version_view(version)?.with_yaml(content_yaml);
     let location = view.location(&asset);
-    Ok(ResourceResponse::created(&done, &view, location)?.into_response())
+    Ok(ResourceResponse::created(&outcome, &view, location)?.into_response())
 }
 
 /// Validates a flow without storing it.

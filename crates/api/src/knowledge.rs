@@ -305,8 +305,8 @@ pub(crate) async fn add_documents(
     let from = query.required(workspace_id)?;
     let drafts: Option<Vec<DocumentDraft>> = documents.into_iter().map(NewDocument::into_draft).collect();
     let drafts = drafts.ok_or_else(ApiError::internal)?;
-    let done = api.services.knowledge_bases.add_documents(&caller, *asset, from, drafts, key.as_ref()).await?;
-    let (IngestReport { ingested, warnings }, done) = done.into_parts();
+    let outcome = api.services.knowledge_bases.add_documents(&caller, *asset, from, drafts, key.as_ref()).await?;
+    let (IngestReport { ingested, warnings }, outcome) = outcome.into_parts();
     let IngestResult { ingest_id, index_revision, documents } = ingested;
     let view = IngestView {
         ingest_id: ingest_id.uuid(),
@@ -316,7 +316,7 @@ pub(crate) async fn add_documents(
         warnings: warnings.into_iter().map(IndexWarningView::of).collect(),
     };
     let location = format!("/v1/assets/{}/documents?workspace_id={from}", *asset);
-    Ok(ResourceResponse::created(&done, &view, location)?.into_response())
+    Ok(ResourceResponse::created(&outcome, &view, location)?.into_response())
 }
 
 /// Re-embeds the documents of a knowledge base.
@@ -346,8 +346,8 @@ pub(crate) async fn reembed_documents(
     let from = fields.check(query.required(workspace_id));
     let limit = fields.check(chunk_limit(max_chunks));
     let (from, limit) = fields.finish(|| Some((from?, limit?)))?;
-    let done = api.services.knowledge_bases.reembed_documents(&caller, *asset, from, limit, key.as_ref()).await?;
-    let (report, done) = done.into_parts();
+    let outcome = api.services.knowledge_bases.reembed_documents(&caller, *asset, from, limit, key.as_ref()).await?;
+    let (report, outcome) = outcome.into_parts();
     let ReembeddingReport { index_revision, embedded_by, chunk_count, is_complete, warnings } = report;
     let view = ReembeddingView {
         asset_id: asset.uuid(),
@@ -358,11 +358,11 @@ pub(crate) async fn reembed_documents(
         complete: is_complete,
         warnings: warnings.into_iter().map(IndexWarningView::of).collect(),
     };
-    Ok(ResourceResponse::idempotent(&done, &view, StatusCode::OK)?.into_response())
+    Ok(ResourceResponse::idempotent(&outcome, &view, StatusCode::OK)?.into_response())
 }
 
-fn chunk_limit(asked: Option<u32>) -> Result<ChunkLimit, FieldProblem> {
-    let limit = asked.map_or_else(|| Some(ChunkLimit::max()), ChunkLimit::new);
+fn chunk_limit(requested: Option<u32>) -> Result<ChunkLimit, FieldProblem> {
+    let limit = requested.map_or_else(|| Some(ChunkLimit::max()), ChunkLimit::new);
     let bounds = || format!("must be 1 to {MAX_CHUNKS}");
     limit.ok_or_else(|| FieldProblem::new("max_chunks", "out_of_bounds", bounds()))
 }
@@ -408,11 +408,11 @@ pub(crate) async fn revoke_access_contract(
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let NewContractRevocation { contract_id, reason, workspace_id } = body.into_inner();
     let from = query.required(workspace_id)?;
-    let done = api
+    let outcome = api
         .services
         .knowledge_bases
         .revoke_contract(&caller, *asset, from, &contract_id, &reason, key.as_ref())
         .await?;
-    let (revocation, done) = done.into_parts();
-    Ok(ResourceResponse::idempotent(&done, &RevocationView::of(revocation), StatusCode::OK)?.into_response())
+    let (revocation, outcome) = outcome.into_parts();
+    Ok(ResourceResponse::idempotent(&outcome, &RevocationView::of(revocation), StatusCode::OK)?.into_response())
 }

@@ -1,17 +1,19 @@
 //! `fairway-server audit verify`: audits whole logs against checkpoints that were kept outside the database.
 
 use crate::{
-    compose::{Adapters, Process},
+    compose::{AdapterError, Adapters, ComposeError, Process},
     config::Settings,
-    serve::OpenDatabase,
+    serve::{DatabaseError, OpenDatabase},
 };
-use anyhow::Context as _;
 use fairway_domain::{
     id::TenantId,
-    transparency_log::{LogDefect, SignedNote, VerifierKey},
+    transparency_log::{LogDefect, NoteRefusal, SignedNote, VerifierKey, VerifierKeyRefusal},
 };
-use fairway_operations::transparency_log::{AuditEvidence, AuditFinding, AuditedLog};
-use std::{fs, path::Path};
+use fairway_operations::transparency_log::{AuditError, AuditEvidence, AuditFinding, AuditedLog};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
 use uuid::Uuid;
 
 /// The logs to audit, and what to compare them with.
@@ -23,24 +25,69 @@ pub struct AuditScope {
     pub evidence: AuditEvidence,
 }
 
+/// Failure to audit logs.
+#[derive(Debug, thiserror::Error)]
+pub enum LogAuditError {
+    /// An argument is no public key.
+    #[error("a key cannot be read")]
+    Key(#[source] VerifierKeyRefusal),
+    /// The file cannot be read.
+    #[error("{} cannot be read", path.display())]
+    File {
+        /// The path of the file.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// The file contains no checkpoint.
+    #[error("the file holds no checkpoint")]
+    NoCheckpoint(#[source] NoteRefusal),
+    /// The origin of the checkpoint contains no tenant.
+    #[error("the checkpoint names no tenant")]
+    NoTenant,
+    /// The checkpoint belongs to another tenant than the requested one.
+    #[error("the checkpoint is of another tenant")]
+    OtherTenant,
+    /// The database cannot be opened or stopped.
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
+    /// An adapter cannot be created.
+    #[error(transparent)]
+    Adapter(#[from] AdapterError),
+    /// The process cannot be composed.
+    #[error(transparent)]
+    Compose(#[from] ComposeError),
+    /// The tenants cannot be listed.
+    #[error(transparent)]
+    Tenants(#[from] AuditError),
+    /// A log cannot be read to its end.
+    #[error("the log of tenant {tenant} was not read to its end")]
+    Incomplete {
+        /// The tenant of the log.
+        tenant: TenantId,
+        /// The cause.
+        source: AuditError,
+    },
+}
+
 impl AuditScope {
     /// Reads the arguments of the command. A checkpoint names its tenant.
     ///
     /// # Errors
     /// When a key or the file cannot be read, or the file holds no checkpoint of a tenant's log.
-    pub fn read(tenant: Option<Uuid>, checkpoint: Option<&Path>, keys: &[String]) -> anyhow::Result<Self> {
-        let parse = |text: &String| VerifierKey::parse(text).context("a key cannot be read");
+    pub fn read(tenant: Option<Uuid>, checkpoint: Option<&Path>, keys: &[String]) -> Result<Self, LogAuditError> {
+        let parse = |text: &String| VerifierKey::parse(text).map_err(LogAuditError::Key);
         let keys = keys.iter().map(parse).collect::<Result<_, _>>()?;
         let Some(path) = checkpoint else {
             let evidence = AuditEvidence { checkpoint: None, keys };
             return Ok(Self { tenant: tenant.map(TenantId::from), evidence });
         };
-        let note = fs::read(path).with_context(|| format!("{} cannot be read", path.display()))?;
-        let parsed = SignedNote::parse(&note).context("the file holds no checkpoint")?;
+        let note = fs::read(path).map_err(|source| LogAuditError::File { path: path.to_owned(), source })?;
+        let parsed = SignedNote::parse(&note).map_err(LogAuditError::NoCheckpoint)?;
         let origin = parsed.text().lines().next().and_then(|origin| origin.rsplit('/').next()?.parse().ok());
-        let named: Uuid = origin.context("the checkpoint names no tenant")?;
+        let named: Uuid = origin.ok_or(LogAuditError::NoTenant)?;
         if tenant.is_some_and(|tenant| tenant != named) {
-            anyhow::bail!("the checkpoint is of another tenant");
+            return Err(LogAuditError::OtherTenant);
         }
         Ok(Self { tenant: Some(named.into()), evidence: AuditEvidence { checkpoint: Some(note), keys } })
     }
@@ -50,7 +97,7 @@ impl AuditScope {
 ///
 /// # Errors
 /// When the database, the artifact store, the archive or the key cannot be read.
-pub async fn audit_logs(settings: &Settings, scope: &AuditScope) -> anyhow::Result<Vec<AuditedLog>> {
+pub async fn audit_logs(settings: &Settings, scope: &AuditScope) -> Result<Vec<AuditedLog>, LogAuditError> {
     let database = OpenDatabase::open_existing(settings).await?;
     let audited = async {
         let process = Process::new(settings, database.url.clone(), Adapters::of(settings)?)?;
@@ -62,9 +109,9 @@ pub async fn audit_logs(settings: &Settings, scope: &AuditScope) -> anyhow::Resu
         let mut audited = Vec::new();
         for tenant in tenants {
             let log = auditor.audit(tenant, &scope.evidence).await;
-            audited.push(log.with_context(|| format!("the log of tenant {tenant} was not read to its end"))?);
+            audited.push(log.map_err(|source| LogAuditError::Incomplete { tenant, source })?);
         }
-        anyhow::Ok(audited)
+        Ok::<_, LogAuditError>(audited)
     };
     let audited = audited.await;
     database.close().await?;

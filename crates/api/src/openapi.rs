@@ -54,12 +54,12 @@ struct IdentitySchemes;
 
 impl Modify for IdentitySchemes {
     fn modify(&self, document: &mut OpenApiDocument) {
-        let told = "The identity of the caller, which a server in local mode trusts: `user:<name>`, `service:<name>` \
+        let description = "The identity of the caller, which a server in local mode trusts: `user:<name>`, `service:<name>` \
             or `anonymous`. Default: `user:local`.";
-        let actor = ApiKey::Header(ApiKeyValue::with_description("X-Actor-Ref", told));
-        let told = "The identifier of the tenant. Required for callers with roles in several tenants; for others the \
+        let actor = ApiKey::Header(ApiKeyValue::with_description("X-Actor-Ref", description));
+        let description = "The identifier of the tenant. Required for callers with roles in several tenants; for others the \
             tenant of their roles applies.";
-        let tenant = ApiKey::Header(ApiKeyValue::with_description("X-Tenant-Id", told));
+        let tenant = ApiKey::Header(ApiKeyValue::with_description("X-Tenant-Id", description));
         let components = document.components.get_or_insert_default();
         components.add_security_scheme("actor", SecurityScheme::ApiKey(actor));
         components.add_security_scheme("tenant", SecurityScheme::ApiKey(tenant));
@@ -337,10 +337,10 @@ pub(crate) struct TokenParams;
 
 impl IntoParams for TokenParams {
     fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
-        let of = |name: &str, place, told: &str| {
+        let of = |name: &str, location, description: &str| {
             let text = ObjectBuilder::new().schema_type(Type::String);
-            let parameter = ParameterBuilder::new().name(name).parameter_in(place).required(Required::False);
-            parameter.description(Some(told)).schema(Some(text)).build()
+            let parameter = ParameterBuilder::new().name(name).parameter_in(location).required(Required::False);
+            parameter.description(Some(description)).schema(Some(text)).build()
         };
         vec![
             of("token", ParameterIn::Query, "The token of a share link"),

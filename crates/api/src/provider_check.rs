@@ -1,19 +1,39 @@
 //! `fairway-server providers test`, and the warnings about keys at the start of a server.
 
 use crate::{
-    compose::{egress_guard, provider, secrets},
+    compose::{AdapterError, egress_guard, provider, secrets},
     config::{ProviderAccount, ProviderKind, Settings, nearest},
 };
-use anyhow::Context as _;
 use fairway_domain::execution::{
     provider::{ProviderError, ProviderFailure},
     provider_check::{CheckResult, CheckedAccount},
 };
-use fairway_egress::EgressError;
 use fairway_operations::provider_check::{check_account, read_key};
 
 /// The model name that the built-in provider is asked for; it has no models.
 const LOCAL_MODEL: &str = "rules";
+
+/// Failure to check provider accounts.
+#[derive(Debug, thiserror::Error)]
+pub enum ProviderCheckError {
+    /// No account is configured.
+    #[error(
+        "no provider account is configured: add one to `fairway.toml` in this directory, name another file by \
+         `--config`, or set `FAIRWAY_PROVIDERS__<ACCOUNT>__<KEY>`"
+    )]
+    NoAccounts,
+    /// No account has the requested name.
+    #[error("no provider account `{account}` is configured{hint}")]
+    UnknownAccount {
+        /// The requested name.
+        account: String,
+        /// The most similar name, as part of the message; empty if none is similar.
+        hint: String,
+    },
+    /// The vault is unusable.
+    #[error(transparent)]
+    Adapter(#[from] AdapterError),
+}
 
 /// The results of a check.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -33,15 +53,15 @@ pub async fn check_providers(
     settings: &Settings,
     account: Option<&str>,
     model: Option<&str>,
-) -> anyhow::Result<CheckReport> {
+) -> Result<CheckReport, ProviderCheckError> {
     let guard = egress_guard(settings);
-    let secrets = secrets(settings, &guard).context("failed to set up the sources of secrets")?;
+    let secrets = secrets(settings, &guard)?;
     let mut report = CheckReport::default();
     for account in select_accounts(settings, account)? {
         let checked = checked_account(&account, model);
         let result = match provider(&account, &guard, &secrets) {
             Ok(provider) => check_account(&*secrets, &*provider, &checked).await,
-            Err(error) => CheckResult::Failed(setup_failure(&error)),
+            Err(refusal) => CheckResult::Failed(ProviderFailure::caused_by(ProviderError::Unavailable, refusal.code())),
         };
         report.has_failures |= !matches!(result, CheckResult::Answered(_));
         report.sentences.push(checked.sentence(&result));
@@ -50,13 +70,11 @@ pub async fn check_providers(
 }
 
 /// The accounts to check: the named one, or all configured ones.
-fn select_accounts(settings: &Settings, name: Option<&str>) -> anyhow::Result<Vec<ProviderAccount>> {
+fn select_accounts(settings: &Settings, name: Option<&str>) -> Result<Vec<ProviderAccount>, ProviderCheckError> {
     let Some(name) = name else {
-        anyhow::ensure!(
-            !settings.providers.is_empty(),
-            "no provider account is configured: add one to `fairway.toml` in this directory, name another file by \
-             `--config`, or set `FAIRWAY_PROVIDERS__<ACCOUNT>__<KEY>`"
-        );
+        if settings.providers.is_empty() {
+            return Err(ProviderCheckError::NoAccounts);
+        }
         return Ok(settings.providers.clone());
     };
     if let Some(account) = settings.providers.iter().find(|account| account.account_slot == name) {
@@ -68,7 +86,7 @@ fn select_accounts(settings: &Settings, name: Option<&str>) -> anyhow::Result<Ve
     let slots = settings.providers.iter().map(|account| account.account_slot.as_str());
     let hint = nearest(name, slots.chain([ProviderAccount::LOCAL]));
     let hint = hint.map_or_else(String::new, |slot| format!("; did you mean `{slot}`?"));
-    anyhow::bail!("no provider account `{name}` is configured{hint}")
+    Err(ProviderCheckError::UnknownAccount { account: name.to_owned(), hint })
 }
 
 fn checked_account(account: &ProviderAccount, model: Option<&str>) -> CheckedAccount {
@@ -81,19 +99,11 @@ fn checked_account(account: &ProviderAccount, model: Option<&str>) -> CheckedAcc
     CheckedAccount { account_slot: account.account_slot.clone(), kind, secret_ref, model: model.map(str::to_owned) }
 }
 
-/// The failure of an account whose address the egress guard refuses.
-fn setup_failure(error: &anyhow::Error) -> ProviderFailure {
-    match error.downcast_ref::<EgressError>() {
-        Some(error) => ProviderFailure::caused_by(ProviderError::Unavailable, error.code()),
-        None => ProviderError::Unavailable.into(),
-    }
-}
-
 /// Logs each account whose key cannot be read. A server starts without it, because keys are read for each call.
 ///
 /// # Errors
 /// When the vault cannot be set up.
-pub async fn warn_of_unreadable_keys(settings: &Settings) -> anyhow::Result<()> {
+pub async fn warn_of_unreadable_keys(settings: &Settings) -> Result<(), AdapterError> {
     let secrets = secrets(settings, &egress_guard(settings))?;
     for account in &settings.providers {
         let checked = checked_account(account, None);

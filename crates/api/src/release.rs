@@ -110,10 +110,10 @@ pub(crate) async fn create_release(
             policy_bundle_id: new.policy_bundle_id.map(Into::into),
         })
     })?;
-    let done = api.services.releases.create_release(&caller, draft, key.as_ref()).await?;
-    let view = ReleaseDetail::of(&done.value);
-    let location = format!("/v1/releases/{}", done.value.release.release_id);
-    Ok(ResourceResponse::created(&done, &view, location)?.with_etag(done.value.release.revision).into_response())
+    let outcome = api.services.releases.create_release(&caller, draft, key.as_ref()).await?;
+    let view = ReleaseDetail::of(&outcome.value);
+    let location = format!("/v1/releases/{}", outcome.value.release.release_id);
+    Ok(ResourceResponse::created(&outcome, &view, location)?.with_etag(outcome.value.release.revision).into_response())
 }
 
 /// Lists releases without their bindings, newest first.
@@ -248,11 +248,11 @@ pub(crate) async fn bind_version(
     let new = body.into_inner();
     let role = request::parse_binding_role(&new.role)?;
     let version = new.asset_version_id.into();
-    let done = api.services.releases.bind_version(&caller, *release, version, role, key.as_ref()).await?;
-    let (release, binding) = &done.value;
+    let outcome = api.services.releases.bind_version(&caller, *release, version, role, key.as_ref()).await?;
+    let (release, binding) = &outcome.value;
     let view = BindingView::of(release.release_id, binding);
     let location = format!("/v1/releases/{}", release.release_id);
-    Ok(ResourceResponse::created(&done, &view, location)?.with_etag(release.revision).into_response())
+    Ok(ResourceResponse::created(&outcome, &view, location)?.with_etag(release.revision).into_response())
 }
 
 /// Removes a binding from a draft release.
@@ -318,10 +318,11 @@ pub(crate) async fn transition_release(
     let lane = fields.check(parse_lane(body.lane.as_deref()));
     let selection = rollout::lane_selection(&mut fields, lane.flatten(), body.rollout_plan.as_ref());
     let transition = fields.finish(|| Some(Transition { to: to?, lanes: selection? }))?;
-    let done = api.services.releases.transition_release(&caller, *release, transition, &expected, key.as_ref()).await?;
-    let view = TransitionView::of(&done.value, &caller.actor);
-    let revision = done.value.release.release.revision;
-    Ok(ResourceResponse::idempotent(&done, &view, StatusCode::OK)?.with_etag(revision).into_response())
+    let outcome =
+        api.services.releases.transition_release(&caller, *release, transition, &expected, key.as_ref()).await?;
+    let view = TransitionView::of(&outcome.value, &caller.actor);
+    let revision = outcome.value.release.release.revision;
+    Ok(ResourceResponse::idempotent(&outcome, &view, StatusCode::OK)?.with_etag(revision).into_response())
 }
 
 /// Records a verdict on the current bindings of a release.
@@ -350,11 +351,12 @@ pub(crate) async fn review_release(
     }
     let note = fields.check(parse_note("note", new.note.as_deref()));
     let (verdict, note) = fields.finish(|| verdict.zip(note))?;
-    let done = api.services.releases.review_release(&caller, *release, verdict, note, &expected, key.as_ref()).await?;
-    let (release, approval) = &done.value;
+    let recorded =
+        api.services.releases.review_release(&caller, *release, verdict, note, &expected, key.as_ref()).await?;
+    let (release, approval) = &recorded.value;
     let view = ApprovalView::of(release.release_id, approval);
     let location = format!("/v1/releases/{}/approvals", release.release_id);
-    Ok(ResourceResponse::created(&done, &view, location)?.with_etag(release.revision).into_response())
+    Ok(ResourceResponse::created(&recorded, &view, location)?.with_etag(release.revision).into_response())
 }
 
 /// Lists the verdicts on a release, newest first.

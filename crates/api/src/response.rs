@@ -42,17 +42,17 @@ impl<'a, T: Serialize> ResourceResponse<'a, T> {
     }
 
     /// 201 with a new resource, or the status of the earlier request with the same idempotency key.
-    pub(crate) fn created<D>(done: &MaybeReplayed<D>, view: &'a T, location: String) -> Result<Self, ApiError> {
-        Ok(Self { location: Some(location), ..Self::idempotent(done, view, StatusCode::CREATED)? })
+    pub(crate) fn created<D>(outcome: &MaybeReplayed<D>, view: &'a T, location: String) -> Result<Self, ApiError> {
+        Ok(Self { location: Some(location), ..Self::idempotent(outcome, view, StatusCode::CREATED)? })
     }
 
     /// `fresh` with a resource, or the status of the earlier request with the same idempotency key.
-    pub(crate) fn idempotent<D>(done: &MaybeReplayed<D>, view: &'a T, fresh: StatusCode) -> Result<Self, ApiError> {
-        let status = match done.replayed {
+    pub(crate) fn idempotent<D>(outcome: &MaybeReplayed<D>, view: &'a T, fresh: StatusCode) -> Result<Self, ApiError> {
+        let status = match outcome.replayed {
             None => fresh,
             Some(status) => StatusCode::from_u16(status).map_err(|_| ApiError::internal())?,
         };
-        Ok(Self { status, replayed: done.replayed.is_some(), ..Self::ok(view) })
+        Ok(Self { status, replayed: outcome.replayed.is_some(), ..Self::ok(view) })
     }
 
     /// Sets the resource's revision as the entity tag.

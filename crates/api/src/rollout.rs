@@ -204,9 +204,9 @@ pub(crate) async fn advance_rollout(
     body: Body<AdvanceRequest>,
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.into_request_key(&caller.actor, || body.digest());
-    let done = api.services.rollouts.advance_rollout(&caller, *release, &expected, key.as_ref()).await?;
-    Ok(ResourceResponse::idempotent(&done, &AdvanceView::of(&done.value), StatusCode::OK)?
-        .with_etag(done.value.revision)
+    let outcome = api.services.rollouts.advance_rollout(&caller, *release, &expected, key.as_ref()).await?;
+    Ok(ResourceResponse::idempotent(&outcome, &AdvanceView::of(&outcome.value), StatusCode::OK)?
+        .with_etag(outcome.value.revision)
         .into_response())
 }
 

@@ -1,24 +1,27 @@
 //! `fairway-server seed`: creates and activates the embedded demo with two actors.
 
 use crate::{
-    compose::{Adapters, Process},
+    compose::{AdapterError, Adapters, ComposeError, Process},
     config::{AuthMode, Database, Settings},
-    serve::OpenDatabase,
+    serve::{DatabaseError, OpenDatabase},
 };
-use anyhow::Context as _;
 use fairway_domain::{
-    access::{ActorRef, Caller, OwnerRef},
+    access::{ActorRef, ActorRefusal, Caller, OwnerRef},
     asset::kind::AssetKind,
     id::IdSource as _,
     knowledge::document::{DocumentDraft, DocumentSource},
     slug::Slug,
-    workload::{InvocationMode, interface::InterfaceConfig},
+    workload::{
+        InvocationMode,
+        interface::{InterfaceConfig, InterfaceProblem},
+    },
 };
 use fairway_operations::{
-    Services,
+    Failure, Services,
     access::{Claims, IdentityMode},
-    demo::{Demo, DemoAsset, DemoContent, SeedOutcome},
+    demo::{Demo, DemoAsset, DemoAssetContent, SeedOutcome},
 };
+use fairway_postgres::MigrationError;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
 
@@ -144,12 +147,77 @@ struct DocumentFile {
     text: String,
 }
 
+/// Failure to seed the demo.
+#[derive(Debug, thiserror::Error)]
+pub enum SeedError {
+    /// The database cannot be opened or stopped.
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
+    /// The database cannot be migrated.
+    #[error("failed to migrate the database")]
+    Migrate(#[source] MigrationError),
+    /// An adapter cannot be created.
+    #[error(transparent)]
+    Adapter(#[from] AdapterError),
+    /// The process cannot be composed.
+    #[error(transparent)]
+    Compose(#[from] ComposeError),
+    /// An embedded file of the demo is invalid.
+    #[error(transparent)]
+    File(#[from] DemoFileError),
+    /// An actor of the demo cannot be identified.
+    #[error("failed to identify {actor}")]
+    Identify {
+        /// The actor.
+        actor: &'static str,
+        /// The cause.
+        source: Failure,
+    },
+    /// A step is refused.
+    #[error("failed to seed the demo `{workload}`")]
+    Refused {
+        /// The slug of the workload.
+        workload: String,
+        /// The cause.
+        source: Failure,
+    },
+}
+
+/// Defect of an embedded file of the demo.
+#[derive(Debug, thiserror::Error)]
+pub enum DemoFileError {
+    /// The file is not valid YAML, or lacks a field.
+    #[error(transparent)]
+    Yaml(#[from] serde_yaml::Error),
+    /// A text is not a slug.
+    #[error("`{0}` is not a slug")]
+    Slug(String),
+    /// A text is not an actor or an owner.
+    #[error(transparent)]
+    Actor(#[from] ActorRefusal),
+    /// The invocation mode is unknown.
+    #[error("unknown invocation mode")]
+    InvocationMode,
+    /// The asset kind is unknown.
+    #[error("unknown asset kind")]
+    AssetKind,
+    /// The interface is invalid.
+    #[error("the interface of the demo is invalid: {0:?}")]
+    Interface(Vec<InterfaceProblem>),
+    /// The release does not target all lanes of the workload.
+    #[error("the release of the demo must target all lanes of its workload")]
+    Lanes,
+    /// The release binds other assets than those of the demo.
+    #[error("the release of the demo must bind exactly its assets")]
+    Bindings,
+}
+
 /// Seeds the demo into the database of the settings, with or without a running server. Returns the text for standard
 /// output: the result, and the commands that run the demo. Repeated calls change nothing.
 ///
 /// # Errors
 /// When the database or the artifact store cannot be reached, or a step is refused.
-pub async fn seed(settings: &Settings) -> anyhow::Result<String> {
+pub async fn seed(settings: &Settings) -> Result<String, SeedError> {
     let database = OpenDatabase::open_or_join(settings).await?;
     let seeded = Box::pin(seed_database(settings, &database)).await;
     let location = location(settings, &database);
@@ -174,8 +242,8 @@ fn location(settings: &Settings, database: &OpenDatabase) -> String {
     format!("The demo is in the database below {}, {server}\n", directory.display())
 }
 
-async fn seed_database(settings: &Settings, database: &OpenDatabase) -> anyhow::Result<String> {
-    fairway_postgres::migrate(&database.owner_url).await.context("failed to migrate the database")?;
+async fn seed_database(settings: &Settings, database: &OpenDatabase) -> Result<String, SeedError> {
+    fairway_postgres::migrate(&database.owner_url).await.map_err(SeedError::Migrate)?;
     let process = Process::new(settings, database.url.clone(), Adapters::of(settings)?)?;
     let services = process.services();
     let callers = (caller(services, AUTHOR).await?, caller(services, APPROVER).await?);
@@ -184,7 +252,7 @@ async fn seed_database(settings: &Settings, database: &OpenDatabase) -> anyhow::
         let (demo, file) = parse_demo(files)?;
         let (workload, environment) = (&file.workload, &file.environment);
         let seeded = services.demo.seed(&callers.0, &callers.1, &demo).await;
-        results += &match seeded.with_context(|| format!("failed to seed the demo `{workload}`"))? {
+        results += &match seeded.map_err(|source| SeedError::Refused { workload: workload.clone(), source })? {
             SeedOutcome::Activated(release) => format!(
                 "{AUTHOR} made `{workload}`; {APPROVER} approved and activated release {release} in `{environment}`\n"
             ),
@@ -196,35 +264,35 @@ async fn seed_database(settings: &Settings, database: &OpenDatabase) -> anyhow::
     Ok(results)
 }
 
-async fn caller(services: &Services, actor: &str) -> anyhow::Result<Caller> {
+async fn caller(services: &Services, actor: &'static str) -> Result<Caller, SeedError> {
     // Whoever seeds has the database's credentials, so the demo's people need no identity provider.
     let mode = IdentityMode::Local;
-    let claims = Claims { actor: ActorRef::parse(actor)?, groups: Vec::new(), tenant: None };
+    let claims =
+        Claims { actor: ActorRef::parse(actor).map_err(DemoFileError::Actor)?, groups: Vec::new(), tenant: None };
     let request_id = crate::system_clock_and_ids::SystemIds.new_id().into();
-    services.identities.identify(mode, &claims, request_id).await.with_context(|| format!("failed to identify {actor}"))
+    let caller = services.identities.identify(mode, &claims, request_id).await;
+    caller.map_err(|source| SeedError::Identify { actor, source })
 }
 
 /// Parses a demo workload, and the file of its release.
-fn parse_demo(files: &DemoFiles) -> anyhow::Result<(Demo, ReleaseFile)> {
-    let mut assets = files.assets.iter().map(|text| parse_asset(text)).collect::<anyhow::Result<Vec<_>>>()?;
+fn parse_demo(files: &DemoFiles) -> Result<(Demo, ReleaseFile), DemoFileError> {
+    let mut assets = files.assets.iter().map(|text| parse_asset(text)).collect::<Result<Vec<_>, _>>()?;
     let meta: FlowMetaFile = parse_yaml(files.flow_meta)?;
     assets.push(DemoAsset {
         slug: parse_slug(files.flow_slug)?,
         owner_ref: OwnerRef::parse(&meta.owner_ref)?,
-        content: DemoContent::Flow(files.flow.to_owned()),
+        content: DemoAssetContent::Flow(files.flow.to_owned()),
     });
     let workload: WorkloadFile = parse_yaml(files.workload)?;
     let release: ReleaseFile = parse_yaml(files.release)?;
-    anyhow::ensure!(
-        release.workload == workload.slug && release.target_lane == "all",
-        "the release of the demo must target all lanes of its workload"
-    );
+    if release.workload != workload.slug || release.target_lane != "all" {
+        return Err(DemoFileError::Lanes);
+    }
     let bound: Vec<(&str, &str)> = assets.iter().map(|asset| (kind_of(asset).as_str(), asset.slug.as_str())).collect();
-    let wanted = release.bindings.iter().map(|binding| (binding.role.as_str(), binding.asset.as_str()));
-    anyhow::ensure!(
-        wanted.clone().count() == bound.len() && wanted.clone().all(|binding| bound.contains(&binding)),
-        "the release of the demo must bind exactly its assets"
-    );
+    let mut bindings = release.bindings.iter().map(|binding| (binding.role.as_str(), binding.asset.as_str()));
+    if bindings.len() != bound.len() || !bindings.all(|binding| bound.contains(&binding)) {
+        return Err(DemoFileError::Bindings);
+    }
     let interface = workload.interface_config.as_ref().map(InterfaceConfig::parse).transpose();
     let demo = Demo {
         assets,
@@ -232,23 +300,23 @@ fn parse_demo(files: &DemoFiles) -> anyhow::Result<(Demo, ReleaseFile)> {
         name: workload.name,
         description: workload.description,
         owner_ref: OwnerRef::parse(&workload.owner_ref)?,
-        invocation_mode: InvocationMode::parse(&workload.invocation_mode).context("unknown invocation mode")?,
-        interface_config: interface.map_err(|findings| anyhow::anyhow!("{findings:?}"))?,
+        invocation_mode: InvocationMode::parse(&workload.invocation_mode).ok_or(DemoFileError::InvocationMode)?,
+        interface_config: interface.map_err(DemoFileError::Interface)?,
         environment: parse_slug(&release.environment)?,
         documents: files.documents.map(parse_documents).transpose()?,
     };
     Ok((demo, release))
 }
 
-fn parse_asset(text: &str) -> anyhow::Result<DemoAsset> {
+fn parse_asset(text: &str) -> Result<DemoAsset, DemoFileError> {
     let AssetFile { kind, slug: name, owner_ref, content } = parse_yaml(text)?;
-    let kind = AssetKind::parse(&kind).context("unknown asset kind")?;
-    let content = DemoContent::Document(kind, content);
+    let kind = AssetKind::parse(&kind).ok_or(DemoFileError::AssetKind)?;
+    let content = DemoAssetContent::Document(kind, content);
     Ok(DemoAsset { slug: parse_slug(&name)?, owner_ref: OwnerRef::parse(&owner_ref)?, content })
 }
 
 /// Parses the documents of a knowledge base, and its slug.
-fn parse_documents(text: &str) -> anyhow::Result<(Slug, Vec<DocumentDraft>)> {
+fn parse_documents(text: &str) -> Result<(Slug, Vec<DocumentDraft>), DemoFileError> {
     let DocumentsFile { asset, documents } = parse_yaml(text)?;
     let draft = |DocumentFile { document_id, title, text }: DocumentFile| DocumentDraft {
         document_id,
@@ -261,21 +329,21 @@ fn parse_documents(text: &str) -> anyhow::Result<(Slug, Vec<DocumentDraft>)> {
 
 const fn kind_of(asset: &DemoAsset) -> AssetKind {
     match &asset.content {
-        DemoContent::Document(kind, _) => *kind,
-        DemoContent::Flow(_) => AssetKind::OrchestrationFlow,
+        DemoAssetContent::Document(kind, _) => *kind,
+        DemoAssetContent::Flow(_) => AssetKind::OrchestrationFlow,
     }
 }
 
-fn parse_yaml<T: DeserializeOwned>(text: &str) -> anyhow::Result<T> {
+fn parse_yaml<T: DeserializeOwned>(text: &str) -> Result<T, DemoFileError> {
     Ok(serde_yaml::from_str(text)?)
 }
 
-fn parse_slug(text: &str) -> anyhow::Result<Slug> {
-    Slug::parse(text).map_err(|_| anyhow::anyhow!("`{text}` is not a slug"))
+fn parse_slug(text: &str) -> Result<Slug, DemoFileError> {
+    Slug::parse(text).map_err(|_| DemoFileError::Slug(text.to_owned()))
 }
 
 /// The commands that run the demo on the server of these settings, with the way to a token where it needs one.
-fn usage(settings: &Settings) -> anyhow::Result<String> {
+fn usage(settings: &Settings) -> Result<String, DemoFileError> {
     let url = &settings.base_url();
     let ReleaseFile { workload, environment, example_inputs, .. } = parse_yaml(TICKET_CLASSIFIER.release)?;
     let address = quote_for_shell(&format!("{url}/v1/workloads/by-slug/{workload}/execute"));

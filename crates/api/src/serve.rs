@@ -1,9 +1,12 @@
 //! The long-running commands of `fairway-server`: startup in order, and shutdown in reverse order.
 
+mod error;
+mod open_database;
+
 use crate::{
     app,
-    compose::{Adapters, Api, BackgroundTasks, Process},
-    config::{Database, LocalModeExposure, Settings},
+    compose::{Adapters, Api, BackgroundTasks, ComposeError, Process},
+    config::{LocalModeExposure, Settings},
     http::{connection::GuardedConnection, shutdown::ShutdownSignal},
     local_mode::warn_of_exposure_forever,
     open_files,
@@ -16,16 +19,15 @@ use actix_server::Server;
 pub use actix_server::ServerHandle;
 use actix_service::{IntoServiceFactory as _, ServiceFactoryExt as _, fn_service, map_config};
 use actix_web::{dev::AppConfig, rt::net::TcpStream, web};
-use anyhow::Context as _;
-use fairway_managed_postgres::{Binaries, ManagedServer, Options, StartError, state};
+pub use error::ServeError;
 use fairway_operations::{
     asset::VerificationReport,
     rollout::{self, StopReason},
 };
 use fairway_postgres::matches_schema as agrees;
+pub use open_database::{DatabaseError, OpenDatabase};
 use std::{
     net::TcpListener,
-    path::Path,
     pin::pin,
     sync::{
         Arc,
@@ -39,8 +41,6 @@ use tokio::{
     task::JoinSet,
 };
 
-/// Name of the database on a managed PostgreSQL server.
-const DATABASE_NAME: &str = "fairway";
 /// Time between the shutdown announcement and the close of connections. Active clients see `Connection: close` on their
 /// next response, load balancers a failing `/readyz`. Without the announcement a request can arrive on a connection
 /// that is already closed.
@@ -63,141 +63,8 @@ const PARTITION_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 const EXPIRY_ATTEMPTS: u32 = 20;
 const EXPIRY_RETRY_DELAY: Duration = Duration::from_secs(15);
 
-/// The opened database: its two URLs, and the managed PostgreSQL server if this process started it.
-pub struct OpenDatabase {
-    /// URL of the service role.
-    pub url: String,
-    /// URL of the owner role, for migrations.
-    pub owner_url: String,
-    private_server: Option<ManagedServer>,
-}
-
-impl OpenDatabase {
-    /// Resolves the database of the settings, and starts the server if it is a managed one.
-    ///
-    /// # Errors
-    /// When a managed server cannot be found or started.
-    pub async fn open(settings: &Settings) -> anyhow::Result<Self> {
-        match (&settings.database, &settings.migrate_database) {
-            (Database::Url(url), owner) => {
-                let url = url.expose().to_owned();
-                let owner_url = match owner {
-                    Database::Url(owner) => owner.expose().to_owned(),
-                    Database::Embedded => url.clone(),
-                };
-                Ok(Self { url, owner_url, private_server: None })
-            }
-            (Database::Embedded, _) => {
-                let data_dir = settings.data_dir.clone();
-                let server = tokio::task::spawn_blocking(move || start_managed_server(&data_dir)).await??;
-                let url = server.url(DATABASE_NAME);
-                fairway_postgres::create_database(&server.url("postgres"), DATABASE_NAME)
-                    .await
-                    .context("failed to create the database on the managed PostgreSQL server")?;
-                Ok(Self { owner_url: url.clone(), url, private_server: Some(server) })
-            }
-        }
-    }
-
-    /// Resolves the database as [`open`](Self::open) does, and also accepts a managed server that another process runs.
-    ///
-    /// # Errors
-    /// When a managed server cannot be found or started, or is starting or stopping at the moment.
-    pub async fn open_or_join(settings: &Settings) -> anyhow::Result<Self> {
-        if settings.database == Database::Embedded
-            && let Ok(url) = Self::service_url(settings).await
-        {
-            return Ok(Self { owner_url: url.clone(), url, private_server: None });
-        }
-        Self::open(settings).await
-    }
-
-    /// Whether another process runs the database's server.
-    pub(crate) const fn is_joined(&self) -> bool {
-        self.private_server.is_none()
-    }
-
-    /// Opens the existing database of the settings, with or without a running Fairway server. Creates and migrates
-    /// nothing.
-    ///
-    /// # Errors
-    /// When the database cannot be found or started, or has no Fairway schema.
-    pub async fn open_existing(settings: &Settings) -> anyhow::Result<Self> {
-        let found = match &settings.database {
-            Database::Url(_) => Self::open(settings).await?,
-            Database::Embedded => {
-                let data_dir = settings.data_dir.clone();
-                tokio::task::spawn_blocking(move || find_managed_server(&data_dir)).await?.context(LOCATION_HINT)?
-            }
-        };
-        match fairway_postgres::has_schema(&found.url).await {
-            Ok(true) => Ok(found),
-            held => {
-                found.close().await?;
-                held.context("failed to reach the database")?;
-                anyhow::bail!("the database holds nothing of Fairway: {LOCATION_HINT}")
-            }
-        }
-    }
-
-    /// The service URL of the configured database. A managed server must already run: `fairway-server serve` starts it.
-    ///
-    /// # Errors
-    /// When no managed server runs in the data directory.
-    pub async fn service_url(settings: &Settings) -> anyhow::Result<String> {
-        match &settings.database {
-            Database::Url(url) => Ok(url.expose().to_owned()),
-            Database::Embedded => {
-                let data_dir = settings.data_dir.clone();
-                let find = move || {
-                    anyhow::Ok(ManagedServer::url_of_running(
-                        &managed_server_options(&data_dir)?.data_dir,
-                        DATABASE_NAME,
-                    )?)
-                };
-                tokio::task::spawn_blocking(find).await?.context("no server runs here").context(LOCATION_HINT)
-            }
-        }
-    }
-
-    /// Stops the managed server that this process started, if there is one.
-    ///
-    /// # Errors
-    /// When the server does not stop.
-    pub async fn close(self) -> anyhow::Result<()> {
-        let Some(server) = self.private_server else { return Ok(()) };
-        tokio::task::spawn_blocking(move || server.stop()).await??;
-        Ok(())
-    }
-}
-
 /// Delay before the rollout controller retries an unavailable database.
 const DATABASE_RETRY_DELAY: Duration = Duration::from_secs(1);
-
-/// Hint that follows the error for a missing database.
-const LOCATION_HINT: &str = "run this on the server's host, or set FAIRWAY_DATA_DIR or FAIRWAY_DATABASE_URL";
-
-fn start_managed_server(data_dir: &Path) -> anyhow::Result<ManagedServer> {
-    Ok(ManagedServer::start(managed_server_options(data_dir)?)?)
-}
-
-/// Finds the managed server that another process runs on this directory, or starts an existing cluster.
-fn find_managed_server(data_dir: &Path) -> anyhow::Result<OpenDatabase> {
-    let options = managed_server_options(data_dir)?;
-    let directory = options.data_dir.clone();
-    let (url, private) = match ManagedServer::start_existing(options) {
-        Ok(server) => (server.url(DATABASE_NAME), Some(server)),
-        Err(StartError::InUse { .. }) => (ManagedServer::url_of_running(&directory, DATABASE_NAME)?, None),
-        Err(error) => return Err(error.into()),
-    };
-    Ok(OpenDatabase { owner_url: url.clone(), url, private_server: private })
-}
-
-fn managed_server_options(data_dir: &Path) -> anyhow::Result<Options> {
-    let state = state::directory().context("no state directory for managed PostgreSQL servers")?;
-    let binaries = Binaries::find(&state).context("no PostgreSQL was found; `cargo xtask up` installs one")?;
-    Ok(Options::of_data_directory(binaries, data_dir))
-}
 
 /// A running HTTP server.
 pub struct RunningServer {
@@ -218,10 +85,10 @@ pub fn start_server(
     process: &Process,
     listener: TcpListener,
     tasks: BackgroundTasks,
-) -> anyhow::Result<RunningServer> {
-    let mut relays = process.start_background_tasks(tasks)?;
+) -> Result<RunningServer, ServeError> {
+    let mut background_tasks = process.start_background_tasks(tasks)?;
     if settings.local_mode_exposure == LocalModeExposure::Accepted {
-        relays.spawn(warn_of_exposure_forever());
+        background_tasks.spawn(warn_of_exposure_forever());
     }
     let base = web::Data::new(process.http_base(settings));
     if !base.portal.is_built() {
@@ -264,7 +131,7 @@ pub fn start_server(
         })?
         .run();
     let handle = server.handle();
-    Ok(RunningServer { server, handle, background_tasks: relays })
+    Ok(RunningServer { server, handle, background_tasks })
 }
 
 /// The `Api` of each worker thread, handed out when the threads start.
@@ -276,8 +143,8 @@ struct WorkerApis {
 }
 
 impl WorkerApis {
-    fn new(process: &Process, count: usize) -> anyhow::Result<Self> {
-        let others = (1..count).map(|_| process.worker_api()).collect::<anyhow::Result<Arc<[Api]>>>()?;
+    fn new(process: &Process, count: usize) -> Result<Self, ComposeError> {
+        let others = (1..count).map(|_| process.worker_api()).collect::<Result<Arc<[Api]>, _>>()?;
         Ok(Self { first: process.worker_api()?, others, next_index: Arc::default() })
     }
 
@@ -292,15 +159,16 @@ impl WorkerApis {
 ///
 /// # Errors
 /// When the listener, the database or a background task cannot be started.
-pub async fn serve(settings: &Settings, tasks: BackgroundTasks) -> anyhow::Result<()> {
+pub async fn serve(settings: &Settings, tasks: BackgroundTasks) -> Result<(), ServeError> {
     open_files::raise_limit();
     fairway_memory_limit::limit_process(settings.memory_limit);
     let listener =
-        TcpListener::bind(settings.bind).with_context(|| format!("failed to listen on {}", settings.bind))?;
+        TcpListener::bind(settings.bind).map_err(|source| ServeError::Listen { address: settings.bind, source })?;
     let database = OpenDatabase::open(settings).await?;
     let served = serve_with_database(settings, &database, listener, tasks).await;
     let closed = database.close().await;
-    served.and(closed)
+    served?;
+    Ok(closed?)
 }
 
 async fn serve_with_database(
@@ -308,19 +176,18 @@ async fn serve_with_database(
     database: &OpenDatabase,
     listener: TcpListener,
     tasks: BackgroundTasks,
-) -> anyhow::Result<()> {
-    fairway_postgres::migrate(&database.owner_url).await.context("failed to migrate the database")?;
+) -> Result<(), ServeError> {
+    fairway_postgres::migrate(&database.owner_url).await.map_err(ServeError::Migrate)?;
     let process = Process::new(settings, database.url.clone(), Adapters::of(settings)?)?;
     warn_of_unreadable_keys(settings).await?;
     // The retention of a reviewed result starts at the review, so the review deadline is added.
-    let kept = settings.result_retention.saturating_add(settings.review_deadline);
-    tokio::spawn(maintain_partitions(database.owner_url.clone(), kept));
-    let RunningServer { server, handle, background_tasks: mut relays } =
-        start_server(settings, &process, listener, tasks)?;
+    let retention = settings.result_retention.saturating_add(settings.review_deadline);
+    tokio::spawn(maintain_partitions(database.owner_url.clone(), retention));
+    let RunningServer { server, handle, mut background_tasks } = start_server(settings, &process, listener, tasks)?;
     tracing::info!(bind = %settings.bind, "server listening");
     let services = process.services().clone();
     tokio::spawn(async move {
-        if let Err(error) = services.generators.provision_generators().await {
+        if let Err(error) = services.draft_generator.provision_generators().await {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
                 "failed to list tenants for generator provisioning; a tenant's first draft request provisions its \
@@ -346,7 +213,7 @@ async fn serve_with_database(
             );
         }
     }
-    relays.shutdown().await;
+    background_tasks.shutdown().await;
     Ok(())
 }
 
@@ -354,11 +221,11 @@ async fn serve_with_database(
 ///
 /// # Errors
 /// When the database or the artifact store is missing or unreachable.
-pub async fn verify_artifacts(settings: &Settings) -> anyhow::Result<VerificationReport> {
+pub async fn verify_artifacts(settings: &Settings) -> Result<VerificationReport, ServeError> {
     let database = OpenDatabase::open_existing(settings).await?;
     let verified = async {
         let process = Process::new(settings, database.url.clone(), Adapters::of(settings)?)?;
-        anyhow::Ok(process.services().artifacts.verify_artifacts().await?)
+        Ok::<_, ServeError>(process.services().artifacts.verify_artifacts().await?)
     };
     let verified = verified.await;
     database.close().await?;
@@ -370,7 +237,7 @@ pub async fn verify_artifacts(settings: &Settings) -> anyhow::Result<Verificatio
 ///
 /// # Errors
 /// When the database is not reachable at the start, or its schema belongs to another version.
-pub async fn run_rollout_controller(settings: &Settings) -> anyhow::Result<()> {
+pub async fn run_rollout_controller(settings: &Settings) -> Result<(), ServeError> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let shutdown = async {
         tokio::select! {
@@ -380,12 +247,10 @@ pub async fn run_rollout_controller(settings: &Settings) -> anyhow::Result<()> {
     };
     let mut shutdown = pin!(shutdown);
     let mut address = OpenDatabase::service_url(settings).await?;
-    let mut schema_matches = agrees(&address).await.context("failed to read the schema version")?;
+    let mut schema_matches = agrees(&address).await.map_err(ServeError::SchemaVersion)?;
     loop {
         if !schema_matches {
-            anyhow::bail!(
-                "the database schema belongs to another version; run the rollout pilot of the servers' version"
-            );
+            return Err(ServeError::SchemaMismatch { process: "rollout pilot" });
         }
         let process = Process::new(settings, address.clone(), Adapters::of(settings)?)?;
         tracing::info!("rollout controller started");
@@ -398,12 +263,12 @@ pub async fn run_rollout_controller(settings: &Settings) -> anyhow::Result<()> {
         // A managed server may be back at another port.
         while let Err(error) = async {
             address = OpenDatabase::service_url(settings).await?;
-            schema_matches = agrees(&address).await?;
-            anyhow::Ok(())
+            schema_matches = agrees(&address).await.map_err(ServeError::SchemaVersion)?;
+            Ok::<_, ServeError>(())
         }
         .await
         {
-            tracing::warn!(error = format!("{error:#}"), "database unavailable; retrying in 1 s");
+            tracing::warn!(error = &error as &dyn std::error::Error, "database unavailable; retrying in 1 s");
             tokio::select! {
                 () = shutdown.as_mut() => return Ok(()),
                 () = tokio::time::sleep(DATABASE_RETRY_DELAY) => {}
@@ -417,20 +282,20 @@ pub async fn run_rollout_controller(settings: &Settings) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// When this deployment has no workers, the database is not reachable, or its schema belongs to another version.
-pub async fn run_worker(settings: &Settings) -> anyhow::Result<()> {
+pub async fn run_worker(settings: &Settings) -> Result<(), ServeError> {
     if !settings.dispatch.has_workers() {
-        anyhow::bail!("this deployment has no workers: `dispatch` is `{}`", settings.dispatch.as_str());
+        return Err(ServeError::NoWorkers(settings.dispatch.as_str()));
     }
     fairway_memory_limit::limit_process(settings.memory_limit);
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let address = OpenDatabase::service_url(settings).await?;
-    if !agrees(&address).await.context("failed to read the schema version")? {
-        anyhow::bail!("the database schema belongs to another version; run the worker of the servers' version");
+    if !agrees(&address).await.map_err(ServeError::SchemaVersion)? {
+        return Err(ServeError::SchemaMismatch { process: "worker" });
     }
     let process = Process::new(settings, address, Adapters::of(settings)?)?;
     warn_of_unreadable_keys(settings).await?;
-    let mut relays = process.start_worker(true)?;
-    worker_metrics::start(settings.worker_metrics_bind, process.metrics(), &mut relays)?;
+    let mut background_tasks = process.start_worker(true)?;
+    worker_metrics::start(settings.worker_metrics_bind, process.metrics(), &mut background_tasks)?;
     tracing::info!("worker started");
     tokio::select! {
         _ = terminate.recv() => {}
@@ -439,7 +304,7 @@ pub async fn run_worker(settings: &Settings) -> anyhow::Result<()> {
     tracing::info!(timeout_s = WORKER_DRAIN_TIMEOUT.as_secs(), "shutting down: draining active runs");
     process.services().run_recovery.drain(WORKER_DRAIN_TIMEOUT).await;
     let runs = process.services().run_recovery.release_leases().await?;
-    relays.shutdown().await;
+    background_tasks.shutdown().await;
     tracing::info!(runs, "worker stopped; released the leases of active runs");
     Ok(())
 }
@@ -448,7 +313,7 @@ async fn shut_down(
     leaving: &ShutdownSignal,
     handle: &ServerHandle,
     server: tokio::task::JoinHandle<std::io::Result<()>>,
-) -> anyhow::Result<()> {
+) -> Result<(), ServeError> {
     tracing::info!("shutting down: announcing the close to clients");
     leaving.announce();
     tokio::time::sleep(SHUTDOWN_NOTICE).await;
@@ -457,9 +322,9 @@ async fn shut_down(
     Ok(server.await??)
 }
 
-async fn maintain_partitions(owner_url: String, kept: Duration) {
+async fn maintain_partitions(owner_url: String, retention: Duration) {
     loop {
-        expire_payloads(&owner_url, kept).await;
+        expire_payloads(&owner_url, retention).await;
         tokio::time::sleep(PARTITION_INTERVAL).await;
         match fairway_postgres::create_partitions(&owner_url).await {
             Ok(partitions) => tracing::info!(partitions, "created future partitions"),
@@ -475,9 +340,9 @@ async fn maintain_partitions(owner_url: String, kept: Duration) {
 
 /// Drops expired payload partitions. A long reader such as a backup blocks the drop, so each attempt gives up at once:
 /// queries must not queue behind a waiting drop.
-async fn expire_payloads(owner_url: &str, kept: Duration) {
+async fn expire_payloads(owner_url: &str, retention: Duration) {
     for _ in 0..EXPIRY_ATTEMPTS {
-        match fairway_postgres::expire_payloads(owner_url, kept).await {
+        match fairway_postgres::expire_payloads(owner_url, retention).await {
             Ok(expired) => {
                 if !expired.months.is_empty() {
                     tracing::info!(months = expired.months.join(", "), "dropped expired payloads");

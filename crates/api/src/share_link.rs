@@ -173,12 +173,12 @@ pub(crate) async fn create_share_link(
         lane: fields.check(parse_lane(wanted.as_deref())).flatten(),
     };
     let terms = fields.finish(|| Some(terms))?;
-    let (made, done) =
+    let (created, outcome) =
         api.services.share_links.create_share_link(&caller, *workload, terms, key.as_ref()).await?.into_parts();
-    let location = format!("/v1/workloads/{}/share-links/{}", *workload, made.link.share_link_id);
-    let token = made.token.as_ref().map(|token| ShareToken::reveal(token).to_owned());
-    let view = MadeShareLinkView { link: ShareLinkView::of(&made.link), token };
-    Ok(ResourceResponse::created(&done, &view, location)?.into_response())
+    let location = format!("/v1/workloads/{}/share-links/{}", *workload, created.link.share_link_id);
+    let token = created.token.as_ref().map(|token| ShareToken::reveal(token).to_owned());
+    let view = MadeShareLinkView { link: ShareLinkView::of(&created.link), token };
+    Ok(ResourceResponse::created(&outcome, &view, location)?.into_response())
 }
 
 /// Revokes a share link.

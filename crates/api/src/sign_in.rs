@@ -210,7 +210,7 @@ async fn finish_sign_in(request: HttpRequest, api: web::Data<Api>) -> Result<Htt
     let person = match redeemed {
         Ok(person) => person,
         Err(error) => {
-            let clock_seconds = error.clock_seconds();
+            let clock_seconds = error.seconds_outside_validity();
             tracing::warn!(issuer = pending.issuer, code = error.code(), clock_seconds, "a sign-in failed");
             return without_attempt(match pending.is_test {
                 true => test_sign_in::refuse(&request, &api, authentication, &error, &retry).await?,
@@ -234,7 +234,7 @@ async fn finish_sign_in(request: HttpRequest, api: web::Data<Api>) -> Result<Htt
     }
 }
 
-/// The page for a proved person whom the server refuses. It names the claim that an administrator has to configure, and
+/// The page for a verified person that the server refuses. It names the claim that an administrator has to configure, and
 /// never its value.
 fn refusal_page(failure: Failure) -> HttpResponse {
     let claim = if let Failure::Identity(refusal) = &failure { tenant_claim_text(refusal) } else { String::new() };

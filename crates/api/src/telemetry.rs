@@ -175,9 +175,10 @@ fn is_traced(metadata: &Metadata<'_>) -> bool {
     *metadata.level() <= max_level && is_loggable(metadata)
 }
 
-fn is_loggable(line: &Metadata<'_>) -> bool {
-    line.target().starts_with(TARGET_PREFIX)
-        || *line.level() <= Level::INFO && !ECHOING_TARGETS.iter().any(|one| line.target().starts_with(one))
+fn is_loggable(metadata: &Metadata<'_>) -> bool {
+    metadata.target().starts_with(TARGET_PREFIX)
+        || *metadata.level() <= Level::INFO
+            && !ECHOING_TARGETS.iter().any(|target| metadata.target().starts_with(target))
 }
 
 fn log_layer<S, W>(format: LogFormat, writer: W) -> Box<dyn Layer<S> + Send + Sync>
@@ -197,8 +198,8 @@ where
 /// Logs only the location of a panic, because its message may contain a value.
 fn log_panics() {
     panic::set_hook(Box::new(|info| {
-        let place = info.location().map(ToString::to_string).unwrap_or_default();
-        tracing::error!(place, "thread panicked");
+        let location = info.location().map(ToString::to_string).unwrap_or_default();
+        tracing::error!(location, "thread panicked");
     }));
 }
 

@@ -190,10 +190,10 @@ pub(crate) async fn create_tenant(
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
-    let done = api.services.tenants.create_tenant(&caller, &new.slug, &new.name, key.as_ref()).await?;
-    let view = TenantView::of(&done.value);
+    let outcome = api.services.tenants.create_tenant(&caller, &new.slug, &new.name, key.as_ref()).await?;
+    let view = TenantView::of(&outcome.value);
     let location = format!("/v1/tenants/{}/settings", view.tenant_id);
-    Ok(ResourceResponse::created(&done, &view, location)?.into_response())
+    Ok(ResourceResponse::created(&outcome, &view, location)?.into_response())
 }
 
 /// Reads the settings of a tenant.
@@ -273,11 +273,11 @@ pub(crate) async fn create_workspace(
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
-    let done =
+    let outcome =
         api.services.tenants.create_workspace(&caller, &new.slug, &new.name, &new.namespace, key.as_ref()).await?;
-    let view = WorkspaceView::of(&done.value);
+    let view = WorkspaceView::of(&outcome.value);
     let location = format!("/v1/workspaces/{}", view.workspace_id);
-    Ok(ResourceResponse::created(&done, &view, location)?.into_response())
+    Ok(ResourceResponse::created(&outcome, &view, location)?.into_response())
 }
 
 /// Reads a workspace.

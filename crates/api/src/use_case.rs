@@ -220,9 +220,9 @@ pub(crate) fn credential_problem(field: &str, text: &str) -> Option<FieldProblem
     has_credential(text).then(|| FieldProblem::new(field, "contains_secret", "the text contains a credential"))
 }
 
-fn respond(done: &MaybeReplayed<UseCase>) -> Result<HttpResponse, ApiError> {
-    let view = UseCaseView::of(&done.value);
-    Ok(ResourceResponse::idempotent(done, &view, StatusCode::OK)?.with_etag(done.value.revision).into_response())
+fn respond(outcome: &MaybeReplayed<UseCase>) -> Result<HttpResponse, ApiError> {
+    let view = UseCaseView::of(&outcome.value);
+    Ok(ResourceResponse::idempotent(outcome, &view, StatusCode::OK)?.with_etag(outcome.value.revision).into_response())
 }
 
 /// Creates a use case as a draft. The bundle is checked from scratch with your rights.
@@ -244,10 +244,10 @@ pub(crate) async fn create_use_case(
     let key = keyed.into_request_key(&caller.actor, || query.digest(body.digest()));
     let NewUseCase { source_description, bundle } = body.into_inner();
     let use_cases = &api.services.use_cases;
-    let done = use_cases.create_use_case(&caller, query.id(), source_description, bundle, key.as_ref()).await?;
-    let view = UseCaseView::of(&done.value);
+    let outcome = use_cases.create_use_case(&caller, query.id(), source_description, bundle, key.as_ref()).await?;
+    let view = UseCaseView::of(&outcome.value);
     let location = format!("/v1/use-cases/{}?workspace_id={}", view.use_case_id, view.workspace_id);
-    Ok(ResourceResponse::created(&done, &view, location)?.with_etag(done.value.revision).into_response())
+    Ok(ResourceResponse::created(&outcome, &view, location)?.with_etag(outcome.value.revision).into_response())
 }
 
 /// Lists the use cases of a workspace, newest first.

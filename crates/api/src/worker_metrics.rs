@@ -1,8 +1,7 @@
 //! The metrics of a worker process, which serves no API.
 
-use crate::{http::site_guard::host_of, metrics::Metrics};
+use crate::{http::site_guard::host_of, metrics::Metrics, serve::ServeError};
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, dev::Server, web};
-use anyhow::Context as _;
 use std::net::SocketAddr;
 use tokio::task::JoinSet;
 
@@ -10,7 +9,7 @@ use tokio::task::JoinSet;
 ///
 /// # Errors
 /// When the address cannot be bound.
-pub(crate) fn start(bind: Option<SocketAddr>, metrics: &Metrics, tasks: &mut JoinSet<()>) -> anyhow::Result<()> {
+pub(crate) fn start(bind: Option<SocketAddr>, metrics: &Metrics, tasks: &mut JoinSet<()>) -> Result<(), ServeError> {
     let Some(bind) = bind else { return Ok(()) };
     let server = serve(bind, metrics.clone())?;
     tracing::info!(%bind, "metrics listening");
@@ -26,11 +25,11 @@ pub(crate) fn start(bind: Option<SocketAddr>, metrics: &Metrics, tasks: &mut Joi
 ///
 /// # Errors
 /// When the address cannot be bound.
-fn serve(bind: SocketAddr, metrics: Metrics) -> anyhow::Result<Server> {
+fn serve(bind: SocketAddr, metrics: Metrics) -> Result<Server, ServeError> {
     let metrics = web::Data::new(metrics);
     let app = move || App::new().app_data(metrics.clone()).route("/metrics", web::get().to(render));
     let server = HttpServer::new(app).workers(1).disable_signals();
-    let server = server.bind(bind).with_context(|| format!("failed to listen on {bind} for the worker's metrics"))?;
+    let server = server.bind(bind).map_err(|source| ServeError::WorkerMetrics { address: bind, source })?;
     Ok(server.run())
 }
 

@@ -155,8 +155,8 @@ impl WorkloadChange {
             Some(None) => Some(None),
             Some(Some(document)) => match document.parse() {
                 Ok(config) => Some(Some(config)),
-                Err(found) => {
-                    fields.extend(found);
+                Err(problems) => {
+                    fields.extend(problems);
                     None
                 }
             },
@@ -240,10 +240,10 @@ pub(crate) async fn create_workload(
             description: new.description,
         })
     })?;
-    let done = api.services.workloads.create_workload(&caller, draft, key.as_ref()).await?;
-    let view = WorkloadView::of(&done.value);
+    let outcome = api.services.workloads.create_workload(&caller, draft, key.as_ref()).await?;
+    let view = WorkloadView::of(&outcome.value);
     let location = format!("/v1/workloads/{}", view.workload_id);
-    Ok(ResourceResponse::created(&done, &view, location)?.with_etag(done.value.revision).into_response())
+    Ok(ResourceResponse::created(&outcome, &view, location)?.with_etag(outcome.value.revision).into_response())
 }
 
 /// Lists workloads, newest first.
@@ -259,9 +259,9 @@ pub(crate) async fn list_workloads(
     caller: IdentifiedCaller,
     list: ListRequest<WorkloadListQuery>,
 ) -> Result<HttpResponse, ApiError> {
-    let wanted = list.filter.status.as_deref().map(parse_status).transpose()?;
+    let status = list.filter.status.as_deref().map(parse_status).transpose()?;
     let workspace = list.filter.workspace_id.map(Into::into);
-    let workloads = api.services.workloads.list_workloads(&caller, workspace, wanted, list.paging()).await?;
+    let workloads = api.services.workloads.list_workloads(&caller, workspace, status, list.paging()).await?;
     Ok(list.respond(&workloads.map(|workload| WorkloadView::of(&workload))))
 }
 

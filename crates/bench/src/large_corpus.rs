@@ -99,7 +99,7 @@ impl QueryKind {
     }
 }
 
-/// The result.
+/// Latencies of retrieval from the large corpus.
 pub(crate) struct RetrievalLatency {
     pub(crate) chunks: u64,
     /// Run times in microseconds by kind of query.

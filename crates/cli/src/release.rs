@@ -2,12 +2,12 @@
 
 mod advice;
 mod approval;
-mod changes;
 mod diff;
 mod lane_table;
 mod next_step;
 mod publish;
 mod watch;
+mod write_commands;
 
 use crate::{
     completion, environment,
@@ -19,7 +19,6 @@ use crate::{
     workload,
 };
 use approval::Approval;
-pub(crate) use changes::{bind_version, transition};
 use clap::{Args, Subcommand, builder::PossibleValuesParser};
 use fairway_domain::release::{
     StateName,
@@ -28,6 +27,7 @@ use fairway_domain::release::{
 };
 use serde_json::{Value, json};
 use std::collections::HashMap;
+pub(crate) use write_commands::{bind_version, transition};
 
 const COLUMNS: [Column; 5] = [
     ("RELEASE", "/release_id"),
@@ -277,19 +277,19 @@ fn run_command(command: &Command, session: &Session) -> Result<(), Failure> {
         Command::Create { workload, env, target_lane, policy, bind } => {
             let environment = session.environment(env.as_deref())?;
             environment::report_if_new(server, output, &environment);
-            let release = changes::create(server, workload, &environment, target_lane, policy.as_deref(), bind)?;
+            let release = write_commands::create(server, workload, &environment, target_lane, policy.as_deref(), bind)?;
             let id = required_string(&release, "release_id")?;
             output.changed(&release, &format!("fairway releases submit {id}"))
         }
         Command::Bind { release, versions, replace } => {
             let id = release.find(server)?;
-            let bound = changes::bind(server, &id, versions, *replace);
+            let bound = write_commands::bind(server, &id, versions, *replace);
             let bound = bound.map_err(|failure| next_step::explain(server, &id, failure))?;
             output.changed(&bound, &format!("fairway releases submit {id}"))
         }
         Command::Unbind { release, slugs } => {
             let id = release.find(server)?;
-            let unbound = changes::unbind(server, &id, slugs);
+            let unbound = write_commands::unbind(server, &id, slugs);
             let unbound = unbound.map_err(|failure| next_step::explain(server, &id, failure))?;
             output.changed(&unbound, &format!("fairway releases bind {id} VERSION"))
         }
@@ -336,7 +336,7 @@ fn change_state(server: &Server, output: Output, command: &Command) -> Result<()
                 || json!({ "lane_sequence": rollout, "soak_duration_minutes": soak, "auto_advance": auto_advance }),
             );
             let next = if plan.is_some() { "watch" } else { "show" };
-            let active = changes::activate(server, &id, lane.as_deref(), plan);
+            let active = write_commands::activate(server, &id, lane.as_deref(), plan);
             let active = active.map_err(|failure| next_step::explain(server, &id, failure))?;
             done(active, format!("fairway releases {next} {id}"))
         }
@@ -393,7 +393,7 @@ fn show_gates(server: &Server, output: Output, release: &str) -> Result<(), Fail
 /// Submits a draft, and says how many approvals it needs and who can give them. The release is submitted in any case, so
 /// a failure to read these rules is not reported.
 fn submit(server: &Server, output: Output, id: &str) -> Result<(), Failure> {
-    let submitted = changes::submit(server, id).map_err(|failure| next_step::explain(server, id, failure))?;
+    let submitted = write_commands::submit(server, id).map_err(|failure| next_step::explain(server, id, failure))?;
     output.one(&submitted)?;
     if !output.is_for_people() {
         return Ok(());
@@ -409,7 +409,7 @@ fn submit(server: &Server, output: Output, id: &str) -> Result<(), Failure> {
 impl ReviewArguments {
     fn submit(&self, server: &Server, output: Output, outcome: review::Verdict) -> Result<(), Failure> {
         let id = self.release.find(server)?;
-        let submitted = changes::submit_review(server, &id, outcome, self.note.as_deref());
+        let submitted = write_commands::submit_review(server, &id, outcome, self.note.as_deref());
         output.one(&submitted.map_err(|failure| next_step::explain(server, &id, failure))?)?;
         next_step::report(server, output, &id, outcome);
         Ok(())

@@ -1,9 +1,9 @@
 //! Connections: named external systems of a workspace, with references to their secrets and the health of their endpoint.
 
 pub mod expiry;
+mod kind_and_status;
 mod ports;
 pub mod probe;
-mod states;
 
 use crate::{
     access::ActorRef,
@@ -16,9 +16,9 @@ use crate::{
     time::Timestamp,
     use_case::bundle::{REDACTED, has_markup},
 };
+pub use kind_and_status::{ConnectionStatus, ConnectorKind, HealthState};
 pub use ports::{CHECK_INTERVAL, ConnectionStore, DueCheck};
 use serde_json::json;
-pub use states::{ConnectionStatus, ConnectorKind, HealthState};
 use std::collections::BTreeMap;
 
 /// The maximum length of a name, in characters.

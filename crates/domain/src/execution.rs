@@ -236,7 +236,7 @@ pub struct Acceptance {
     pub delegated_access: DelegatedAccess,
 }
 
-/// Access to a run other than the submitter's own rights.
+/// Access to a run besides the submitter's own rights: by a share link, by a result token, or through a trusted service.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DelegatedAccess {
     /// The share link; the accept counts one use of it.

@@ -26,7 +26,7 @@ pub const BUNDLE_TASK: &str = "Task: use_case_bundle";
 pub const MODEL_POLICIES_LABEL: &str = "Model policies:";
 /// The label of the connections in such a message.
 pub const CONNECTIONS_LABEL: &str = "Connections:";
-/// The label of the plan that a refinement changes, as JSON on one line.
+/// The label of the current plan in a refinement message; the plan follows as one line of JSON.
 pub const CURRENT_PLAN_LABEL: &str = "Current plan, whose parts stay exactly as they are unless the notes change them:";
 /// The line before the description in such a message.
 pub const DESCRIPTION_LABEL: &str = "Description:";

@@ -4,13 +4,13 @@
 //! matches, and a blocking one ends the run. Activation checks report what this server cannot enforce, so a
 //! configuration does not look stricter than it is.
 
-mod counted_pattern;
+mod bounded_pattern;
 mod detector;
 mod evaluation;
 mod rewrite_texts;
 
 use crate::{asset::content::embedded::EmbeddedSchema, redaction::PersonalDataClass};
-use counted_pattern::CountedPattern;
+use bounded_pattern::BoundedPattern;
 use detector::Detector;
 use serde::Deserialize;
 use serde_json::Value;
@@ -252,7 +252,7 @@ impl GuardrailContent {
                 Detector::Pii(PersonalDataClass::ALL.into_iter().map(action).collect())
             }
             "regex" => {
-                let pattern = self.pattern.as_deref().and_then(CountedPattern::compile);
+                let pattern = self.pattern.as_deref().and_then(BoundedPattern::compile);
                 pattern.map_or(Detector::Unavailable { field: "pattern" }, Detector::Regex)
             }
             "max_length" => self.max_length.map_or(Detector::Unavailable { field: "max_length" }, Detector::MaxLength),

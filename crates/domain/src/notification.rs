@@ -9,6 +9,7 @@ pub mod burst;
 pub mod cloud_event;
 pub mod delivery;
 pub mod destination;
+pub mod destination_redaction;
 pub mod digest;
 pub mod identifier;
 pub mod inbox;
@@ -19,7 +20,6 @@ pub mod preference;
 pub mod profile;
 pub mod projection;
 pub mod recipient;
-pub mod redaction;
 pub mod rule;
 pub mod text;
 

@@ -11,7 +11,7 @@ mod sign_in_tests;
 mod table;
 
 pub use authorize::{ListScope, ScopeResolver};
-pub use explanation::{AccessExplanation, AccessExplanations, AccessQuestion, DecidingGrant};
+pub use explanation::{AccessExplanation, AccessExplanationRequest, AccessExplanations, DecidingGrant};
 pub(crate) use identity::effective_rights;
 pub use identity::{Claims, Identities, IdentityMode};
 pub(crate) use pinned_identities::PinCache;

@@ -91,9 +91,9 @@ impl AccessRequests {
                         let use_case = self.use_case_store.find(scope, request.use_case_id).await?;
                         let use_case = use_case.ok_or(Failure::Inconsistent("the use case of a request is missing"))?;
                         let names = use_case.plan.connections();
-                        let known = self.connection_store.find_named(scope, request.workspace_id, names).await?;
+                        let connections = self.connection_store.find_named(scope, request.workspace_id, names).await?;
                         let (new_id, stamp) = (self.context.new_id(), self.context.stamp(caller));
-                        let change = request.grant(new_id, granted.clone(), &known, &use_case, &stamp)?;
+                        let change = request.grant(new_id, granted.clone(), &connections, &use_case, &stamp)?;
                         let next = change.next.request.clone();
                         let outcome = keyed_outcome(key, 200, id.uuid());
                         match self.access_request_store.commit_grant(scope, change, outcome.as_ref()).await {
@@ -162,15 +162,15 @@ impl AccessRequests {
         id: AccessRequestId,
         workspace: Option<WorkspaceId>,
     ) -> Result<(TenantScope, AccessRequest), Failure> {
-        let found = self.access_request_store.find(TenantScope::for_caller(caller), id).await?;
-        let found = found.filter(|request| workspace.is_none_or(|named| named == request.workspace_id));
-        let Some(request) = found else {
+        let stored = self.access_request_store.find(TenantScope::for_caller(caller), id).await?;
+        let stored = stored.filter(|request| workspace.is_none_or(|named| named == request.workspace_id));
+        let Some(request) = stored else {
             // The position of an existing request costs a lookup, so a missing one does one too: the response time
             // reveals nothing.
             self.scope_resolver.workspace_position(caller, WorkspaceId::from(id.uuid())).await?;
             return Err(Failure::NotFound);
         };
-        let place = self.scope_resolver.workspace_position(caller, request.workspace_id).await?;
-        Ok((authorize::authorize(caller, operation, &place)?, request))
+        let position = self.scope_resolver.workspace_position(caller, request.workspace_id).await?;
+        Ok((authorize::authorize(caller, operation, &position)?, request))
     }
 }

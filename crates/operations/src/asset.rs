@@ -84,8 +84,8 @@ pub(crate) fn check_not_reserved(slug: &Slug) -> Result<(), Failure> {
 }
 
 /// The workspace and namespace of a resource position.
-pub(crate) fn home_of(place: &ResourcePosition) -> Result<(WorkspaceId, NamespaceId), Failure> {
-    place.workspace.zip(place.namespace).ok_or(Failure::Inconsistent("a workspace without a namespace"))
+pub(crate) fn home_of(position: &ResourcePosition) -> Result<(WorkspaceId, NamespaceId), Failure> {
+    position.workspace.zip(position.namespace).ok_or(Failure::Inconsistent("a workspace without a namespace"))
 }
 
 /// Operations on assets, their versions, grants and references.
@@ -129,9 +129,9 @@ impl Assets {
         draft: AssetDraft,
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<Asset>, Failure> {
-        let place = self.scope_resolver.position_for_new(caller, Operation::CreateAsset, draft.workspace_id).await?;
-        let scope = authorize::authorize(caller, Operation::CreateAsset, &place)?;
-        let (workspace_id, namespace_id) = home_of(&place)?;
+        let position = self.scope_resolver.position_for_new(caller, Operation::CreateAsset, draft.workspace_id).await?;
+        let scope = authorize::authorize(caller, Operation::CreateAsset, &position)?;
+        let (workspace_id, namespace_id) = home_of(&position)?;
         self.keyed_requests
             .idempotent(
                 scope,
@@ -177,7 +177,7 @@ impl Assets {
     ) -> Result<(Asset, MaybeReplayed<AssetVersion>), Failure> {
         let (scope, asset) = self.asset_from_optional(caller, Operation::CreateAssetVersion, asset_id, from).await?;
         let VersionDraft { content, label, change_note } = draft;
-        let done = self.keyed_requests.idempotent(
+        let outcome = self.keyed_requests.idempotent(
             scope,
             key,
             async || {
@@ -194,8 +194,8 @@ impl Assets {
             },
             async |id| self.own_version(caller, asset_id, id.into()).await,
         );
-        let done = done.await?;
-        Ok((asset, done))
+        let outcome = outcome.await?;
+        Ok((asset, outcome))
     }
 
     /// The versions of an asset, newest first, as seen from a workspace.
@@ -225,9 +225,9 @@ impl Assets {
         from: WorkspaceId,
     ) -> Result<(AssetKind, AssetVersion, Option<String>), Failure> {
         let (scope, _) = self.asset_from(caller, Operation::ReadAssetVersion, asset, from).await?;
-        let found = self.version_store.find_version(scope, version).await?;
-        let found = found.filter(|(parent, _)| parent.asset_id == asset);
-        let (parent, version) = found.ok_or(Failure::NotFound)?;
+        let stored = self.version_store.find_version(scope, version).await?;
+        let stored = stored.filter(|(parent, _)| parent.asset_id == asset);
+        let (parent, version) = stored.ok_or(Failure::NotFound)?;
         let source = if parent.kind == AssetKind::OrchestrationFlow {
             self.version_store.source_text(scope, version.asset_version_id).await?
         } else {
@@ -243,7 +243,7 @@ impl Assets {
         id: AssetVersionId,
     ) -> Result<AssetVersion, Failure> {
         let (scope, _) = self.asset_from_anywhere(caller, Operation::ReadAssetVersion, asset).await?;
-        let found = self.version_store.find_version(scope, id).await?;
-        found.map(|(_, version)| version).ok_or(Failure::NotFound)
+        let stored = self.version_store.find_version(scope, id).await?;
+        stored.map(|(_, version)| version).ok_or(Failure::NotFound)
     }
 }

@@ -66,12 +66,12 @@ impl Processor {
     /// # Errors
     /// When the work panics.
     pub(crate) async fn run<T: Send + 'static>(self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
-        let done = tokio::task::spawn_blocking(move || {
+        let computed = tokio::task::spawn_blocking(move || {
             // The permit is released when the work ends, even if its caller no longer waits.
             let _permit = self.0;
             work()
         });
-        done.await.map_err(|_| Failure::Inconsistent("blocking work panicked"))
+        computed.await.map_err(|_| Failure::Inconsistent("blocking work panicked"))
     }
 }
 

@@ -78,9 +78,9 @@ impl Connections {
         new: NewConnection,
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<Connection>, Failure> {
-        let place = self.scope_resolver.position_for_new(caller, Operation::CreateConnection, workspace).await?;
-        let scope = authorize::authorize(caller, Operation::CreateConnection, &place)?;
-        let (workspace_id, _) = home_of(&place)?;
+        let position = self.scope_resolver.position_for_new(caller, Operation::CreateConnection, workspace).await?;
+        let scope = authorize::authorize(caller, Operation::CreateConnection, &position)?;
+        let (workspace_id, _) = home_of(&position)?;
         self.keyed_requests
             .idempotent(
                 scope,
@@ -195,9 +195,9 @@ impl Connections {
             },
             async |_| Ok(()),
         );
-        let done = checked.await?;
+        let checked = checked.await?;
         let shown = read_after_commit(self.read_connection(caller, id, workspace).await, key)?;
-        Ok(done.with_value(shown))
+        Ok(checked.with_value(shown))
     }
 
     async fn probe_and_record(
@@ -243,15 +243,17 @@ impl Connections {
         workspace: Option<WorkspaceId>,
     ) -> Result<(TenantScope, Connection), Failure> {
         let everything = TenantScope::for_caller(caller);
-        let found = self.connection_store.find(everything, id).await?;
-        let found = found.filter(|connection| workspace.is_none_or(|named| named == connection.workspace_id));
-        let Some(connection) = found else {
+        let stored = self.connection_store.find(everything, id).await?;
+        let stored =
+            stored.filter(|connection| workspace.is_none_or(|workspace_id| workspace_id == connection.workspace_id));
+        let Some(connection) = stored else {
             // The position of an existing connection costs a lookup, so a missing one does one too: the response time
             // reveals nothing.
             self.scope_resolver.workspace_position(caller, WorkspaceId::from(id.uuid())).await?;
             return Err(Failure::NotFound);
         };
-        let place: ResourcePosition = self.scope_resolver.workspace_position(caller, connection.workspace_id).await?;
-        Ok((authorize::authorize(caller, operation, &place)?, connection))
+        let position: ResourcePosition =
+            self.scope_resolver.workspace_position(caller, connection.workspace_id).await?;
+        Ok((authorize::authorize(caller, operation, &position)?, connection))
     }
 }

@@ -68,12 +68,12 @@ pub struct DemoAsset {
     /// The principal that is responsible for it.
     pub owner_ref: OwnerRef,
     /// The content of its version.
-    pub content: DemoContent,
+    pub content: DemoAssetContent,
 }
 
-/// The content of a version.
+/// The content of a demo asset, as the demo files contain it.
 #[derive(Clone, Debug)]
-pub enum DemoContent {
+pub enum DemoAssetContent {
     /// The content of an asset of this kind.
     Document(AssetKind, Value),
     /// The YAML of a flow.
@@ -178,8 +178,8 @@ impl DemoSeeder {
 
     async fn demo_workload(&self, author: &Caller, demo: &Demo) -> Result<WorkloadId, Failure> {
         let scope = TenantScope::for_caller(author);
-        let found = self.workload_store.find_by_slug(scope, &demo.slug).await?;
-        let workload = match found {
+        let stored = self.workload_store.find_by_slug(scope, &demo.slug).await?;
+        let workload = match stored {
             Some(workload) => workload,
             None => {
                 let draft = WorkloadDraft {
@@ -208,21 +208,21 @@ impl DemoSeeder {
     async fn demo_version(
         &self,
         author: &Caller,
-        wanted: &DemoAsset,
+        demo_asset: &DemoAsset,
     ) -> Result<(AssetId, AssetVersionId, AssetKind), Failure> {
-        let DemoAsset { slug, owner_ref, content } = wanted;
+        let DemoAsset { slug, owner_ref, content } = demo_asset;
         let (kind, canonical) = match content {
-            DemoContent::Document(kind, content) => (*kind, Canonical::of(content)?),
-            DemoContent::Flow(yaml) => {
+            DemoAssetContent::Document(kind, content) => (*kind, Canonical::of(content)?),
+            DemoAssetContent::Flow(yaml) => {
                 let content = flow::parse_yaml(yaml).map_err(Failure::Flow)?.to_content();
                 (AssetKind::OrchestrationFlow, Canonical::of(&content)?)
             }
         };
-        let mut found = self.asset_store.find_by_slug(TenantScope::for_caller(author), slug, None).await?;
-        if found.is_none() {
-            found = self.create_demo_asset(author, slug, owner_ref, content).await?;
+        let mut stored = self.asset_store.find_by_slug(TenantScope::for_caller(author), slug, None).await?;
+        if stored.is_none() {
+            stored = self.create_demo_asset(author, slug, owner_ref, content).await?;
         }
-        let (asset, newest) = found.ok_or(Failure::Inconsistent("a created asset is missing"))?;
+        let (asset, newest) = stored.ok_or(Failure::Inconsistent("a created asset is missing"))?;
         if asset.kind != kind {
             return Err(Failure::Conflict(Conflict::DuplicateSlug));
         }
@@ -238,17 +238,17 @@ impl DemoSeeder {
         author: &Caller,
         slug: &Slug,
         owner_ref: &OwnerRef,
-        content: &DemoContent,
+        content: &DemoAssetContent,
     ) -> Result<Option<(Asset, Option<AssetVersion>)>, Failure> {
         let key = step_key(author, &format!("asset {}", slug.as_str()));
         match content {
-            DemoContent::Document(kind, _) => {
+            DemoAssetContent::Document(kind, _) => {
                 let draft =
                     AssetDraft { slug: slug.clone(), kind: *kind, owner_ref: owner_ref.clone(), workspace_id: None };
                 let asset = self.assets.create_asset(author, draft, Some(&key)).await?.value;
                 Ok(Some((asset, None)))
             }
-            DemoContent::Flow(yaml) => {
+            DemoAssetContent::Flow(yaml) => {
                 let new_flow = NewFlow {
                     slug: slug.clone(),
                     owner_ref: owner_ref.clone(),
@@ -267,14 +267,14 @@ impl DemoSeeder {
         &self,
         author: &Caller,
         asset: AssetId,
-        content: &DemoContent,
+        content: &DemoAssetContent,
     ) -> Result<AssetVersion, Failure> {
         match content {
-            DemoContent::Document(_, content) => {
+            DemoAssetContent::Document(_, content) => {
                 let draft = VersionDraft { content: content.clone(), label: None, change_note: None };
                 Ok(self.assets.create_asset_version(author, asset, None, draft, None).await?.1.value)
             }
-            DemoContent::Flow(yaml) => {
+            DemoAssetContent::Flow(yaml) => {
                 let new_version = NewFlowVersion { content_yaml: yaml.clone(), label: None, change_note: None };
                 Ok(self.flows.create_flow_version(author, asset, None, new_version, None).await?.1.value.version)
             }
@@ -284,8 +284,8 @@ impl DemoSeeder {
     /// Adds the documents of the demo. A repeated attempt adds them once, because the step has a key.
     async fn add_demo_documents(&self, author: &Caller, demo: &Demo) -> Result<(), Failure> {
         let Some((slug, documents)) = &demo.documents else { return Ok(()) };
-        let found = self.asset_store.find_by_slug(TenantScope::for_caller(author), slug, None).await?;
-        let (base, _) = found.ok_or(Failure::Inconsistent("the knowledge base of the demo is missing"))?;
+        let stored = self.asset_store.find_by_slug(TenantScope::for_caller(author), slug, None).await?;
+        let (base, _) = stored.ok_or(Failure::Inconsistent("the knowledge base of the demo is missing"))?;
         let key = step_key(author, &format!("documents {}", slug.as_str()));
         let drafts = documents.clone();
         self.knowledge_bases.add_documents(author, base.asset_id, base.workspace_id, drafts, Some(&key)).await?;
@@ -317,9 +317,9 @@ impl DemoSeeder {
                 // Another caller moved it concurrently.
                 StateName::Superseded | StateName::Retired => return Err(Failure::Contended),
             };
-            let wanted = Transition { to, lanes: LaneSelection::All };
+            let transition = Transition { to, lanes: LaneSelection::All };
             let key = step_key(by, &format!("{} {id}", to.as_str()));
-            self.releases.transition_release(by, id, wanted, &Precondition::Any, Some(&key)).await?;
+            self.releases.transition_release(by, id, transition, &Precondition::Any, Some(&key)).await?;
         }
     }
 }

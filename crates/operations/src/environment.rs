@@ -68,8 +68,8 @@ impl Environments {
         workspace: WorkspaceId,
         environment: &Slug,
     ) -> Result<EffectiveSettings, Failure> {
-        let place = self.scope_resolver.workspace_position(caller, workspace).await?;
-        let scope = authorize::authorize(caller, Operation::ReadEnvironmentSettings, &place)?;
+        let position = self.scope_resolver.workspace_position(caller, workspace).await?;
+        let scope = authorize::authorize(caller, Operation::ReadEnvironmentSettings, &position)?;
         let stored = self.environment_store.find(scope, workspace, environment).await?;
         Ok(EffectiveSettings {
             settings: stored.as_ref().map_or_else(|| self.default_settings(environment), |stored| stored.settings),
@@ -89,8 +89,8 @@ impl Environments {
         settings: EnvironmentSettings,
         expected: &Precondition,
     ) -> Result<EffectiveSettings, Failure> {
-        let place = self.scope_resolver.workspace_position(caller, workspace).await?;
-        let scope = authorize::authorize(caller, Operation::ChangeEnvironmentSettings, &place)?;
+        let position = self.scope_resolver.workspace_position(caller, workspace).await?;
+        let scope = authorize::authorize(caller, Operation::ChangeEnvironmentSettings, &position)?;
         for _ in 0..MAX_ATTEMPTS {
             let stored = self.environment_store.find(scope, workspace, environment).await?;
             match &stored {

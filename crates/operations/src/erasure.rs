@@ -110,7 +110,7 @@ impl Erasures {
     /// Requests the erasure of a subject's texts. Nothing is erased before another person approves it.
     ///
     /// # Errors
-    /// When the caller does not manage the tenant, or the subject identifies nobody.
+    /// When the caller does not manage the tenant, or the subject matches no principal.
     pub async fn request_erasure(
         &self,
         caller: &Caller,

@@ -15,7 +15,7 @@ use fairway_domain::{
         bundle::{
             BundledDocument, BundledRelease, BundledVersion, ExecutionPredicate, ExecutionStatement, MAX_CONTENT_BYTES,
             ProvenFact, last_outcome, names_run_records,
-            release_summary::{ReleaseChain, ReleaseHistory, ReleasePlace, ReleaseStatement},
+            release_summary::{ReleaseChain, ReleaseHistory, ReleaseLocation, ReleaseStatement},
         },
         lineage::{LineageFilter, MAX_LINEAGE},
         records::RunRecords,
@@ -106,8 +106,8 @@ impl EvidenceBundles {
     /// When the caller may not see the run or the contents of its versions, or the run has not ended.
     pub async fn bundle_evidence(&self, caller: &Caller, id: ExecutionId) -> Result<BundleEvidence, Failure> {
         let mut record = self.execution_reader.read_evidence(caller, id).await?;
-        let place = self.execution_reader.position_of_run(caller, &record.execution).await?;
-        let scope = authorize::authorize(caller, Operation::ReadEvidenceBundle, &place)?;
+        let position = self.execution_reader.position_of_run(caller, &record.execution).await?;
+        let scope = authorize::authorize(caller, Operation::ReadEvidenceBundle, &position)?;
         if record.execution.outcome.is_none() {
             return Err(RunRefusal::NotEnded.into());
         }
@@ -180,8 +180,8 @@ impl EvidenceBundles {
             facts,
             checkpoint,
         };
-        let place = ReleasePlace { workspace_id: release.workspace_id, environment: &release.environment };
-        let statement = ReleaseStatement::summarize(chain, place);
+        let location = ReleaseLocation { workspace_id: release.workspace_id, environment: &release.environment };
+        let statement = ReleaseStatement::summarize(chain, location);
         self.transparency_logs.seal(scope, statement.to_payload()).await
     }
 

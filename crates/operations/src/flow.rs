@@ -130,9 +130,10 @@ impl Flows {
         new_flow: NewFlow,
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<FlowView>, Failure> {
-        let place = self.scope_resolver.position_for_new(caller, Operation::CreateFlow, new_flow.workspace_id).await?;
-        let scope = authorize::authorize(caller, Operation::CreateFlow, &place)?;
-        let (workspace_id, namespace_id) = home_of(&place)?;
+        let position =
+            self.scope_resolver.position_for_new(caller, Operation::CreateFlow, new_flow.workspace_id).await?;
+        let scope = authorize::authorize(caller, Operation::CreateFlow, &position)?;
+        let (workspace_id, namespace_id) = home_of(&position)?;
         self.keyed_requests
             .idempotent(
                 scope,
@@ -178,7 +179,7 @@ impl Flows {
         key: Option<&RequestKey>,
     ) -> Result<(Asset, MaybeReplayed<FlowVersion>), Failure> {
         let (scope, asset) = self.flow_from_optional(caller, Operation::CreateFlowVersion, id, from).await?;
-        let done = self.keyed_requests.idempotent(
+        let outcome = self.keyed_requests.idempotent(
             scope,
             key,
             async || {
@@ -197,8 +198,8 @@ impl Flows {
                 self.flow_version(scope, version).await
             },
         );
-        let done = done.await?;
-        Ok((asset, done))
+        let outcome = outcome.await?;
+        Ok((asset, outcome))
     }
 
     /// Validates a YAML text as a version of a flow without storing it, and returns every problem. The flow is seen

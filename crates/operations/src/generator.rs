@@ -129,7 +129,7 @@ impl GenerateRefusal {
 }
 
 /// Generates drafts by the built-in workload of a tenant.
-pub struct Generators {
+pub struct DraftGenerator {
     context: ClockAndIds,
     settings: Arc<Settings>,
     access_store: Arc<dyn AccessStore>,
@@ -144,7 +144,7 @@ pub struct Generators {
     releases: Arc<Releases>,
 }
 
-impl Generators {
+impl DraftGenerator {
     pub(crate) fn new(
         stores: &Stores,
         shared: &SharedState,
@@ -170,7 +170,7 @@ impl Generators {
     }
 }
 
-impl Generators {
+impl DraftGenerator {
     /// Generates the content of a prompt template from a description. Only the run is stored.
     ///
     /// # Errors
@@ -183,8 +183,8 @@ impl Generators {
         description: &Description,
         key: Option<&RequestKey>,
     ) -> Result<GeneratedDraft, Failure> {
-        let place = self.scope_resolver.position_for_new(caller, Operation::GenerateDraft, Some(workspace)).await?;
-        let scope = authorize::authorize(caller, Operation::GenerateDraft, &place)?;
+        let position = self.scope_resolver.position_for_new(caller, Operation::GenerateDraft, Some(workspace)).await?;
+        let scope = authorize::authorize(caller, Operation::GenerateDraft, &position)?;
         let (run, replayed) = self.completed_run(caller, workspace, description.as_str(), key).await?;
         let generation_id = run.execution_id;
         let (content, offline) = generated_content(&run).ok_or(GenerateRefusal::invalid(generation_id))?;

@@ -34,7 +34,7 @@ impl Precondition {
         }
     }
 
-    /// Checks the precondition of settings that nobody has made yet: only [`Revision::UNSET`] matches them.
+    /// Checks the precondition of settings that do not exist yet: only [`Revision::UNSET`] matches them.
     pub(crate) fn check_absent(&self) -> Result<(), Failure> {
         match self {
             Self::Any => Ok(()),

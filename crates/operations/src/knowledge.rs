@@ -13,7 +13,7 @@ pub use pinned_revisions::ServedRevisions;
 pub use query::KnowledgeQuery;
 pub use reembed::ReembeddingReport;
 pub(crate) use retrieve::PassageRequest;
-pub use retrieve::{ContractQuestion, Retrieval, RetrievalFailure, RetrievalRequest};
+pub use retrieve::{ContractCheck, Retrieval, RetrievalFailure, RetrievalRequest};
 
 use crate::{
     Failure, Settings, Stores,

@@ -55,9 +55,8 @@ impl Memories {
         session: SessionId,
     ) -> Result<Vec<StoredTurn>, Failure> {
         let (scope, workload) = self.authorize_memory(caller, visit, Operation::ReadMemory, workload).await?;
-        let place =
-            ConversationKey::for_caller(workload.workload_id, &caller.actor, session).ok_or(Failure::NotFound)?;
-        Ok(self.memory_store.list_turns(scope, &place).await?)
+        let key = ConversationKey::for_caller(workload.workload_id, &caller.actor, session).ok_or(Failure::NotFound)?;
+        Ok(self.memory_store.list_turns(scope, &key).await?)
     }
 
     /// Erases the memory of a conversation: the caller's own, or that of `owner` if the caller may cancel runs of
@@ -81,11 +80,11 @@ impl Memories {
             }
             None => &caller.actor,
         };
-        let place = ConversationKey::for_caller(workload.workload_id, owner, session).ok_or(Failure::NotFound)?;
+        let key = ConversationKey::for_caller(workload.workload_id, owner, session).ok_or(Failure::NotFound)?;
         for _ in 0..MAX_ATTEMPTS {
-            let turns = self.memory_store.list_turns(scope, &place).await?.len();
+            let turns = self.memory_store.list_turns(scope, &key).await?.len();
             let turns = u32::try_from(turns).unwrap_or(u32::MAX);
-            let erasure = Erasure::create(place.clone(), turns, &workload, &self.context.stamp(caller));
+            let erasure = Erasure::create(key.clone(), turns, &workload, &self.context.stamp(caller));
             match self.memory_store.commit_erasure(scope, &erasure).await {
                 Err(CommitError::Stale) => continue,
                 committed => committed?,

@@ -186,9 +186,11 @@ impl Notifications {
     ) -> Result<Notification, Failure> {
         let scope = self.authorize_own(caller, Operation::ChangeInboxStatus).await?;
         for _ in 0..MAX_ATTEMPTS {
-            let found = self.inbox_store.find(scope, &caller.actor, id).await?.ok_or(Failure::NotFound)?;
-            expected.check(found.revision)?;
-            let Some(change) = found.set_status(status, &self.context.stamp(caller)) else { return Ok(found) };
+            let notification = self.inbox_store.find(scope, &caller.actor, id).await?.ok_or(Failure::NotFound)?;
+            expected.check(notification.revision)?;
+            let Some(change) = notification.set_status(status, &self.context.stamp(caller)) else {
+                return Ok(notification);
+            };
             let next = change.next.clone();
             match self.inbox_store.commit_status(scope, change).await {
                 Err(CommitError::Stale) => match expected.stale_failure() {
@@ -240,8 +242,8 @@ impl Notifications {
         let (scope, preferences) = match path {
             PreferencePath::Global => (authorize::authorize_list(caller, global)?.0, PreferenceScope::Global),
             PreferencePath::Workspace(id) => {
-                let place = self.scope_resolver.workspace_position(caller, id).await?;
-                (authorize::authorize(caller, workspace, &place)?, PreferenceScope::Workspace(id))
+                let position = self.scope_resolver.workspace_position(caller, id).await?;
+                (authorize::authorize(caller, workspace, &position)?, PreferenceScope::Workspace(id))
             }
             PreferencePath::Project(home, id) => {
                 (self.authorize_workload(caller, project, home, id).await?, PreferenceScope::Project(id))
@@ -282,8 +284,8 @@ impl Notifications {
         caller: &Caller,
         preferences: &PreferenceScope,
     ) -> Result<Option<PreferenceSet>, Failure> {
-        let wanted = std::slice::from_ref(preferences);
-        Ok(self.preference_store.find_sets(scope, &caller.actor, wanted).await?.pop())
+        let scopes = std::slice::from_ref(preferences);
+        Ok(self.preference_store.find_sets(scope, &caller.actor, scopes).await?.pop())
     }
 
     /// The explicit preferences of the caller in a scope.
@@ -299,8 +301,8 @@ impl Notifications {
             Operation::ReadEnvironmentPreferences,
         ];
         let (scope, preferences) = self.authorize_preferences(caller, path, operations).await?;
-        let found = self.find_set(scope, caller, &preferences).await?;
-        Ok(Explicit::of_set(found.as_ref()))
+        let stored_set = self.find_set(scope, caller, &preferences).await?;
+        Ok(Explicit::of_set(stored_set.as_ref()))
     }
 
     /// Sets preferences of the caller in a scope; those that are not named stay as they are.
@@ -401,9 +403,9 @@ impl Notifications {
             }
         };
         let Some(workspace) = workspace else { return Ok((ResourcePosition::tenant(scope.tenant()), scopes)) };
-        let place = self.scope_resolver.workspace_position(caller, workspace).await?;
+        let position = self.scope_resolver.workspace_position(caller, workspace).await?;
         scopes.push(PreferenceScope::Workspace(workspace));
-        Ok((context.workload.map_or(place, |workload| place.for_workload(workload)), scopes))
+        Ok((context.workload.map_or(position, |workload| position.for_workload(workload)), scopes))
     }
 
     /// The environments in which a workload has releases.

@@ -19,12 +19,12 @@ use fairway_domain::{
 use serde_json::Value;
 
 impl Assets {
-    /// Decides for one input by a bundle that is not stored as a version of the asset, and explains the decision. The
-    /// asset is seen from `from`, or from any workspace that the caller sees it from.
+    /// Evaluates an unsaved policy bundle for one input, and explains the decision. The caller must see the asset from
+    /// the workspace `from`; without `from`, any workspace suffices. The embedded tests of the bundle may fail.
     ///
     /// # Errors
-    /// Not found when the caller does not see the asset; also when the asset is no policy bundle, the input is invalid,
-    /// or a version with the content would be refused for another reason than its failed tests.
+    /// Not found when the caller does not see the asset. Refused when the asset is no policy bundle, or the content or
+    /// the input is invalid.
     pub async fn try_policy(
         &self,
         caller: &Caller,

@@ -166,7 +166,7 @@ impl Releases {
     ) -> Result<MaybeReplayed<ReleaseWithDeployment>, Failure> {
         let (scope, workload) =
             self.workloads.authorize_workload(caller, Operation::CreateRelease, draft.workload_id).await?;
-        let place = position_of(caller, &workload);
+        let position = position_of(caller, &workload);
         self.keyed_requests
             .idempotent(
                 scope,
@@ -177,7 +177,7 @@ impl Releases {
                         let Some(asset) = self.asset_store.find(scope, bundle).await? else {
                             return Err(self.assets.refuse_unknown_asset(caller, bundle).await);
                         };
-                        if !self.assets.sees_asset(caller, &asset, Some(&place)).await? {
+                        if !self.assets.sees_asset(caller, &asset, Some(&position)).await? {
                             return Err(Failure::NotFound);
                         }
                         if asset.kind != AssetKind::PolicyBundle {
@@ -269,7 +269,7 @@ impl Releases {
         role: AssetKind,
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<(Release, Binding)>, Failure> {
-        let (scope, place, _) = self.authorize_release(caller, Operation::BindVersion, id).await?;
+        let (scope, position, _) = self.authorize_release(caller, Operation::BindVersion, id).await?;
         self.keyed_requests
             .idempotent(
                 scope,
@@ -277,7 +277,7 @@ impl Releases {
                 async || {
                     for _ in 0..MAX_ATTEMPTS {
                         // Read in each attempt: the asset may have been retired or archived.
-                        let bindable = self.bindable_version(caller, &place, version).await?;
+                        let bindable = self.bindable_version(caller, &position, version).await?;
                         let (_, _, placed) = self.authorize_release(caller, Operation::BindVersion, id).await?;
                         let binding_id: BindingId = self.context.new_id();
                         let change = placed.release.bind(binding_id, role, &bindable, &self.context.stamp(caller))?;
@@ -296,8 +296,9 @@ impl Releases {
                 },
                 async |binding_id| {
                     let release = self.read_release(caller, id).await?.release;
-                    let kept = release.bindings.iter().find(|binding| binding.binding_id.uuid() == binding_id).cloned();
-                    kept.map(|binding| (release, binding)).ok_or(Failure::NotFound)
+                    let binding =
+                        release.bindings.iter().find(|binding| binding.binding_id.uuid() == binding_id).cloned();
+                    binding.map(|binding| (release, binding)).ok_or(Failure::NotFound)
                 },
             )
             .await
@@ -326,14 +327,14 @@ impl Releases {
     async fn bindable_version(
         &self,
         caller: &Caller,
-        place: &ResourcePosition,
+        position: &ResourcePosition,
         id: AssetVersionId,
     ) -> Result<BindableVersion, Failure> {
-        let found = self.version_store.find_version(TenantScope::for_caller(caller), id).await?;
-        let Some((asset, version)) = found else {
+        let stored = self.version_store.find_version(TenantScope::for_caller(caller), id).await?;
+        let Some((asset, version)) = stored else {
             return Err(self.assets.refuse_unknown_asset(caller, id.uuid().into()).await);
         };
-        if !self.assets.is_visible_in(caller, &asset, place).await? {
+        if !self.assets.is_visible_in(caller, &asset, position).await? {
             return Err(Failure::NotFound);
         }
         Ok(BindableVersion {
@@ -360,7 +361,7 @@ impl Releases {
         expected: &Precondition,
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<(Release, Approval)>, Failure> {
-        let (scope, place, first) = self.authorize_release(caller, Operation::ReviewRelease, id).await?;
+        let (scope, position, first) = self.authorize_release(caller, Operation::ReviewRelease, id).await?;
         self.keyed_requests
             .idempotent(
                 scope,
@@ -376,7 +377,7 @@ impl Releases {
                         }
                         let approval_id: ApprovalId = self.context.new_id();
                         let rule = self.approval_rule(scope, &placed.release).await?;
-                        rule.check_roles(verdict, caller.rights.roles_at(&place))?;
+                        rule.check_roles(verdict, caller.rights.roles_at(&position))?;
                         let change = match placed.release.review(
                             approval_id,
                             verdict,
@@ -398,8 +399,8 @@ impl Releases {
                             Err(CommitError::Stale) => match expected.stale_failure() {
                                 Some(failure) => return Err(failure),
                                 None => {
-                                    let found = self.release_store.find(scope, id).await?;
-                                    placed = found.ok_or(Failure::NotFound)?;
+                                    let stored = self.release_store.find(scope, id).await?;
+                                    placed = stored.ok_or(Failure::NotFound)?;
                                 }
                             },
                             committed => {
@@ -465,8 +466,8 @@ impl Releases {
     ) -> Result<(TenantScope, ResourcePosition), Failure> {
         let around = self.scope_resolver.position_of_workload(caller, workspace, workload).await?;
         let is_builtin = self.is_builtin(TenantScope::for_caller(caller), workload).await?;
-        let place = if is_builtin { &ResourcePosition::INSTALLATION } else { &around };
-        Ok((authorize::authorize(caller, operation, place)?, around))
+        let position = if is_builtin { &ResourcePosition::INSTALLATION } else { &around };
+        Ok((authorize::authorize(caller, operation, position)?, around))
     }
 
     /// Whether a workload is built in. It never changes, so it is cached.
@@ -474,8 +475,8 @@ impl Releases {
         if let Some(is_builtin) = self.builtin_workloads.get(&workload) {
             return Ok(is_builtin);
         }
-        let found = self.workloads.workload_of(scope, workload).await?;
-        let is_builtin = found.management_source == Some(ManagementSource::PlatformBuiltin);
+        let workload_status = self.workloads.workload_of(scope, workload).await?;
+        let is_builtin = workload_status.management_source == Some(ManagementSource::PlatformBuiltin);
         self.builtin_workloads.insert(workload, is_builtin);
         Ok(is_builtin)
     }

@@ -113,17 +113,17 @@ impl Rollouts {
                 key,
                 async || {
                     let requested = first.release.rollout.clone();
-                    let mut seen = first;
+                    let mut current = first;
                     for _ in 0..MAX_LANE_CONFLICTS {
-                        expected.check(seen.release.revision)?;
-                        let record = self.lane_record(scope, &seen).await?;
+                        expected.check(current.release.revision)?;
+                        let record = self.lane_record(scope, &current).await?;
                         let outcome = keyed_outcome(key, 200, id.uuid());
                         let stamp = self.context.stamp(caller);
-                        match self.advance(scope, &seen, Advance::Manual(record), &stamp, outcome.as_ref()).await? {
+                        match self.advance(scope, &current, Advance::Manual(record), &stamp, outcome.as_ref()).await? {
                             Some(advanced) => return Ok(advanced),
                             None => match expected.stale_failure() {
                                 Some(failure) => return Err(failure),
-                                None => seen = self.reload_at_step(scope, id, requested.as_ref()).await?,
+                                None => current = self.reload_at_step(scope, id, requested.as_ref()).await?,
                             },
                         }
                     }
@@ -152,14 +152,14 @@ impl Rollouts {
     async fn advance(
         &self,
         scope: TenantScope,
-        seen: &ReleaseWithDeployment,
+        current: &ReleaseWithDeployment,
         advance: Advance,
         stamp: &Stamp,
         key: Option<&KeyedOutcome>,
     ) -> Result<Option<AdvanceResult>, Failure> {
-        let report = self.releases.activation_report(scope, &seen.release, CheckScope::Decisive).await?;
-        let rule = self.releases.approval_rule(scope, &seen.release).await?;
-        let change = seen.release.advance(advance, &seen.deployment, &report, rule, stamp)?;
+        let report = self.releases.activation_report(scope, &current.release, CheckScope::Decisive).await?;
+        let rule = self.releases.approval_rule(scope, &current.release).await?;
+        let change = current.release.advance(advance, &current.deployment, &report, rule, stamp)?;
         let (rollout, revision) = (change.release.rollout.clone(), change.release.revision);
         match self.deployment_store.commit_lane_change(scope, change, key).await {
             Err(CommitError::Stale) => Ok(None),
@@ -178,18 +178,19 @@ impl Rollouts {
         requested: Option<&Rollout>,
     ) -> Result<ReleaseWithDeployment, Failure> {
         let placed = self.release_store.find(scope, id).await?.ok_or(Failure::NotFound)?;
-        let place = |rollout: &Rollout| (rollout.status, rollout.since_revision);
+        let progress = |rollout: &Rollout| (rollout.status, rollout.since_revision);
         let now = placed.release.rollout.as_ref();
-        if now.is_some_and(Rollout::is_in_progress) && now.map(place) != requested.map(place) {
+        if now.is_some_and(Rollout::is_in_progress) && now.map(progress) != requested.map(progress) {
             let (from, valid) = (placed.release.state.name(), placed.release.valid_transitions(&placed.deployment));
             return Err(ReleaseRefusal::InvalidTransition { from, valid }.into());
         }
         Ok(placed)
     }
 
-    async fn lane_record(&self, scope: TenantScope, seen: &ReleaseWithDeployment) -> Result<SoakStatus, Failure> {
-        let newest = rollout_config(&self.workloads.workload_of(scope, seen.release.workload_id).await?).sample_size();
-        let record = self.rollout_store.soak_status(scope, seen.release.release_id, newest).await?;
+    async fn lane_record(&self, scope: TenantScope, current: &ReleaseWithDeployment) -> Result<SoakStatus, Failure> {
+        let newest =
+            rollout_config(&self.workloads.workload_of(scope, current.release.workload_id).await?).sample_size();
+        let record = self.rollout_store.soak_status(scope, current.release.release_id, newest).await?;
         record.ok_or_else(|| ReleaseRefusal::RolloutNotInProgress.into())
     }
 
@@ -197,9 +198,9 @@ impl Rollouts {
     async fn lane_metrics(
         &self,
         scope: TenantScope,
-        seen: &ReleaseWithDeployment,
+        current: &ReleaseWithDeployment,
     ) -> Result<Option<LaneMetrics>, Failure> {
-        let release = &seen.release;
+        let release = &current.release;
         let workload = self.workloads.workload_of(scope, release.workload_id).await?;
         let config = rollout_config(&workload);
         let newest = config.sample_size();

@@ -23,7 +23,7 @@ use crate::{
         UsageReports, engine::RunEngine, plan::RunPlans,
     },
     flow::Flows,
-    generator::{Generators, Provisioning},
+    generator::{DraftGenerator, Provisioning},
     idempotency::KeyedRequests,
     knowledge::{KnowledgeBases, KnowledgeSettings},
     memory::Memories,
@@ -297,8 +297,8 @@ pub struct Services {
     pub executions: Arc<Executions>,
     /// Executions, their events and their evidence, for reading.
     pub execution_reader: Arc<ExecutionReader>,
-    /// Generators of drafts.
-    pub generators: Arc<Generators>,
+    /// DraftGenerator of drafts.
+    pub draft_generator: Arc<DraftGenerator>,
     /// Runs that wait for a review.
     pub reviews: Arc<Reviews>,
     /// Recovery and drain of runs.
@@ -394,17 +394,17 @@ impl Services {
         let reviews = Arc::new(Reviews::new(&stores, &shared, &common, &execution_reader));
         let executions =
             Arc::new(Executions::new(&stores, &shared, &common, &execution_reader, &run_engine, &run_plans));
-        let generators = Arc::new(Generators::new(&stores, &shared, &common, &assets, &executions, &releases));
+        let draft_generator = Arc::new(DraftGenerator::new(&stores, &shared, &common, &assets, &executions, &releases));
         let cancellations = Cancellations::new(&stores, &shared, &common, &execution_reader, &reviews, &run_engine);
         let connections = Arc::new(Connections::new(&stores, &shared, &common));
         Self {
             access_requests: Arc::new(AccessRequests::new(&stores, &shared, &common)),
             erasures: Arc::new(Erasures::new(&stores, &shared, &common)),
-            use_cases: Arc::new(UseCases::new(&stores, &shared, &common, &assets, &generators)),
+            use_cases: Arc::new(UseCases::new(&stores, &shared, &common, &assets, &draft_generator)),
             connections,
             cancellations: Arc::new(cancellations),
             citations: Arc::new(Citations::new(&stores, &knowledge_bases)),
-            generators,
+            draft_generator,
             run_recovery: Arc::new(RunRecovery::new(&stores, &shared)),
             run_worker: Arc::new(RunWorker::new(&stores, &shared, &common, &run_engine, &run_plans)),
             unknown_outcomes: Arc::new(UnknownOutcomes::new(&stores, &shared, &common, &execution_reader)),

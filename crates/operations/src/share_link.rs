@@ -158,8 +158,8 @@ impl ShareLinks {
                     Ok(CreatedLink { link: new.into_stored(expires_at), token: Some(token) })
                 },
                 async |id| {
-                    let found = self.share_link_store.find(scope, workload.workload_id, id.into()).await?;
-                    Ok(CreatedLink { link: found.ok_or(Failure::NotFound)?.link, token: None })
+                    let stored = self.share_link_store.find(scope, workload.workload_id, id.into()).await?;
+                    Ok(CreatedLink { link: stored.ok_or(Failure::NotFound)?.link, token: None })
                 },
             )
             .await
@@ -190,8 +190,8 @@ impl ShareLinks {
         id: ShareLinkId,
     ) -> Result<ShareLink, Failure> {
         let (scope, workload) = self.workloads.authorize_workload(caller, Operation::ReadShareLink, workload).await?;
-        let found = self.share_link_store.find(scope, workload.workload_id, id).await?;
-        Ok(found.ok_or(Failure::NotFound)?.link)
+        let stored = self.share_link_store.find(scope, workload.workload_id, id).await?;
+        Ok(stored.ok_or(Failure::NotFound)?.link)
     }
 
     /// Revokes a link. It opens nothing from then on, in any process.
@@ -206,8 +206,8 @@ impl ShareLinks {
     ) -> Result<(), Failure> {
         let (scope, workload) = self.workloads.authorize_workload(caller, Operation::RevokeShareLink, workload).await?;
         for _ in 0..MAX_ATTEMPTS {
-            let found = self.share_link_store.find(scope, workload.workload_id, id).await?;
-            let link = found.map(|seen| seen.link).filter(|link| !link.is_revoked).ok_or(Failure::NotFound)?;
+            let stored = self.share_link_store.find(scope, workload.workload_id, id).await?;
+            let link = stored.map(|snapshot| snapshot.link).filter(|link| !link.is_revoked).ok_or(Failure::NotFound)?;
             let fact = link.revocation_fact(&workload, &self.context.stamp(caller));
             match self.share_link_store.commit_revocation(scope, &link, fact).await {
                 Err(CommitError::Stale) => continue,
@@ -258,21 +258,21 @@ impl ShareLinks {
         self.rate_limits.check_cached_refusal(&RateLimitKey::UnknownTokens(address))?;
         let PresentedToken::Token(token) = brought else { return Err(self.refuse_guess(address).await) };
         let tenant = token.tenant();
-        let found = self.share_link_store.find_by_token(TenantScope::for_share_token(&token), &token.hash()).await?;
-        let Some(seen) = found.filter(|seen| seen.hash == token.hash()) else {
+        let stored = self.share_link_store.find_by_token(TenantScope::for_share_token(&token), &token.hash()).await?;
+        let Some(snapshot) = stored.filter(|snapshot| snapshot.hash == token.hash()) else {
             return Err(self.refuse_guess(address).await);
         };
-        seen.check_open()?;
+        snapshot.check_open()?;
         let claims = if named && nobody {
             Claims { tenant: Some(tenant), ..claims }
         } else if named {
             claims
-        } else if claims.tenant.is_some_and(|wanted| wanted != tenant) {
+        } else if claims.tenant.is_some_and(|claimed| claimed != tenant) {
             return Err(Failure::NotFound);
         } else {
-            Claims { actor: seen.link.holder(), groups: Vec::new(), tenant: Some(tenant) }
+            Claims { actor: snapshot.link.holder(), groups: Vec::new(), tenant: Some(tenant) }
         };
-        Ok(RuntimeCaller { claims, link: Some(VerifiedLink { tenant, snapshot: seen }), address })
+        Ok(RuntimeCaller { claims, link: Some(VerifiedLink { tenant, snapshot }), address })
     }
 
     /// The refusal of an unknown token. Guesses are counted to limit them; the tenant of an unknown token is

@@ -17,7 +17,7 @@ use crate::{
     asset::{Artifacts, Assets, home_of},
     blocking::{WorkDeadline, run_blocking},
     clock_and_ids::ClockAndIds,
-    generator::Generators,
+    generator::DraftGenerator,
     idempotency::{KeyedRequests, MAX_ATTEMPTS, keyed_outcome},
     services::{CommonOperations, SharedState},
 };
@@ -113,7 +113,7 @@ pub struct UseCases {
     keyed_requests: Arc<KeyedRequests>,
     artifacts: Arc<Artifacts>,
     assets: Arc<Assets>,
-    generators: Arc<Generators>,
+    draft_generator: Arc<DraftGenerator>,
     provider: Arc<dyn Provider>,
 }
 
@@ -123,7 +123,7 @@ impl UseCases {
         shared: &SharedState,
         common: &CommonOperations,
         assets: &Arc<Assets>,
-        generators: &Arc<Generators>,
+        draft_generator: &Arc<DraftGenerator>,
     ) -> Self {
         Self {
             context: shared.context.clone(),
@@ -135,7 +135,7 @@ impl UseCases {
             keyed_requests: Arc::clone(&common.keyed_requests),
             artifacts: Arc::clone(&common.artifacts),
             assets: Arc::clone(assets),
-            generators: Arc::clone(generators),
+            draft_generator: Arc::clone(draft_generator),
             provider: Arc::clone(&shared.provider),
         }
     }
@@ -154,14 +154,14 @@ impl UseCases {
         bundle: Value,
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<UseCase>, Failure> {
-        let (scope, place) = self.authorize_new(caller, Operation::CreateUseCase, workspace).await?;
-        let (workspace_id, _) = home_of(&place)?;
+        let (scope, position) = self.authorize_new(caller, Operation::CreateUseCase, workspace).await?;
+        let (workspace_id, _) = home_of(&position)?;
         self.keyed_requests
             .idempotent(
                 scope,
                 key,
                 async || {
-                    let plan = self.check_plan(caller, scope, &place, bundle).await?;
+                    let plan = self.check_plan(caller, scope, &position, bundle).await?;
                     let id: UseCaseId = self.context.new_id();
                     let stamp = self.context.stamp(caller);
                     let change = UseCase::create(id, workspace_id, source_description, plan, &stamp);
@@ -203,7 +203,7 @@ impl UseCases {
         workspace: WorkspaceId,
         id: UseCaseId,
     ) -> Result<UseCase, Failure> {
-        self.authorize_use_case(caller, Operation::ReadUseCase, workspace, id).await.map(|(_, _, found)| found)
+        self.authorize_use_case(caller, Operation::ReadUseCase, workspace, id).await.map(|(_, _, use_case)| use_case)
     }
 
     /// The bundle of a use case. A caller that may not read connections gets an empty projection.
@@ -216,21 +216,22 @@ impl UseCases {
         workspace: WorkspaceId,
         id: UseCaseId,
     ) -> Result<PersistedBundle, Failure> {
-        let (scope, place, use_case) =
+        let (scope, position, use_case) =
             self.authorize_use_case(caller, Operation::ReadUseCaseBundle, workspace, id).await?;
-        let access = connection_access(caller, &place);
+        let access = connection_access(caller, &position);
         if access == ConnectionAccess::Hidden {
             return Ok(PersistedBundle { redacted: true, ..PersistedBundle::default() });
         }
-        let mut pieces = self.asset_pieces(caller, scope, &place, &use_case).await?;
+        let mut pieces = self.asset_pieces(caller, scope, &position, &use_case).await?;
         let connections = self.named_connections(scope, &use_case).await?;
         for name in use_case.plan.connections() {
-            let known = connections.iter().map(|one| &one.connection).find(|connection| connection.name == *name);
+            let existing =
+                connections.iter().map(|entry| &entry.connection).find(|connection| connection.name == *name);
             pieces.push(BundlePiece {
                 piece: PieceKind::Connection,
-                kind: known.map(|connection| connection.kind.as_str()),
+                kind: existing.map(|connection| connection.kind.as_str()),
                 reference: Some(name.clone()),
-                id: known.map(|connection| connection.connection_id.uuid()),
+                id: existing.map(|connection| connection.connection_id.uuid()),
             });
         }
         let open = use_case.unresolved(&connections);
@@ -249,24 +250,24 @@ impl UseCases {
         &self,
         caller: &Caller,
         scope: TenantScope,
-        place: &ResourcePosition,
+        position: &ResourcePosition,
         use_case: &UseCase,
     ) -> Result<Vec<BundlePiece>, Failure> {
-        let made = use_case.pieces;
-        let policy = match made {
+        let publication_pieces = use_case.pieces;
+        let policy = match publication_pieces {
             Some(pieces) => Some(pieces.policy_bundle),
-            None => self.sole_policy_bundle(scope, place).await?.map(|asset| asset.asset_id),
+            None => self.sole_policy_bundle(scope, position).await?.map(|asset| asset.asset_id),
         };
-        let model = match made {
+        let model = match publication_pieces {
             Some(pieces) => Some(pieces.model_policy),
             None => self
-                .visible_model_policy(caller, scope, place, use_case.plan.model_policy_ref())
+                .visible_model_policy(caller, scope, position, use_case.plan.model_policy_ref())
                 .await?
                 .map(|(asset, _)| asset.asset_id),
         };
         let rows = [
-            (PieceKind::Flow, AssetKind::OrchestrationFlow, made.map(|pieces| pieces.flow)),
-            (PieceKind::Prompt, AssetKind::PromptTemplate, made.map(|pieces| pieces.prompt)),
+            (PieceKind::Flow, AssetKind::OrchestrationFlow, publication_pieces.map(|pieces| pieces.flow)),
+            (PieceKind::Prompt, AssetKind::PromptTemplate, publication_pieces.map(|pieces| pieces.prompt)),
             (PieceKind::ModelPolicy, AssetKind::ModelPolicy, model),
             (PieceKind::PolicyBundle, AssetKind::PolicyBundle, policy),
         ];
@@ -381,16 +382,16 @@ impl UseCases {
         &self,
         caller: &Caller,
         scope: TenantScope,
-        place: &ResourcePosition,
+        position: &ResourcePosition,
         bundle: Value,
     ) -> Result<BundlePlan, Failure> {
         // A flow or a schema may take long to check.
         let parsed = run_blocking(scope, WorkDeadline::Request, move || BundlePlan::parse(&bundle)).await?;
         let plan = parsed?;
-        let policy = self.visible_model_policy(caller, scope, place, plan.model_policy_ref()).await?;
+        let policy = self.visible_model_policy(caller, scope, position, plan.model_policy_ref()).await?;
         let (policy, _) = policy.ok_or_else(unknown_model_policy)?;
         // The slug of the built-in policy is public.
-        if !policy.is_builtin() && !self.assets.sees_asset(caller, &policy, Some(place)).await? {
+        if !policy.is_builtin() && !self.assets.sees_asset(caller, &policy, Some(position)).await? {
             return Err(unknown_model_policy());
         }
         Ok(plan)
@@ -401,14 +402,14 @@ impl UseCases {
         &self,
         caller: &Caller,
         scope: TenantScope,
-        place: &ResourcePosition,
+        position: &ResourcePosition,
         slug: &Slug,
     ) -> Result<Option<(Asset, Option<AssetVersion>)>, Failure> {
-        let found = self.asset_store.find_by_slug(scope, slug, None).await?;
-        let Some((asset, version)) = found.filter(|(asset, _)| asset.kind == AssetKind::ModelPolicy) else {
+        let stored = self.asset_store.find_by_slug(scope, slug, None).await?;
+        let Some((asset, version)) = stored.filter(|(asset, _)| asset.kind == AssetKind::ModelPolicy) else {
             return Ok(None);
         };
-        Ok(self.assets.is_visible_in(caller, &asset, place).await?.then_some((asset, version)))
+        Ok(self.assets.is_visible_in(caller, &asset, position).await?.then_some((asset, version)))
     }
 
     async fn named_connections(
@@ -430,9 +431,9 @@ impl UseCases {
         operation: Operation,
         workspace: WorkspaceId,
     ) -> Result<(TenantScope, ResourcePosition), Failure> {
-        let place = self.scope_resolver.position_for_new(caller, operation, Some(workspace)).await?;
-        authorize::authorize(caller, Operation::CreateAsset, &place)?;
-        Ok((authorize::authorize(caller, operation, &place)?, place))
+        let position = self.scope_resolver.position_for_new(caller, operation, Some(workspace)).await?;
+        authorize::authorize(caller, Operation::CreateAsset, &position)?;
+        Ok((authorize::authorize(caller, operation, &position)?, position))
     }
 
     async fn authorize_use_case(
@@ -443,18 +444,18 @@ impl UseCases {
         id: UseCaseId,
     ) -> Result<(TenantScope, ResourcePosition, UseCase), Failure> {
         let everything = TenantScope::for_caller(caller);
-        let place = self.scope_resolver.workspace_position(caller, workspace).await?;
-        let found = self.use_case_store.find(everything, id).await?;
-        let use_case = found.filter(|found| found.workspace_id == workspace).ok_or(Failure::NotFound)?;
-        Ok((authorize::authorize(caller, operation, &place)?, place, use_case))
+        let position = self.scope_resolver.workspace_position(caller, workspace).await?;
+        let stored = self.use_case_store.find(everything, id).await?;
+        let use_case = stored.filter(|stored| stored.workspace_id == workspace).ok_or(Failure::NotFound)?;
+        Ok((authorize::authorize(caller, operation, &position)?, position, use_case))
     }
 }
 
 /// What the caller may do with the connections of a workspace.
-fn connection_access(caller: &Caller, place: &ResourcePosition) -> ConnectionAccess {
+fn connection_access(caller: &Caller, position: &ResourcePosition) -> ConnectionAccess {
     match (
-        caller.rights.allow(Permission::ConnectionRead, place),
-        caller.rights.allow(Permission::ConnectionManage, place),
+        caller.rights.allow(Permission::ConnectionRead, position),
+        caller.rights.allow(Permission::ConnectionManage, position),
     ) {
         (true, true) => ConnectionAccess::Manage,
         (true, false) => ConnectionAccess::Read,

@@ -154,11 +154,11 @@ impl Wakeups {
         }
     }
 
-    fn record_progress(&self, run: ExecutionId, what: StoredProgress) {
-        if let Some(progress) = self.subscribers().get(&run) {
+    fn record_progress(&self, run: ExecutionId, progress: StoredProgress) {
+        if let Some(subscribers) = self.subscribers().get(&run) {
             // Wakeups may arrive out of order; the end is final.
-            progress.send_modify(|stored| {
-                *stored = if *stored == StoredProgress::End { StoredProgress::End } else { what }
+            subscribers.send_modify(|stored| {
+                *stored = if *stored == StoredProgress::End { StoredProgress::End } else { progress }
             });
         }
     }
@@ -175,11 +175,11 @@ impl Wakeups {
 }
 
 /// Sends wakeups of this process to the others and delivers theirs, forever.
-pub(crate) async fn run_exchange(signals: Arc<Wakeups>, live: Arc<ActiveRuns>, line: Arc<dyn WakeupBus>) {
-    tokio::join!(run_publisher(&signals, line.as_ref()), run_receiver(&signals, &live, line.as_ref()));
+pub(crate) async fn run_exchange(signals: Arc<Wakeups>, live: Arc<ActiveRuns>, bus: Arc<dyn WakeupBus>) {
+    tokio::join!(run_publisher(&signals, bus.as_ref()), run_receiver(&signals, &live, bus.as_ref()));
 }
 
-async fn run_publisher(signals: &Wakeups, line: &dyn WakeupBus) {
+async fn run_publisher(signals: &Wakeups, bus: &dyn WakeupBus) {
     // The time at which the messages sent so far fit the interval.
     let mut budget_time = Instant::now();
     loop {
@@ -189,17 +189,17 @@ async fn run_publisher(signals: &Wakeups, line: &dyn WakeupBus) {
             continue;
         }
         budget_time = budget_time.max(Instant::now()) + MESSAGE_INTERVAL;
-        if let Err(error) = line.publish(&message).await {
+        if let Err(error) = bus.publish(&message).await {
             tracing::debug!(error = &error as &dyn std::error::Error, "failed to publish wakeups; receivers will poll");
         }
         sleep_until(budget_time.checked_sub(MESSAGE_INTERVAL * BURST).unwrap_or(budget_time)).await;
     }
 }
 
-async fn run_receiver(signals: &Wakeups, live: &ActiveRuns, line: &dyn WakeupBus) {
+async fn run_receiver(signals: &Wakeups, live: &ActiveRuns, bus: &dyn WakeupBus) {
     loop {
-        match line.receive().await {
-            Ok(heard) => heard.into_iter().for_each(|signal| signals.deliver(signal, live)),
+        match bus.receive().await {
+            Ok(wakeups) => wakeups.into_iter().for_each(|signal| signals.deliver(signal, live)),
             Err(error) => {
                 tracing::debug!(
                     error = &error as &dyn std::error::Error,

@@ -123,12 +123,12 @@ impl Workloads {
         let (scope, visible_scopes) =
             self.scope_resolver.authorize_list_of(caller, Operation::ReadManifest, workspace).await?;
         let filter = RuntimeFilter { workspace, visible_scopes, ..RuntimeFilter::default() };
-        let mut found = self.workload_store.list_runtime(scope, &filter, page).await?;
+        let mut workloads = self.workload_store.list_runtime(scope, &filter, page).await?;
         let may_run = |workload: &Workload| {
             run_access::authorize_run(caller, None, workload).is_ok() && run_access::check_start(None, workload).is_ok()
         };
-        found.rows.retain(may_run);
-        Ok(found)
+        workloads.rows.retain(may_run);
+        Ok(workloads)
     }
 
     /// Creates a workload.
@@ -141,9 +141,10 @@ impl Workloads {
         draft: WorkloadDraft,
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<Workload>, Failure> {
-        let place = self.scope_resolver.position_for_new(caller, Operation::CreateWorkload, draft.workspace_id).await?;
-        let scope = authorize::authorize(caller, Operation::CreateWorkload, &place)?;
-        let home = place.workspace.zip(place.namespace);
+        let position =
+            self.scope_resolver.position_for_new(caller, Operation::CreateWorkload, draft.workspace_id).await?;
+        let scope = authorize::authorize(caller, Operation::CreateWorkload, &position)?;
+        let home = position.workspace.zip(position.namespace);
         let (workspace_id, namespace_id) = home.ok_or(Failure::Inconsistent("a workspace without a namespace"))?;
         self.keyed_requests
             .idempotent(
@@ -221,20 +222,20 @@ impl Workloads {
     ) -> Result<Workload, Failure> {
         for _ in 0..MAX_ATTEMPTS {
             let (scope, workload) = self.authorize_workload(caller, Operation::ReadWorkload, id).await?;
-            let place = position_of(caller, &workload);
+            let position = position_of(caller, &workload);
             let describes = patch.name.is_some()
                 || patch.description.is_some()
                 || patch.owner_ref.is_some()
                 || patch.invocation_mode.is_some()
                 || patch.interface_config.is_some();
             if describes || patch.status.is_none() {
-                authorize::authorize(caller, Operation::ChangeWorkload, &place)?;
+                authorize::authorize(caller, Operation::ChangeWorkload, &position)?;
             }
             if patch.status.is_some() {
-                authorize::authorize(caller, Operation::SuspendWorkload, &place)?;
+                authorize::authorize(caller, Operation::SuspendWorkload, &position)?;
             }
             if workload.is_access_mode_changed_by(patch) {
-                authorize::authorize(caller, Operation::ExposeWorkload, &place)?;
+                authorize::authorize(caller, Operation::ExposeWorkload, &position)?;
             }
             expected.check(workload.revision)?;
             let Some(change) = workload.amend(patch.clone(), &self.context.stamp(caller))? else {
@@ -264,11 +265,11 @@ impl Workloads {
     pub async fn list_runtime_workloads(
         &self,
         caller: &Caller,
-        asked: InterfaceFilter,
+        filter: InterfaceFilter,
         page: PageRequest,
     ) -> Result<Page<Workload>, Failure> {
         let (scope, visible_scopes) = authorize::authorize_list(caller, Operation::ListRuntimeWorkloads)?;
-        let InterfaceFilter { presentation_mode, owner, text } = asked;
+        let InterfaceFilter { presentation_mode, owner, text } = filter;
         let words = match text.filter(|text| !text.trim().is_empty()) {
             Some(text) if text.chars().count() > MAX_QUERY_CHARS => {
                 return Err(Failure::invalid_field("q", "too_long", "a search has at most 256 characters"));
@@ -297,8 +298,8 @@ impl Workloads {
         slug: &Slug,
     ) -> Result<RuntimeWorkload, Failure> {
         let pass = visit.link.as_ref();
-        let found = self.workload_store.find_by_slug(TenantScope::for_caller(caller), slug).await?;
-        let workload = found.ok_or_else(|| unknown_slug(pass))?;
+        let stored = self.workload_store.find_by_slug(TenantScope::for_caller(caller), slug).await?;
+        let workload = stored.ok_or_else(|| unknown_slug(pass))?;
         let scope = run_access::authorize_view(caller, pass, &workload, Operation::ReadRuntimeWorkload)?;
         if workload.interface_config.is_none() {
             return Err(Failure::NotFound);

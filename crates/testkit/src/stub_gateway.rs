@@ -72,7 +72,7 @@ impl StubGateway {
 
     /// The received scripts, oldest first.
     #[must_use]
-    pub fn scripts(&self) -> Vec<Script> {
+    pub fn received_scripts(&self) -> Vec<Script> {
         self.0.scripts.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

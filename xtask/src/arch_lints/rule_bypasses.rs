@@ -1,5 +1,6 @@
 //! Restricts what bypasses a rule: only authorization and background tasks choose a tenant, only a store restores an
-//! aggregate without a decision, and only the builder of commits writes facts.
+//! aggregate without a decision, only the builder of commits writes facts, and only `main` functions return untyped
+//! errors.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,6 +38,11 @@ const RESTRICTIONS: &[Restriction] = &[
     Restriction { call: "insert_into(fact_pending::", problem: WRITES_FACT, callers: &[] },
     Restriction { call: "insert_into(schema::fact::", problem: WRITES_FACT, callers: &[] },
     Restriction { call: "insert_into(schema::fact_pending::", problem: WRITES_FACT, callers: &[] },
+    Restriction {
+        call: "anyhow::",
+        problem: "returns an untyped error; only `main` functions and development tools use `anyhow`",
+        callers: &["crates/api/src/main.rs", "crates/bench/src", "adapters/postgres/examples"],
+    },
     Restriction {
         // The cancellation of a run claims its key with the lease; the end of the run writes the fact.
         call: "INTO idempotency_key",
@@ -160,6 +166,7 @@ mod tests {
             ("adapters/postgres/src/audit.rs", "    diesel::insert_into(fact::table).values(row)"),
             ("adapters/postgres/src/audit.rs", "    INSERT INTO fact_pending (tenant_id, fact_id)"),
             ("adapters/postgres/src/execution/lease.rs", "    INSERT INTO idempotency_key AS known"),
+            ("crates/api/src/serve.rs", "use anyhow::Context as _;"),
         ] {
             assert_eq!(violations_in(Path::new(path), text).len(), 1, "{path}: {text}");
         }

@@ -35,12 +35,12 @@ pub(super) struct DiscoveredAddresses {
 /// Reads the addresses, and sends requests to them.
 pub(super) struct Addresses {
     source: KeySource,
-    known: Mutex<Known>,
+    cached: Mutex<CachedAddresses>,
 }
 
 /// The last result of reading the discovery document.
 #[derive(Default)]
-struct Known {
+struct CachedAddresses {
     addresses: Option<Arc<DiscoveredAddresses>>,
     /// When the document is read again at the earliest.
     next_read: Option<Instant>,
@@ -48,20 +48,20 @@ struct Known {
 
 impl Addresses {
     pub(super) fn new(source: KeySource) -> Self {
-        Self { source, known: Mutex::default() }
+        Self { source, cached: Mutex::default() }
     }
 
     /// The addresses. Concurrent sign-ins share one read, and also its failure: the last addresses stay in use, and
     /// without any the sign-in fails at once until the next read.
     pub(super) async fn get(&self) -> Result<Arc<DiscoveredAddresses>, SignInError> {
-        let mut known = self.known.lock().await;
-        if known.next_read.is_none_or(|due| due <= Instant::now()) {
+        let mut cached = self.cached.lock().await;
+        if cached.next_read.is_none_or(|due| due <= Instant::now()) {
             let read = self.read().await;
             let wait = if read.is_ok() { LIFETIME } else { RETRY_DELAY };
-            known.next_read = Some(Instant::now() + wait);
-            known.addresses = read.ok().or_else(|| known.addresses.take());
+            cached.next_read = Some(Instant::now() + wait);
+            cached.addresses = read.ok().or_else(|| cached.addresses.take());
         }
-        known.addresses.clone().ok_or(SignInError::Unavailable)
+        cached.addresses.clone().ok_or(SignInError::Unavailable)
     }
 
     async fn read(&self) -> Result<Arc<DiscoveredAddresses>, SignInError> {

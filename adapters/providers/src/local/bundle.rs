@@ -32,16 +32,16 @@ const CONNECTION: &str = "connection";
 const PROMPT: &str = "prompt";
 
 /// Whether a message asks for a bundle plan.
-pub(super) fn is_requested(question: &str) -> bool {
-    question.lines().next().is_some_and(|line| line.trim() == BUNDLE_TASK)
+pub(super) fn is_requested(message: &str) -> bool {
+    message.lines().next().is_some_and(|line| line.trim() == BUNDLE_TASK)
 }
 
 /// The bundle plan, or a question, as JSON.
-pub(super) fn bundle_plan(question: &str) -> String {
-    let (head, rest) = question.split_once(&format!("\n{DESCRIPTION_LABEL}\n")).unwrap_or((question, ""));
-    let (description, notes) = match rest.split_once(&format!("\n{NOTES_LABEL}\n")) {
+pub(super) fn bundle_plan(message: &str) -> String {
+    let (head, body) = message.split_once(&format!("\n{DESCRIPTION_LABEL}\n")).unwrap_or((message, ""));
+    let (description, notes) = match body.split_once(&format!("\n{NOTES_LABEL}\n")) {
         Some((description, notes)) => (description.trim(), notes.trim()),
-        None => (rest.trim(), ""),
+        None => (body.trim(), ""),
     };
     let whole = if notes.is_empty() { description.to_owned() } else { format!("{description}\n{notes}") };
     if words(&whole).count() < MIN_WORDS {
@@ -61,7 +61,7 @@ pub(super) fn bundle_plan(question: &str) -> String {
     let mut connections: Vec<String> =
         listed(head, CONNECTIONS_LABEL).filter(|name| mentions(&whole, name)).map(str::to_owned).collect();
     for name in named {
-        if !connections.iter().any(|known| known.to_lowercase() == name.to_lowercase()) {
+        if !connections.iter().any(|existing| existing.to_lowercase() == name.to_lowercase()) {
             connections.push(name);
         }
     }
@@ -207,7 +207,7 @@ fn keep_steps(mut flow: Value, current: Option<&Value>) -> Value {
     flow
 }
 
-/// The inputs of the flow that a step reads.
+/// The names of the flow's inputs that the references of a step read.
 fn read_inputs(step: &Value) -> BTreeSet<String> {
     let text = step.to_string();
     let names = text.split("{{").skip(1).filter_map(|after| after.trim_start().strip_prefix("trigger."));

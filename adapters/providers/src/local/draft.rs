@@ -22,10 +22,10 @@ pub(super) fn is_requested(instructions: &str) -> bool {
 }
 
 /// The content of a prompt template, as JSON.
-pub(super) fn prompt_template(question: &str) -> String {
-    let question = question.trim();
+pub(super) fn prompt_template(description: &str) -> String {
+    let description = description.trim();
     let mut variables: Vec<(&str, bool)> = Vec::new();
-    for (_, name, is_put_in) in named_values(question) {
+    for (_, name, is_put_in) in named_values(description) {
         if let Some((_, known)) = variables.iter_mut().find(|(known, _)| *known == name) {
             *known |= is_put_in;
         } else if variables.len() < MAX_VARIABLES {
@@ -35,22 +35,23 @@ pub(super) fn prompt_template(question: &str) -> String {
     if variables.is_empty() {
         variables.push(("input", false));
     }
-    let mut instructions = question.to_owned();
+    let mut instructions = description.to_owned();
     for (name, _) in variables.iter().filter(|(_, is_put_in)| !is_put_in) {
         instructions.push_str(&format!("\n{name}: $arg:{name}"));
     }
     let declared: Vec<Value> = variables.iter().map(|(name, _)| json!({ "name": name, "type": "string" })).collect();
-    json!({ "system_prompt": instructions, "variables": declared, "description": first_sentence(question) }).to_string()
+    json!({ "system_prompt": instructions, "variables": declared, "description": first_sentence(description) })
+        .to_string()
 }
 
 /// The named values of a question in their order: the offset, the name, and whether the question puts the value in.
-fn named_values(question: &str) -> Vec<(usize, &str, bool)> {
+fn named_values(description: &str) -> Vec<(usize, &str, bool)> {
     let mut names: Vec<(usize, &str, bool)> = Vec::new();
-    names.extend(texts_between(question, "`", "`").map(|(at, name)| (at, name, false)));
-    names.extend(texts_between(question, "{{", "}}").map(|(at, name)| (at, name, true)));
-    names.extend(question.match_indices("$arg:").map(|(at, sign)| {
+    names.extend(texts_between(description, "`", "`").map(|(at, name)| (at, name, false)));
+    names.extend(texts_between(description, "{{", "}}").map(|(at, name)| (at, name, true)));
+    names.extend(description.match_indices("$arg:").map(|(at, sign)| {
         let at = at + sign.len();
-        (at, leading_name(question, at), true)
+        (at, leading_name(description, at), true)
     }));
     names.retain(|(_, name, _)| is_name(name));
     names.sort_unstable();
@@ -58,15 +59,15 @@ fn named_values(question: &str) -> Vec<(usize, &str, bool)> {
 }
 
 /// The question with other names of its values.
-pub(super) fn rename_values(question: &str, rename: impl Fn(&str) -> String) -> String {
-    let mut renamed = String::with_capacity(question.len());
+pub(super) fn rename_values(description: &str, rename: impl Fn(&str) -> String) -> String {
+    let mut renamed = String::with_capacity(description.len());
     let mut end = 0;
-    for (at, name, _) in named_values(question) {
-        renamed.push_str(question.get(end..at).unwrap_or_default());
+    for (at, name, _) in named_values(description) {
+        renamed.push_str(description.get(end..at).unwrap_or_default());
         renamed.push_str(&rename(name));
         end = at + name.len();
     }
-    renamed.push_str(question.get(end..).unwrap_or_default());
+    renamed.push_str(description.get(end..).unwrap_or_default());
     renamed
 }
 

@@ -13,12 +13,12 @@ pub(super) fn requested_calls(call: &Conversation, message: &str) -> Vec<ToolCal
     let requests = message.lines().filter_map(|line| line.trim().strip_prefix(CALL_PREFIX));
     let parts = requests.map(|request| request.trim().split_once(char::is_whitespace).unwrap_or((request.trim(), "")));
     let offered = parts.filter(|(name, _)| call.tools.iter().any(|tool| tool.name == *name));
-    let wanted = offered.enumerate().map(|(index, (name, arguments))| ToolCall {
+    let calls = offered.enumerate().map(|(index, (name, arguments))| ToolCall {
         id: format!("call-{}", index.saturating_add(1)),
         name: name.to_owned(),
         arguments: arguments.trim().to_owned(),
     });
-    wanted.collect()
+    calls.collect()
 }
 
 /// The last tool result, if it is the last message.

@@ -11,7 +11,7 @@ use crate::{
 };
 use actix_web::{HttpResponse, get, web};
 use fairway_domain::access::{ActorRef, GrantScope, Permission};
-use fairway_operations::access::{AccessQuestion, DecidingGrant, Operation};
+use fairway_operations::access::{AccessExplanationRequest, DecidingGrant, Operation};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
@@ -116,7 +116,7 @@ pub(crate) async fn explain_access(
     let actor = fields.check(parse_actor(asked.actor.as_deref()));
     let question = fields.finish(|| {
         let (operation, (scope, actor)) = operation.zip(scope.zip(actor))?;
-        Some(AccessQuestion { operation, scope, actor })
+        Some(AccessExplanationRequest { operation, scope, actor })
     })?;
     let explained = api.services.access_explanations.explain(&caller, &question).await?;
     let view = AccessExplanationView {

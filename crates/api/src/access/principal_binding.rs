@@ -111,8 +111,10 @@ pub(crate) async fn set_principal_binding(
     let principal = fields.check(parse_principal(&body.principal));
     let lane = fields.check(parse_lane(body.lane.as_deref()));
     let wanted = fields.finish(|| Some(RequestedBinding { principal: principal?, lane: lane? }))?;
-    let done = api.services.principal_bindings.set_principal_binding(&caller, *workload, wanted, key.as_ref()).await?;
-    Ok(ResourceResponse::idempotent(&done, &PrincipalBindingView::of(&done.value), StatusCode::OK)?.into_response())
+    let outcome =
+        api.services.principal_bindings.set_principal_binding(&caller, *workload, wanted, key.as_ref()).await?;
+    Ok(ResourceResponse::idempotent(&outcome, &PrincipalBindingView::of(&outcome.value), StatusCode::OK)?
+        .into_response())
 }
 
 /// Removes a principal's binding to a workload.

@@ -133,10 +133,10 @@ pub(crate) async fn create_asset_grant(
     let mut fields = FieldErrors::default();
     let (grantee, from) = (fields.check(new.grantee()), fields.check(query.required(new.workspace_id)));
     let (grantee, from) = fields.finish(|| Some((grantee?, from?)))?;
-    let done = api.services.assets.create_asset_grant(&caller, *asset, from, grantee, key.as_ref()).await?;
-    let view = GrantView::of(&done.value);
+    let outcome = api.services.assets.create_asset_grant(&caller, *asset, from, grantee, key.as_ref()).await?;
+    let view = GrantView::of(&outcome.value);
     let location = format!("/v1/assets/{}/grants?workspace_id={from}", view.asset_id);
-    Ok(ResourceResponse::created(&done, &view, location)?.into_response())
+    Ok(ResourceResponse::created(&outcome, &view, location)?.into_response())
 }
 
 /// Revokes a grant of an asset.

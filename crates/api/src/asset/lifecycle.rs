@@ -36,9 +36,9 @@ async fn change_lifecycle(
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let from = query.required(body.into_inner().workspace_id)?;
-    let done = api.services.assets.change_lifecycle(caller, command, *asset, from, &expected, key.as_ref()).await?;
-    let view = AssetView::of(&done.value);
-    Ok(ResourceResponse::idempotent(&done, &view, StatusCode::OK)?.with_etag(done.value.revision).into_response())
+    let outcome = api.services.assets.change_lifecycle(caller, command, *asset, from, &expected, key.as_ref()).await?;
+    let view = AssetView::of(&outcome.value);
+    Ok(ResourceResponse::idempotent(&outcome, &view, StatusCode::OK)?.with_etag(outcome.value.revision).into_response())
 }
 
 /// Activates an asset: releases can bind its versions.

@@ -1,12 +1,12 @@
 //! The adapters behind the ports, as the settings select them.
 
+use super::AdapterError;
 use crate::{
     config::{AuthMode, GatewaySettings, Issuer, ProviderAccount, ProviderEndpoint, ProviderKind, Settings},
     http::authentication::CliClient,
     runtime_info::ProviderPlugin,
     system_clock_and_ids::{SystemClock, SystemIds},
 };
-use anyhow::Context as _;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use fairway_artifacts::{Artifacts, CheckpointObjects};
 use fairway_domain::{
@@ -20,7 +20,7 @@ use fairway_domain::{
     time::Clock,
     transparency_log::{CheckpointArchive, CheckpointSigner, Witness, WitnessKey},
 };
-use fairway_egress::{Allowance, Guard, ServerMode, Url};
+use fairway_egress::{Allowance, EgressError, Guard, ServerMode, Url};
 use fairway_message_sender::{GuardedSender, MailServer};
 use fairway_oidc::{OidcSignIn, SignInConfig, TokenVerifier};
 use fairway_operations::access::IdentityMode;
@@ -72,14 +72,16 @@ impl Adapters {
     ///
     /// # Errors
     /// When the artifact store, a provider account, the vault or the runtime gateway cannot be set up.
-    pub fn of(settings: &Settings) -> anyhow::Result<Self> {
+    pub fn of(settings: &Settings) -> Result<Self, AdapterError> {
         let guard = egress_guard(settings);
         warn_of_open_ports(&settings.egress_allow);
-        let secrets = secrets(settings, &guard).context("failed to set up the sources of secrets")?;
+        let secrets = secrets(settings, &guard)?;
         let mut accounts: Vec<(String, Arc<dyn Provider>)> = Vec::new();
         for account in &settings.providers {
-            let provider = provider(account, &guard, &secrets)
-                .with_context(|| format!("failed to set up the provider account `{}`", account.account_slot))?;
+            let provider = provider(account, &guard, &secrets).map_err(|source| AdapterError::ProviderAccount {
+                account_slot: account.account_slot.clone(),
+                source,
+            })?;
             accounts.push((account.account_slot.clone(), provider));
         }
         let verifier = token_verifier(settings, &guard)?;
@@ -90,9 +92,9 @@ impl Adapters {
         let tool_client = Arc::new(ToolClient::new(guard.clone(), Arc::clone(&secrets)));
         Ok(Self {
             access_decorator: None,
-            artifacts: Arc::new(Artifacts::open(&settings.artifacts).context("failed to open the artifact store")?),
+            artifacts: Arc::new(Artifacts::open(&settings.artifacts).map_err(AdapterError::ArtifactStore)?),
             checkpoint_archive: Arc::new(
-                CheckpointObjects::open(&settings.facts).context("failed to open the checkpoint archive")?,
+                CheckpointObjects::open(&settings.facts).map_err(AdapterError::CheckpointArchive)?,
             ),
             checkpoint_signer: checkpoint_signer(settings, &secrets),
             witnesses: witnesses(settings, &guard)?,
@@ -114,9 +116,9 @@ fn message_sender(
     settings: &Settings,
     guard: &Guard,
     secrets: &Arc<dyn SecretReader>,
-) -> anyhow::Result<Arc<dyn MessageSender>> {
+) -> Result<Arc<dyn MessageSender>, AdapterError> {
     let server = settings.mail.as_ref().map(|mail| MailServer::parse(guard, mail.url.expose(), &mail.from));
-    let server = server.transpose().context("failed to set up the mail server")?;
+    let server = server.transpose().map_err(AdapterError::MailServer)?;
     let sender = GuardedSender::new(guard.clone(), Arc::clone(secrets), Arc::new(SystemClock), server);
     Ok(Arc::new(sender.with_public_url(settings.public_url.as_ref().map(|url| url.as_str()))))
 }
@@ -132,25 +134,25 @@ fn checkpoint_signer(settings: &Settings, secrets: &Arc<dyn SecretReader>) -> Ar
 }
 
 /// The witnesses that cosign checkpoints.
-fn witnesses(settings: &Settings, guard: &Guard) -> anyhow::Result<Vec<Arc<dyn Witness>>> {
+fn witnesses(settings: &Settings, guard: &Guard) -> Result<Vec<Arc<dyn Witness>>, AdapterError> {
     let witness = |(key, address): &(WitnessKey, Url)| {
         let witness = HttpWitness::new(guard, key.clone(), address);
-        let witness = witness.with_context(|| format!("failed to set up the witness `{}`", key.name()))?;
+        let witness = witness.map_err(|source| AdapterError::Witness { name: key.name().to_owned(), source })?;
         Ok(Arc::new(witness) as Arc<dyn Witness>)
     };
     settings.witnesses.iter().map(witness).collect()
 }
 
 /// The runtime gateway: the embedded sandbox, unless the settings name an external gateway.
-fn gateway(settings: &Settings, guard: &Guard) -> anyhow::Result<Arc<dyn ScriptGateway>> {
+fn gateway(settings: &Settings, guard: &Guard) -> Result<Arc<dyn ScriptGateway>, AdapterError> {
     match &settings.runtime_gateway {
         None => Ok(Arc::new(EmbeddedGateway::new())),
         Some(GatewaySettings { address, token }) => {
-            let gateway = HttpGateway::new(guard, address.as_str()).context("failed to set up the runtime gateway")?;
+            let gateway = HttpGateway::new(guard, address.as_str()).map_err(AdapterError::RuntimeGateway)?;
             let gateway = match token {
                 Some(token) => {
                     let token = Secret::new(token.expose().to_owned());
-                    gateway.with_token(&token).context("failed to set up the runtime gateway")?
+                    gateway.with_token(&token).map_err(AdapterError::RuntimeGatewayToken)?
                 }
                 None => gateway,
             };
@@ -160,13 +162,13 @@ fn gateway(settings: &Settings, guard: &Guard) -> anyhow::Result<Arc<dyn ScriptG
 }
 
 /// The verifier of access tokens, in OIDC mode.
-fn token_verifier(settings: &Settings, guard: &Guard) -> anyhow::Result<Option<Arc<TokenVerifier>>> {
+fn token_verifier(settings: &Settings, guard: &Guard) -> Result<Option<Arc<TokenVerifier>>, AdapterError> {
     match settings.auth_mode {
         AuthMode::Local => Ok(None),
         AuthMode::Oidc => {
             let issuers = settings.issuers.iter().map(|issuer| issuer.config.clone()).collect();
             let verifier = TokenVerifier::new(guard, Arc::new(SystemClock), issuers);
-            Ok(Some(Arc::new(verifier.context("failed to set up the identity providers")?)))
+            Ok(Some(Arc::new(verifier.map_err(AdapterError::IdentityProviders)?)))
         }
     }
 }
@@ -177,7 +179,7 @@ fn sign_in(
     verifier: &TokenVerifier,
     guard: &Guard,
     secrets: &Arc<dyn SecretReader>,
-) -> anyhow::Result<Option<Arc<dyn SignInProvider>>> {
+) -> Result<Option<Arc<dyn SignInProvider>>, AdapterError> {
     let of_issuer = |issuer: &Issuer| {
         let client = issuer.client.clone()?;
         Some(SignInConfig {
@@ -193,7 +195,7 @@ fn sign_in(
         return Ok(None);
     }
     let sign_in = OidcSignIn::new(verifier, guard, Arc::new(SystemClock), Arc::clone(secrets), configs);
-    Ok(Some(Arc::new(sign_in.context("failed to set up the sign-in")?)))
+    Ok(Some(Arc::new(sign_in.map_err(AdapterError::SignIn)?)))
 }
 
 /// The client of the command line at each issuer.
@@ -235,19 +237,19 @@ pub(crate) fn egress_guard(settings: &Settings) -> Guard {
     Guard::new(mode, settings.egress_allow.clone())
 }
 
-pub(crate) fn secrets(settings: &Settings, guard: &Guard) -> anyhow::Result<Arc<dyn SecretReader>> {
+pub(crate) fn secrets(settings: &Settings, guard: &Guard) -> Result<Arc<dyn SecretReader>, AdapterError> {
     let vault = settings.vault.as_ref().map(|vault| {
         let token = Secret::new(vault.token.expose().to_owned());
         Vault::new(guard, vault.address.as_str(), &token)
     });
-    Ok(Arc::new(SecretSources::new(settings.secrets_dir.clone(), vault.transpose()?)))
+    Ok(Arc::new(SecretSources::new(settings.secrets_dir.clone(), vault.transpose().map_err(AdapterError::Secrets)?)))
 }
 
 pub(crate) fn provider(
     account: &ProviderAccount,
     guard: &Guard,
     secrets: &Arc<dyn SecretReader>,
-) -> anyhow::Result<Arc<dyn Provider>> {
+) -> Result<Arc<dyn Provider>, EgressError> {
     let connection = |endpoint: &ProviderEndpoint| {
         let key = endpoint.secret_ref.clone().map(|reference| (Arc::clone(secrets), reference));
         Connection::new(&account.account_slot, guard, &endpoint.base_url, endpoint.timeout, key)

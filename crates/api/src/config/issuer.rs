@@ -65,28 +65,28 @@ impl Issuer {
             return Err(invalid(&format!("oidc.{key}"), "requires `oidc.issuer` (`FAIRWAY_OIDC_ISSUER`)"));
         }
         let listed = file.map_or_else(|| Ok(Vec::new()), |value| tables(ISSUERS_KEY, value, "[[issuers]]"))?;
-        for (place, table) in &listed {
-            let place = TableContext::new(place, table, &KEYS);
-            place.check_keys()?;
-            issuers.push(Self::parse(&place)?);
+        for (table_path, table) in &listed {
+            let context = TableContext::new(table_path, table, &KEYS);
+            context.check_keys()?;
+            issuers.push(Self::parse(&context)?);
         }
         Ok(issuers)
     }
 
     /// Every contradiction within and between issuers.
     pub(super) fn contradictions(issuers: &[Self]) -> Vec<ConfigError> {
-        let mut found = Vec::new();
+        let mut contradictions = Vec::new();
         for (index, issuer) in issuers.iter().enumerate() {
-            let is_same = |other: &Self| other.config.rules.issuer == issuer.config.rules.issuer;
+            let is_same = |candidate: &Self| candidate.config.rules.issuer == issuer.config.rules.issuer;
             if issuers.iter().take(index).any(is_same) {
-                found.push(issuer.invalid("issuer", "must be unique"));
+                contradictions.push(issuer.invalid("issuer", "must be unique"));
             }
             // Without it the provider issues no ID token (OpenID Connect Core 3.1.2.1).
             if !issuer.scopes.iter().any(|scope| scope == "openid") {
-                found.push(issuer.invalid("scopes", "must contain `openid`"));
+                contradictions.push(issuer.invalid("scopes", "must contain `openid`"));
             }
         }
-        found
+        contradictions
     }
 
     /// The refusal of one of its keys.
@@ -94,42 +94,42 @@ impl Issuer {
         invalid(&format!("{}.{key}", self.path), rule)
     }
 
-    fn parse(place: &TableContext<'_>) -> Result<Self, ConfigError> {
-        let or_default = |key: &str, default: &str| Ok(place.text(key)?.unwrap_or_else(|| default.to_owned()));
-        let bound_tenant = match place.text("tenant")? {
-            Some(text) => Some(Slug::parse(&text).map_err(|_| place.invalid("tenant", "must be a slug"))?),
+    fn parse(context: &TableContext<'_>) -> Result<Self, ConfigError> {
+        let or_default = |key: &str, default: &str| Ok(context.text(key)?.unwrap_or_else(|| default.to_owned()));
+        let bound_tenant = match context.text("tenant")? {
+            Some(text) => Some(Slug::parse(&text).map_err(|_| context.invalid("tenant", "must be a slug"))?),
             None => None,
         };
-        let client = match (place.text("client_id")?, place.text("client_secret_ref")?) {
+        let client = match (context.text("client_id")?, context.text("client_secret_ref")?) {
             (Some(client_id), reference) => {
                 let parsed = reference.map(|text| ServerSecretRef::parse(&text)).transpose();
                 let rule = "must be `env:NAME`, `file:path` or `vault:path#key`, and never the secret itself";
-                let secret_ref = parsed.map_err(|_| place.invalid("client_secret_ref", rule))?;
+                let secret_ref = parsed.map_err(|_| context.invalid("client_secret_ref", rule))?;
                 Some(PortalClient { client_id, secret_ref })
             }
-            (None, Some(_)) => return Err(place.invalid("client_secret_ref", "requires `client_id`")),
+            (None, Some(_)) => return Err(context.invalid("client_secret_ref", "requires `client_id`")),
             (None, None) => None,
         };
-        let issuer = place.required("issuer")?;
+        let issuer = context.required("issuer")?;
         let config = IssuerConfig {
             rules: ClaimRules {
-                audience: place.required("audience")?,
+                audience: context.required("audience")?,
                 user_claim: or_default("user_claim", setting::OIDC_USER_CLAIM.default)?,
                 groups_claim: or_default("groups_claim", setting::OIDC_GROUPS_CLAIM.default)?,
-                tenant_claim: place.text("tenant_claim")?,
+                tenant_claim: context.text("tenant_claim")?,
                 bound_tenant,
                 portal_client_id: client.as_ref().map(|client| client.client_id.clone()),
                 issuer,
             },
-            ca_file: place.text("ca_file")?.map(Into::into),
+            ca_file: context.text("ca_file")?.map(Into::into),
         };
-        config.check().map_err(|refusal| place.invalid(refusal.field(), &refusal.to_string()))?;
+        config.check().map_err(|refusal| context.invalid(refusal.field(), &refusal.to_string()))?;
         let host = || config.host().unwrap_or_default();
         Ok(Self {
-            path: place.path.to_owned(),
-            name: place.text("name")?.unwrap_or_else(host),
+            path: context.path.to_owned(),
+            name: context.text("name")?.unwrap_or_else(host),
             client,
-            cli_client_id: place.text("cli_client_id")?,
+            cli_client_id: context.text("cli_client_id")?,
             scopes: or_default("scopes", setting::OIDC_SCOPES.default)?.split_whitespace().map(str::to_owned).collect(),
             config,
         })

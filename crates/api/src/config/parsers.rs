@@ -78,11 +78,11 @@ impl SecretSetting {
 
     /// The authority of the URL; `None` if it is ambiguous.
     fn authority(&self) -> Option<Authority<'_>> {
-        let (scheme, rest) = self.0.split_once("://")?;
-        let address = rest.split(['?', '#']).next().unwrap_or_default();
+        let (scheme, after_scheme) = self.0.split_once("://")?;
+        let address = after_scheme.split(['?', '#']).next().unwrap_or_default();
         let (authority, path) = address.split_once('/').unwrap_or((address, ""));
         // A password with a bare slash ends the authority too early, so nothing is shown.
-        if path.contains('@') || rest.split(['?', '#']).skip(1).any(|part| part.contains('@')) {
+        if path.contains('@') || after_scheme.split(['?', '#']).skip(1).any(|part| part.contains('@')) {
             return None;
         }
         let parted = authority.rsplit_once('@');
@@ -132,8 +132,8 @@ pub(super) fn directory(text: &str) -> Result<PathBuf, String> {
 }
 
 pub(super) fn waiting_line(text: &str) -> Result<usize, String> {
-    let line = text.parse().ok().filter(|line| (1..=MAX_WAITING_LINE).contains(line));
-    line.ok_or_else(|| format!("must be a number of requests from 1 to {MAX_WAITING_LINE}"))
+    let requests = text.parse().ok().filter(|requests| (1..=MAX_WAITING_LINE).contains(requests));
+    requests.ok_or_else(|| format!("must be a number of requests from 1 to {MAX_WAITING_LINE}"))
 }
 
 pub(super) fn memory_limit(text: &str) -> Result<usize, String> {
@@ -328,9 +328,9 @@ pub(super) fn public_url(text: &str) -> Result<Url, String> {
 }
 
 pub(super) fn national_ids(text: &str) -> Result<Vec<NationalId>, String> {
-    let known = || NationalId::ALL.map(NationalId::as_str).join(", ");
+    let schemes = || NationalId::ALL.map(NationalId::as_str).join(", ");
     list(text)
-        .map(|name| NationalId::parse(name).ok_or_else(|| format!("must list schemes from {}", known())))
+        .map(|name| NationalId::parse(name).ok_or_else(|| format!("must list schemes from {}", schemes())))
         .collect()
 }
 

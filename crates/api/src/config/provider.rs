@@ -87,12 +87,12 @@ impl ProviderAccount {
     pub(super) fn read_all(file: Option<&Value>, variables: &ProviderVariables) -> Result<Vec<Self>, ConfigError> {
         let mut accounts: Vec<Self> = Vec::new();
         let listed = file.map_or_else(|| Ok(Vec::new()), |value| tables("providers", value, "[[providers]]"))?;
-        for (place, table) in &listed {
+        for (table_path, table) in &listed {
             let slot = table.get("account_slot").and_then(Value::as_str);
             let account =
-                Self::read(&TableContext::new(place, table, &KEYS), slot.and_then(|slot| variables.of(slot)))?;
+                Self::read(&TableContext::new(table_path, table, &KEYS), slot.and_then(|slot| variables.of(slot)))?;
             if accounts.iter().any(|other| other.account_slot == account.account_slot) {
-                return Err(invalid(&format!("{place}.account_slot"), "must be unique"));
+                return Err(invalid(&format!("{table_path}.account_slot"), "must be unique"));
             }
             accounts.push(account);
         }
@@ -113,44 +113,44 @@ impl ProviderAccount {
         let mut table = written.table.clone();
         table.extend(variables.clone());
         let slot = account_slot.clone();
-        let place =
+        let context =
             TableContext { path: written.path, table: &table, keys: written.keys, variables: Some((&slot, variables)) };
-        Self::parse(account_slot, &place, Origin::Environment)
+        Self::parse(account_slot, &context, Origin::Environment)
     }
 
-    fn parse(account_slot: String, place: &TableContext<'_>, origin: Origin) -> Result<Self, ConfigError> {
-        let kind = match place.required("kind")?.as_str() {
+    fn parse(account_slot: String, context: &TableContext<'_>, origin: Origin) -> Result<Self, ConfigError> {
+        let kind = match context.required("kind")?.as_str() {
             "local" => {
-                if let Some(key) = REMOTE_KEYS.into_iter().find(|key| place.table.contains_key(*key)) {
-                    return Err(place.invalid(key, "must not be set for a `local` account"));
+                if let Some(key) = REMOTE_KEYS.into_iter().find(|key| context.table.contains_key(*key)) {
+                    return Err(context.invalid(key, "must not be set for a `local` account"));
                 }
                 ProviderKind::Local
             }
-            "openai" => ProviderKind::OpenAi(ProviderEndpoint::read(place)?),
-            "anthropic" => ProviderKind::Anthropic(ProviderEndpoint::read(place)?),
-            _ => return Err(place.invalid("kind", "must be `openai`, `anthropic` or `local`")),
+            "openai" => ProviderKind::OpenAi(ProviderEndpoint::read(context)?),
+            "anthropic" => ProviderKind::Anthropic(ProviderEndpoint::read(context)?),
+            _ => return Err(context.invalid("kind", "must be `openai`, `anthropic` or `local`")),
         };
-        let concurrency = match place.table.get("concurrency") {
+        let concurrency = match context.table.get("concurrency") {
             None => None,
             Some(value) => {
                 let calls = value.as_integer().and_then(|calls| usize::try_from(calls).ok());
                 let calls = calls.filter(|calls| (1..=MAX_CONCURRENCY).contains(calls));
                 let rule = format!("must be a number of calls from 1 to {MAX_CONCURRENCY}");
-                Some(calls.ok_or_else(|| place.invalid("concurrency", &rule))?)
+                Some(calls.ok_or_else(|| context.invalid("concurrency", &rule))?)
             }
         };
-        let residency = place.text("residency")?;
+        let residency = context.text("residency")?;
         if !residency.as_deref().is_none_or(is_jurisdiction_code) {
             let rule = "must be a country (ISO 3166), such as `de`, a part of one, such as `de-by`, or `eu`";
-            return Err(place.invalid("residency", rule));
+            return Err(context.invalid("residency", rule));
         }
         Ok(Self {
             account_slot,
             kind,
             residency,
             concurrency,
-            test_model: place.text("test_model")?,
-            prices: prices(place)?,
+            test_model: context.text("test_model")?,
+            prices: prices(context)?,
             origin,
         })
     }
@@ -195,25 +195,25 @@ impl fmt::Display for ProviderEndpoint {
 }
 
 impl ProviderEndpoint {
-    fn read(place: &TableContext<'_>) -> Result<Self, ConfigError> {
+    fn read(context: &TableContext<'_>) -> Result<Self, ConfigError> {
         let rule = "must be an address such as https://api.example/v1, without credentials, query or fragment";
-        let base_url = Url::parse(&place.required("base_url")?).ok().filter(|url| {
+        let base_url = Url::parse(&context.required("base_url")?).ok().filter(|url| {
             let is_bare = url.username().is_empty() && url.password().is_none();
             let is_base = url.query().is_none() && url.fragment().is_none();
             matches!(url.scheme(), "http" | "https") && url.has_host() && is_bare && is_base
         });
-        let secret_ref = place.text("secret_ref")?.map(|text| ServerSecretRef::parse(&text)).transpose();
-        let timeout = match place.table.get("timeout") {
+        let secret_ref = context.text("secret_ref")?.map(|text| ServerSecretRef::parse(&text)).transpose();
+        let timeout = match context.table.get("timeout") {
             None => DEFAULT_TIMEOUT,
             // A bare number is seconds.
-            Some(Value::Integer(seconds)) => place.duration(&format!("{seconds}s"))?,
-            Some(Value::String(text)) => place.duration(text)?,
-            Some(_) => place.duration("")?,
+            Some(Value::Integer(seconds)) => context.duration(&format!("{seconds}s"))?,
+            Some(Value::String(text)) => context.duration(text)?,
+            Some(_) => context.duration("")?,
         };
         Ok(Self {
-            base_url: base_url.ok_or_else(|| place.invalid("base_url", rule))?,
+            base_url: base_url.ok_or_else(|| context.invalid("base_url", rule))?,
             secret_ref: secret_ref.map_err(|_| {
-                place.invalid(
+                context.invalid(
                     "secret_ref",
                     "must be `env:NAME`, `file:path` or `vault:path#key`, and never the key itself",
                 )
@@ -228,19 +228,19 @@ fn prices(of: &TableContext<'_>) -> Result<Vec<ModelPrice>, ConfigError> {
     let Some(value) = of.table.get("prices") else { return Ok(Vec::new()) };
     let mut prices: Vec<ModelPrice> = Vec::new();
     for (name, table) in tables(&format!("{}.prices", of.path), value, "[[providers.prices]]")? {
-        let place = TableContext::new(&name, table, &PRICE_KEYS);
-        place.check_keys()?;
+        let context = TableContext::new(&name, table, &PRICE_KEYS);
+        context.check_keys()?;
         let amount = |key: &str| {
             let amount = table.get(key).and_then(Value::as_integer).and_then(|amount| u64::try_from(amount).ok());
-            amount.ok_or_else(|| place.invalid(key, "must be a number of millionths, 0 or more"))
+            amount.ok_or_else(|| context.invalid(key, "must be a number of millionths, 0 or more"))
         };
         let price = ModelPrice {
-            model: place.required("model")?,
+            model: context.required("model")?,
             input: amount("input_micros_per_million")?,
             output: amount("output_micros_per_million")?,
         };
         if prices.iter().any(|other| other.model == price.model) {
-            return Err(place.invalid("model", "must be unique"));
+            return Err(context.invalid("model", "must be unique"));
         }
         prices.push(price);
     }

@@ -25,13 +25,13 @@ impl ProviderVariables {
     /// When the name has another form, names an unknown key, or the value is not UTF-8.
     pub(super) fn add(&mut self, name: &str, value: OsString) -> Result<(), ConfigError> {
         let unknown = |nearest| ConfigError::UnknownVariable { name: name.to_owned(), nearest };
-        let Some((account, key)) = name.strip_prefix(PREFIX).and_then(|rest| rest.split_once("__")) else {
+        let Some((account, key)) = name.strip_prefix(PREFIX).and_then(|suffix| suffix.split_once("__")) else {
             return Err(unknown(Some(variable_name("<account>", "<key>"))));
         };
         let Some(slot) = slot_of(account) else {
             return Err(unknown(Some(variable_name("<account>", "<key>"))));
         };
-        let Some(known) = KEYS.into_iter().find(|known| known.to_ascii_uppercase() == key) else {
+        let Some(field) = KEYS.into_iter().find(|field| field.to_ascii_uppercase() == key) else {
             return Err(unknown(
                 nearest(&key.to_ascii_lowercase(), KEYS.into_iter()).map(|key| variable_name(&slot, &key)),
             ));
@@ -42,9 +42,9 @@ impl ProviderVariables {
             value: None,
         })?;
         // The file has numbers there; another text stays a text and is refused with the key's rule.
-        let number = text.parse().ok().filter(|_| matches!(known, "timeout" | "concurrency"));
+        let number = text.parse().ok().filter(|_| matches!(field, "timeout" | "concurrency"));
         let value = number.map_or(Value::String(text), Value::Integer);
-        self.0.entry(slot).or_default().insert(known.to_owned(), value);
+        self.0.entry(slot).or_default().insert(field.to_owned(), value);
         Ok(())
     }
 

@@ -248,8 +248,8 @@ impl RawSettings {
         for (name, value) in table {
             let key = format!("{prefix}{name}");
             let below = format!("{key}.");
-            let known = SETTINGS.iter().find(|setting| setting.key == key);
-            match (known, value) {
+            let setting = SETTINGS.iter().find(|setting| setting.key == key);
+            match (setting, value) {
                 (Some(setting), value) => {
                     let text = text_of(value).ok_or_else(|| unsupported_type(&key))?;
                     self.file.insert(setting.key, text);
@@ -275,15 +275,15 @@ impl RawSettings {
         // Some settings use variables of other programs, such as `VAULT_ADDR`; their other variables are ignored.
         let is_ours = PREFIXES.iter().any(|prefix| name.starts_with(prefix))
             || SETTINGS.iter().any(|setting| setting.variable == name);
-        if !is_ours || IGNORED_PREFIXES.iter().any(|other| name.starts_with(other)) {
+        if !is_ours || IGNORED_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
             return Ok(());
         }
         if name.starts_with(provider_variable::NEAR_PREFIX) {
             return self.provider_variables.add(name, value);
         }
         let Some(setting) = SETTINGS.iter().find(|setting| setting.variable == name) else {
-            let known = SETTINGS.iter().map(|setting| setting.variable);
-            return Err(ConfigError::UnknownVariable { nearest: nearest(name, known), name: name.to_owned() });
+            let names = SETTINGS.iter().map(|setting| setting.variable);
+            return Err(ConfigError::UnknownVariable { nearest: nearest(name, names), name: name.to_owned() });
         };
         let text = value.into_string().map_err(|_| ConfigError::Invalid {
             name: name.to_owned(),
@@ -336,10 +336,10 @@ fn syntax_error(text: &str, failure: &toml::de::Error) -> ConfigError {
 }
 
 /// The most similar known name, if one is similar.
-pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
-    known
+pub(crate) fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<String> {
+    names
         .map(|candidate| (strsim::jaro_winkler(name, candidate), candidate))
         .filter(|(alike, _)| *alike >= MIN_SIMILARITY)
-        .max_by(|(one, _), (other, _)| one.total_cmp(other))
+        .max_by(|(left, _), (right, _)| left.total_cmp(right))
         .map(|(_, candidate)| candidate.to_owned())
 }

@@ -49,7 +49,8 @@ pub(crate) async fn cancel_execution(
     let token = result_token(request.headers())?;
     let caller = identify_runtime_caller(&api, arrival, *execution, token.as_ref()).await?;
     let key = keyed.into_request_key(&caller.actor, || body.digest());
-    let done = api.services.cancellations.cancel_execution(&caller, *execution, token.as_ref(), key.as_ref()).await?;
-    let (detail, replayed) = done.into_parts();
+    let outcome =
+        api.services.cancellations.cancel_execution(&caller, *execution, token.as_ref(), key.as_ref()).await?;
+    let (detail, replayed) = outcome.into_parts();
     Ok(ResourceResponse::idempotent(&replayed, &ExecutionView::of_detail(&detail)?, StatusCode::OK)?.into_response())
 }

@@ -17,7 +17,7 @@ use actix_web::{HttpResponse, http::StatusCode, post, web};
 use fairway_domain::{
     execution::{
         Status,
-        script::{GatewayFailure, Language, Script, is_forbidden_name},
+        script::{GatewayFailure, Language, Script, is_forbidden_request_field},
     },
     slug::{MAX_SLUG, Slug},
 };
@@ -74,7 +74,7 @@ fn code_rule(code: &str) -> RuleResult {
 
 impl ForbiddenNames for RunCode {
     fn is_forbidden(name: &str) -> bool {
-        is_forbidden_name(name)
+        is_forbidden_request_field(name)
     }
 }
 

@@ -100,10 +100,10 @@ pub(crate) async fn read_execution_events(
     RuntimeClient(arrival): RuntimeClient,
     execution: PathId<ExecutionId>,
 ) -> Result<HttpResponse, ApiError> {
-    let seen = usize::try_from(last_event_id(request.headers())?.unwrap_or(0)).unwrap_or(usize::MAX);
+    let last_seen = usize::try_from(last_event_id(request.headers())?.unwrap_or(0)).unwrap_or(usize::MAX);
     let token = result_token(request.headers())?;
     identify_runtime_caller(&api, arrival.clone(), *execution, token.as_ref()).await?;
-    open_stream(&api, &base, StreamTarget { arrival, token, id: *execution }, seen).await
+    open_stream(&api, &base, StreamTarget { arrival, token, id: *execution }, last_seen).await
 }
 
 /// A run and the client that follows it.
@@ -150,7 +150,7 @@ pub(super) async fn open_stream(
     api: &web::Data<Api>,
     base: &web::Data<HttpBase>,
     followed: StreamTarget,
-    seen: usize,
+    last_seen: usize,
 ) -> Result<HttpResponse, ApiError> {
     let mut telling = EventStream {
         wakeups: api.services.execution_reader.subscribe(followed.id),
@@ -159,7 +159,7 @@ pub(super) async fn open_stream(
         target: followed,
         request_id: request_id(),
         cursor: EventCursor::default(),
-        last_sent: seen,
+        last_sent: last_seen,
         permit: None,
         unsent: Unsent::default(),
         last_write: Instant::now(),
@@ -169,8 +169,8 @@ pub(super) async fn open_stream(
     let mut first = String::new();
     // Skips received events page by page.
     while first.is_empty() && telling.has_more {
-        let (told, follower) = telling.poll_events().await?;
-        first = telling.encode_new_events(&told)?;
+        let (batch, follower) = telling.poll_events().await?;
+        first = telling.encode_new_events(&batch)?;
         if telling.has_ended && first.is_empty() {
             // Only a 204 stops the client from reconnecting (WHATWG HTML, 9.2.3).
             return Ok(HttpResponse::NoContent().finish());
@@ -231,9 +231,9 @@ impl EventStream {
         let services = &self.api.services;
         let visit = services.share_links.verify_request(arrival.clone()).await?;
         let caller = services.identities.identify(self.api.mode, &visit.claims, self.request_id).await?;
-        let told = services.execution_reader.read_events(&caller, *id, token.as_ref(), &mut self.cursor).await?;
-        self.has_more = told.has_more;
-        Ok((told, Follower { address: visit.address, is_guest: is_guest(caller.actor.kind()) }))
+        let batch = services.execution_reader.read_events(&caller, *id, token.as_ref(), &mut self.cursor).await?;
+        self.has_more = batch.has_more;
+        Ok((batch, Follower { address: visit.address, is_guest: is_guest(caller.actor.kind()) }))
     }
 
     /// The next chunk; `None` ends the stream, and the client can reconnect.
@@ -249,8 +249,8 @@ impl EventStream {
                 self.wakeups.wait_for_change(POLL_INTERVAL).await;
             }
             // On an error the stream ends; the client gets the error response when it reconnects.
-            let (told, follower) = self.poll_events().await.ok()?;
-            let text = self.encode_new_events(&told).ok()?;
+            let (batch, follower) = self.poll_events().await.ok()?;
+            let text = self.encode_new_events(&batch).ok()?;
             if !text.is_empty() {
                 self.last_write = Instant::now();
                 self.unsent = Unsent::reserve(text, follower.address, &self.base).ok()?;
@@ -262,25 +262,25 @@ impl EventStream {
     }
 
     /// The encoded events that the client has not received.
-    fn encode_new_events(&mut self, told: &EventBatch) -> Result<String, ApiError> {
+    fn encode_new_events(&mut self, batch: &EventBatch) -> Result<String, ApiError> {
         let mut text = String::new();
-        for (number, event) in &told.events {
+        for (number, event) in &batch.events {
             if *number > self.last_sent {
                 text.push_str(&encode_event(number, event.kind.as_str(), &event.data)?);
                 self.last_sent = *number;
             }
         }
-        if told.is_complete() {
-            let number = told.last.saturating_add(1);
+        if batch.is_complete() {
+            let number = batch.last.saturating_add(1);
             if self.last_sent < number {
-                let completed = told.execution.status == Status::Completed;
+                let completed = batch.execution.status == Status::Completed;
                 let kind = if completed { "execution.completed" } else { "execution.failed" };
-                text.push_str(&encode_event(&number, kind, &ExecutionResult::of(&told.execution)?)?);
+                text.push_str(&encode_event(&number, kind, &ExecutionResult::of(&batch.execution)?)?);
                 self.last_sent = number;
             }
         }
         // A review may take days, so the stream ends and releases its permit.
-        self.has_ended = told.is_complete() || told.awaits_review();
+        self.has_ended = batch.is_complete() || batch.awaits_review();
         Ok(text)
     }
 }

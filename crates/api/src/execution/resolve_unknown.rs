@@ -60,11 +60,11 @@ pub(crate) async fn settle_execution(
     let settled = fields.check(parse_outcome(&outcome));
     let note = fields.check(parse_note("note", note.as_deref()));
     let (settled, note) = fields.finish(|| settled.zip(note))?;
-    let done = api
+    let resolved = api
         .services
         .unknown_outcomes
         .resolve_execution(&caller, *execution, settled, note.as_ref(), key.as_ref())
         .await?;
-    let (detail, replayed) = done.into_parts();
+    let (detail, replayed) = resolved.into_parts();
     Ok(ResourceResponse::idempotent(&replayed, &ExecutionView::of_detail(&detail)?, StatusCode::OK)?.into_response())
 }

@@ -18,7 +18,7 @@ use actix_web::{
     dev::{ServiceRequest, ServiceResponse},
     http::{
         Method, StatusCode,
-        header::{self, HeaderName, HeaderValue},
+        header::{self, HeaderName, HeaderValue, InvalidHeaderValue},
     },
     middleware::Next,
     web,
@@ -126,7 +126,7 @@ impl Authentication {
         base_url: &str,
         issuers: Vec<String>,
         session_lifetime: SessionLifetime,
-    ) -> anyhow::Result<Self> {
+    ) -> Result<Self, InvalidHeaderValue> {
         let metadata = format!("resource_metadata=\"{base_url}/.well-known/oauth-protected-resource\"");
         Ok(Self {
             provider,
@@ -191,7 +191,7 @@ impl Authentication {
             Err(TokenRefusal::Invalid(reason)) => {
                 tracing::info!(
                     reason = reason.code(),
-                    clock_seconds = reason.clock_seconds(),
+                    clock_seconds = reason.seconds_outside_validity(),
                     "refused an access token"
                 );
                 return Err(self.invalid_token());

@@ -253,8 +253,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for GuardedConnection<S> {
                 return Poll::Ready(Ok(()));
             }
         }
-        let rest = self.final_bytes.unwrap_or_default();
-        let (now, later) = rest.split_at(rest.len().min(buffer.remaining()));
+        let final_bytes = self.final_bytes.unwrap_or_default();
+        let (now, later) = final_bytes.split_at(final_bytes.len().min(buffer.remaining()));
         buffer.put_slice(now);
         self.final_bytes = Some(later);
         if buffer.filled().len() > before {
@@ -290,8 +290,10 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for GuardedConnection<S> {
             this.activity.touch();
             return Poll::Ready(Ok(written));
         };
-        while let Some(rest) = replacement.bytes.get(replacement.written..).filter(|rest| !rest.is_empty()) {
-            let written = ready!(Pin::new(&mut this.inner).poll_write(context, rest))?;
+        while let Some(remaining) =
+            replacement.bytes.get(replacement.written..).filter(|remaining| !remaining.is_empty())
+        {
+            let written = ready!(Pin::new(&mut this.inner).poll_write(context, remaining))?;
             if written == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
@@ -324,8 +326,8 @@ fn replace_response(bytes: &[u8], refusal: &'static str) -> Option<Replacement> 
     let head = std::str::from_utf8(head).ok()?;
     let status = head.split(' ').nth(1).and_then(|status| StatusCode::from_bytes(status.as_bytes()).ok())?;
     let mut lines = head.lines().filter_map(|line| line.split_once(':'));
-    let ours = lines.clone().any(|(name, _)| name.eq_ignore_ascii_case(REQUEST_ID.as_str()));
-    if ours || !(status.is_client_error() || status.is_server_error()) {
+    let has_request_id = lines.clone().any(|(name, _)| name.eq_ignore_ascii_case(REQUEST_ID.as_str()));
+    if has_request_id || !(status.is_client_error() || status.is_server_error()) {
         return None;
     }
     let date = lines.find(|(name, _)| name.eq_ignore_ascii_case("date")).map(|(_, value)| value.trim());

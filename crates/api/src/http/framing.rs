@@ -133,28 +133,28 @@ impl Framing {
     /// # Errors
     /// At the first refused message, and behind the last message. The tracker must not be used afterwards.
     pub(super) fn advance(&mut self, bytes: &[u8]) -> Result<usize, Stop> {
-        let mut rest = bytes;
+        let mut remaining = bytes;
         let messages = self.messages;
         // Start of the current message: 0 if it began in an earlier call.
         let mut message_at = 0;
-        while !rest.is_empty() {
+        while !remaining.is_empty() {
             if matches!(self.state, State::Ended) {
-                return Err(Stop::Ended(bytes.len().saturating_sub(rest.len())));
+                return Err(Stop::Ended(bytes.len().saturating_sub(remaining.len())));
             }
-            match self.process_part(rest) {
-                Some(taken) => {
-                    rest = rest.get(taken..).unwrap_or_default();
+            match self.process_part(remaining) {
+                Some(consumed) => {
+                    remaining = remaining.get(consumed..).unwrap_or_default();
                     if self.messages != messages {
                         break;
                     }
                     if matches!(&self.state, State::Head(head) if !head.has_begun && head.line.length == 0) {
-                        message_at = bytes.len().saturating_sub(rest.len());
+                        message_at = bytes.len().saturating_sub(remaining.len());
                     }
                 }
                 None => return Err(Stop::Refused(message_at)),
             }
         }
-        Ok(bytes.len().saturating_sub(rest.len()))
+        Ok(bytes.len().saturating_sub(remaining.len()))
     }
 
     /// Records the end of a message, and returns the next state.
@@ -164,26 +164,26 @@ impl Framing {
     }
 
     /// The number of bytes in the current part; `None` if it is refused.
-    fn process_part(&mut self, rest: &[u8]) -> Option<usize> {
+    fn process_part(&mut self, remaining: &[u8]) -> Option<usize> {
         match &mut self.state {
-            State::Opaque | State::Ended => Some(rest.len()),
+            State::Opaque | State::Ended => Some(remaining.len()),
             State::Body(left) => {
-                let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(rest.len());
-                *left = left.saturating_sub(u64::try_from(taken).unwrap_or(u64::MAX));
+                let consumed = usize::try_from(*left).unwrap_or(usize::MAX).min(remaining.len());
+                *left = left.saturating_sub(u64::try_from(consumed).unwrap_or(u64::MAX));
                 if *left == 0 {
                     self.state = self.end_message();
                 }
-                Some(taken)
+                Some(consumed)
             }
             State::Chunks(ChunkState::Data(left)) => {
-                let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(rest.len());
-                let left = left.saturating_sub(u64::try_from(taken).unwrap_or(u64::MAX));
+                let consumed = usize::try_from(*left).unwrap_or(usize::MAX).min(remaining.len());
+                let left = left.saturating_sub(u64::try_from(consumed).unwrap_or(u64::MAX));
                 let next = if left == 0 { ChunkState::DataCarriageReturn } else { ChunkState::Data(left) };
                 self.state = State::Chunks(next);
-                Some(taken)
+                Some(consumed)
             }
             State::Chunks(chunks) => {
-                self.state = match chunks.transition(*rest.first()?) {
+                self.state = match chunks.transition(*remaining.first()?) {
                     ChunkTransition::Next(next) => State::Chunks(next),
                     ChunkTransition::Ended => self.end_message(),
                     ChunkTransition::Broken => State::Opaque,
@@ -192,11 +192,11 @@ impl Framing {
                 Some(1)
             }
             State::Head(head) => {
-                let Some(end) = rest.iter().position(|byte| *byte == b'\n') else {
-                    head.line.push(rest);
-                    return Some(rest.len());
+                let Some(end) = remaining.iter().position(|byte| *byte == b'\n') else {
+                    head.line.push(remaining);
+                    return Some(remaining.len());
                 };
-                head.line.push(rest.get(..end).unwrap_or_default());
+                head.line.push(remaining.get(..end).unwrap_or_default());
                 let ended = head.end_line();
                 self.refusal = head.refusal;
                 if let Some(BodyState(body)) = ended? {
@@ -250,24 +250,24 @@ impl Head {
         let Some(colon) = text.iter().position(|byte| *byte == b':') else { return Some(()) };
         let (name, value) = text.split_at(colon);
         let value = value.get(1..).unwrap_or_default().trim_ascii();
-        let is = |wanted: &str| name.eq_ignore_ascii_case(wanted.as_bytes());
-        if is("expect") && (line.is_truncated() || !value.eq_ignore_ascii_case(b"100-continue")) {
+        let name_is = |expected_name: &str| name.eq_ignore_ascii_case(expected_name.as_bytes());
+        if name_is("expect") && (line.is_truncated() || !value.eq_ignore_ascii_case(b"100-continue")) {
             self.refusal = Some("the server supports no expectation except `100-continue`");
             return None;
         }
-        if (is("content-length") || is("transfer-encoding") || is("upgrade")) && line.is_truncated() {
+        if (name_is("content-length") || name_is("transfer-encoding") || name_is("upgrade")) && line.is_truncated() {
             return None;
         }
-        if is("content-length") {
+        if name_is("content-length") {
             let is_number = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
             let length = std::str::from_utf8(value).ok().filter(|_| is_number)?.parse().ok()?;
             return self.content_length.replace(length).is_none().then_some(());
         }
-        if is("transfer-encoding") {
+        if name_is("transfer-encoding") {
             let is_only = !mem::replace(&mut self.is_chunked, true);
             return (is_only && value.eq_ignore_ascii_case(b"chunked")).then_some(());
         }
-        self.is_upgrade |= is("upgrade") && value.eq_ignore_ascii_case(b"websocket");
+        self.is_upgrade |= name_is("upgrade") && value.eq_ignore_ascii_case(b"websocket");
         Some(())
     }
 
@@ -288,8 +288,8 @@ impl Head {
 impl Line {
     fn push(&mut self, bytes: &[u8]) {
         let room = self.bytes.get_mut(self.length..).unwrap_or_default();
-        for (kept, byte) in room.iter_mut().zip(bytes) {
-            *kept = *byte;
+        for (slot, byte) in room.iter_mut().zip(bytes) {
+            *slot = *byte;
         }
         self.length = self.length.saturating_add(bytes.len());
         self.last = bytes.last().copied().unwrap_or(self.last);

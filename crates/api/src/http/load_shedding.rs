@@ -100,7 +100,7 @@ pub struct BodySender(Option<ClientKey>);
 impl BodySender {
     /// The sender that a client's bodies count for.
     #[must_use]
-    pub fn of(client: &ClientKey) -> Self {
+    pub fn of_client(client: &ClientKey) -> Self {
         Self(match client {
             ClientKey::LinkHolder(_) => None,
             ClientKey::Caller(actor) if actor.kind() == ActorKind::Anonymous => None,
@@ -147,14 +147,14 @@ impl LoadShedder {
     }
 
     /// A permit for a request of this client, or `None` if the request must be refused.
-    pub fn admit(&self, party: ClientKey, has_body: bool, now: Instant) -> Option<AdmissionPermit> {
-        self.admit_within(party, has_body, now, is_exhausted)
+    pub fn admit(&self, client: ClientKey, has_body: bool, now: Instant) -> Option<AdmissionPermit> {
+        self.admit_within(client, has_body, now, is_exhausted)
     }
 
     /// Like `admit`, with a replaceable check whether the process is at its memory limit.
     fn admit_within(
         &self,
-        party: ClientKey,
+        client: ClientKey,
         has_body: bool,
         now: Instant,
         is_exhausted: impl FnOnce() -> bool,
@@ -176,7 +176,7 @@ impl LoadShedder {
         if all >= MAX_IN_FLIGHT_AT_MEMORY_LIMIT && is_exhausted() {
             return None;
         }
-        let sender = BodySender::of(&party);
+        let sender = BodySender::of_client(&client);
         if has_body && !state.has_room_for_body(&sender) {
             if state.bodies_logged_at.is_none_or(|at| now.saturating_duration_since(at) >= OVERLOAD_COOLDOWN) {
                 tracing::warn!(
@@ -190,27 +190,27 @@ impl LoadShedder {
         let overloaded = state.overloaded_until.is_some_and(|until| now < until);
         let burst = self.max_waiting.saturating_mul(BURST_FACTOR);
         let limit = if overloaded { self.max_waiting * OVERLOAD_FRACTION.0 / OVERLOAD_FRACTION.1 } else { burst };
-        if waiting >= limit && (waiting >= burst.saturating_mul(2) || !is_below_fair_share(&state.in_flight, &party)) {
+        if waiting >= limit && (waiting >= burst.saturating_mul(2) || !is_below_fair_share(&state.in_flight, &client)) {
             if !overloaded {
                 tracing::warn!(waiting, "PostgreSQL is overloaded; refusing part of the requests with 503");
             }
             state.overloaded_until = Some(now + OVERLOAD_COOLDOWN);
             return None;
         }
-        *state.in_flight.entry(party.clone()).or_default() += 1;
+        *state.in_flight.entry(client.clone()).or_default() += 1;
         let arriving = has_body.then(|| {
             *state.arriving.entry(sender.clone()).or_default() += 1;
             Arriving { sender, state: Arc::clone(&self.state) }
         });
-        Some(AdmissionPermit { client: party, state: Arc::clone(&self.state), arriving })
+        Some(AdmissionPermit { client, state: Arc::clone(&self.state), arriving })
     }
 }
 
 impl LoadShedder {
-    /// The time to send the refusal of a request that arrived at `now`. Beyond [`REFUSALS_PER_SECOND`] refusals are
+    /// Reserves the time to send the refusal of a request that arrived at `now`. Beyond [`REFUSALS_PER_SECOND`] refusals are
     /// delayed, by at most [`MAX_REFUSAL_DELAY`]. The server reads nothing from the connection of a delayed refusal.
     #[must_use]
-    pub fn refusal_due(&self, now: Instant) -> Instant {
+    pub fn schedule_refusal(&self, now: Instant) -> Instant {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let due = state.next_refusal.max(now);
         if due.saturating_duration_since(now) > MAX_REFUSAL_DELAY {
@@ -234,19 +234,19 @@ impl ShedState {
 }
 
 /// Whether a client has less than its fair share of the counted requests, and other clients exist.
-fn is_below_fair_share<P: Eq + Hash>(counts: &HashMap<P, usize>, party: &P) -> bool {
-    let own = counts.get(party).copied().unwrap_or_default();
+fn is_below_fair_share<P: Eq + Hash>(counts: &HashMap<P, usize>, client: &P) -> bool {
+    let own = counts.get(client).copied().unwrap_or_default();
     let all: usize = counts.values().sum();
     let parties = counts.len() + usize::from(own == 0);
     parties > 1 && (own + 1).saturating_mul(parties) <= all
 }
 
 /// Decrements the count of a client and removes a zero entry.
-fn count_down<P: Eq + Hash>(counts: &mut HashMap<P, usize>, party: &P) {
-    if let Some(count) = counts.get_mut(party) {
+fn count_down<P: Eq + Hash>(counts: &mut HashMap<P, usize>, client: &P) {
+    if let Some(count) = counts.get_mut(client) {
         *count = count.saturating_sub(1);
         if *count == 0 {
-            counts.remove(party);
+            counts.remove(client);
         }
     }
 }
@@ -365,13 +365,14 @@ mod tests {
         let admission = LoadShedder::new(InFlight::default(), MAX_WAITING);
         let now = Instant::now();
         let interval = Duration::from_secs(1) / REFUSALS_PER_SECOND;
-        assert_eq!(admission.refusal_due(now), now);
-        assert_eq!(admission.refusal_due(now), now + interval);
-        assert_eq!(admission.refusal_due(now), now + interval * 2);
+        assert_eq!(admission.schedule_refusal(now), now);
+        assert_eq!(admission.schedule_refusal(now), now + interval);
+        assert_eq!(admission.schedule_refusal(now), now + interval * 2);
         // After a pause the first refusal is sent at once.
         let later = now + Duration::from_secs(1);
-        assert_eq!(admission.refusal_due(later), later);
-        let delays: Vec<Duration> = (0..REFUSALS_PER_SECOND).map(|_| admission.refusal_due(later) - later).collect();
+        assert_eq!(admission.schedule_refusal(later), later);
+        let delays: Vec<Duration> =
+            (0..REFUSALS_PER_SECOND).map(|_| admission.schedule_refusal(later) - later).collect();
         assert!(delays.iter().all(|delay| (interval..=MAX_REFUSAL_DELAY).contains(delay)));
         assert_eq!(delays.last(), Some(&MAX_REFUSAL_DELAY), "the delay is bounded for any number of refusals");
     }

@@ -325,7 +325,7 @@ mod tests {
     }
 
     fn sender(name: &str) -> BodySender {
-        BodySender::of(&ClientKey::Caller(ActorRef::parse(name).unwrap()))
+        BodySender::of_client(&ClientKey::Caller(ActorRef::parse(name).unwrap()))
     }
 
     #[test]

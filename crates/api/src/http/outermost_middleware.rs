@@ -82,10 +82,10 @@ pub async fn outermost_middleware<B: MessageBody + 'static>(
     next: Next<B>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
     // Unit tests have no connection.
-    let line = request.conn_data::<ConnectionActivity>().cloned();
-    let _serving = line.as_ref().map(ConnectionActivity::start_request);
-    if let Some(line) = line {
-        reset_read_ahead_for_body(&mut request, line);
+    let connection = request.conn_data::<ConnectionActivity>().cloned();
+    let _serving = connection.as_ref().map(ConnectionActivity::start_request);
+    if let Some(connection) = connection {
+        reset_read_ahead_for_body(&mut request, connection);
     }
     let arrival = RequestRecord::start(&mut request);
     let id = arrival.request_id;
@@ -104,7 +104,7 @@ pub async fn outermost_middleware<B: MessageBody + 'static>(
 }
 
 /// Resets the read-ahead of the connection whenever the consumer of the body waits for more.
-fn reset_read_ahead_for_body(request: &mut ServiceRequest, line: ConnectionActivity) {
+fn reset_read_ahead_for_body(request: &mut ServiceRequest, connection: ConnectionActivity) {
     let mut payload = request.take_payload();
     if matches!(payload, Payload::None) {
         return;
@@ -112,7 +112,7 @@ fn reset_read_ahead_for_body(request: &mut ServiceRequest, line: ConnectionActiv
     let body = stream::poll_fn(move |context| {
         let part = payload.poll_next_unpin(context);
         if part.is_pending() {
-            line.reset_read_ahead();
+            connection.reset_read_ahead();
         }
         part
     });

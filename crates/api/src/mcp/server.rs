@@ -11,7 +11,7 @@ use fairway_domain::{
     slug::Slug,
     tool::{BuiltinTool, SideEffect, ToolCall, ToolDescription, parse_workload_tool},
 };
-use fairway_operations::{access::Claims, tool::parse_call};
+use fairway_operations::{access::Claims, builtin_tool::parse_call};
 use fairway_postgres::{CallerKey, with_caller_key};
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,

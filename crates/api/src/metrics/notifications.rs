@@ -80,16 +80,18 @@ impl NotificationObserver for NotificationMetrics {
     fn backlog_measured(&self, backlog: &[ChannelBacklog], lag: ProjectorLag) {
         let gauge = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         for channel in channels() {
-            let found = backlog.iter().find(|one| one.channel == channel);
+            let channel_backlog = backlog.iter().find(|candidate| candidate.channel == channel);
             let count = |status: DeliveryStatus, count: u64| {
                 self.deliveries.with_label_values(&[channel.as_str(), status.as_str()]).set(gauge(count));
             };
-            count(DeliveryStatus::Pending, found.map_or(0, |one| one.pending));
-            count(DeliveryStatus::Claimed, found.map_or(0, |one| one.claimed));
+            count(DeliveryStatus::Pending, channel_backlog.map_or(0, |backlog| backlog.pending));
+            count(DeliveryStatus::Claimed, channel_backlog.map_or(0, |backlog| backlog.claimed));
             let seconds = |duration: Option<std::time::Duration>| duration.unwrap_or_default().as_secs_f64();
             let channel = [channel.as_str()];
-            self.oldest.with_label_values(&channel).set(seconds(found.map(|one| one.oldest_pending)));
-            self.overdue.with_label_values(&channel).set(seconds(found.map(|one| one.longest_overdue)));
+            self.oldest.with_label_values(&channel).set(seconds(channel_backlog.map(|backlog| backlog.oldest_pending)));
+            self.overdue
+                .with_label_values(&channel)
+                .set(seconds(channel_backlog.map(|backlog| backlog.longest_overdue)));
         }
         self.lag_facts.set(gauge(lag.facts));
         self.lag_seconds.set(lag.age.as_secs_f64());

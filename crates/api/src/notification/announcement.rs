@@ -121,10 +121,10 @@ pub(crate) async fn make_announcement(
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let NewAnnouncement { title, body, audience: of } = body.into_inner();
     let audience = audience(&of)?;
-    let done = api.services.notifications.announce(&caller, title, body, audience, key.as_ref()).await?;
-    let view = AnnouncementView::of(&done.value);
+    let outcome = api.services.notifications.announce(&caller, title, body, audience, key.as_ref()).await?;
+    let view = AnnouncementView::of(&outcome.value);
     let location = format!("/v1/notifications/announcements/{}", view.announcement_id);
-    Ok(ResourceResponse::created(&done, &view, location)?.into_response())
+    Ok(ResourceResponse::created(&outcome, &view, location)?.into_response())
 }
 
 /// Reads an announcement. Requires the advanced tier.

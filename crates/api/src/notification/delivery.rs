@@ -140,7 +140,7 @@ pub(crate) async fn retry_delivery(
     body: Body<DeliveryRetry>,
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.into_request_key(&caller.actor, || body.digest());
-    let done = api.services.notifications.retry_delivery(&caller, *id, key.as_ref()).await?;
-    let view = DeliveryView::of(&done.value);
-    Ok(ResourceResponse::idempotent(&done, &view, StatusCode::OK)?.into_response())
+    let outcome = api.services.notifications.retry_delivery(&caller, *id, key.as_ref()).await?;
+    let view = DeliveryView::of(&outcome.value);
+    Ok(ResourceResponse::idempotent(&outcome, &view, StatusCode::OK)?.into_response())
 }

@@ -176,14 +176,14 @@ async fn create(
         secret_ref: new.secret_ref,
         is_enabled: new.is_enabled.unwrap_or(true),
     };
-    let done = api.services.notifications.create_destination(caller, at, draft, key.as_ref()).await?;
-    let view = DestinationView::of(&done.value);
+    let outcome = api.services.notifications.create_destination(caller, at, draft, key.as_ref()).await?;
+    let view = DestinationView::of(&outcome.value);
     let folder = match at {
         DestinationScope::Organization => "organization".to_owned(),
         DestinationScope::Workspace(id) => format!("workspaces/{}", id.uuid()),
     };
     let location = format!("/v1/notifications/{folder}/destinations/{}", view.destination_id);
-    Ok(ResourceResponse::created(&done, &view, location)?.with_etag(done.value.revision).into_response())
+    Ok(ResourceResponse::created(&outcome, &view, location)?.with_etag(outcome.value.revision).into_response())
 }
 
 fn respond(destination: &Destination) -> HttpResponse {

@@ -167,7 +167,7 @@ pub(crate) async fn mark_inbox_read(
     body: Body<ReadAllRequest>,
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.into_request_key(&caller.actor, || body.digest());
-    let done = api.services.notifications.mark_all_read(&caller, key.as_ref()).await?;
-    let view = UnreadCountView { unread_count: done.value };
-    Ok(ResourceResponse::idempotent(&done, &view, StatusCode::OK)?.into_response())
+    let outcome = api.services.notifications.mark_all_read(&caller, key.as_ref()).await?;
+    let view = UnreadCountView { unread_count: outcome.value };
+    Ok(ResourceResponse::idempotent(&outcome, &view, StatusCode::OK)?.into_response())
 }

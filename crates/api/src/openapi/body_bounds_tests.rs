@@ -6,7 +6,7 @@ use crate::{
     access_request::{AccessDenial, AccessGrant},
     asset::{
         NewAsset, NewVersion,
-        draft::DraftRequest,
+        draft_generation::DraftRequest,
         dry_run::{PolicyDraft, PromptDraft},
         grant::NewAssetGrant,
         lifecycle::AssetMove,

@@ -381,8 +381,8 @@ fn mark_open_objects(schema: &mut Schema) {
     let parts: Vec<&mut RefOr<Schema>> = match schema {
         Schema::Object(object) => {
             let is_object = match &object.schema_type {
-                SchemaType::Type(one) => matches!(one, Type::Object),
-                SchemaType::Array(types) => types.iter().any(|one| matches!(one, Type::Object)),
+                SchemaType::Type(schema_type) => matches!(schema_type, Type::Object),
+                SchemaType::Array(types) => types.iter().any(|schema_type| matches!(schema_type, Type::Object)),
                 SchemaType::AnyValue => false,
             };
             if is_object && object.properties.is_empty() && object.additional_properties.is_none() {
@@ -406,8 +406,8 @@ fn mark_open_objects(schema: &mut Schema) {
 /// Removes null from the type of a parameter: a request cannot send it.
 fn remove_null(object: &mut Object) {
     if let SchemaType::Array(types) = &object.schema_type {
-        let mut others = types.iter().filter(|one| !matches!(one, Type::Null)).cloned();
-        if let (Some(only), None) = (others.next(), others.next()) {
+        let mut non_null = types.iter().filter(|schema_type| !matches!(schema_type, Type::Null)).cloned();
+        if let (Some(only), None) = (non_null.next(), non_null.next()) {
             object.schema_type = SchemaType::Type(only);
         }
     }
@@ -445,11 +445,11 @@ fn apply_constraint(
     placed: &mut BTreeSet<(&'static str, &'static str)>,
 ) {
     let types = match &object.schema_type {
-        SchemaType::Type(one) => std::slice::from_ref(one),
+        SchemaType::Type(single) => std::slice::from_ref(single),
         SchemaType::Array(types) => types.as_slice(),
         SchemaType::AnyValue => &[],
     };
-    let has = |wanted: &Type| types.contains(wanted);
+    let has = |expected: &Type| types.contains(expected);
     let null = has(&Type::Null);
     if !has(&Type::String) || object.format.is_some() {
         return;

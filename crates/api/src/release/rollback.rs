@@ -166,9 +166,9 @@ pub(crate) async fn roll_back_release(
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let (lane, reason) = (parse_lane(body.lane.as_deref())?, body.reason.as_str());
-    let done =
+    let outcome =
         api.services.releases.roll_back_release(&caller, *release, lane, reason, &expected, key.as_ref()).await?;
-    Ok(ResourceResponse::idempotent(&done, &RollbackView::of(&done.value)?, StatusCode::OK)?.into_response())
+    Ok(ResourceResponse::idempotent(&outcome, &RollbackView::of(&outcome.value)?, StatusCode::OK)?.into_response())
 }
 
 /// Evaluates the newest runs of a release for a rollback. The server never rolls back by itself.

@@ -166,7 +166,11 @@ async fn end_by_provider(api: web::Data<Api>, form: web::Form<LogoutForm>) -> Re
         // The provider repeats a logout that was not processed.
         Err(error @ SignInError::Unavailable) => Err(ApiError::unavailable().log_cause(&error)),
         Err(error) => {
-            tracing::warn!(code = error.code(), clock_seconds = error.clock_seconds(), "refused a logout token");
+            tracing::warn!(
+                code = error.code(),
+                clock_seconds = error.seconds_outside_validity(),
+                "refused a logout token"
+            );
             Ok(invalid_logout())
         }
     }

@@ -208,8 +208,8 @@ pub(crate) async fn generate_use_case(
     let key = keyed.into_request_key(&caller.actor, || query.digest(body.digest()));
     let use_cases = &api.services.use_cases;
     let result = use_cases.generate_plan(&caller, query.id(), &body.description, key.as_ref()).await?;
-    let done = MaybeReplayed { value: (), replayed: result.replayed.then_some(StatusCode::OK.as_u16()) };
-    Ok(ResourceResponse::idempotent(&done, &GeneratedBundleView::of(result), StatusCode::OK)?.into_response())
+    let outcome = MaybeReplayed { value: (), replayed: result.replayed.then_some(StatusCode::OK.as_u16()) };
+    Ok(ResourceResponse::idempotent(&outcome, &GeneratedBundleView::of(result), StatusCode::OK)?.into_response())
 }
 
 /// Refines a draft: generates a bundle from the description and the notes, creates it as the successor, and archives the
@@ -255,13 +255,13 @@ pub(crate) async fn refine_use_case(
             let view =
                 RefinementView { use_case: Some(UseCaseView::of(&use_case)), question: None, proposed_answer: None };
             if is_replay {
-                let done = MaybeReplayed { value: (), replayed: Some(StatusCode::OK.as_u16()) };
-                let response = ResourceResponse::idempotent(&done, &view, StatusCode::OK)?;
+                let outcome = MaybeReplayed { value: (), replayed: Some(StatusCode::OK.as_u16()) };
+                let response = ResourceResponse::idempotent(&outcome, &view, StatusCode::OK)?;
                 return Ok(response.with_etag(use_case.revision).into_response());
             }
-            let done = MaybeReplayed { value: (), replayed: None };
+            let outcome = MaybeReplayed { value: (), replayed: None };
             let location = format!("/v1/use-cases/{}?workspace_id={}", use_case.use_case_id, use_case.workspace_id);
-            Ok(ResourceResponse::created(&done, &view, location)?.with_etag(use_case.revision).into_response())
+            Ok(ResourceResponse::created(&outcome, &view, location)?.with_etag(use_case.revision).into_response())
         }
     }
 }

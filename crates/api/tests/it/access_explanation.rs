@@ -44,7 +44,7 @@ async fn names_the_deciding_permission_and_the_role_bindings_that_give_it() {
     let ids: Vec<&Value> = both["by"].as_array().unwrap().iter().map(|by| &by["role_binding_id"]).collect();
     assert_eq!(ids.len(), 2, "{both}");
     assert!(ids.contains(&&json!(viewer)) && ids.contains(&&json!(operator)), "{both}");
-    // In the tenant's scope the role of one workspace does not count.
+    // A role in one workspace grants nothing in the tenant's scope.
     let wide = ask("operation=list_workloads".to_owned()).await.expect(200);
     let expected = json!([{
         "role_binding_id": operator, "role": "operator", "scope_kind": "tenant", "scope_ref": TENANT,
@@ -52,7 +52,7 @@ async fn names_the_deciding_permission_and_the_role_bindings_that_give_it() {
     assert_eq!(wide["by"], expected);
     let denied = ask(format!("operation=create_workload&{here}")).await.expect(200);
     assert_eq!(denied, json!({"allowed": false, "permission": "workload.create", "by": []}));
-    // A revoked binding decides nothing in the next answer.
+    // After its revocation a role binding grants nothing.
     app.delete(format!("/v1/role-bindings/{operator}")).await.expect(204);
     let wide = ask("operation=list_workloads".to_owned()).await.expect(200);
     assert_eq!(wide, json!({"allowed": false, "permission": "workload.view", "by": []}));

@@ -4,7 +4,7 @@ use crate::{
     fixture::WorkspaceFixture,
     openapi_routes::{openapi_document, routes},
 };
-use fairway_domain::execution::script::is_forbidden_name;
+use fairway_domain::execution::script::is_forbidden_request_field;
 use fairway_testkit::TestApp;
 use serde_json::{Value, json};
 
@@ -107,7 +107,7 @@ async fn every_write_names_unknown_fields() {
                 .with_method(&route.method, format!("{}{}", stage.fill_path(&route.path), stage.required_query(route)))
                 .json(body)
                 .await;
-            if route.operation_id() == "run_code" && is_forbidden_name(field) {
+            if route.operation_id() == "run_code" && is_forbidden_request_field(field) {
                 answer.expect_refusal(422, "forbidden_field");
                 continue;
             }

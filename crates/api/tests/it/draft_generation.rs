@@ -35,7 +35,7 @@ async fn generator_release(app: &TestApp) -> Value {
 #[tokio::test]
 async fn draft_is_valid_content_and_creates_no_asset() {
     let app = TestApp::start().await;
-    app.services().generators.provision_generators().await.unwrap();
+    app.services().draft_generator.provision_generators().await.unwrap();
     let assets = query_count(&app, "SELECT count(*) FROM asset").await;
     let answer = generate(&app, DESCRIPTION).await.expect(200);
     let content = answer["draft_content"].clone();
@@ -72,7 +72,7 @@ async fn concurrent_provisioning_creates_one_generator() {
     let other = TestApp::builder().sharing_storage_of(&app).start().await;
     let starting = (0..6).map(|number| {
         let services = if number % 2 == 0 { app.services() } else { other.services() };
-        services.generators.provision_generators()
+        services.draft_generator.provision_generators()
     });
     join_all(starting).await.into_iter().for_each(|done| done.unwrap());
     for (table, rows) in [("release", 1), ("asset", 3), ("asset_version", 3), ("release_binding", 3), ("deployment", 1)]
@@ -83,7 +83,7 @@ async fn concurrent_provisioning_creates_one_generator() {
         generate(app, DESCRIPTION).await.expect(200);
     }
     let facts = query_count(&app, "SELECT count(*) FROM fact").await;
-    app.services().generators.provision_generators().await.unwrap();
+    app.services().draft_generator.provision_generators().await.unwrap();
     assert_eq!(query_count(&app, "SELECT count(*) FROM fact").await, facts, "repeated provisioning changes nothing");
 }
 
@@ -238,10 +238,10 @@ async fn refuses_without_an_active_generator() {
         let refused = generate(&app, DESCRIPTION).await.expect_refusal(503, "generator_unavailable");
         assert_eq!(refused.as_object().unwrap().len(), 2, "a retired release is not provisioned again: {refused}");
     }
-    app.services().generators.provision_generators().await.unwrap();
+    app.services().draft_generator.provision_generators().await.unwrap();
     generate(&app, DESCRIPTION).await.expect_refusal(503, "generator_unavailable");
     let app = TestApp::builder().setting("FAIRWAY_GENERATOR", "off").start().await;
-    app.services().generators.provision_generators().await.unwrap();
+    app.services().draft_generator.provision_generators().await.unwrap();
     generate(&app, DESCRIPTION).await.expect_refusal(503, "generator_unavailable");
     assert_eq!(query_count(&app, "SELECT count(*) FROM asset").await, 0);
     // Another workload has the generator's slug.
@@ -280,7 +280,7 @@ async fn queued_dispatch_refuses_generation() {
 async fn idempotency_key_calls_the_model_once() {
     let provider = StubProvider::new(Behaviour::Blocks);
     let app = TestApp::builder().provider(provider.clone()).start().await;
-    app.services().generators.provision_generators().await.unwrap();
+    app.services().draft_generator.provision_generators().await.unwrap();
     let first = tokio::spawn(generate(&app, DESCRIPTION).idempotency_key("k").into_future());
     provider.wait_for_calls(1).await;
     generate(&app, DESCRIPTION).idempotency_key("k").await.expect_refusal(409, "request_in_progress");

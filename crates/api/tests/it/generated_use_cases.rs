@@ -40,7 +40,7 @@ async fn draft(app: &TestApp) -> String {
 #[tokio::test]
 async fn ten_sentences_become_ten_workloads_that_run() {
     let app = TestApp::start().await;
-    app.services().generators.provision_generators().await.unwrap();
+    app.services().draft_generator.provision_generators().await.unwrap();
     let mut bundles = BTreeSet::new();
     for topic in
         ["tickets", "letters", "invoices", "minutes", "offers", "claims", "orders", "reviews", "notes", "calls"]

@@ -68,7 +68,7 @@ async fn verified_identities_need_a_generator_with_a_model() {
     let accounts = ProviderAccounts::start().await;
     let issuer = TestIssuer::start().await.unwrap();
     let local = TestApp::builder().config_file(accounts.settings()).start().await;
-    local.services().generators.provision_generators().await.unwrap();
+    local.services().draft_generator.provision_generators().await.unwrap();
     let plan = generate(&local).await.expect(200)["bundle"].clone();
     let app =
         TestApp::builder().config_file(accounts.settings()).sharing_storage_of(&local).oidc(&issuer).start().await;
@@ -88,7 +88,7 @@ async fn verified_identities_need_a_generator_with_a_model() {
 #[tokio::test]
 async fn policy_of_the_generator_denies_generation() {
     let app = TestApp::start().await;
-    app.services().generators.provision_generators().await.unwrap();
+    app.services().draft_generator.provision_generators().await.unwrap();
     let stage = WorkspaceFixture::create(&app).await;
     let rule = json!({
         "id": "stop", "condition": "actor.ref == 'system:generator'", "outcome": "deny", "reason_code": "stopped",
@@ -115,7 +115,7 @@ async fn queued_dispatch_and_missing_releases_refuse_generation() {
         let path = stage.use_case_path(&format!("/{draft}/refine"));
         app.post(&path, body.clone()).await.expect_refusal(status, code);
         // Neither refusal uses up the key.
-        local.services().generators.provision_generators().await.unwrap();
+        local.services().draft_generator.provision_generators().await.unwrap();
         local.post(&path, body).await.expect(201);
     }
 }

@@ -79,7 +79,7 @@ async fn kept(app: &TestApp) -> i64 {
 async fn refuses_hostile_plans_without_echo_and_keeps_nothing() {
     let provider = StubProvider::new(Behaviour::Answers("billing".to_owned()));
     let app = TestApp::builder().provider(provider.clone()).start().await;
-    app.services().generators.provision_generators().await.unwrap();
+    app.services().draft_generator.provision_generators().await.unwrap();
     let stage = WorkspaceFixture::create(&app).await;
     let foreign = WorkspaceFixture::in_other_workspace(&app).await;
     let bundle = stage.bundle(&[]);

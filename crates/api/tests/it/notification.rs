@@ -249,7 +249,7 @@ fn leaf_of(event: &Value) -> Value {
     json!(sha256_hex(format!("\0{}", canonical(&entry))))
 }
 
-/// The event of the log that holds the digest of a record, as the auditor of the workspace reads it.
+/// Waits for the audit event of a suppressed notification, read as the auditor of the workspace.
 async fn suppression_event(app: &Client, record: &Value) -> Value {
     let subject = record["suppressed_decision_id"].as_str().unwrap();
     let query = format!("subject_id={subject}&workspace_id={}", record["workspace_id"].as_str().unwrap());

@@ -56,8 +56,8 @@ async fn script_is_recorded_as_a_run() {
         (&answer["status"], &answer["result"], &answer["stdout"], &answer["error"]),
         (&json!("completed"), &json!({ "sum": 2 }), &json!("hello\n"), &Value::Null)
     );
-    assert_eq!((gateway.script_count(), gateway.scripts()[0].language), (1, Language::Starlark));
-    assert_eq!(gateway.scripts()[0].code, HELLO_SCRIPT);
+    assert_eq!((gateway.script_count(), gateway.received_scripts()[0].language), (1, Language::Starlark));
+    assert_eq!(gateway.received_scripts()[0].code, HELLO_SCRIPT);
     let id = &answer["execution_id"];
     let read = app.get(execution_path(id, "")).await.expect(200);
     assert_eq!((&read["status"], &read["lane"]), (&json!("completed"), &json!("standard")));

@@ -32,7 +32,7 @@ async fn in_status(stage: &WorkspaceFixture<'_>, status: &str) -> String {
 #[tokio::test]
 async fn each_status_allows_exactly_its_operations() {
     let app = TestApp::start().await;
-    app.services().generators.provision_generators().await.unwrap();
+    app.services().draft_generator.provision_generators().await.unwrap();
     let stage = WorkspaceFixture::create(&app).await;
     for (from, valid) in [
         ("draft", json!(["pending_access", "active", "archived"])),

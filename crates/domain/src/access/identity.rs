@@ -237,7 +237,7 @@ impl InvalidToken {
     /// The seconds between this server's clock and the validity of a token that was refused by its times, for logs and
     /// administrators: clocks that differ are the usual cause.
     #[must_use]
-    pub const fn clock_seconds(self) -> Option<u64> {
+    pub const fn seconds_outside_validity(self) -> Option<u64> {
         match self {
             Self::Expired { seconds_ago: seconds } | Self::NotYetValid { seconds_ahead: seconds } => Some(seconds),
             Self::TooLong

@@ -138,11 +138,11 @@ impl SignInError {
         }
     }
 
-    /// As [`InvalidToken::clock_seconds`].
+    /// As [`InvalidToken::seconds_outside_validity`].
     #[must_use]
-    pub const fn clock_seconds(&self) -> Option<u64> {
+    pub const fn seconds_outside_validity(&self) -> Option<u64> {
         match self {
-            Self::Token(reason) => reason.clock_seconds(),
+            Self::Token(reason) => reason.seconds_outside_validity(),
             Self::UnknownIssuer
             | Self::Unavailable
             | Self::Refused

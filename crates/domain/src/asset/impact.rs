@@ -37,12 +37,12 @@ pub struct Referrer {
     pub pointer: String,
 }
 
-/// A binding target.
+/// What a release must bind to match.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BindingTarget<'a> {
     /// Any version of this asset.
     Asset(AssetId),
-    /// One of these versions.
+    /// At least one of these versions.
     Versions(&'a [AssetVersionId]),
 }
 

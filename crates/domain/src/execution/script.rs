@@ -3,11 +3,11 @@
 //! Fairway hands a script over at most once. The gateway reports the result. Without a complete response the run's
 //! outcome is unknown until a person resolves it.
 
-mod forbidden_names;
-mod sandbox;
+mod forbidden_request_fields;
+mod sandbox_profile;
 
-pub use forbidden_names::is_forbidden_name;
-pub use sandbox::{MalformedProfile, SandboxProfile, SandboxRefusal, ScriptLimits};
+pub use forbidden_request_fields::is_forbidden_request_field;
+pub use sandbox_profile::{MalformedProfile, SandboxProfile, SandboxRefusal, ScriptLimits};
 
 use super::{
     ExecutionOutcome, RunError, RunRef, Status, StepRecord,

@@ -2,7 +2,7 @@
 
 use super::{
     Action,
-    counted_pattern::CountedPattern,
+    bounded_pattern::BoundedPattern,
     rewrite_texts::{count_chars, rewrite_texts, truncate_texts},
 };
 use crate::{
@@ -28,7 +28,7 @@ pub(super) enum Detector {
     /// Personal data, with the action of each class.
     Pii(BTreeMap<PersonalDataClass, Action>),
     /// Matches of a pattern.
-    Regex(CountedPattern),
+    Regex(BoundedPattern),
     /// Texts with more characters in total.
     MaxLength(usize),
     /// Values that violate a schema.

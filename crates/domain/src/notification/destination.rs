@@ -5,7 +5,7 @@ use crate::{
     audit::{Fact, FactKind, Stamp, Subject},
     fact_category::FactCategory,
     id::{DestinationId, WorkspaceId},
-    notification::{Channel, delivery::DeliveryError, redaction::redact},
+    notification::{Channel, delivery::DeliveryError, destination_redaction::redact},
     secret::SecretRef,
     store::{Change, Revision, aggregate},
     text::is_name,
@@ -354,7 +354,7 @@ impl Destination {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::notification::redaction::REDACTED;
+    use crate::notification::destination_redaction::REDACTED;
     use uuid::Uuid;
 
     const SECRET: &str = "hunter2";

@@ -27,10 +27,10 @@ pub(crate) fn missing_permission(caller: &Caller, permission: Permission) -> Fai
 pub(crate) fn authorize(
     caller: &Caller,
     operation: Operation,
-    place: &ResourcePosition,
+    position: &ResourcePosition,
 ) -> Result<TenantScope, Failure> {
     let scope = TenantScope::for_caller(caller);
-    let holds = |permission| caller.rights.allow(permission, place);
+    let holds = |permission| caller.rights.allow(permission, position);
     match operation.requirement() {
         Requirement::Nothing => Ok(scope),
         Requirement::Membership if caller.rights.is_empty() => {
@@ -140,8 +140,8 @@ impl ScopeResolver {
             return Err(Failure::NotFound);
         }
         let scope = TenantScope::for_caller(caller);
-        let place = self.access_store.resolve_scope(scope, &GrantScope::Workspace(id)).await?;
-        place.ok_or(Failure::NotFound)
+        let position = self.access_store.resolve_scope(scope, &GrantScope::Workspace(id)).await?;
+        position.ok_or(Failure::NotFound)
     }
 
     /// The workspace for a new resource: the named one, else the one of the caller's roles, else the default
@@ -166,8 +166,8 @@ impl ScopeResolver {
             return Err(missing_permission(caller, needs));
         }
         let workspace = named.or_else(home).ok_or(Failure::WorkspaceRequired)?;
-        let place = self.workspace_position(caller, workspace).await?;
-        if caller.rights.allow(needs, &place) { Ok(place) } else { Err(missing_permission(caller, needs)) }
+        let position = self.workspace_position(caller, workspace).await?;
+        if caller.rights.allow(needs, &position) { Ok(position) } else { Err(missing_permission(caller, needs)) }
     }
 
     /// The resource position of a workload. A workspace never moves, so its namespace is cached.
@@ -181,12 +181,12 @@ impl ScopeResolver {
             return Ok(ResourcePosition::workspace(caller.tenant, namespace, workspace).for_workload(workload));
         }
         let scope = TenantScope::for_caller(caller);
-        let place = self.access_store.resolve_scope(scope, &GrantScope::Workspace(workspace)).await?;
-        let place = place.ok_or(Failure::Inconsistent("the workspace of a workload is missing"))?;
-        if let Some(namespace) = place.namespace {
+        let position = self.access_store.resolve_scope(scope, &GrantScope::Workspace(workspace)).await?;
+        let position = position.ok_or(Failure::Inconsistent("the workspace of a workload is missing"))?;
+        if let Some(namespace) = position.namespace {
             self.namespaces.insert(workspace, namespace);
         }
-        Ok(place.for_workload(workload))
+        Ok(position.for_workload(workload))
     }
 
     pub(crate) async fn namespace_of(
@@ -198,8 +198,8 @@ impl ScopeResolver {
             return Ok(Some(namespace));
         }
         let scope = TenantScope::for_caller(caller);
-        let place = self.access_store.resolve_scope(scope, &GrantScope::Workspace(workspace)).await?;
-        let namespace = place.and_then(|place| place.namespace);
+        let position = self.access_store.resolve_scope(scope, &GrantScope::Workspace(workspace)).await?;
+        let namespace = position.and_then(|position| position.namespace);
         if let Some(namespace) = namespace {
             self.namespaces.insert(workspace, namespace);
         }
@@ -230,8 +230,8 @@ impl ScopeResolver {
                 (scope, Some(workspace))
             }
             None => {
-                let place = self.position_for_new(caller, operation, None).await?;
-                (authorize(caller, operation, &place)?, place.workspace)
+                let position = self.position_for_new(caller, operation, None).await?;
+                (authorize(caller, operation, &position)?, position.workspace)
             }
         };
         Ok((scope, workspace.ok_or(Failure::WorkspaceRequired)?))
@@ -248,9 +248,9 @@ impl ScopeResolver {
         match workspace {
             None => Ok(entered),
             Some(id) => {
-                let place = self.workspace_position(caller, id).await?;
+                let position = self.workspace_position(caller, id).await?;
                 // A caller authorized in the workspace sees everything that is visible from it.
-                authorize(caller, operation, &place).map(|scope| (scope, None))
+                authorize(caller, operation, &position).map(|scope| (scope, None))
             }
         }
     }

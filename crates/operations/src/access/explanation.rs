@@ -12,9 +12,9 @@ use fairway_domain::{
 };
 use std::sync::Arc;
 
-/// A question about access.
+/// Request to explain access.
 #[derive(Clone, Debug)]
-pub struct AccessQuestion {
+pub struct AccessExplanationRequest {
     /// The operation.
     pub operation: Operation,
     /// The scope of the operation; `None` for the caller's tenant.
@@ -23,7 +23,7 @@ pub struct AccessQuestion {
     pub actor: Option<ActorRef>,
 }
 
-/// The answer to an [`AccessQuestion`].
+/// The answer to an [`AccessExplanationRequest`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AccessExplanation {
     /// Whether the actor may perform the operation.
@@ -69,23 +69,27 @@ impl AccessExplanations {
     /// # Errors
     /// Not found when the caller does not see the scope; forbidden when it asks about another actor without
     /// `workspace.manage` there.
-    pub async fn explain(&self, caller: &Caller, question: &AccessQuestion) -> Result<AccessExplanation, Failure> {
-        let here = ResourcePosition::tenant(caller.tenant);
-        let scope = authorize::authorize(caller, Operation::ExplainAccess, &here)?;
-        let place = match &question.scope {
-            Some(asked) => self.visible_position(caller, asked).await?,
-            None => here,
+    pub async fn explain(
+        &self,
+        caller: &Caller,
+        query: &AccessExplanationRequest,
+    ) -> Result<AccessExplanation, Failure> {
+        let tenant_position = ResourcePosition::tenant(caller.tenant);
+        let scope = authorize::authorize(caller, Operation::ExplainAccess, &tenant_position)?;
+        let position = match &query.scope {
+            Some(scope_ref) => self.visible_position(caller, scope_ref).await?,
+            None => tenant_position,
         };
-        match question.actor.as_ref().filter(|actor| **actor != caller.actor) {
-            None => self.explain_for(scope, caller, question.operation, &place).await,
-            Some(_) if !caller.rights.allow(Permission::WorkspaceManage, &place) => {
+        match query.actor.as_ref().filter(|actor| **actor != caller.actor) {
+            None => self.explain_for(scope, caller, query.operation, &position).await,
+            Some(_) if !caller.rights.allow(Permission::WorkspaceManage, &position) => {
                 Err(authorize::missing_permission(caller, Permission::WorkspaceManage))
             }
             Some(actor) => {
                 let groups = self.identity_store.groups_of(scope, actor).await?;
                 let claims = Claims { actor: actor.clone(), groups, tenant: Some(caller.tenant) };
                 let subject = self.identities.submitter(self.settings.identity, &claims, caller.request_id, true).await;
-                self.explain_for(scope, &subject?, question.operation, &place).await
+                self.explain_for(scope, &subject?, query.operation, &position).await
             }
         }
     }
@@ -95,9 +99,9 @@ impl AccessExplanations {
         scope: TenantScope,
         subject: &Caller,
         operation: Operation,
-        place: &ResourcePosition,
+        position: &ResourcePosition,
     ) -> Result<AccessExplanation, Failure> {
-        let decision = Decision::of(operation.requirement(), &subject.rights, subject, place);
+        let decision = Decision::of(operation.requirement(), &subject.rights, subject, position);
         let names = self.settings.identity.name_scope();
         let bindings = self.access_store.bindings_of(scope, &subject.principals(), names).await?;
         let by = subject.rights.grants().iter().filter(|grant| decision.rests_on(grant));
@@ -106,16 +110,16 @@ impl AccessExplanations {
     }
 
     /// The position of a scope that the caller sees.
-    async fn visible_position(&self, caller: &Caller, asked: &GrantScope) -> Result<ResourcePosition, Failure> {
+    async fn visible_position(&self, caller: &Caller, scope_ref: &GrantScope) -> Result<ResourcePosition, Failure> {
         let scope = TenantScope::for_caller(caller);
-        let place = self.access_store.resolve_scope(scope, asked).await?.ok_or(Failure::NotFound)?;
+        let position = self.access_store.resolve_scope(scope, scope_ref).await?.ok_or(Failure::NotFound)?;
         // Every member of a tenant sees its namespaces and workspaces, but not its workloads.
-        let is_visible = match asked {
+        let is_visible = match scope_ref {
             GrantScope::Platform | GrantScope::Tenant(_) => true,
             GrantScope::Namespace(_) | GrantScope::Workspace(_) => !caller.rights.is_empty(),
-            GrantScope::Workload(_) => caller.rights.allow(Permission::WorkloadView, &place),
+            GrantScope::Workload(_) => caller.rights.allow(Permission::WorkloadView, &position),
         };
-        if is_visible { Ok(place) } else { Err(Failure::NotFound) }
+        if is_visible { Ok(position) } else { Err(Failure::NotFound) }
     }
 }
 
@@ -124,34 +128,36 @@ struct Decision {
     allowed: bool,
     permission: Option<Permission>,
     /// Where the permission counts; `None` when no grant decides.
-    place: Option<ResourcePosition>,
+    position: Option<ResourcePosition>,
 }
 
 impl Decision {
-    fn of(requirement: Requirement, rights: &Rights, subject: &Caller, place: &ResourcePosition) -> Self {
-        let by = |permission, place: ResourcePosition| Self {
-            allowed: rights.allow(permission, &place),
+    fn of(requirement: Requirement, rights: &Rights, subject: &Caller, position: &ResourcePosition) -> Self {
+        let by = |permission, position: ResourcePosition| Self {
+            allowed: rights.allow(permission, &position),
             permission: Some(permission),
-            place: Some(place),
+            position: Some(position),
         };
         match requirement {
-            Requirement::Nothing => Self { allowed: true, permission: None, place: None },
-            Requirement::Membership => Self { allowed: !rights.is_empty(), permission: None, place: Some(*place) },
+            Requirement::Nothing => Self { allowed: true, permission: None, position: None },
+            Requirement::Membership => {
+                Self { allowed: !rights.is_empty(), permission: None, position: Some(*position) }
+            }
             Requirement::Platform(needs) => by(needs, ResourcePosition::INSTALLATION),
             Requirement::Tenant(needs) => by(needs, ResourcePosition::tenant(subject.tenant)),
-            Requirement::BelowWorkspace(needs) => by(needs, *place),
+            Requirement::BelowWorkspace(needs) => by(needs, *position),
             Requirement::Resource { view: sees, action: needs } | Requirement::BelowWorkload { sees, needs } => {
-                let seen = by(sees, *place);
-                if seen.allowed { by(needs, *place) } else { seen }
+                let view_decision = by(sees, *position);
+                if view_decision.allowed { by(needs, *position) } else { view_decision }
             }
         }
     }
 
     fn rests_on(&self, grant: &Grant) -> bool {
-        match (&self.place, self.permission) {
+        match (&self.position, self.permission) {
             (None, _) => false,
             (Some(_), None) => true,
-            (Some(place), Some(permission)) => Rights::new(vec![*grant]).allow(permission, place),
+            (Some(position), Some(permission)) => Rights::new(vec![*grant]).allow(permission, position),
         }
     }
 }
@@ -161,6 +167,6 @@ fn binding_of(grant: &Grant, bindings: &[RoleBinding]) -> Option<RoleBindingId> 
     if grant.source != GrantSource::Usual {
         return None;
     }
-    let found = bindings.iter().find(|binding| binding.role == grant.role && binding.scope == grant.scope);
-    found.map(|binding| binding.role_binding_id)
+    let binding = bindings.iter().find(|binding| binding.role == grant.role && binding.scope == grant.scope);
+    binding.map(|binding| binding.role_binding_id)
 }

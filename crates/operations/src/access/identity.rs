@@ -43,7 +43,7 @@ impl IdentityMode {
         }
     }
 
-    /// Where an actor name stands for the same principal. Identities are pinned per tenant.
+    /// The scope in which an actor name identifies one principal. Identities are pinned per tenant.
     pub(crate) const fn name_scope(self) -> NameScope {
         match self {
             Self::Local => NameScope::Installation,
@@ -100,10 +100,10 @@ impl Identities {
         claims: &Claims,
         request_id: RequestId,
     ) -> Result<Caller, Failure> {
-        if let Some(known) = self.callers.get(claims)
-            && self.access_store.access_revision(known.tenant).await? == Some(known.access_revision)
+        if let Some(cached_caller) = self.callers.get(claims)
+            && self.access_store.access_revision(cached_caller.tenant).await? == Some(cached_caller.access_revision)
         {
-            return Ok(Caller { request_id, ..Caller::clone(&known) });
+            return Ok(Caller { request_id, ..Caller::clone(&cached_caller) });
         }
         let caller = self.read_caller(mode, claims, request_id).await?;
         self.cache_caller(claims, &caller);
@@ -130,8 +130,8 @@ impl Identities {
         request_id: RequestId,
         fresh: bool,
     ) -> Result<Caller, Failure> {
-        if !fresh && let Some(known) = self.callers.get(claims) {
-            return Ok(Caller { request_id, ..Caller::clone(&known) });
+        if !fresh && let Some(cached_caller) = self.callers.get(claims) {
+            return Ok(Caller { request_id, ..Caller::clone(&cached_caller) });
         }
         match self.read_caller(mode, claims, request_id).await {
             Ok(caller) => {
@@ -160,16 +160,16 @@ impl Identities {
         let mut principals = vec![claims.actor.clone()];
         principals.extend(claims.groups.iter().cloned());
         let names = mode.name_scope();
-        let known =
+        let access =
             self.access_store.load_principal(claims.tenant, &principals, names).await?.ok_or(Failure::NotFound)?;
         let kind = claims.actor.kind();
         let rights = match mode {
             _ if kind == ActorKind::System => system_rights(&claims.actor),
-            IdentityMode::Local => effective_rights(mode, &claims.actor, &known),
+            IdentityMode::Local => effective_rights(mode, &claims.actor, &access),
             IdentityMode::Oidc if is_guest(kind) => Rights::new(Vec::new()),
             IdentityMode::Oidc => match claims.actor.visitor_home() {
-                Some((_, home)) => self.visitor_rights(claims, &home, &known).await?,
-                None => Rights::new(self.member_grants(known.tenant, &principals, &known)),
+                Some((_, home)) => self.visitor_rights(claims, &home, &access).await?,
+                None => Rights::new(self.member_grants(access.tenant, &principals, &access)),
             },
         };
         // In local mode an actor without rights in the tenant that it names is not a member of it. A token names the
@@ -180,12 +180,12 @@ impl Identities {
             return Err(Failure::NotFound);
         }
         Ok(Caller {
-            tenant: known.tenant,
+            tenant: access.tenant,
             actor: claims.actor.clone(),
             groups: claims.groups.clone(),
             rights: Arc::new(rights),
-            lanes: Arc::new(CallerLanes::from_bindings(&claims.actor, known.lanes)),
-            access_revision: known.access_revision,
+            lanes: Arc::new(CallerLanes::from_bindings(&claims.actor, access.lanes)),
+            access_revision: access.access_revision,
             request_id,
         })
     }
@@ -198,14 +198,14 @@ impl Identities {
         tenant: TenantId,
         principals: &[ActorRef],
     ) -> Result<Vec<Grant>, Failure> {
-        let known = self.access_store.load_principal(Some(tenant), principals, NameScope::Tenant).await?;
-        Ok(self.member_grants(tenant, principals, &known.ok_or(Failure::NotFound)?))
+        let access = self.access_store.load_principal(Some(tenant), principals, NameScope::Tenant).await?;
+        Ok(self.member_grants(tenant, principals, &access.ok_or(Failure::NotFound)?))
     }
 
     /// The grants of an identity in its own tenant. The configuration names administrators, so that a new installation
     /// has one; their names are those of the default tenant.
-    fn member_grants(&self, tenant: TenantId, principals: &[ActorRef], known: &PrincipalAccess) -> Vec<Grant> {
-        let mut grants = known.grants.clone();
+    fn member_grants(&self, tenant: TenantId, principals: &[ActorRef], access: &PrincipalAccess) -> Vec<Grant> {
+        let mut grants = access.grants.clone();
         if tenant == TenantId::from(DEFAULT_TENANT)
             && principals.iter().any(|principal| self.settings.bootstrap_admins.contains(principal))
         {
@@ -219,18 +219,23 @@ impl Identities {
     ///
     /// # Errors
     /// Not found when the actor has no right on the platform.
-    async fn visitor_rights(&self, claims: &Claims, home: &Slug, here: &PrincipalAccess) -> Result<Rights, Failure> {
+    async fn visitor_rights(
+        &self,
+        claims: &Claims,
+        home: &Slug,
+        local_access: &PrincipalAccess,
+    ) -> Result<Rights, Failure> {
         let home = self.identity_store.find_tenant(home).await?.ok_or(Failure::NotFound)?;
         let at_home = |actor: &ActorRef| actor.visitor_home().map(|(actor, _)| actor);
         let principals: Vec<ActorRef> = [&claims.actor].into_iter().chain(&claims.groups).filter_map(at_home).collect();
-        let known = self.access_store.load_principal(Some(home), &principals, NameScope::Tenant).await?;
-        let known = known.ok_or(Failure::NotFound)?;
-        let mut grants = self.member_grants(home, &principals, &known);
+        let home_access = self.access_store.load_principal(Some(home), &principals, NameScope::Tenant).await?;
+        let home_access = home_access.ok_or(Failure::NotFound)?;
+        let mut grants = self.member_grants(home, &principals, &home_access);
         grants.retain(|grant| grant.scope == GrantScope::Platform);
         if grants.is_empty() {
             return Err(Failure::NotFound);
         }
-        grants.extend(here.grants.iter().filter(|grant| grant.scope != GrantScope::Platform).cloned());
+        grants.extend(local_access.grants.iter().filter(|grant| grant.scope != GrantScope::Platform).cloned());
         Ok(Rights::new(grants))
     }
 }
@@ -242,17 +247,17 @@ fn system_rights(actor: &ActorRef) -> Rights {
 }
 
 /// The rights of an actor by its stored access.
-pub(crate) fn effective_rights(mode: IdentityMode, actor: &ActorRef, known: &PrincipalAccess) -> Rights {
+pub(crate) fn effective_rights(mode: IdentityMode, actor: &ActorRef, access: &PrincipalAccess) -> Rights {
     match mode {
-        IdentityMode::Local => local_rights(actor, known),
-        IdentityMode::Oidc => Rights::new(known.grants.clone()),
+        IdentityMode::Local => local_rights(actor, access),
+        IdentityMode::Oidc => Rights::new(access.grants.clone()),
     }
 }
 
 /// Rights on a local server. The local user has every permission. An actor that never held a role administers the
 /// default tenant, so that every feature can be tried. An actor that lost its roles keeps only what is left, so that
 /// permissions can be tried too.
-fn local_rights(actor: &ActorRef, known: &PrincipalAccess) -> Rights {
+fn local_rights(actor: &ActorRef, access: &PrincipalAccess) -> Rights {
     let default = TenantId::from(DEFAULT_TENANT);
     let grants = match actor.kind() {
         ActorKind::Anonymous | ActorKind::ShareLink => Vec::new(),
@@ -260,8 +265,8 @@ fn local_rights(actor: &ActorRef, known: &PrincipalAccess) -> Rights {
             vec![Grant::of_role(Role::PlatformAdmin, GrantScope::Platform)]
         }
         ActorKind::User | ActorKind::Group | ActorKind::Service | ActorKind::System => {
-            if known.ever_bound || known.tenant != default {
-                known.grants.clone()
+            if access.ever_bound || access.tenant != default {
+                access.grants.clone()
             } else {
                 vec![Grant::of_role(Role::TenantAdmin, GrantScope::Tenant(default))]
             }

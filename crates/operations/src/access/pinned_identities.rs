@@ -172,8 +172,8 @@ impl PinnedIdentities {
         if let Some(tenant) = self.cache.tenants.get(&slug) {
             return Ok(tenant);
         }
-        let found = self.identity_store.find_tenant(&slug).await?;
-        let tenant = found.ok_or(IdentityRefusal::TenantUnknown { claim })?;
+        let tenant_id = self.identity_store.find_tenant(&slug).await?;
+        let tenant = tenant_id.ok_or(IdentityRefusal::TenantUnknown { claim })?;
         self.cache.tenants.insert(slug, tenant);
         Ok(tenant)
     }

@@ -81,7 +81,7 @@ impl PrincipalBindings {
         &self,
         caller: &Caller,
         workload: WorkloadId,
-        wanted: RequestedBinding,
+        requested: RequestedBinding,
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<PrincipalBinding>, Failure> {
         let (scope, workload) =
@@ -90,11 +90,11 @@ impl PrincipalBindings {
             .idempotent(
                 scope,
                 key,
-                async || self.bind_principal(caller, scope, &workload, &wanted, key).await,
+                async || self.bind_principal(caller, scope, &workload, &requested, key).await,
                 async |id| {
-                    let held =
-                        self.principal_binding_store.find(scope, workload.workload_id, &wanted.principal).await?;
-                    held.filter(|held| held.principal_binding_id.uuid() == id).ok_or(Failure::NotFound)
+                    let binding =
+                        self.principal_binding_store.find(scope, workload.workload_id, &requested.principal).await?;
+                    binding.filter(|binding| binding.principal_binding_id.uuid() == id).ok_or(Failure::NotFound)
                 },
             )
             .await
@@ -109,12 +109,12 @@ impl PrincipalBindings {
         key: Option<&RequestKey>,
     ) -> Result<PrincipalBinding, Failure> {
         for _ in 0..MAX_ATTEMPTS {
-            let held = self.principal_binding_store.find(scope, workload.workload_id, principal).await?;
-            let change = match held {
+            let binding = self.principal_binding_store.find(scope, workload.workload_id, principal).await?;
+            let change = match binding {
                 // Only a commit with a fact stores an idempotency key. A request with a key therefore writes an
                 // unchanged binding again.
-                Some(held) if held.lane == *lane && key.is_none() => return Ok(held),
-                Some(held) => held.rebind(workload, *lane, &self.context.stamp(caller)),
+                Some(binding) if binding.lane == *lane && key.is_none() => return Ok(binding),
+                Some(binding) => binding.rebind(workload, *lane, &self.context.stamp(caller)),
                 None => {
                     let id: PrincipalBindingId = self.context.new_id();
                     PrincipalBinding::bind(id, workload, principal.clone(), *lane, &self.context.stamp(caller))?
@@ -143,10 +143,10 @@ impl PrincipalBindings {
         let (scope, workload) =
             self.workloads.authorize_workload(caller, Operation::DeletePrincipalBinding, workload).await?;
         for _ in 0..MAX_ATTEMPTS {
-            let found = self.principal_binding_store.find(scope, workload.workload_id, principal).await?;
-            let held = found.ok_or(Failure::NotFound)?;
-            let fact = held.fact(FactKind::PrincipalBindingDeleted, &workload, &self.context.stamp(caller));
-            match self.principal_binding_store.commit_removal(scope, &held, fact).await {
+            let stored = self.principal_binding_store.find(scope, workload.workload_id, principal).await?;
+            let binding = stored.ok_or(Failure::NotFound)?;
+            let fact = binding.fact(FactKind::PrincipalBindingDeleted, &workload, &self.context.stamp(caller));
+            match self.principal_binding_store.commit_removal(scope, &binding, fact).await {
                 Err(CommitError::Stale) => continue,
                 committed => committed?,
             }

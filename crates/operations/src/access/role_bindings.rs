@@ -87,7 +87,7 @@ impl RoleBindings {
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<RoleBinding>, Failure> {
         let scope = TenantScope::for_caller(caller);
-        let place = self.manageable_position(caller, &new.scope).await?;
+        let position = self.manageable_position(caller, &new.scope).await?;
         self.keyed_requests
             .idempotent(
                 scope,
@@ -95,7 +95,7 @@ impl RoleBindings {
                 async || {
                     let (stamp, id) = (self.context.stamp(caller), self.context.new_id::<RoleBindingId>());
                     let RoleBindingDraft { principal, role, scope: reach } = new;
-                    let change = RoleBinding::grant(id, principal, role, reach, &place, &caller.rights, &stamp)?;
+                    let change = RoleBinding::grant(id, principal, role, reach, &position, &caller.rights, &stamp)?;
                     let binding = change.next.clone();
                     let outcome = keyed_outcome(key, 201, id.uuid());
                     self.access_store.commit_grant(scope, change, outcome.as_ref()).await?;
@@ -118,8 +118,8 @@ impl RoleBindings {
     ) -> Result<Page<RoleBinding>, Failure> {
         let scope = match workspace {
             Some(id) => {
-                let place = self.scope_resolver.workspace_position(caller, id).await?;
-                authorize::authorize(caller, Operation::ListRoleBindings, &place)?
+                let position = self.scope_resolver.workspace_position(caller, id).await?;
+                authorize::authorize(caller, Operation::ListRoleBindings, &position)?
             }
             None => {
                 if !caller.rights.allow(Permission::TenantManage, &ResourcePosition::tenant(caller.tenant)) {
@@ -146,7 +146,7 @@ impl RoleBindings {
         match self.manageable_position(caller, &binding.scope).await {
             // A binding in a scope that the caller does not manage is not found.
             Err(Failure::Forbidden(_)) => return Err(Failure::NotFound),
-            place => place?,
+            position => position?,
         };
         let fact = binding.fact(FactKind::RoleBindingDeleted, &self.context.stamp(caller));
         match self.access_store.commit_revocation(scope, id, fact).await {
@@ -160,16 +160,16 @@ impl RoleBindings {
 
     async fn manageable_position(&self, caller: &Caller, at: &GrantScope) -> Result<ResourcePosition, Failure> {
         let scope = TenantScope::for_caller(caller);
-        let place = self.access_store.resolve_scope(scope, at).await?.ok_or(Failure::NotFound)?;
+        let position = self.access_store.resolve_scope(scope, at).await?.ok_or(Failure::NotFound)?;
         let needs = management_permission(at);
-        if caller.rights.allow(needs, &place) {
-            return Ok(place);
+        if caller.rights.allow(needs, &position) {
+            return Ok(position);
         }
         // Every member of a tenant sees its namespaces and workspaces, but not its workloads.
         let known = match at {
             GrantScope::Platform | GrantScope::Tenant(_) => true,
             GrantScope::Namespace(_) | GrantScope::Workspace(_) => !caller.rights.is_empty(),
-            GrantScope::Workload(_) => caller.rights.allow(Permission::WorkloadView, &place),
+            GrantScope::Workload(_) => caller.rights.allow(Permission::WorkloadView, &position),
         };
         Err(if known { Failure::Forbidden(needs) } else { Failure::NotFound })
     }

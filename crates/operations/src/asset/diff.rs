@@ -35,15 +35,15 @@ impl Assets {
         caller: &Caller,
         asset: AssetId,
         from: WorkspaceId,
-        one: AssetVersionId,
-        other: AssetVersionId,
+        base: AssetVersionId,
+        changed: AssetVersionId,
     ) -> Result<VersionDiff, Failure> {
         let (scope, _) = self.asset_from(caller, Operation::DiffAssetVersions, asset, from).await?;
         let processor = Processor::acquire(scope, WorkDeadline::Request).await?;
         let _memory = admit(DIFF_BYTES, DIFF_WAIT).await.map_err(|_| busy(AcquireError::TimedOut))?;
-        let one = self.version_of(scope, asset, one).await?;
-        let other = self.version_of(scope, asset, other).await?;
-        let compare = move || Ok::<_, serde_json::Error>(diff(parse_content(one)?, parse_content(other)?));
+        let base = self.version_of(scope, asset, base).await?;
+        let changed = self.version_of(scope, asset, changed).await?;
+        let compare = move || Ok::<_, serde_json::Error>(diff(parse_content(base)?, parse_content(changed)?));
         processor.run(compare).await?.map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))
     }
 
@@ -53,8 +53,8 @@ impl Assets {
         asset: AssetId,
         id: AssetVersionId,
     ) -> Result<AssetVersion, Failure> {
-        let found = self.version_store.find_version(scope, id).await?;
-        found.filter(|(parent, _)| parent.asset_id == asset).map(|(_, version)| version).ok_or(Failure::NotFound)
+        let stored = self.version_store.find_version(scope, id).await?;
+        stored.filter(|(parent, _)| parent.asset_id == asset).map(|(_, version)| version).ok_or(Failure::NotFound)
     }
 }
 

@@ -46,8 +46,9 @@ impl Assets {
                 key,
                 async || {
                     if let Grantee::Workspace(workspace) = grantee {
-                        let place = self.access_store.resolve_scope(scope, &GrantScope::Workspace(workspace)).await?;
-                        place.ok_or(Failure::NotFound)?;
+                        let position =
+                            self.access_store.resolve_scope(scope, &GrantScope::Workspace(workspace)).await?;
+                        position.ok_or(Failure::NotFound)?;
                     }
                     let grant_id: AssetGrantId = self.context.new_id();
                     let change = AssetGrant::create(grant_id, &asset, grantee, &self.context.stamp(caller))?;

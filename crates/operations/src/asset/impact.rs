@@ -112,8 +112,8 @@ impl Assets {
             self.impact_store.binding_releases(scope, BindingTarget::Versions(&versions), MAX_BINDINGS).await?;
         truncated |= is_full(&further, MAX_BINDINGS);
         bound.extend(further);
-        let seen = self.visible_assets(caller, hops.iter().map(|hop| &hop.referrer.asset)).await?;
-        let visible = |hop: &Hop| seen.contains(&hop.referrer.asset.asset_id);
+        let visible_assets = self.visible_assets(caller, hops.iter().map(|hop| &hop.referrer.asset)).await?;
+        let visible = |hop: &Hop| visible_assets.contains(&hop.referrer.asset.asset_id);
         let hops: Vec<Arc<Hop>> = hops.into_iter().map(Arc::new).collect();
         let (releases, workloads, left_out) = visible_impact(caller, bound, &hops, visible);
         let mut via: Vec<Arc<Hop>> = hops.into_iter().filter(|hop| visible(hop)).collect();
@@ -132,7 +132,7 @@ async fn find_referrers(
     bounds: SearchLimits,
 ) -> Result<(Vec<Hop>, bool), Failure> {
     let (mut hops, mut truncated): (Vec<Hop>, bool) = (Vec::new(), false);
-    let mut known: HashSet<AssetVersionId> = HashSet::new();
+    let mut visited: HashSet<AssetVersionId> = HashSet::new();
     // The names by which references may refer to a found version: its slug with its label, or its slug alone.
     let mut version_by_name: HashMap<(Slug, Option<VersionLabel>), AssetVersionId> = HashMap::new();
     let mut targets = vec![ReferenceTarget { slug: asset.slug.clone(), labels: None }];
@@ -140,14 +140,14 @@ async fn find_referrers(
         if targets.is_empty() || hops.len() >= bounds.total {
             break;
         }
-        let known_versions: Vec<AssetVersionId> = known.iter().copied().collect();
-        let found = store.referrers(scope, &targets, &known_versions, bounds.versions).await?;
-        truncated |= is_full(&found, bounds.versions);
+        let visited_versions: Vec<AssetVersionId> = visited.iter().copied().collect();
+        let referrers = store.referrers(scope, &targets, &visited_versions, bounds.versions).await?;
+        truncated |= is_full(&referrers, bounds.versions);
         let mut next: BTreeMap<String, ReferenceTarget> = BTreeMap::new();
         let nearer = hops.len();
-        for referrer in found {
+        for referrer in referrers {
             // The asset's own versions are targets from the start.
-            if !known.insert(referrer.asset_version_id) || referrer.asset.asset_id == asset.asset_id {
+            if !visited.insert(referrer.asset_version_id) || referrer.asset.asset_id == asset.asset_id {
                 continue;
             }
             let slug = referrer.asset.slug.clone();
@@ -184,9 +184,9 @@ fn visible_impact(
     let mut workloads: BTreeMap<WorkloadId, ImpactedWorkload> = BTreeMap::new();
     let mut shortest: BTreeMap<ReleaseId, (usize, BoundRelease)> = BTreeMap::new();
     for release in bound {
-        let place = ResourcePosition::workspace(caller.tenant, release.namespace_id, release.workspace_id);
-        let place = place.for_workload(release.workload_id);
-        if caller.rights.allow(Permission::WorkloadView, &place) {
+        let position = ResourcePosition::workspace(caller.tenant, release.namespace_id, release.workspace_id);
+        let position = position.for_workload(release.workload_id);
+        if caller.rights.allow(Permission::WorkloadView, &position) {
             workloads.entry(release.workload_id).or_insert_with(|| ImpactedWorkload {
                 workload_id: release.workload_id,
                 slug: release.workload_slug.clone(),
@@ -194,9 +194,9 @@ fn visible_impact(
                 releases: Vec::new(),
             });
         }
-        if caller.rights.allow(Permission::ReleaseView, &place) {
+        if caller.rights.allow(Permission::ReleaseView, &position) {
             let length = lengths.get(&release.asset_version_id).copied().unwrap_or(0);
-            if shortest.get(&release.release_id).is_none_or(|(known, _)| length < *known) {
+            if shortest.get(&release.release_id).is_none_or(|(shortest_length, _)| length < *shortest_length) {
                 shortest.insert(release.release_id, (length, release));
             }
         }

@@ -101,12 +101,12 @@ impl Assets {
     async fn in_use_failure(&self, caller: &Caller, scope: TenantScope, id: AssetId) -> Result<Failure, Failure> {
         let blocking = self.asset_store.blocking_releases(scope, id, MAX_BLOCKING_SHOWN).await?;
         let all = blocking.len();
-        let seen = |place: ResourcePosition| caller.rights.allow(Permission::ReleaseView, &place);
+        let may_view = |position: ResourcePosition| caller.rights.allow(Permission::ReleaseView, &position);
         let shown: Vec<_> = blocking
             .into_iter()
             .filter(|release| {
-                let place = ResourcePosition::workspace(caller.tenant, release.namespace_id, release.workspace_id);
-                seen(place.for_workload(release.workload_id))
+                let position = ResourcePosition::workspace(caller.tenant, release.namespace_id, release.workspace_id);
+                may_view(position.for_workload(release.workload_id))
             })
             .collect();
         let hidden = all.saturating_sub(shown.len());

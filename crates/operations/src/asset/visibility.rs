@@ -64,10 +64,10 @@ impl Assets {
             };
             return Ok((scope, sight));
         };
-        let place = self.scope_resolver.workspace_position_unchecked(caller, from).await?;
-        let namespace = place.namespace.ok_or(Failure::Inconsistent("a workspace without a namespace"))?;
+        let position = self.scope_resolver.workspace_position_unchecked(caller, from).await?;
+        let namespace = position.namespace.ok_or(Failure::Inconsistent("a workspace without a namespace"))?;
         if self.views_namespace(caller, namespace).await? {
-            let workspace = caller.rights.allow(Permission::AssetView, &place).then_some(from);
+            let workspace = caller.rights.allow(Permission::AssetView, &position).then_some(from);
             return Ok((scope, AssetVisibility::FromWorkspace { namespace, workspace, principals }));
         }
         if self.asset_grant_store.has_any_grant(scope, &principals).await? {
@@ -84,8 +84,8 @@ impl Assets {
         id: AssetId,
         from: WorkspaceId,
     ) -> Result<(TenantScope, Asset), Failure> {
-        let place = self.scope_resolver.workspace_position_unchecked(caller, from).await?;
-        self.authorize_visible_asset(caller, operation, id, Some(&place)).await
+        let position = self.scope_resolver.workspace_position_unchecked(caller, from).await?;
+        self.authorize_visible_asset(caller, operation, id, Some(&position)).await
     }
 
     /// The asset as seen from anywhere.
@@ -178,18 +178,18 @@ impl Assets {
                 }
                 caller.rights.visible_scopes(Permission::AssetView).unwrap_or_default()
             }
-            Some(place) => {
+            Some(position) => {
                 let shown = asset.ownership_tier == OwnershipTier::PlatformBuiltin
-                    || place.namespace == Some(asset.namespace_id);
-                if let Some(namespace) = place.namespace
+                    || position.namespace == Some(asset.namespace_id);
+                if let Some(namespace) = position.namespace
                     && shown
                     && self.views_namespace(caller, namespace).await?
                 {
                     return Ok(true);
                 }
-                let views = caller.rights.allow(Permission::AssetView, place);
+                let views = caller.rights.allow(Permission::AssetView, position);
                 VisibleScopes {
-                    workspaces: place.workspace.filter(|_| views).into_iter().collect(),
+                    workspaces: position.workspace.filter(|_| views).into_iter().collect(),
                     ..VisibleScopes::default()
                 }
             }
@@ -236,12 +236,12 @@ impl Assets {
         &self,
         caller: &Caller,
         asset: &Asset,
-        place: &ResourcePosition,
+        position: &ResourcePosition,
     ) -> Result<bool, Failure> {
-        if asset.is_visible_from(place.namespace) {
+        if asset.is_visible_from(position.namespace) {
             return Ok(true);
         }
-        let here = VisibleScopes { workspaces: place.workspace.into_iter().collect(), ..VisibleScopes::default() };
+        let here = VisibleScopes { workspaces: position.workspace.into_iter().collect(), ..VisibleScopes::default() };
         let scope = TenantScope::for_caller(caller);
         Ok(self.asset_grant_store.is_granted(scope, asset.asset_id, &[], &here).await?)
     }

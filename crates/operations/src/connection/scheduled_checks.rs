@@ -45,10 +45,10 @@ impl Connections {
     /// When the due connections cannot be read.
     pub async fn make_due_checks(&self) -> Result<u64, Failure> {
         let due = self.connection_store.due_checks(PAGE).await?;
-        let made = AtomicU64::new(0);
+        let check_count = AtomicU64::new(0);
         let check = async |due: DueCheck| match self.make_check(due).await {
             Ok(is_made) => {
-                made.fetch_add(u64::from(is_made), Ordering::Relaxed);
+                check_count.fetch_add(u64::from(is_made), Ordering::Relaxed);
             }
             // Checks of other connections do not wait for this one.
             Err(error) => tracing::warn!(
@@ -59,18 +59,18 @@ impl Connections {
             ),
         };
         futures_util::stream::iter(due).for_each_concurrent(CONCURRENT_CHECKS, check).await;
-        let made = made.into_inner();
-        if made > 0 {
+        let check_count = check_count.into_inner();
+        if check_count > 0 {
             self.context.notify_facts();
         }
-        Ok(made)
+        Ok(check_count)
     }
 
     async fn make_check(&self, due: DueCheck) -> Result<bool, Failure> {
         let scope = TenantScope::for_background_task(due.tenant);
-        let found = self.connection_store.find(scope, due.connection_id).await?;
+        let stored = self.connection_store.find(scope, due.connection_id).await?;
         // Another process may have checked it since.
-        let Some(connection) = found.filter(|connection| connection.revision == due.revision) else {
+        let Some(connection) = stored.filter(|connection| connection.revision == due.revision) else {
             return Ok(false);
         };
         let (health, code) = super::health_of(self.probe(scope, &connection).await?);

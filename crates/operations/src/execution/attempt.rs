@@ -178,14 +178,15 @@ impl Executions {
     /// environments that would serve it. The read takes place on fresh state only, because cached state is retried.
     async fn no_active_release(&self, attempt: Attempt<'_>, lane: Lane) -> NotStarted {
         let Attempt { state: RunContext { caller, entry, is_fresh, .. }, request, scope, .. } = attempt;
-        let place = position_of(caller, &entry.workload);
+        let position = position_of(caller, &entry.workload);
         let is_allowed =
-            request.link.is_none() && authorize::authorize(caller, Operation::ReadActiveRelease, &place).is_ok();
+            request.link.is_none() && authorize::authorize(caller, Operation::ReadActiveRelease, &position).is_ok();
         let active_environments = if *is_fresh && is_allowed {
             let limit = MAX_LISTED_ENVIRONMENTS;
-            let found = self.deployment_store.environments_serving(scope, entry.workload.workload_id, lane, limit);
-            match found.await {
-                Ok(found) => Some(found),
+            let environments =
+                self.deployment_store.environments_serving(scope, entry.workload.workload_id, lane, limit);
+            match environments.await {
+                Ok(environments) => Some(environments),
                 Err(error) => return NotStarted::Refused(error.into()),
             }
         } else {
@@ -240,8 +241,8 @@ impl Executions {
             }
             RunPayload::Script { script, .. } => {
                 // A replay takes no script slot.
-                if let Some(known) = self.replayed_run(attempt).await? {
-                    return Err(NotStarted::Replayed(Some(Box::new(known))));
+                if let Some(replayed) = self.replayed_run(attempt).await? {
+                    return Err(NotStarted::Replayed(Some(Box::new(replayed))));
                 }
                 let work = limits_of(run_decision.plan.plan.sandbox.as_ref(), script)
                     .and_then(|limits| self.prepare_script(scope, script, limits, key))
@@ -320,8 +321,8 @@ impl Executions {
     }
 
     /// How long a caller waits, at most the deployment's limit.
-    fn wait_budget(&self, asked: Option<Duration>) -> Duration {
-        asked.map_or(self.settings.sync_wait, |asked| asked.min(self.settings.sync_wait))
+    fn wait_budget(&self, requested: Option<Duration>) -> Duration {
+        requested.map_or(self.settings.sync_wait, |requested| requested.min(self.settings.sync_wait))
     }
 
     /// The run that an earlier request with this key started, as the caller may read it now.

@@ -93,12 +93,12 @@ impl Cancellations {
         let (RunState { execution, .. }, own) =
             self.execution_reader.state_as(caller, id, token, Operation::ReadExecution).await?;
         if own == Ownership::Other {
-            let place =
+            let position =
                 self.scope_resolver.position_of_workload(caller, execution.workspace_id, execution.workload_id).await?;
-            authorize::authorize(caller, Operation::CancelExecution, &place)?;
+            authorize::authorize(caller, Operation::CancelExecution, &position)?;
         }
         let outcome = keyed_outcome(key, 200, id.uuid());
-        let done = self.keyed_requests.idempotent(
+        let cancelled = self.keyed_requests.idempotent(
             scope,
             key,
             async || self.cancel_run(scope, caller, &execution, outcome.as_ref()).await,
@@ -108,7 +108,7 @@ impl Cancellations {
                 Err(failure) => Err(failure),
             },
         );
-        let ((), replayed) = done.await?.into_parts();
+        let ((), replayed) = cancelled.await?.into_parts();
         let ended = self.execution_reader.execution_detail(caller, id, token).await;
         Ok(replayed.with_value(read_after_commit(ended, key)?))
     }
@@ -121,12 +121,9 @@ impl Cancellations {
         key: Option<&KeyedOutcome>,
     ) -> Result<(), Failure> {
         let id = execution.execution_id;
-        let held = LeaseRef { execution_id: id, lease: self.context.ids.new_id() };
-        let cancel_lease = CancelLease {
-            lease_ref: held,
-            lease_for: self.settings.lease,
-            deadline_in: self.settings.execution_deadline,
-        };
+        let lease_ref = LeaseRef { execution_id: id, lease: self.context.ids.new_id() };
+        let cancel_lease =
+            CancelLease { lease_ref, lease_for: self.settings.lease, deadline_in: self.settings.execution_deadline };
         let (mut current, mut key) = (execution.clone(), key);
         for _ in 0..MAX_ATTEMPTS {
             if current.outcome.is_some() {
@@ -144,11 +141,11 @@ impl Cancellations {
                 CancelOutcome::AlreadyEnded => current = self.read_current(scope, id).await?,
                 CancelOutcome::DuplicateKey => return Err(Failure::KeyTaken),
                 CancelOutcome::LeaseTaken => {
-                    return read_after_commit(self.end_cancelled(scope, execution, held, caller).await, key);
+                    return read_after_commit(self.end_cancelled(scope, execution, lease_ref, caller).await, key);
                 }
                 CancelOutcome::WorkerNotified => {
                     self.wakeup_sender.publish(Wakeup::Recheck(id));
-                    let awaiting_review = self.end_notified_run(scope, execution, held, caller).await;
+                    let awaiting_review = self.end_notified_run(scope, execution, lease_ref, caller).await;
                     match read_after_commit(awaiting_review, key)? {
                         Some(awaiting_review) => current = awaiting_review,
                         None => return Ok(()),
@@ -166,17 +163,17 @@ impl Cancellations {
         &self,
         scope: TenantScope,
         execution: &Execution,
-        held: LeaseRef,
+        lease_ref: LeaseRef,
         caller: &Caller,
     ) -> Result<Option<Execution>, Failure> {
-        if self.wait_for_end(scope, held.execution_id).await? {
+        if self.wait_for_end(scope, lease_ref.execution_id).await? {
             return Ok(None);
         }
-        if self.lease_store.take_over_lease(scope, held).await? {
-            return self.end_cancelled(scope, execution, held, caller).await.map(|()| None);
+        if self.lease_store.take_over_lease(scope, lease_ref).await? {
+            return self.end_cancelled(scope, execution, lease_ref, caller).await.map(|()| None);
         }
         // No worker has the run: it has ended or awaits review. The cancellation request stays stored.
-        let current = self.read_current(scope, held.execution_id).await?;
+        let current = self.read_current(scope, lease_ref.execution_id).await?;
         Ok(Some(current).filter(|current| current.status == Status::AwaitingReview))
     }
 
@@ -205,11 +202,11 @@ impl Cancellations {
         &self,
         scope: TenantScope,
         execution: &Execution,
-        held: LeaseRef,
+        lease_ref: LeaseRef,
         caller: &Caller,
     ) -> Result<(), Failure> {
-        let found = self.execution_store.evidence(scope, execution.execution_id).await?;
-        let record = found.ok_or(Failure::Inconsistent("a run is missing"))?;
+        let stored = self.execution_store.evidence(scope, execution.execution_id).await?;
+        let record = stored.ok_or(Failure::Inconsistent("a run is missing"))?;
         let imposed = record.decisions.iter().flat_map(|decision| &decision.obligations);
         let owes = imposed.into_iter().any(|name| name == Obligation::NotifyOwner.as_str());
         // A worker may have started the run under another release since the caller read it.
@@ -225,7 +222,7 @@ impl Cancellations {
         let target = UnstartedRun {
             scope,
             run: named,
-            lease: held.lease,
+            lease: lease_ref.lease,
             workload_slug: Some(&record.chain.workload.slug),
             started_at: execution.started_at,
             decisions: record.decisions.iter().map(Into::into).collect(),

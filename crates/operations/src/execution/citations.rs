@@ -64,9 +64,10 @@ impl Citations {
         let Some(answer) = answer_of(result).filter(|answer| answer.contains('[')) else { return Ok(Vec::new()) };
         let named = DocumentId::bracketed(&answer);
         let documents = self.execution_store.evidence_documents(scope, id).await?;
-        let is_withheld = documents.iter().any(|one| WITHHOLDING_KINDS.contains(&one.artifact_kind.as_str()));
+        let is_withheld = documents.iter().any(|document| WITHHOLDING_KINDS.contains(&document.artifact_kind.as_str()));
         let mut cited = CitedChunks::default();
-        let retrievals = documents.iter().filter(|one| one.artifact_kind == RETRIEVAL_EVENT).take(MAX_RETRIEVALS);
+        let retrievals =
+            documents.iter().filter(|document| document.artifact_kind == RETRIEVAL_EVENT).take(MAX_RETRIEVALS);
         for retrieval in retrievals.filter_map(|document| serde_json::from_str(&document.body).ok()) {
             cited.add(&retrieval, &named);
         }
@@ -75,8 +76,8 @@ impl Citations {
             let read = if is_withheld {
                 None
             } else {
-                let asked = PassageRequest { asset, contracts: &contracts, chunks: &chunks };
-                self.knowledge_bases.read_chunks(caller, execution.workspace_id, asked).await?
+                let request = PassageRequest { asset, contracts: &contracts, chunks: &chunks };
+                self.knowledge_bases.read_chunks(caller, execution.workspace_id, request).await?
             };
             texts.insert(asset, read);
         }
@@ -139,8 +140,8 @@ impl CitedChunks {
             if !self.documents.iter().any(is_same) {
                 self.documents.push((asset, document.clone(), Vec::new()));
             }
-            let known = self.documents.iter_mut().find(|one| is_same(one));
-            let (Some(chunk), Some((_, _, chunks))) = (chunk_id, known) else { continue };
+            let cited_document = self.documents.iter_mut().find(|document| is_same(document));
+            let (Some(chunk), Some((_, _, chunks))) = (chunk_id, cited_document) else { continue };
             if self.passages < MAX_PASSAGES && !chunks.contains(chunk) {
                 self.passages += 1;
                 chunks.push(*chunk);
@@ -164,10 +165,10 @@ fn describe(document_id: String, chunks: &[ChunkId], texts: Option<&[RetrievedCh
     let Some(texts) = texts else {
         return CitedDocument { document_id, title: None, passages: Vec::new(), is_withheld: true };
     };
-    let mut found: Vec<&RetrievedChunk> = texts.iter().filter(|text| chunks.contains(&text.chunk_id)).collect();
-    found.sort_by_key(|text| (text.entry_id, text.index));
-    let title = found.last().and_then(|text| text.title.clone());
-    let passages = found.iter().map(|text| text.text.clone()).collect();
+    let mut retrieved: Vec<&RetrievedChunk> = texts.iter().filter(|text| chunks.contains(&text.chunk_id)).collect();
+    retrieved.sort_by_key(|text| (text.entry_id, text.index));
+    let title = retrieved.last().and_then(|text| text.title.clone());
+    let passages = retrieved.iter().map(|text| text.text.clone()).collect();
     CitedDocument { document_id, title, passages, is_withheld: false }
 }
 

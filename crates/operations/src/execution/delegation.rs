@@ -60,10 +60,10 @@ impl Executions {
         chosen: Option<Lane>,
         workload: &Workload,
     ) -> Result<(), Failure> {
-        let place = position_of(client, workload);
+        let position = position_of(client, workload);
         for caller in [client, subject] {
-            authorize::authorize(caller, Operation::ReadWorkload, &place)?;
-            authorize::authorize(caller, Operation::ExecuteWorkload, &place)?;
+            authorize::authorize(caller, Operation::ReadWorkload, &position)?;
+            authorize::authorize(caller, Operation::ExecuteWorkload, &position)?;
             run_access::select_lane(caller, None, chosen, workload)?;
         }
         let scope = TenantScope::for_caller(subject);

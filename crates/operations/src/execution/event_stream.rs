@@ -73,10 +73,10 @@ impl ExecutionReader {
             }
             // The run was stored just now, and no worker has started it.
             subscription.wait_for_end(left.min(POLL_INTERVAL)).await;
-            if let Ok(Some(found)) = self.execution_store.find(scope, queued.execution_id).await
-                && !found.is_active()
+            if let Ok(Some(execution)) = self.execution_store.find(scope, queued.execution_id).await
+                && !execution.is_active()
             {
-                return found;
+                return execution;
             }
             // Bounds the polls after a wakeup, also while the store does not respond.
             sleep(left.min(RECHECK_DELAY)).await;
@@ -112,33 +112,33 @@ impl ExecutionReader {
         if execution.status == Status::Queued {
             return Ok(EventBatch { events: Vec::new(), last: cursor.events, has_more: false, execution });
         }
-        let EventPage { records: pieces, has_more } = self.event_store.events(scope, id, cursor.position).await?;
-        let piece = pieces.last().map_or(cursor.position, |last| last.position);
-        let mut told: Vec<RunEvent> = pieces.into_iter().flat_map(|piece| piece.events).collect();
-        if piece == 0 && execution.outcome.is_some() {
-            told = events_of_stored_steps(&self.event_store.steps(scope, id).await?);
+        let EventPage { records, has_more } = self.event_store.events(scope, id, cursor.position).await?;
+        let last_position = records.last().map_or(cursor.position, |last| last.position);
+        let mut run_events: Vec<RunEvent> = records.into_iter().flat_map(|record| record.events).collect();
+        if last_position == 0 && execution.outcome.is_some() {
+            run_events = events_of_stored_steps(&self.event_store.steps(scope, id).await?);
         }
         if own == Ownership::Other {
             // A withheld event keeps its number, so that numbers agree for all callers.
-            told.iter_mut().filter(|event| event.kind.is_model_output()).for_each(RunEvent::withhold_delta);
+            run_events.iter_mut().filter(|event| event.kind.is_model_output()).for_each(RunEvent::withhold_delta);
         }
-        let mut events = Vec::with_capacity(told.len().saturating_add(1));
+        let mut events = Vec::with_capacity(run_events.len().saturating_add(1));
         // A run that ended in the queue never started. Its first number stays reserved for the same reason.
-        let began = !(told.is_empty() && piece == 0 && execution.outcome.is_some());
+        let began = !(run_events.is_empty() && last_position == 0 && execution.outcome.is_some());
         if cursor.events == 0 && began {
             events.push((FIRST_EVENT, RunEvent::started(&execution)));
         }
         let before = cursor.events.max(FIRST_EVENT);
-        let last = before.saturating_add(told.len());
-        events.extend((before.saturating_add(1)..).zip(told));
-        *cursor = EventCursor { position: piece, events: last };
-        let mut told = EventBatch { events, last, has_more, execution };
-        if own == Ownership::Own && is_output_left_out && told.is_complete() {
+        let last = before.saturating_add(run_events.len());
+        events.extend((before.saturating_add(1)..).zip(run_events));
+        *cursor = EventCursor { position: last_position, events: last };
+        let mut batch = EventBatch { events, last, has_more, execution };
+        if own == Ownership::Own && is_output_left_out && batch.is_complete() {
             // Read once at the end instead of with every page.
-            let found = self.execution_store.find(scope, id).await?;
-            told.execution.output = found.and_then(|found| found.output);
+            let stored = self.execution_store.find(scope, id).await?;
+            batch.execution.output = stored.and_then(|stored| stored.output);
         }
-        Ok(told)
+        Ok(batch)
     }
 
     /// Counts a guest's request about a run against the rate limit of a public workload.

@@ -127,8 +127,8 @@ impl ExecutionReader {
         token: Option<&TokenHash>,
     ) -> Result<ExecutionDetail, Failure> {
         let execution = self.read_execution(caller, id, token).await?;
-        let place = self.position_of_run(caller, &execution).await?;
-        let Ok(scope) = authorize::authorize(caller, Operation::ReadExecution, &place) else {
+        let position = self.position_of_run(caller, &execution).await?;
+        let Ok(scope) = authorize::authorize(caller, Operation::ReadExecution, &position) else {
             return Ok(ExecutionDetail { execution, steps: None, summary: None });
         };
         let steps = self.event_store.steps(scope, id).await?;
@@ -163,8 +163,8 @@ impl ExecutionReader {
             self.state_as(caller, id, token, operation).await?;
         match own {
             Ownership::Own if is_output_left_out => {
-                let found = self.execution_store.find(TenantScope::for_caller(caller), id).await?;
-                Ok((found.ok_or(Failure::NotFound)?, Ownership::Own))
+                let execution = self.execution_store.find(TenantScope::for_caller(caller), id).await?;
+                Ok((execution.ok_or(Failure::NotFound)?, Ownership::Own))
             }
             Ownership::Own => Ok((execution, Ownership::Own)),
             Ownership::Other => Ok((Execution { output: None, ..execution }, Ownership::Other)),
@@ -200,8 +200,8 @@ impl ExecutionReader {
         if is_submitter(caller, execution) || self.is_result_token(scope, execution.execution_id, token).await? {
             return Ok(Ownership::Own);
         }
-        let place = self.position_of_run(caller, execution).await?;
-        authorize::authorize(caller, operation, &place)?;
+        let position = self.position_of_run(caller, execution).await?;
+        authorize::authorize(caller, operation, &position)?;
         Ok(Ownership::Other)
     }
 
@@ -212,7 +212,7 @@ impl ExecutionReader {
         token: Option<&TokenHash>,
     ) -> Result<bool, Failure> {
         let Some(token) = token else { return Ok(false) };
-        Ok(self.share_link_store.result_token(scope, id).await?.is_some_and(|kept| kept == *token))
+        Ok(self.share_link_store.result_token(scope, id).await?.is_some_and(|stored_token| stored_token == *token))
     }
 
     /// Executions without outputs, newest first. The caller's own runs need the permission too.
@@ -256,8 +256,8 @@ impl ExecutionReader {
         let scope = TenantScope::for_caller(caller);
         self.authorize_run_lookup(caller, Operation::ReadEvidenceGraph, id).await?;
         let mut record = self.execution_store.evidence(scope, id).await?.ok_or(Failure::NotFound)?;
-        let place = self.authorize_evidence(caller, &record.execution, Operation::ReadEvidenceGraph).await?;
-        match disclosure_for(caller, &place) {
+        let position = self.authorize_evidence(caller, &record.execution, Operation::ReadEvidenceGraph).await?;
+        match disclosure_for(caller, &position) {
             Disclosure::Summary => {
                 record.retrievals.iter_mut().for_each(|retrieval| retrieval.query = None);
                 record.notes_withheld = true;
@@ -284,10 +284,10 @@ impl ExecutionReader {
     ) -> Result<ArtifactDocument, Failure> {
         let scope = TenantScope::for_caller(caller);
         self.authorize_run_lookup(caller, Operation::ReadEvidenceArtifact, id).await?;
-        let found = self.execution_store.artifact(scope, id, artifact).await?;
-        let (execution, mut artifact) = found.ok_or(Failure::NotFound)?;
-        let place = self.authorize_evidence(caller, &execution, Operation::ReadEvidenceArtifact).await?;
-        if disclosure_for(caller, &place) == Disclosure::Summary {
+        let stored = self.execution_store.artifact(scope, id, artifact).await?;
+        let (execution, mut artifact) = stored.ok_or(Failure::NotFound)?;
+        let position = self.authorize_evidence(caller, &execution, Operation::ReadEvidenceArtifact).await?;
+        if disclosure_for(caller, &position) == Disclosure::Summary {
             artifact.payload_withheld |= artifact.payload.take().is_some();
         }
         Ok(artifact)
@@ -312,8 +312,8 @@ impl ExecutionReader {
         if lineage.execution.workspace_id != workspace {
             return Err(Failure::NotFound);
         }
-        let place = self.authorize_evidence(caller, &lineage.execution, Operation::ReadContextLineage).await?;
-        Ok((lineage, disclosure_for(caller, &place)))
+        let position = self.authorize_evidence(caller, &lineage.execution, Operation::ReadContextLineage).await?;
+        Ok((lineage, disclosure_for(caller, &position)))
     }
 
     /// The resource position of a run whose evidence the caller may read. A submitter gets a refusal that names the
@@ -324,9 +324,9 @@ impl ExecutionReader {
         execution: &Execution,
         operation: Operation,
     ) -> Result<ResourcePosition, Failure> {
-        let place = self.position_of_run(caller, execution).await?;
-        match authorize::authorize(caller, operation, &place) {
-            Ok(_) => Ok(place),
+        let position = self.position_of_run(caller, execution).await?;
+        match authorize::authorize(caller, operation, &position) {
+            Ok(_) => Ok(position),
             Err(Failure::NotFound) if is_submitter(caller, execution) => {
                 Err(authorize::missing_permission(caller, Permission::ExecutionView))
             }
@@ -347,11 +347,11 @@ impl ExecutionReader {
         }
         let home =
             self.execution_store.location(TenantScope::for_caller(caller), id).await?.ok_or(Failure::NotFound)?;
-        let place = self.scope_resolver.position_of_workload(caller, home.workspace, home.workload).await?;
+        let position = self.scope_resolver.position_of_workload(caller, home.workspace, home.workload).await?;
         if home.submitter == caller.actor {
             Ok(())
         } else {
-            authorize::authorize(caller, operation, &place).map(|_| ())
+            authorize::authorize(caller, operation, &position).map(|_| ())
         }
     }
 
@@ -369,6 +369,6 @@ fn is_submitter(caller: &Caller, execution: &Execution) -> bool {
     execution.submitter == caller.actor && caller.actor.kind() != ActorKind::Anonymous
 }
 
-fn disclosure_for(caller: &Caller, place: &ResourcePosition) -> Disclosure {
-    if caller.rights.allow(Permission::ExecutionKill, place) { Disclosure::Operator } else { Disclosure::Summary }
+fn disclosure_for(caller: &Caller, position: &ResourcePosition) -> Disclosure {
+    if caller.rights.allow(Permission::ExecutionKill, position) { Disclosure::Operator } else { Disclosure::Summary }
 }

@@ -17,21 +17,21 @@ use std::sync::Arc;
 impl RunEngine {
     /// Reads the run's conversation. If a contract does not allow replay, no turn is read.
     pub(super) async fn recall(&self, reader: &RetrievalContext<'_>) -> History {
-        let (Some(memory), Some(place)) = (&reader.plan.memory, &reader.conversation) else {
+        let (Some(memory), Some(conversation)) = (&reader.plan.memory, &reader.conversation) else {
             return History::Unavailable;
         };
         let Some(decisions) = self.contract_decisions_for(reader, AccessMode::MemoryReplay).await else {
             return History::Unavailable;
         };
         let rules = &memory.config;
-        let wanted = RecallQuery {
+        let query = RecallQuery {
             asset: memory.asset,
             scope: rules.scope,
             limit: if all_allow(&reader.plan.knowledge, &decisions) { rules.max_turns } else { 0 },
             max_age_days: rules.retention_days,
             personal_data: rules.personal_data,
         };
-        match self.memory_store.recall(reader.scope, place, &wanted).await {
+        match self.memory_store.recall(reader.scope, conversation, &query).await {
             Ok(recalled) => History::Loaded(decisions, recalled),
             Err(error) => {
                 tracing::warn!(
@@ -52,24 +52,30 @@ impl RunEngine {
         execution_id: ExecutionId,
         reader: &RetrievalContext<'_>,
     ) -> Option<Writeback> {
-        let (bytes, place) = (ended.offered_turn.as_ref()?.bytes(), reader.conversation.clone()?);
+        let (bytes, conversation) = (ended.offered_turn.as_ref()?.bytes(), reader.conversation.clone()?);
         let decisions = self.contract_decisions_for(reader, AccessMode::MemoryWriteback).await;
         let knowledge = &reader.plan.knowledge;
         if bytes <= MAX_INLINE_BYTES {
             let (moment, redactor) = (self.context.moment(), &self.settings.redactor);
-            return ended.evaluate_turn(execution_id, place, knowledge, decisions.as_deref(), moment, redactor);
+            return ended.evaluate_turn(execution_id, conversation, knowledge, decisions.as_deref(), moment, redactor);
         }
         let (context, redactor, knowledge) =
             (self.context.clone(), Arc::clone(&self.settings.redactor), knowledge.clone());
-        let mut looked_through = ended.clone();
+        let mut evaluated = ended.clone();
         let work = run_blocking(reader.scope, WorkDeadline::Run, move || {
             let moment = context.moment();
-            let written =
-                looked_through.evaluate_turn(execution_id, place, &knowledge, decisions.as_deref(), moment, &redactor);
-            (looked_through, written)
+            let writeback = evaluated.evaluate_turn(
+                execution_id,
+                conversation,
+                &knowledge,
+                decisions.as_deref(),
+                moment,
+                &redactor,
+            );
+            (evaluated, writeback)
         });
-        let (looked_through, written) = work.await.ok()?;
-        *ended = looked_through;
-        written
+        let (evaluated, writeback) = work.await.ok()?;
+        *ended = evaluated;
+        writeback
     }
 }

@@ -63,14 +63,14 @@ impl UnknownOutcomes {
         &self,
         caller: &Caller,
         id: ExecutionId,
-        settled: Resolution,
+        resolution: Resolution,
         note: Option<&Note>,
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<ExecutionDetail>, Failure> {
         let (RunState { execution, .. }, own) =
             self.execution_reader.state_as(caller, id, None, Operation::ReadExecution).await?;
-        let place = self.execution_reader.position_of_run(caller, &execution).await?;
-        let scope = match authorize::authorize(caller, Operation::SettleExecution, &place) {
+        let position = self.execution_reader.position_of_run(caller, &execution).await?;
+        let scope = match authorize::authorize(caller, Operation::SettleExecution, &position) {
             // The caller sees its own run, so the refusal names the permission.
             Err(Failure::NotFound) if own == Ownership::Own => {
                 Err(authorize::missing_permission(caller, Permission::ExecutionKill))
@@ -78,13 +78,13 @@ impl UnknownOutcomes {
             entered => entered,
         }?;
         let outcome = keyed_outcome(key, 200, id.uuid());
-        let done = self.keyed_requests.idempotent(
+        let resolved = self.keyed_requests.idempotent(
             scope,
             key,
-            async || self.commit_resolution(scope, caller, id, settled, note, outcome.as_ref()).await,
+            async || self.commit_resolution(scope, caller, id, resolution, note, outcome.as_ref()).await,
             async |_| Ok(()),
         );
-        let ((), replayed) = done.await?.into_parts();
+        let ((), replayed) = resolved.await?.into_parts();
         let detail = self.execution_reader.execution_detail(caller, id, None).await;
         Ok(replayed.with_value(read_after_commit(detail, key)?))
     }
@@ -94,15 +94,15 @@ impl UnknownOutcomes {
         scope: TenantScope,
         caller: &Caller,
         id: ExecutionId,
-        settled: Resolution,
+        resolution: Resolution,
         note: Option<&Note>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), Failure> {
         let record = self.execution_store.evidence(scope, id).await?.ok_or(Failure::NotFound)?;
         let stamp = self.context.stamp(caller);
         let moment = self.context.moment_at(stamp.at);
-        let settlement = resolve(&record, settled, note, &stamp, moment)?;
-        match self.resolution_store.commit_resolution(scope, &settlement, key).await {
+        let change = resolve(&record, resolution, note, &stamp, moment)?;
+        match self.resolution_store.commit_resolution(scope, &change, key).await {
             Ok(()) => {
                 self.context.notify_facts();
                 self.wakeup_sender.publish(Wakeup::RunEnded(id));

@@ -2,7 +2,7 @@
 
 use crate::{
     execution::engine::RunEngine,
-    knowledge::{ContractQuestion, Retrieval, RetrievalFailure, RetrievalRequest},
+    knowledge::{ContractCheck, Retrieval, RetrievalFailure, RetrievalRequest},
 };
 use fairway_domain::{
     access::ActorRef,
@@ -57,10 +57,10 @@ impl RunEngine {
         mode: AccessMode,
     ) -> Option<Vec<ContractDecision>> {
         let bound = reader.plan.knowledge.iter();
-        let questions: Vec<ContractQuestion<'_>> = bound
-            .map(|bound| ContractQuestion { asset: bound.asset, base: &bound.base, asked: reader.access_request(mode) })
+        let checks: Vec<ContractCheck<'_>> = bound
+            .map(|bound| ContractCheck { asset: bound.asset, base: &bound.base, request: reader.access_request(mode) })
             .collect();
-        let decisions = self.knowledge_bases.contract_decisions(reader.scope, &questions).await;
+        let decisions = self.knowledge_bases.contract_decisions(reader.scope, &checks).await;
         decisions
             .inspect_err(|error| {
                 tracing::warn!(

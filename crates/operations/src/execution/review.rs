@@ -103,13 +103,13 @@ impl Reviews {
             self.execution_reader.state_as(caller, id, None, Operation::ReadExecution).await?;
         let scope = self.authorize_review(caller, &execution, own, Operation::ReviewExecution).await?;
         let outcome = keyed_outcome(key, 200, id.uuid());
-        let done = self.keyed_requests.idempotent(
+        let reviewed = self.keyed_requests.idempotent(
             scope,
             key,
             async || self.commit_verdict(scope, caller, id, verdict, note, outcome.as_ref()).await,
             async |_| Ok(()),
         );
-        let ((), replayed) = done.await?.into_parts();
+        let ((), replayed) = reviewed.await?.into_parts();
         let detail = self.execution_reader.execution_detail(caller, id, None).await;
         Ok(replayed.with_value(read_after_commit(detail, key)?))
     }
@@ -135,8 +135,8 @@ impl Reviews {
         own: Ownership,
         operation: Operation,
     ) -> Result<TenantScope, Failure> {
-        let place = self.execution_reader.position_of_run(caller, execution).await?;
-        match authorize::authorize(caller, operation, &place) {
+        let position = self.execution_reader.position_of_run(caller, execution).await?;
+        match authorize::authorize(caller, operation, &position) {
             // The caller sees its own run, so the refusal names the permission.
             Err(Failure::NotFound) if own == Ownership::Own => {
                 Err(authorize::missing_permission(caller, Permission::ReleaseApprove))

@@ -146,8 +146,8 @@ impl ActiveRun {
     }
 
     /// Executes the run to its end and stores it.
-    pub(super) async fn run(mut self, work: RunWork, look: &Notify) -> RunResult {
-        match self.run_work(work, look).await {
+    pub(super) async fn run(mut self, work: RunWork, recheck: &Notify) -> RunResult {
+        match self.run_work(work, recheck).await {
             Ok((ended, last, remembered)) => {
                 // The inputs may be large and are no longer needed.
                 (self.inputs, self.acceptance.inputs.body) = (Map::new(), "".into());
@@ -177,13 +177,13 @@ impl ActiveRun {
     async fn run_work(
         &self,
         work: RunWork,
-        look: &Notify,
+        recheck: &Notify,
     ) -> Result<(RunOutcome, Option<ProgressRecord>, Option<Writeback>), NoEnd> {
         match work {
-            RunWork::Steps => self.run_steps(look).await,
+            RunWork::Steps => self.run_steps(recheck).await,
             RunWork::Script(ready) => {
-                let closed = self.run_script(ready, look).await;
-                let ended = self.fulfil(closed, look).await;
+                let closed = self.run_script(ready, recheck).await;
+                let ended = self.fulfil(closed, recheck).await;
                 let mut recorder = self.recorder();
                 let last = with_review_event(&mut recorder, None, &ended);
                 Ok((ended, last, None))
@@ -191,7 +191,10 @@ impl ActiveRun {
         }
     }
 
-    async fn run_steps(&self, look: &Notify) -> Result<(RunOutcome, Option<ProgressRecord>, Option<Writeback>), NoEnd> {
+    async fn run_steps(
+        &self,
+        recheck: &Notify,
+    ) -> Result<(RunOutcome, Option<ProgressRecord>, Option<Writeback>), NoEnd> {
         let engine = &self.engine;
         let accepted = &self.acceptance;
         let subject = RunInput {
@@ -238,7 +241,7 @@ impl ActiveRun {
             let drive = run_to_end(&mut run, turn, &mut recorder, &reader);
             tokio::select! {
                 in_time = tokio::time::timeout(self.time_left, drive) => in_time.unwrap_or(Err(Interruption::DeadlineExceeded)).err(),
-                cut = self.renew_lease(look) => Some(cut),
+                cut = self.renew_lease(recheck) => Some(cut),
             }
         };
         let mut closed = run.end_before_obligations(engine.context.moment(), cut);
@@ -246,7 +249,7 @@ impl ActiveRun {
             return Err(NoEnd::LeaseLost);
         }
         let last = recorder.last_record(std::mem::take(&mut closed.events));
-        let mut ended = self.fulfil(closed, look).await;
+        let mut ended = self.fulfil(closed, recheck).await;
         let last = with_review_event(&mut recorder, last, &ended);
         let remembered = engine.write_back(&mut ended, accepted.execution_id, &reader).await;
         Ok((ended, last, remembered))
@@ -280,7 +283,7 @@ impl ActiveRun {
 
     /// Fulfils the run's obligations. Long work runs on the blocking pool, under the lease. If it fails or the lease
     /// is lost, the run has no output.
-    async fn fulfil(&self, closed: FinishedRun, look: &Notify) -> RunOutcome {
+    async fn fulfil(&self, closed: FinishedRun, recheck: &Notify) -> RunOutcome {
         let engine = &self.engine;
         if closed.fulfilment_bytes() <= MAX_INLINE_BYTES {
             return closed.fulfil(engine.context.moment(), &engine.settings.redactor);
@@ -290,14 +293,14 @@ impl ActiveRun {
         let fulfil = move || closed.fulfil(context.moment(), &redactor);
         let work = run_blocking(self.scope, WorkDeadline::Run, fulfil);
         tokio::select! {
-            done = work => done.unwrap_or(unfulfilled),
-            _ = self.renew_lease(look) => unfulfilled,
+            fulfilled = work => fulfilled.unwrap_or(unfulfilled),
+            _ = self.renew_lease(recheck) => unfulfilled,
         }
     }
 
     /// Renews the lease every third of its duration, and on every wakeup. Returns only when the run has to stop.
-    pub(super) async fn renew_lease(&self, look: &Notify) -> Interruption {
-        self.engine.renew_lease(self.scope, self.lease_ref(), look, &self.cancelled_by).await
+    pub(super) async fn renew_lease(&self, recheck: &Notify) -> Interruption {
+        self.engine.renew_lease(self.scope, self.lease_ref(), recheck, &self.cancelled_by).await
     }
 
     fn build_end(&self, ended: RunOutcome, progress: Option<ProgressRecord>, finished_at: Timestamp) -> FinishRecord {
@@ -424,11 +427,11 @@ impl ActiveRun {
     }
 
     async fn is_stored(&self, ending: &FinishRecord) -> bool {
-        let found = self.engine.execution_store.find(self.scope, ending.execution_id).await;
-        found.is_ok_and(|found| {
-            found.is_some_and(|found| match ending.review_timeout {
-                Some(_) => found.status == Status::AwaitingReview,
-                None => found.finished_at == Some(ending.finished_at),
+        let stored = self.engine.execution_store.find(self.scope, ending.execution_id).await;
+        stored.is_ok_and(|stored| {
+            stored.is_some_and(|stored| match ending.review_timeout {
+                Some(_) => stored.status == Status::AwaitingReview,
+                None => stored.finished_at == Some(ending.finished_at),
             })
         })
     }

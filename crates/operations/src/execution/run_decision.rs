@@ -91,12 +91,12 @@ pub(super) fn policy_attributes(
     environment: &Slug,
     lane: Lane,
 ) -> PolicyAttributes {
-    let place = position_of(caller, &entry.workload);
+    let position = position_of(caller, &entry.workload);
     PolicyAttributes {
         actor: caller.actor.to_string(),
         actor_kind: caller.actor.kind().as_str(),
         groups: caller.groups.iter().map(ActorRef::to_string).collect(),
-        roles: caller.rights.roles_at(&place).iter().map(|role| role.as_str().to_owned()).collect(),
+        roles: caller.rights.roles_at(&position).iter().map(|role| role.as_str().to_owned()).collect(),
         workload_slug: entry.workload.slug.to_string(),
         owner_ref: entry.workload.owner_ref.to_string(),
         environment: environment.to_string(),

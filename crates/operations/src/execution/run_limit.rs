@@ -37,7 +37,7 @@ impl Executions {
             return Ok(Placement::Queue);
         }
         match self.run_limit.acquire(scope).await {
-            Some(place) => Ok(Placement::Here(place)),
+            Some(permit) => Ok(Placement::Here(permit)),
             None if is_queued(DispatchMode::Queued) => Ok(Placement::Queue),
             None => Err(busy(AcquireError::TimedOut)),
         }
@@ -76,12 +76,12 @@ mod tests {
         let (limit, tenant) =
             (RunSlots::default(), |number| TenantScope::for_background_task(Uuid::from_u128(number).into()));
         let mut held = Vec::new();
-        while let Some(place) = limit.acquire(tenant(1)).await {
-            held.push(place);
+        while let Some(permit) = limit.acquire(tenant(1)).await {
+            held.push(permit);
         }
         assert_eq!(held.len(), MAX_PER_TENANT);
-        while let Some(place) = limit.acquire(tenant(2)).await {
-            held.push(place);
+        while let Some(permit) = limit.acquire(tenant(2)).await {
+            held.push(permit);
         }
         assert_eq!(held.len(), MAX_RUNS);
         drop(held.pop());

@@ -189,34 +189,34 @@ impl ScriptSlots {
         tenant: TenantId,
         key: Option<&RequestKey>,
     ) -> Result<ScriptSlot, RunRefusal> {
-        let place = |seat: u64, shared| ScriptSlot { scripts: Arc::clone(self), tenant, number: seat, shared };
-        let mut book = self.state();
-        let State { slots: seats, next } = &mut *book;
-        let seats = seats.entry(tenant).or_default();
-        if let Some(twin) = seats.iter_mut().find(|seat| key.is_some_and(|key| seat.is_shared_by(key))) {
-            twin.holders = twin.holders.saturating_add(1);
-            return Ok(place(twin.number, Sharing::SameKey));
+        let slot = |number: u64, shared| ScriptSlot { scripts: Arc::clone(self), tenant, number, shared };
+        let mut state = self.state();
+        let State { slots, next } = &mut *state;
+        let slots = slots.entry(tenant).or_default();
+        if let Some(shared) = slots.iter_mut().find(|slot| key.is_some_and(|key| slot.is_shared_by(key))) {
+            shared.holders = shared.holders.saturating_add(1);
+            return Ok(slot(shared.number, Sharing::SameKey));
         }
-        if seats.len() >= MAX_CONCURRENT_PER_TENANT {
+        if slots.len() >= MAX_CONCURRENT_PER_TENANT {
             return Err(RunRefusal::TooManyScripts);
         }
         let number = *next;
         *next = number.wrapping_add(1);
-        seats.push(Slot { number, key: key.cloned(), holders: 1 });
-        Ok(place(number, Sharing::Exclusive))
+        slots.push(Slot { number, key: key.cloned(), holders: 1 });
+        Ok(slot(number, Sharing::Exclusive))
     }
 }
 
 impl Drop for ScriptSlot {
     fn drop(&mut self) {
-        let mut book = self.scripts.state();
-        let Some(seats) = book.slots.get_mut(&self.tenant) else { return };
-        if let Some(seat) = seats.iter_mut().find(|seat| seat.number == self.number) {
-            seat.holders = seat.holders.saturating_sub(1);
+        let mut state = self.scripts.state();
+        let Some(slots) = state.slots.get_mut(&self.tenant) else { return };
+        if let Some(slot) = slots.iter_mut().find(|slot| slot.number == self.number) {
+            slot.holders = slot.holders.saturating_sub(1);
         }
-        seats.retain(|seat| seat.holders > 0);
-        if seats.is_empty() {
-            book.slots.remove(&self.tenant);
+        slots.retain(|slot| slot.holders > 0);
+        if slots.is_empty() {
+            state.slots.remove(&self.tenant);
         }
     }
 }
@@ -231,26 +231,21 @@ pub(super) const LOST_SCRIPT: (Status, ExecutionOutcome, &str, &str) = (
 
 impl ActiveRun {
     /// Executes the script and waits for its result, unless the run is stopped first.
-    pub(super) async fn run_script(&self, ready: PreparedScript, look: &Notify) -> FinishedRun {
+    pub(super) async fn run_script(&self, ready: PreparedScript, recheck: &Notify) -> FinishedRun {
         let engine = &self.engine;
         let PreparedScript { script, limits, gateway, _slot: _place } = ready;
         let gateway = gateway.unwrap_or_else(|| engine.code_gateway.prepare(script.language, limits));
         let request = ScriptRequest { execution_id: self.acceptance.execution_id, script: &script, limits };
         let began = engine.context.clock.now();
-        let came = tokio::select! {
+        let outcome = tokio::select! {
             in_time = timeout(self.time_left, gateway.run(request)) => {
                 in_time.map_or_else(|_| engine.code_gateway.abandoned_script_fate().timeout_outcome(), ScriptOutcome::Returned)
             }
-            cut = self.renew_lease(look) => ScriptOutcome::Interrupted(cut),
+            cut = self.renew_lease(recheck) => ScriptOutcome::Interrupted(cut),
         };
         let over = engine.context.clock.now();
-        let ran = ScriptRun {
-            request,
-            gateway: engine.code_gateway.name(),
-            outcome: came,
-            started_at: began,
-            finished_at: over,
-        };
+        let ran =
+            ScriptRun { request, gateway: engine.code_gateway.name(), outcome, started_at: began, finished_at: over };
         ran.finish(self.decision.clone(), engine.context.new_id())
     }
 }
@@ -265,9 +260,10 @@ impl Executions {
         limits: ScriptLimits,
         key: Option<&RequestKey>,
     ) -> Result<RunWork, RunRefusal> {
-        let place = self.scripts.acquire(scope.tenant(), key)?;
-        let gateway = (place.shared == Sharing::Exclusive).then(|| self.code_gateway.prepare(script.language, limits));
-        Ok(RunWork::Script(PreparedScript { script: script.clone(), limits, gateway, _slot: place }))
+        let position = self.scripts.acquire(scope.tenant(), key)?;
+        let gateway =
+            (position.shared == Sharing::Exclusive).then(|| self.code_gateway.prepare(script.language, limits));
+        Ok(RunWork::Script(PreparedScript { script: script.clone(), limits, gateway, _slot: position }))
     }
 }
 

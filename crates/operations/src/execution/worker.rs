@@ -86,7 +86,7 @@ pub async fn run_worker(worker: Arc<RunWorker>) {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     claim = %claim.lease,
-                    "failed to claim queued runs; the next claim takes over the runs that this one may hold"
+                    "failed to claim queued runs; the next claim reclaims any runs of this one"
                 );
                 drop(claim_guard);
                 lost.add(claim.lease, claim.lease_for);
@@ -207,15 +207,15 @@ impl RunWorker {
 
 impl RunWorker {
     /// Executes a claimed run, or ends it. After a failure its lease expires and another worker retries.
-    async fn process_claimed(&self, claimed: ClaimedRun, look: &Notify) {
+    async fn process_claimed(&self, claimed: ClaimedRun, recheck: &Notify) {
         let id = claimed.execution.execution_id;
-        if let Err(error) = self.try_process_claimed(claimed, look).await {
+        if let Err(error) = self.try_process_claimed(claimed, recheck).await {
             let error: &dyn std::error::Error = &error;
             tracing::warn!(error, execution_id = %id, "failed to process a claimed run; another worker retries");
         }
     }
 
-    async fn try_process_claimed(&self, mut claimed: ClaimedRun, look: &Notify) -> Result<(), Failure> {
+    async fn try_process_claimed(&self, mut claimed: ClaimedRun, recheck: &Notify) -> Result<(), Failure> {
         if claimed.execution.status == Status::Queued && claimed.cancelled_by.is_some() {
             // The canceller already got the confirmation.
             return self.end_early(&claimed, EarlyEnd::cancelled("cancelled", "the run was cancelled")).await;
@@ -224,7 +224,7 @@ impl RunWorker {
             let message = "the workers of the run failed repeatedly";
             return self.end_early(&claimed, EarlyEnd::failed("interrupted", message)).await;
         }
-        let reserved = match self.reserve_claimed(&mut claimed, look).await {
+        let reserved = match self.reserve_claimed(&mut claimed, recheck).await {
             Ok(reserved) => reserved,
             Err(Interruption::LeaseLost) => return Ok(()),
             Err(cut) => return self.end_early(&claimed, EarlyEnd::interrupted(cut)).await,
@@ -249,7 +249,7 @@ impl RunWorker {
                 NextAction::End(early_end) => return self.end_early(&claimed, early_end).await,
                 NextAction::Retry => {}
                 NextAction::Run(running) => {
-                    match running.with_reservation(reserved.clone()).run(RunWork::Steps, look).await {
+                    match running.with_reservation(reserved.clone()).run(RunWork::Steps, recheck).await {
                         RunResult::Ended(_) | RunResult::LeaseLost => return Ok(()),
                         RunResult::Stale => {}
                     }

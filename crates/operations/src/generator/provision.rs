@@ -6,7 +6,7 @@
 use crate::{
     Failure, MaybeReplayed, Precondition,
     asset::VersionDraft,
-    generator::{Generators, Provisioning},
+    generator::{DraftGenerator, Provisioning},
     release::{ReleaseDraft, Transition},
 };
 use fairway_domain::{
@@ -33,7 +33,7 @@ const PAGE: u32 = 200;
 /// Maximum offset of a page.
 const MAX_OFFSET: u64 = 10_000;
 
-impl Generators {
+impl DraftGenerator {
     /// Provisions the generator of every tenant, unless disabled. After a failure, the tenant's next
     /// draft request retries.
     ///
@@ -111,16 +111,16 @@ impl Generators {
     /// The tenant's oldest workspace.
     async fn first_workspace(&self, scope: TenantScope) -> Result<Workspace, Failure> {
         let all = self.workspace_store.list(scope, PageRequest::first(1)).await?.total;
-        let others = u32::try_from(all.saturating_sub(1).min(MAX_OFFSET)).unwrap_or_default();
-        let oldest = PageRequest { limit: 1, start: PageStart::Skip(others) };
+        let skipped = u32::try_from(all.saturating_sub(1).min(MAX_OFFSET)).unwrap_or_default();
+        let oldest = PageRequest { limit: 1, start: PageStart::Skip(skipped) };
         self.workspace_store.list(scope, oldest).await?.rows.pop().ok_or(Failure::NotFound)
     }
 
     async fn generator_workload(&self, maker: &Caller, home: &Workspace) -> Result<WorkloadId, Failure> {
         let scope = TenantScope::for_caller(maker);
         let slug = Slug::parse(SLUG).map_err(|_| Failure::Inconsistent("a slug of the generator is invalid"))?;
-        let mut found = self.workload_store.find_by_slug(scope, &slug).await?;
-        if found.is_none() {
+        let mut stored = self.workload_store.find_by_slug(scope, &slug).await?;
+        if stored.is_none() {
             let new = NewWorkload {
                 workload_id: self.context.new_id(),
                 slug: slug.clone(),
@@ -135,12 +135,12 @@ impl Generators {
             match self.workload_store.commit_new(scope, change, None).await {
                 // A concurrent process created it.
                 Err(CommitError::Conflict(Conflict::DuplicateSlug)) => {}
-                made => made?,
+                created => created?,
             }
             self.context.notify_facts();
-            found = self.workload_store.find_by_slug(scope, &slug).await?;
+            stored = self.workload_store.find_by_slug(scope, &slug).await?;
         }
-        let workload = found.ok_or(Failure::Inconsistent("a created workload is missing"))?;
+        let workload = stored.ok_or(Failure::Inconsistent("a created workload is missing"))?;
         match workload.management_source {
             Some(ManagementSource::PlatformBuiltin) => Ok(workload.workload_id),
             Some(ManagementSource::WorkspaceBuiltin) | None => {
@@ -170,8 +170,8 @@ impl Generators {
         let scope = TenantScope::for_caller(maker);
         let label =
             VersionLabel::parse(VERSION_LABEL).ok_or(Failure::Inconsistent("a label of the generator is invalid"))?;
-        let mut found = self.asset_store.find_by_slug(scope, &slug, Some(&label)).await?;
-        if found.is_none() {
+        let mut stored = self.asset_store.find_by_slug(scope, &slug, Some(&label)).await?;
+        if stored.is_none() {
             let (workspace_id, namespace_id) = (home.workspace_id, home.namespace_id);
             let new = NewAsset {
                 asset_id: self.context.new_id(),
@@ -184,12 +184,12 @@ impl Generators {
             match self.asset_store.commit_new(scope, Asset::create_builtin(new, &self.context.stamp(maker)), None).await
             {
                 Err(CommitError::Conflict(Conflict::DuplicateSlug)) => {}
-                made => made?,
+                created => created?,
             }
             self.context.notify_facts();
-            found = self.asset_store.find_by_slug(scope, &slug, Some(&label)).await?;
+            stored = self.asset_store.find_by_slug(scope, &slug, Some(&label)).await?;
         }
-        let (asset, version) = found.ok_or(Failure::Inconsistent("a created asset is missing"))?;
+        let (asset, version) = stored.ok_or(Failure::Inconsistent("a created asset is missing"))?;
         if asset.ownership_tier != OwnershipTier::PlatformBuiltin || asset.kind != kind {
             return Err(Failure::Inconsistent("another asset has a name of the generator"));
         }
@@ -200,8 +200,8 @@ impl Generators {
         match self.assets.create_asset_version(maker, asset.asset_id, None, draft, None).await {
             Ok((_, MaybeReplayed { value: version, .. })) => Ok(version.asset_version_id),
             Err(Failure::Conflict(Conflict::DuplicateVersionLabel)) => {
-                let found = self.asset_store.find_by_slug(scope, &slug, Some(&label)).await?;
-                let version = found.and_then(|(_, version)| version);
+                let stored = self.asset_store.find_by_slug(scope, &slug, Some(&label)).await?;
+                let version = stored.and_then(|(_, version)| version);
                 Ok(version.ok_or(Failure::Inconsistent("a created version is missing"))?.asset_version_id)
             }
             Err(failure) => Err(failure),
@@ -244,9 +244,9 @@ impl Generators {
     }
 
     async fn move_generator(&self, by: &Caller, id: ReleaseId, to: StateName) -> Result<(), Failure> {
-        let wanted = Transition { to, lanes: LaneSelection::All };
+        let transition = Transition { to, lanes: LaneSelection::All };
         self.releases
-            .transition_release(by, id, wanted, &Precondition::Any, Some(&step_key(by, to.as_str())))
+            .transition_release(by, id, transition, &Precondition::Any, Some(&step_key(by, to.as_str())))
             .await
             .map(|_| ())
     }

@@ -86,13 +86,13 @@ impl KeyedRequests {
             let earlier = self.earlier_outcome(scope, Some(key)).await?;
             return Err(earlier.map_or(Failure::KeyInProgress, |_| Failure::KeyTaken));
         }
-        let done = tokio::select! {
-            done = work => done,
+        let outcome = tokio::select! {
+            outcome = work => outcome,
             never = reservation.renew_lease(lease) => match never {},
         };
         // Released before the response, so that the client may reuse the key at once.
         reservation.release().await;
-        done
+        outcome
     }
 }
 

@@ -33,19 +33,19 @@ impl KnowledgeBases {
         &self,
         scope: TenantScope,
         asset: AssetId,
-        wanted: IndexRevision,
+        requested: IndexRevision,
         profile: Option<&SovereigntyProfile>,
     ) -> Result<VectorIndex, RetrievalFailure> {
-        let refusal = match self.vector_index_at(scope, asset, wanted, profile).await {
+        let refusal = match self.vector_index_at(scope, asset, requested, profile).await {
             Err(refusal) if refusal.is_model_mismatch() => refusal,
-            settled => return settled,
+            searchable => return searchable,
         };
-        let same = self.index_revision_store.revisions_with_same_documents(scope, asset, wanted).await?;
-        let others = [same.last, same.first];
-        for other in others.into_iter().filter(|other| *other != wanted) {
-            match self.vector_index_at(scope, asset, other, profile).await {
+        let same = self.index_revision_store.revisions_with_same_documents(scope, asset, requested).await?;
+        let equivalent = [same.last, same.first];
+        for revision in equivalent.into_iter().filter(|revision| *revision != requested) {
+            match self.vector_index_at(scope, asset, revision, profile).await {
                 Err(refusal) if refusal.is_model_mismatch() => {}
-                settled => return settled,
+                searchable => return searchable,
             }
         }
         Err(refusal)

@@ -107,9 +107,9 @@ impl KnowledgeBases {
                     self.keyed_requests.with_reserved_key(scope, key, ingest_id.uuid(), ingest).await
                 },
                 async |ingest| {
-                    let found = self.document_store.find_ingest(scope, id, ingest.into()).await?;
+                    let ingest = self.document_store.find_ingest(scope, id, ingest.into()).await?;
                     let base = self.latest_base(scope, &asset).await?;
-                    self.ingest_report(scope, id, found.ok_or(Failure::NotFound)?, &base).await
+                    self.ingest_report(scope, id, ingest.ok_or(Failure::NotFound)?, &base).await
                 },
             )
             .await
@@ -178,11 +178,11 @@ impl KnowledgeBases {
             with_read_timeout(self.read_documents(caller, base.source_type, ids.into_iter().zip(drafts))).await?;
         let mut documents = self.split_documents(scope, read, base.chunking).await?;
         // Model and decision use the same revision, so that no vector of a replaced model is added.
-        let seen = self.index_revision_store.current_revision(scope, id).await?;
-        let model = self.ingest_model(scope, id, seen, &base).await?;
+        let base_revision = self.index_revision_store.current_revision(scope, id).await?;
+        let model = self.ingest_model(scope, id, base_revision, &base).await?;
         self.embed_chunks(model.as_ref(), &mut documents).await?;
         let stamp = self.context.stamp(caller);
-        let mut change = Ingest::add(asset, ingest_id, base.chunking, model, documents, seen, &stamp)?;
+        let mut change = Ingest::add(asset, ingest_id, base.chunking, model, documents, base_revision, &stamp)?;
         self.commit_ingest(scope, &mut change, &base, key).await?;
         // Read from the store, so that a replay returns the same.
         let report = async {
@@ -209,9 +209,9 @@ impl KnowledgeBases {
             match self.document_store.commit_documents(scope, change, outcome.as_ref()).await {
                 // Concurrent ingests affect only the next revision and the model of its vectors.
                 Err(CommitError::Stale) => {
-                    let seen = self.index_revision_store.current_revision(scope, asset).await?;
-                    change.rebase(seen);
-                    let model = self.ingest_model(scope, asset, seen, base).await?;
+                    let current_revision = self.index_revision_store.current_revision(scope, asset).await?;
+                    change.rebase(current_revision);
+                    let model = self.ingest_model(scope, asset, current_revision, base).await?;
                     if model == change.next.embedded_by {
                         continue;
                     }
@@ -243,8 +243,8 @@ impl KnowledgeBases {
 
     /// The newest version of a knowledge base, which determines how documents are read.
     pub(super) async fn latest_base(&self, scope: TenantScope, asset: &Asset) -> Result<KnowledgeBase, Failure> {
-        let found = self.asset_store.find_by_slug(scope, &asset.slug, None).await?;
-        let version = found.and_then(|(_, version)| version).ok_or(KnowledgeRefusal::NoVersion)?;
+        let stored = self.asset_store.find_by_slug(scope, &asset.slug, None).await?;
+        let version = stored.and_then(|(_, version)| version).ok_or(KnowledgeRefusal::NoVersion)?;
         let content = version.content().map_err(|_| invalid_base())?;
         KnowledgeBase::parse(&content).map_err(|_| invalid_base())
     }
@@ -304,9 +304,9 @@ impl KnowledgeBases {
             Err(Failure::NotFound) => return Ok(None),
             Err(failure) => return Err(failure),
         };
-        let found = self.version_store.find_version(scope, version).await?;
-        let Some((parent, found)) = found.filter(|(parent, _)| parent.asset_id == asset) else { return Ok(None) };
-        let bytes = self.artifacts.read_artifact(caller, scope, parent.workspace_id, &found).await?;
+        let stored = self.version_store.find_version(scope, version).await?;
+        let Some((parent, version)) = stored.filter(|(parent, _)| parent.asset_id == asset) else { return Ok(None) };
+        let bytes = self.artifacts.read_artifact(caller, scope, parent.workspace_id, &version).await?;
         Ok(String::from_utf8(bytes).ok())
     }
 
@@ -326,8 +326,8 @@ impl KnowledgeBases {
                 let ReadDocument { document_id, draft, text } = read;
                 let DocumentDraft { title, source, metadata, .. } = draft;
                 let entry_id = ids.new_id().into();
-                let pieces = chunk_text(splitter.as_ref(), ids.as_ref(), title.as_deref(), &text, chunking);
-                chunks = chunks.saturating_add(pieces.len());
+                let document_chunks = chunk_text(splitter.as_ref(), ids.as_ref(), title.as_deref(), &text, chunking);
+                chunks = chunks.saturating_add(document_chunks.len());
                 if chunks > MAX_CHUNKS {
                     return Err(KnowledgeRefusal::TooManyChunks);
                 }
@@ -344,7 +344,7 @@ impl KnowledgeBases {
                     metadata,
                     text,
                     digest,
-                    chunks: pieces,
+                    chunks: document_chunks,
                 });
             }
             Ok(documents)
@@ -360,12 +360,12 @@ impl KnowledgeBases {
         };
         let texts =
             documents.iter().flat_map(|document| document.chunks.iter().map(move |chunk| text_of(document, chunk)));
-        let made = with_embed_timeout(self.embed_texts(model, texts.collect())).await.map_err(|error| {
+        let embedded = with_embed_timeout(self.embed_texts(model, texts.collect())).await.map_err(|error| {
             tracing::warn!(code = error.code(), "failed to embed documents; failing the ingest");
             KnowledgeRefusal::NoVectors
         })?;
         let chunks = documents.iter_mut().flat_map(|document| &mut document.chunks);
-        for (chunk, vector) in chunks.zip(made.vectors) {
+        for (chunk, vector) in chunks.zip(embedded.vectors) {
             chunk.vector = Some(vector);
         }
         Ok(())
@@ -391,19 +391,19 @@ fn chunk_text(
     text: &str,
     chunking: Chunking,
 ) -> Vec<NewChunk> {
-    let piece = |piece: ChunkRange| {
-        let content = text.get(piece.start..piece.end)?;
+    let to_chunk = |range: ChunkRange| {
+        let content = text.get(range.start..range.end)?;
         Some(NewChunk {
             chunk_id: ids.new_id().into(),
-            start: piece.start,
-            end: piece.end,
-            tokens: piece.tokens,
+            start: range.start,
+            end: range.end,
+            tokens: range.tokens,
             digest: Checksum::blake3_of(content.as_bytes()),
             term_frequencies: count_words(title.into_iter().chain([content])),
             vector: None,
         })
     };
-    splitter.split(text, chunking).into_iter().filter_map(piece).collect()
+    splitter.split(text, chunking).into_iter().filter_map(to_chunk).collect()
 }
 
 #[cfg(test)]

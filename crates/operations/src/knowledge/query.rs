@@ -1,6 +1,6 @@
 //! Queries of a knowledge base outside of a run.
 
-use super::{ContractQuestion, Retrieval, RetrievalFailure, RetrievalRequest};
+use super::{ContractCheck, Retrieval, RetrievalFailure, RetrievalRequest};
 use crate::{
     Failure, ToolRefusal,
     access::{Operation, authorize},
@@ -39,11 +39,11 @@ impl KnowledgeBases {
     /// # Errors
     /// When the caller may not use tools in that workspace, does not see the knowledge base from there, its contract
     /// refuses, or the index cannot be searched.
-    pub async fn query_knowledge(&self, caller: &Caller, asked: &KnowledgeQuery) -> Result<Retrieval, Failure> {
-        let place = self.scope_resolver.position_for_new(caller, Operation::CallTool, asked.workspace).await?;
-        let scope = authorize::authorize(caller, Operation::CallTool, &place)?;
-        let workspace = place.workspace.ok_or(Failure::Inconsistent("the scope of a workspace has no workspace"))?;
-        let found = self.asset_store.find_id(scope, &asked.base).await?;
+    pub async fn query_knowledge(&self, caller: &Caller, query: &KnowledgeQuery) -> Result<Retrieval, Failure> {
+        let position = self.scope_resolver.position_for_new(caller, Operation::CallTool, query.workspace).await?;
+        let scope = authorize::authorize(caller, Operation::CallTool, &position)?;
+        let workspace = position.workspace.ok_or(Failure::Inconsistent("the scope of a workspace has no workspace"))?;
+        let found = self.asset_store.find_id(scope, &query.base).await?;
         // A hidden knowledge base costs a lookup by identifier, so an unknown one does too: the response time
         // reveals nothing.
         let id = found.unwrap_or_else(|| self.context.new_id());
@@ -59,19 +59,19 @@ impl KnowledgeBases {
             principals: &principals,
             workspace,
             mode: AccessMode::Retrieve,
-            query: &asked.query,
-            top_k: asked.top_k,
+            query: &query.query,
+            top_k: query.top_k,
             sovereignty: None,
         };
         if base.retrieval.strategy.embeds_query() {
             // Recorded before the search, so that the fact exists whatever happens to search and caller.
-            let question = ContractQuestion {
+            let check = ContractCheck {
                 asset: asset.asset_id,
                 base: &base,
-                asked: AccessRequest { principals: &principals, workspace, mode: AccessMode::Retrieve },
+                request: AccessRequest { principals: &principals, workspace, mode: AccessMode::Retrieve },
             };
             if let Some(decision) =
-                self.contract_decisions(scope, &[question]).await?.pop().filter(ContractDecision::is_allowed)
+                self.contract_decisions(scope, &[check]).await?.pop().filter(ContractDecision::is_allowed)
             {
                 self.record_reading(caller, scope, &asset, workspace, QueryAudit::Embedding, &decision).await?;
             }

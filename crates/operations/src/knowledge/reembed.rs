@@ -65,7 +65,7 @@ impl KnowledgeBases {
         let (scope, asset) = self.assets.asset_from(caller, Operation::ReembedDocuments, id, from).await?;
         let ingest_id: IngestId = self.context.new_id();
         let replay = async |ingest: Uuid| self.reembedding_report(scope, &asset, ingest.into()).await;
-        let done = self.keyed_requests.idempotent(
+        let outcome = self.keyed_requests.idempotent(
             scope,
             key,
             async || {
@@ -80,9 +80,9 @@ impl KnowledgeBases {
             },
             async |ingest| replay(ingest).await.map(Some),
         );
-        let (report, done) = done.await?.into_parts();
+        let (report, outcome) = outcome.await?.into_parts();
         if let Some(report) = report {
-            return Ok(done.with_value(report));
+            return Ok(outcome.with_value(report));
         }
         // A concurrent request with the same key may have embedded the last chunks. Its outcome is then the
         // response.
@@ -97,9 +97,9 @@ impl KnowledgeBases {
         let id = asset.asset_id;
         let base = self.latest_base(scope, asset).await?;
         let model = self.settings.knowledge.embedding.clone();
-        let seen = self.index_revision_store.current_revision(scope, id).await?;
+        let current_revision = self.index_revision_store.current_revision(scope, id).await?;
         let is_complete = if base.retrieval.strategy.needs_vectors() {
-            match self.index_revision_store.index_embedding(scope, id, seen).await? {
+            match self.index_revision_store.index_embedding(scope, id, current_revision).await? {
                 IndexEmbedding::Empty => true,
                 IndexEmbedding::Uniform(present) => present == model,
                 IndexEmbedding::Mixed => false,
@@ -107,8 +107,14 @@ impl KnowledgeBases {
         } else {
             true
         };
-        let warnings = self.index_warnings(scope, id, seen, &base).await?;
-        Ok(ReembeddingReport { index_revision: seen, embedded_by: model, chunk_count: 0, is_complete, warnings })
+        let warnings = self.index_warnings(scope, id, current_revision, &base).await?;
+        Ok(ReembeddingReport {
+            index_revision: current_revision,
+            embedded_by: model,
+            chunk_count: 0,
+            is_complete,
+            warnings,
+        })
     }
 
     async fn reembed(
@@ -128,22 +134,24 @@ impl KnowledgeBases {
         }
         let _permit = self.ingest_permit(scope).await?;
         let model = self.settings.knowledge.embedding.clone();
-        let mut known = HashMap::new();
+        let mut reusable_vectors = HashMap::new();
         for _ in 0..MAX_ATTEMPTS {
             // Each attempt decides on the current chunks: concurrent requests may have embedded or replaced some.
-            let seen = self.index_revision_store.current_revision(scope, id).await?;
+            let current_revision = self.index_revision_store.current_revision(scope, id).await?;
             let stale = self.document_store.stale_chunks(scope, id, &model, limit.get()).await?;
             if stale.is_empty() {
                 return Ok(ReembedOutcome::NothingStale);
             }
-            let vectors = self.vectors_for(scope, id, &model, stale, known).await?;
+            let vectors = self.vectors_for(scope, id, &model, stale, reusable_vectors).await?;
             let outcome = keyed_outcome(key, 200, ingest_id.uuid());
             let stamp = self.context.stamp(caller);
-            let change = Reembedding::decide(asset, ingest_id, base.chunking, model.clone(), vectors, seen, &stamp)?;
+            let change =
+                Reembedding::decide(asset, ingest_id, base.chunking, model.clone(), vectors, current_revision, &stamp)?;
             match self.document_store.commit_reembedding(scope, &change, outcome.as_ref()).await {
                 // Vectors of chunks that are still stale are reused.
                 Err(CommitError::Stale) => {
-                    known = change.next.vectors.clone().into_iter().map(|new| (new.replaces, new.vector)).collect();
+                    reusable_vectors =
+                        change.next.vectors.clone().into_iter().map(|new| (new.replaces, new.vector)).collect();
                 }
                 committed => {
                     committed?;
@@ -161,12 +169,12 @@ impl KnowledgeBases {
         asset: AssetId,
         model: &EmbeddingModel,
         stale: Vec<StaleChunk>,
-        mut known: HashMap<ChunkId, Vec<f32>>,
+        mut reusable_vectors: HashMap<ChunkId, Vec<f32>>,
     ) -> Result<Vec<NewVector>, Failure> {
-        let wanted: Vec<ChunkId> = stale.iter().map(|chunk| chunk.chunk_id).collect();
-        let missing = stale.into_iter().filter(|chunk| !known.contains_key(&chunk.chunk_id));
+        let stale_ids: Vec<ChunkId> = stale.iter().map(|chunk| chunk.chunk_id).collect();
+        let missing = stale.into_iter().filter(|chunk| !reusable_vectors.contains_key(&chunk.chunk_id));
         let (ids, texts): (Vec<_>, Vec<_>) = missing.map(|chunk| (chunk.chunk_id, chunk.text)).unzip();
-        let made = with_embed_timeout(self.embed_texts(model, texts)).await.map_err(|error| {
+        let embedded = with_embed_timeout(self.embed_texts(model, texts)).await.map_err(|error| {
             tracing::warn!(
                 tenant_id = %scope.tenant(),
                 asset_id = %asset,
@@ -175,10 +183,11 @@ impl KnowledgeBases {
             );
             KnowledgeRefusal::NoVectors
         })?;
-        known.extend(ids.into_iter().zip(made.vectors));
-        let new =
-            |replaces| Some(NewVector { replaces, chunk_id: self.context.new_id(), vector: known.remove(&replaces)? });
-        Ok(wanted.into_iter().filter_map(new).collect())
+        reusable_vectors.extend(ids.into_iter().zip(embedded.vectors));
+        let new = |replaces| {
+            Some(NewVector { replaces, chunk_id: self.context.new_id(), vector: reusable_vectors.remove(&replaces)? })
+        };
+        Ok(stale_ids.into_iter().filter_map(new).collect())
     }
 
     /// Read from the store, so that a replay returns the same.
@@ -189,15 +198,15 @@ impl KnowledgeBases {
         ingest: IngestId,
     ) -> Result<ReembeddingReport, Failure> {
         let id = asset.asset_id;
-        let found = self.document_store.find_reembedding(scope, id, ingest).await?.ok_or(Failure::NotFound)?;
+        let reembedding = self.document_store.find_reembedding(scope, id, ingest).await?.ok_or(Failure::NotFound)?;
         let base = self.latest_base(scope, asset).await?;
-        let embedding = self.index_revision_store.index_embedding(scope, id, found.index_revision).await?;
-        let warnings = self.index_warnings(scope, id, found.index_revision, &base).await?;
+        let embedding = self.index_revision_store.index_embedding(scope, id, reembedding.index_revision).await?;
+        let warnings = self.index_warnings(scope, id, reembedding.index_revision, &base).await?;
         Ok(ReembeddingReport {
-            index_revision: found.index_revision,
-            is_complete: embedding == IndexEmbedding::Uniform(found.embedded_by.clone()),
-            embedded_by: found.embedded_by,
-            chunk_count: found.chunk_count,
+            index_revision: reembedding.index_revision,
+            is_complete: embedding == IndexEmbedding::Uniform(reembedding.embedded_by.clone()),
+            embedded_by: reembedding.embedded_by,
+            chunk_count: reembedding.chunk_count,
             warnings,
         })
     }

@@ -28,13 +28,13 @@ const HYBRID_FACTOR: u32 = 4;
 
 /// A contract decision to make.
 #[derive(Clone, Copy, Debug)]
-pub struct ContractQuestion<'a> {
+pub struct ContractCheck<'a> {
     /// The knowledge base.
     pub asset: AssetId,
     /// The bound version of it.
     pub base: &'a KnowledgeBase,
     /// Principal, workspace and access mode.
-    pub asked: AccessRequest<'a>,
+    pub request: AccessRequest<'a>,
 }
 
 /// The parameters of a retrieval.
@@ -146,17 +146,17 @@ impl KnowledgeBases {
     pub async fn contract_decisions(
         &self,
         scope: TenantScope,
-        questions: &[ContractQuestion<'_>],
+        checks: &[ContractCheck<'_>],
     ) -> Result<Vec<ContractDecision>, StoreError> {
-        let named = |question: &ContractQuestion<'_>| {
-            let name = question.base.contract_id().unwrap_or_default();
-            (question.asset, name.to_owned())
+        let named = |check: &ContractCheck<'_>| {
+            let name = check.base.contract_id().unwrap_or_default();
+            (check.asset, name.to_owned())
         };
-        let contracts: Vec<(AssetId, String)> = questions.iter().map(named).collect();
+        let contracts: Vec<(AssetId, String)> = checks.iter().map(named).collect();
         let states = self.contract_revocation_store.contract_states(scope, &contracts).await?;
         // Missing answers of the store count as unknown contracts, which refuse.
         let states = states.into_iter().chain(std::iter::repeat(ContractState::Unknown));
-        Ok(questions.iter().zip(states).map(|(one, state)| one.base.decide(&one.asked, state)).collect())
+        Ok(checks.iter().zip(states).map(|(check, state)| check.base.decide(&check.request, state)).collect())
     }
 
     /// Chunks that a run retrieved, in any order; erased ones are omitted. `None` if the current access contract of
@@ -181,9 +181,9 @@ impl KnowledgeBases {
         let Some(asset) = self.asset_store.find(scope, asset).await? else { return Ok(None) };
         let base = self.latest_base(scope, &asset).await?;
         let principals = caller.principals();
-        let asked = AccessRequest { principals: &principals, workspace, mode: AccessMode::Retrieve };
-        let question = ContractQuestion { asset: asset.asset_id, base: &base, asked };
-        let decision = self.contract_decisions(scope, &[question]).await?.pop();
+        let request = AccessRequest { principals: &principals, workspace, mode: AccessMode::Retrieve };
+        let check = ContractCheck { asset: asset.asset_id, base: &base, request };
+        let decision = self.contract_decisions(scope, &[check]).await?.pop();
         if !decision.is_some_and(|decision| decision.is_allowed()) {
             return Ok(None);
         }
@@ -201,33 +201,33 @@ impl KnowledgeBases {
         request: &RetrievalRequest<'_>,
     ) -> Result<Retrieval, RetrievalFailure> {
         let RetrievalRequest { asset, base, pinned, principals, workspace, mode, query, top_k, sovereignty } = *request;
-        let question = ContractQuestion { asset, base, asked: AccessRequest { principals, workspace, mode } };
+        let check = ContractCheck { asset, base, request: AccessRequest { principals, workspace, mode } };
         // Neither index nor model is used for a caller that may not read.
-        self.require_contract(scope, &question).await?;
+        self.require_contract(scope, &check).await?;
         let present = self.index_revision_store.current_revision(scope, asset).await?;
         let settings = &base.retrieval;
-        let wanted = pinned.map_or(present, |pinned| pinned.min(present));
+        let searched_revision = pinned.map_or(present, |pinned| pinned.min(present));
         let index = if settings.strategy.needs_vectors() {
-            Some(self.vector_index(scope, asset, wanted, sovereignty).await?)
+            Some(self.vector_index(scope, asset, searched_revision, sovereignty).await?)
         } else {
             None
         };
-        let revision = index.as_ref().map_or(wanted, |index| index.revision);
-        let limit = top_k.map_or(settings.top_k, |wanted| wanted.min(settings.top_k));
+        let revision = index.as_ref().map_or(searched_revision, |index| index.revision);
+        let limit = top_k.map_or(settings.top_k, |requested| requested.min(settings.top_k));
         let within = SearchScope { asset, revision, filters: settings.filters.clone(), limit };
-        let (found, embedded) = self.search_index(scope, base, index.as_ref(), &within, truncate_query(query)).await?;
-        let found = found.top(limit);
-        let chunks = select_chunks(self.load_chunks(scope, asset, &found).await?, settings);
+        let (hits, embedding) = self.search_index(scope, base, index.as_ref(), &within, truncate_query(query)).await?;
+        let hits = hits.top(limit);
+        let chunks = select_chunks(self.load_chunks(scope, asset, &hits).await?, settings);
         // The search may have waited a minute for a model, so the contract must still be in force after it.
-        let decision = self.require_contract(scope, &question).await?;
+        let decision = self.require_contract(scope, &check).await?;
         Ok(Retrieval {
             asset,
             decision,
             index_revision: revision,
             strategy: settings.strategy,
             chunks,
-            capped: found.is_capped,
-            embedded,
+            capped: hits.is_capped,
+            embedded: embedding,
             retrieved_at: self.context.clock.now(),
         })
     }
@@ -236,10 +236,10 @@ impl KnowledgeBases {
     async fn require_contract(
         &self,
         scope: TenantScope,
-        question: &ContractQuestion<'_>,
+        check: &ContractCheck<'_>,
     ) -> Result<ContractDecision, RetrievalFailure> {
-        let decision = self.contract_decisions(scope, &[*question]).await?.pop();
-        let decision = decision.unwrap_or_else(|| question.base.decide(&question.asked, ContractState::Unknown));
+        let decision = self.contract_decisions(scope, &[*check]).await?.pop();
+        let decision = decision.unwrap_or_else(|| check.base.decide(&check.request, ContractState::Unknown));
         if decision.is_allowed() { Ok(decision) } else { Err(RetrievalFailure::Refused(decision)) }
     }
 
@@ -251,20 +251,22 @@ impl KnowledgeBases {
         within: &SearchScope,
         query: &str,
     ) -> Result<(SearchResults, Option<QueryEmbedding>), RetrievalFailure> {
-        let words = WordSet::from_texts([query]);
+        let query_words = WordSet::from_texts([query]);
         match (base.retrieval.strategy, index) {
-            (RetrievalStrategy::Lexical, _) => Ok((self.chunk_search.text_search(scope, within, &words).await?, None)),
+            (RetrievalStrategy::Lexical, _) => {
+                Ok((self.chunk_search.text_search(scope, within, &query_words).await?, None))
+            }
             (RetrievalStrategy::Vector | RetrievalStrategy::Hybrid, None) => Err(RetrievalFailure::MixedModels),
             (RetrievalStrategy::Vector, Some(index)) => {
-                let (found, embedded) = self.vector_search(scope, &index.model, within, query).await?;
-                Ok((found, Some(embedded)))
+                let (hits, embedding) = self.vector_search(scope, &index.model, within, query).await?;
+                Ok((hits, Some(embedding)))
             }
             (RetrievalStrategy::Hybrid, Some(index)) => {
                 let deeper = SearchScope { limit: within.limit.saturating_mul(HYBRID_FACTOR), ..within.clone() };
-                let (by_meaning, embedded) = self.vector_search(scope, &index.model, &deeper, query).await?;
-                let by_words = self.chunk_search.text_search(scope, &deeper, &words).await?;
+                let (vector_hits, embedding) = self.vector_search(scope, &index.model, &deeper, query).await?;
+                let text_hits = self.chunk_search.text_search(scope, &deeper, &query_words).await?;
                 let share = base.retrieval.hybrid_weight;
-                Ok((SearchResults::fuse(&by_words, &by_meaning, share), Some(embedded)))
+                Ok((SearchResults::fuse(&text_hits, &vector_hits, share), Some(embedding)))
             }
         }
     }
@@ -278,12 +280,12 @@ impl KnowledgeBases {
         query: &str,
     ) -> Result<(SearchResults, QueryEmbedding), RetrievalFailure> {
         let began = Instant::now();
-        let made = self.embed_texts(model, vec![query.to_owned()]).await?;
+        let embedded = self.embed_texts(model, vec![query.to_owned()]).await?;
         let latency = began.elapsed();
-        let vector = made.vectors.first().ok_or(ProviderError::Malformed)?;
-        let found = self.chunk_search.vector_search(scope, within, vector).await?;
+        let vector = embedded.vectors.first().ok_or(ProviderError::Malformed)?;
+        let hits = self.chunk_search.vector_search(scope, within, vector).await?;
         let model = model.clone();
-        Ok((found, QueryEmbedding { model, tokens_in: made.tokens_in, cost_micros: made.cost_micros, latency }))
+        Ok((hits, QueryEmbedding { model, tokens_in: embedded.tokens_in, cost_micros: embedded.cost_micros, latency }))
     }
 
     /// The chunks with their text, in the same order. Chunks that were erased since are omitted.
@@ -291,14 +293,14 @@ impl KnowledgeBases {
         &self,
         scope: TenantScope,
         asset: AssetId,
-        found: &SearchResults,
+        search_results: &SearchResults,
     ) -> Result<Vec<RetrievedChunk>, StoreError> {
-        let ids: Vec<ChunkId> = found.hits.iter().map(|hit| hit.chunk_id).collect();
+        let ids: Vec<ChunkId> = search_results.hits.iter().map(|hit| hit.chunk_id).collect();
         let chunks = self.chunk_search.find_chunks(scope, asset, &ids).await?;
         let mut chunks: HashMap<ChunkId, RetrievedChunk> =
             chunks.into_iter().map(|chunk| (chunk.chunk_id, chunk)).collect();
         let scored =
             |hit: &SearchHit| chunks.remove(&hit.chunk_id).map(|chunk| RetrievedChunk { score: hit.score, ..chunk });
-        Ok(found.hits.iter().filter_map(scored).collect())
+        Ok(search_results.hits.iter().filter_map(scored).collect())
     }
 }

@@ -41,16 +41,16 @@ impl KnowledgeBases {
             Ok(()) | Err(KnowledgeRefusal::Asset(_)) => {}
             Err(refusal) => return Err(refusal.into()),
         }
-        let done = self.keyed_requests.idempotent(
+        let outcome = self.keyed_requests.idempotent(
             scope,
             key,
             async || self.commit_revocation_of(caller, scope, &asset, contract_id, reason, key).await,
             async |_| self.find_revocation(scope, id, contract_id).await,
         );
-        match done.await {
+        match outcome.await {
             // Another request without this key has revoked it.
             Err(Failure::Contended) => Ok(MaybeReplayed::first(self.find_revocation(scope, id, contract_id).await?)),
-            done => done,
+            outcome => outcome,
         }
     }
 

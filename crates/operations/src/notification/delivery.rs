@@ -88,10 +88,10 @@ impl Notifications {
             },
             async |_| Ok(()),
         );
-        let done = retried.await?;
+        let outcome = retried.await?;
         let found = self.delivery_store.find(scope, id).await.map_err(Failure::from);
         let (shown, _) = read_after_commit(found, key)?.ok_or(Failure::NotFound)?;
-        Ok(done.with_value(shown))
+        Ok(outcome.with_value(shown))
     }
 
     /// Sends a test message to a destination, whether it is enabled or not, and waits for the receiver's response.

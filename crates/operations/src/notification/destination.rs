@@ -42,11 +42,11 @@ impl Notifications {
         at: DestinationScope,
         [organization, workspace]: [Operation; 2],
     ) -> Result<TenantScope, Failure> {
-        let (operation, place) = match at {
+        let (operation, position) = match at {
             DestinationScope::Organization => (organization, ResourcePosition::tenant(caller.tenant)),
             DestinationScope::Workspace(id) => (workspace, self.scope_resolver.workspace_position(caller, id).await?),
         };
-        let scope = authorize::authorize(caller, operation, &place)?;
+        let scope = authorize::authorize(caller, operation, &position)?;
         self.require_enabled(scope).await?;
         Ok(scope)
     }
@@ -97,13 +97,13 @@ impl Notifications {
                         is_enabled: draft.is_enabled,
                     };
                     let change = Destination::create(new, &self.context.stamp(caller))?;
-                    let made = change.next.clone();
+                    let destination = change.next.clone();
                     let outcome = keyed_outcome(key, 201, destination_id.uuid());
                     match self.destination_store.commit_new(scope, change, outcome.as_ref()).await {
                         Err(CommitError::Stale) => return Err(Failure::Conflict(Conflict::TooManyDestinations)),
                         committed => committed?,
                     }
-                    Ok(made)
+                    Ok(destination)
                 },
                 async |id| self.destination_store.find(scope, at, id.into()).await?.ok_or(Failure::NotFound),
             )
@@ -140,9 +140,11 @@ impl Notifications {
         let operations = [Operation::ChangeOrganizationDestination, Operation::ChangeWorkspaceDestination];
         let scope = self.authorize_destinations(caller, at, operations).await?;
         for _ in 0..MAX_ATTEMPTS {
-            let found = self.destination_store.find(scope, at, id).await?.ok_or(Failure::NotFound)?;
-            expected.check(found.revision)?;
-            let Some(change) = found.amend(patch.clone(), &self.context.stamp(caller))? else { return Ok(found) };
+            let destination = self.destination_store.find(scope, at, id).await?.ok_or(Failure::NotFound)?;
+            expected.check(destination.revision)?;
+            let Some(change) = destination.amend(patch.clone(), &self.context.stamp(caller))? else {
+                return Ok(destination);
+            };
             let next = change.next.clone();
             match self.destination_store.commit_change(scope, change).await {
                 Err(CommitError::Stale) => match expected.stale_failure() {
@@ -171,10 +173,10 @@ impl Notifications {
         let operations = [Operation::DeleteOrganizationDestination, Operation::DeleteWorkspaceDestination];
         let scope = self.authorize_destinations(caller, at, operations).await?;
         for _ in 0..MAX_ATTEMPTS {
-            let found = self.destination_store.find(scope, at, id).await?.ok_or(Failure::NotFound)?;
-            expected.check(found.revision)?;
-            let fact = found.deletion_fact(&self.context.stamp(caller));
-            match self.destination_store.commit_deletion(scope, id, found.revision, fact).await {
+            let destination = self.destination_store.find(scope, at, id).await?.ok_or(Failure::NotFound)?;
+            expected.check(destination.revision)?;
+            let fact = destination.deletion_fact(&self.context.stamp(caller));
+            match self.destination_store.commit_deletion(scope, id, destination.revision, fact).await {
                 // A concurrent request has changed or deleted it.
                 Err(CommitError::Stale) => continue,
                 committed => committed?,

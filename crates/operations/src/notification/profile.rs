@@ -103,8 +103,8 @@ impl Notifications {
     /// # Errors
     /// As [`Self::announce`]; also when there is no such announcement.
     pub async fn read_announcement(&self, caller: &Caller, id: AnnouncementId) -> Result<Announcement, Failure> {
-        let place = ResourcePosition::tenant(caller.tenant);
-        let scope = authorize::authorize(caller, Operation::ReadAnnouncement, &place)?;
+        let position = ResourcePosition::tenant(caller.tenant);
+        let scope = authorize::authorize(caller, Operation::ReadAnnouncement, &position)?;
         self.require_advanced_tier(scope).await?;
         self.announcement_store.find(scope, id).await?.ok_or(Failure::NotFound)
     }
@@ -122,8 +122,8 @@ impl Notifications {
         audience: Audience,
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<Announcement>, Failure> {
-        let place = ResourcePosition::tenant(caller.tenant);
-        let scope = authorize::authorize(caller, Operation::MakeAnnouncement, &place)?;
+        let position = ResourcePosition::tenant(caller.tenant);
+        let scope = authorize::authorize(caller, Operation::MakeAnnouncement, &position)?;
         self.require_advanced_tier(scope).await?;
         self.keyed_requests
             .idempotent(

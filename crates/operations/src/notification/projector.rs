@@ -215,7 +215,7 @@ impl Projector {
         }
     }
 
-    /// The rights of everybody whom the facts concern: first who that is, then all their roles.
+    /// The rights of all people that the facts concern. The people are determined first, then their roles are read.
     async fn directory(
         &self,
         scope: TenantScope,
@@ -237,21 +237,21 @@ impl Projector {
             people.insert(ActorRef::local());
         }
         let people: Vec<ActorRef> = people.into_iter().collect();
-        let held = self.projection_store.held_roles(scope, &positions, &people).await?;
-        let acting = self.rights(scope, held, &people);
+        let holders = self.projection_store.held_roles(scope, &positions, &people).await?;
+        let acting = self.rights(scope, holders, &people);
         let concerned: BTreeSet<ActorRef> = facts
             .iter()
             .filter_map(|(fact, subject)| recipients_of(fact, subject, &acting))
             .flat_map(|recipients| recipients.actors)
             .collect();
         let concerned: Vec<ActorRef> = concerned.into_iter().collect();
-        let held = self.projection_store.held_roles(scope, &[], &concerned).await?;
-        Ok(self.rights(scope, held, &concerned))
+        let holders = self.projection_store.held_roles(scope, &[], &concerned).await?;
+        Ok(self.rights(scope, holders, &concerned))
     }
 
     /// The rights of the named people, and of everybody who holds one of the roles.
-    fn rights(&self, scope: TenantScope, held: HeldRoles, people: &[ActorRef]) -> Directory {
-        let HeldRoles { roles, never_bound } = held;
+    fn rights(&self, scope: TenantScope, holders: HeldRoles, people: &[ActorRef]) -> Directory {
+        let HeldRoles { roles, never_bound } = holders;
         let mut grants: BTreeMap<ActorRef, Vec<Grant>> =
             people.iter().map(|person| (person.clone(), Vec::new())).collect();
         for role in roles {

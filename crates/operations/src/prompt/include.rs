@@ -49,7 +49,7 @@ impl Assets {
         offset: usize,
     ) -> Result<Result<(Asset, AssetVersion, IncludedBody), PromptRefusal>, Failure> {
         let (asset, version) = match self.find_include(caller, from, reference, offset).await? {
-            Ok(found) => found,
+            Ok(target) => target,
             Err(refusal) => return Ok(Err(refusal)),
         };
         let body = body_of(&asset, &version)?.map_err(|refusal| refusal.to_prompt_refusal(offset));
@@ -68,10 +68,10 @@ impl Assets {
             Ok(label) => label,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        let found = self.resolve(caller, from, &reference.slug, label.as_ref()).await?;
-        Ok(match found {
+        let target = self.resolve(caller, from, &reference.slug, label.as_ref()).await?;
+        Ok(match target {
             Ok((asset, _)) if asset.lifecycle == Lifecycle::Archived => Err(PromptRefusal::UnknownAsset { offset }),
-            Ok(found) => Ok(found),
+            Ok(target) => Ok(target),
             Err(unresolved) => Err(refusal_of(unresolved, offset)),
         })
     }
@@ -90,9 +90,9 @@ impl Assets {
         for (reference, _) in prompt.distinct_references() {
             let frozen = resolve(&release.references, binding, &reference.slug, reference.label.as_deref());
             let frozen = frozen.ok_or(Failure::Inconsistent("a release on a lane has an unresolved reference"))?;
-            let found = self.version_store.find_version(scope, frozen.asset_version_id).await?;
+            let stored = self.version_store.find_version(scope, frozen.asset_version_id).await?;
             let (asset, version) =
-                found.ok_or(Failure::Inconsistent("the version of a resolved reference is missing"))?;
+                stored.ok_or(Failure::Inconsistent("the version of a resolved reference is missing"))?;
             let body = body_of(&asset, &version)?;
             let source = source(&asset.slug, &version);
             if !sources.contains(&source) {

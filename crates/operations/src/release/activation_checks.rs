@@ -236,11 +236,11 @@ impl Releases {
         let mut controls = Vec::new();
         let bound = release.bindings.iter().map(|binding| (binding.asset_version_id, BindingPath::Bound));
         let resolved = release.references.iter().map(|reference| (reference.asset_version_id, BindingPath::Referenced));
-        let mut seen = BTreeSet::new();
-        for (version, path) in bound.chain(resolved).filter(|(version, _)| seen.insert(*version)) {
-            let found = self.version_store.find_version(scope, version).await?;
+        let mut visited = BTreeSet::new();
+        for (version, path) in bound.chain(resolved).filter(|(version, _)| visited.insert(*version)) {
+            let stored = self.version_store.find_version(scope, version).await?;
             let (asset, version) =
-                found.ok_or(Failure::Inconsistent("a version that a release refers to is missing"))?;
+                stored.ok_or(Failure::Inconsistent("a version that a release refers to is missing"))?;
             let content =
                 version.content().map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
             let promises = content::unenforced_controls(asset.kind, &content, path).into_iter();
@@ -345,8 +345,8 @@ impl Releases {
         if let Some(summary) = self.summaries.get(&key) {
             return Ok(summary);
         }
-        let found = self.version_store.find_version(scope, binding.asset_version_id).await?;
-        let (asset, version) = found.ok_or(Failure::Inconsistent("the version of a binding is missing"))?;
+        let stored = self.version_store.find_version(scope, binding.asset_version_id).await?;
+        let (asset, version) = stored.ok_or(Failure::Inconsistent("the version of a binding is missing"))?;
         let content = version.content().map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
         let summary = Arc::new(ContentSummary::summarize(asset.kind, &content)?);
         self.summaries.insert(key, Arc::clone(&summary));

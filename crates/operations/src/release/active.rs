@@ -53,9 +53,9 @@ pub struct ActiveReleaseCache {
 
 impl ActiveReleaseCache {
     pub(crate) fn new() -> Self {
-        let answer_bytes = |key: &ActiveReleaseKey, kept: &CachedResponse| {
+        let answer_bytes = |key: &ActiveReleaseKey, response: &CachedResponse| {
             let key_bytes = claims_bytes(&key.claims).saturating_add(key.environment.as_str().len());
-            key_bytes.saturating_add(kept.body.len())
+            key_bytes.saturating_add(response.body.len())
         };
         let scope_bytes = |claims: &Claims, _: &TenantScope| claims_bytes(claims);
         Self {
@@ -151,13 +151,13 @@ impl Releases {
         lane: Option<Lane>,
     ) -> Result<Option<ActiveRelease>, Failure> {
         let lanes = self.deployment_store.deployment(scope, workload, environment).await?;
-        let held = lanes.and_then(|deployment| match lane {
+        let holder = lanes.and_then(|deployment| match lane {
             Some(lane) => deployment.holder(lane).map(|release| (lane, release)),
             None => deployment.representative_release(),
         });
-        let (lane, release) = held.ok_or(Failure::NotFound)?;
+        let (lane, release) = holder.ok_or(Failure::NotFound)?;
         let placed = self.release_store.find(scope, release).await?.ok_or(Failure::NotFound)?;
-        let held = placed.deployment.holder(lane) == Some(release);
-        Ok(held.then_some(ActiveRelease { release: placed, lane }))
+        let is_holder = placed.deployment.holder(lane) == Some(release);
+        Ok(is_holder.then_some(ActiveRelease { release: placed, lane }))
     }
 }

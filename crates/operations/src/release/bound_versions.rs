@@ -33,8 +33,8 @@ impl Releases {
         let label = reference.version.as_ref().map(VersionLabel::as_str);
         // A release that was activated before references were resolved has none.
         let Some(frozen) = resolve(&release.references, binding, &reference.slug, label) else { return Ok(None) };
-        let found = self.version_store.find_version(scope, frozen.asset_version_id).await?;
-        let (asset, version) = found.ok_or(Failure::Inconsistent("the version of a resolved reference is missing"))?;
+        let stored = self.version_store.find_version(scope, frozen.asset_version_id).await?;
+        let (asset, version) = stored.ok_or(Failure::Inconsistent("the version of a resolved reference is missing"))?;
         if asset.kind != AssetKind::McpServer {
             return Ok(None);
         }
@@ -59,9 +59,9 @@ impl Releases {
             let label = reference.version.as_ref().map(VersionLabel::as_str);
             let frozen = resolve(&release.references, binding, &reference.slug, label);
             let frozen = frozen.ok_or(Failure::Inconsistent("a release on a lane has an unresolved reference"))?;
-            let found = self.version_store.find_version(scope, frozen.asset_version_id).await?;
+            let stored = self.version_store.find_version(scope, frozen.asset_version_id).await?;
             let (asset, version) =
-                found.ok_or(Failure::Inconsistent("the version of a resolved reference is missing"))?;
+                stored.ok_or(Failure::Inconsistent("the version of a resolved reference is missing"))?;
             let content =
                 version.content().map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
             let (kind, read) = (asset.kind, move || content::read(asset.kind, &content));
@@ -78,7 +78,7 @@ impl Releases {
 
     /// The version of a binding.
     pub(crate) async fn bound_version(&self, scope: TenantScope, binding: &Binding) -> Result<AssetVersion, Failure> {
-        let found = self.version_store.find_version(scope, binding.asset_version_id).await?;
-        found.map(|(_, version)| version).ok_or(Failure::Inconsistent("the version of a binding is missing"))
+        let stored = self.version_store.find_version(scope, binding.asset_version_id).await?;
+        stored.map(|(_, version)| version).ok_or(Failure::Inconsistent("the version of a binding is missing"))
     }
 }

@@ -19,11 +19,11 @@ impl Releases {
     /// # Errors
     /// Not found when the caller does not see the release.
     pub async fn release_gates(&self, caller: &Caller, id: ReleaseId) -> Result<Vec<Gate>, Failure> {
-        let (scope, place, placed) = self.authorize_release(caller, Operation::ReadReleaseGates, id).await?;
+        let (scope, position, placed) = self.authorize_release(caller, Operation::ReadReleaseGates, id).await?;
         let (release, deployment) = (&placed.release, &placed.deployment);
         let next = release.valid_transitions(deployment);
         let unresolved = if next.contains(&StateName::ReviewReady) {
-            self.resolve_references(caller, &place, release).await?.err().unwrap_or_default()
+            self.resolve_references(caller, &position, release).await?.err().unwrap_or_default()
         } else {
             Vec::new()
         };

@@ -46,7 +46,7 @@ struct ResolvedTarget {
 /// The state of a resolution. Contents are read one at a time.
 struct ReferenceResolution {
     pending: VecDeque<AssetVersionId>,
-    seen: BTreeSet<AssetVersionId>,
+    enqueued: BTreeSet<AssetVersionId>,
     /// INVARIANT: each name is looked up once. A version created concurrently must not change the meaning of an
     /// equal reference.
     targets: HashMap<(Slug, Option<VersionLabel>), Result<ResolvedTarget, Unresolved>>,
@@ -57,7 +57,7 @@ struct ReferenceResolution {
 
 impl ReferenceResolution {
     fn enqueue(&mut self, version: AssetVersionId) {
-        if self.seen.insert(version) {
+        if self.enqueued.insert(version) {
             self.pending.push_back(version);
         }
     }
@@ -118,12 +118,12 @@ impl Releases {
     pub(crate) async fn resolve_references(
         &self,
         caller: &Caller,
-        place: &ResourcePosition,
+        position: &ResourcePosition,
         release: &Release,
     ) -> Result<ResolvedReferences, Failure> {
         let mut resolution = ReferenceResolution {
             pending: VecDeque::new(),
-            seen: BTreeSet::new(),
+            enqueued: BTreeSet::new(),
             targets: HashMap::new(),
             bytes: 0,
             resolved: Vec::new(),
@@ -139,17 +139,17 @@ impl Releases {
             }
         }
         while let Some(id) = resolution.pending.pop_front() {
-            let found = self.version_store.find_version(TenantScope::for_caller(caller), id).await?;
-            let (asset, version) = found.ok_or(Failure::Inconsistent("the version of a binding is missing"))?;
+            let stored = self.version_store.find_version(TenantScope::for_caller(caller), id).await?;
+            let (asset, version) = stored.ok_or(Failure::Inconsistent("the version of a binding is missing"))?;
             resolution.bytes = resolution.bytes.saturating_add(version.canonical.len());
             if !resolution.has_room() {
                 resolution.add_unresolved(&asset.slug, "", None, &TOO_MANY);
                 break;
             }
             if asset.kind == AssetKind::PromptTemplate {
-                self.resolve_includes(caller, place, &asset, &version, &mut resolution).await?;
+                self.resolve_includes(caller, position, &asset, &version, &mut resolution).await?;
             } else {
-                self.resolve_content_references(caller, place, &asset, &version, &mut resolution).await?;
+                self.resolve_content_references(caller, position, &asset, &version, &mut resolution).await?;
             }
         }
         Ok(if resolution.unresolved.is_empty() { Ok(resolution.resolved) } else { Err(resolution.unresolved) })
@@ -159,7 +159,7 @@ impl Releases {
     async fn resolve_includes(
         &self,
         caller: &Caller,
-        place: &ResourcePosition,
+        position: &ResourcePosition,
         asset: &Asset,
         version: &AssetVersion,
         resolution: &mut ReferenceResolution,
@@ -168,7 +168,7 @@ impl Releases {
         let prompt =
             PromptTemplate::parse(&content).map_err(|_| Failure::Inconsistent("a stored prompt cannot be parsed"))?;
         for (reference, offset) in prompt.distinct_references() {
-            match self.include_target(caller, place, reference, offset, resolution).await? {
+            match self.include_target(caller, position, reference, offset, resolution).await? {
                 Ok(target) if target.lifecycle != Lifecycle::Active => {
                     resolution.add_unresolved(&asset.slug, "/system_prompt", Some(offset), &NOT_ACTIVE);
                 }
@@ -190,7 +190,7 @@ impl Releases {
     async fn resolve_content_references(
         &self,
         caller: &Caller,
-        place: &ResourcePosition,
+        position: &ResourcePosition,
         asset: &Asset,
         version: &AssetVersion,
         resolution: &mut ReferenceResolution,
@@ -201,7 +201,10 @@ impl Releases {
                 resolution.add_unresolved(&asset.slug, &reference.pointer, None, &TOO_MANY);
                 return Ok(());
             }
-            match self.reference_target(caller, place, &reference.slug, reference.version.as_ref(), resolution).await? {
+            match self
+                .reference_target(caller, position, &reference.slug, reference.version.as_ref(), resolution)
+                .await?
+            {
                 Ok(target) if !reference.permits(target.kind) => {
                     resolution.add_unresolved(&asset.slug, &reference.pointer, None, &WRONG_KIND);
                 }
@@ -222,7 +225,7 @@ impl Releases {
     async fn include_target(
         &self,
         caller: &Caller,
-        place: &ResourcePosition,
+        position: &ResourcePosition,
         reference: &IncludedAsset,
         offset: usize,
         resolution: &mut ReferenceResolution,
@@ -231,7 +234,7 @@ impl Releases {
             Ok(label) => label,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        let target = self.reference_target(caller, place, &reference.slug, label.as_ref(), resolution).await?;
+        let target = self.reference_target(caller, position, &reference.slug, label.as_ref(), resolution).await?;
         Ok(match target {
             Err(unresolved) => Err(refusal_of(unresolved, offset)),
             Ok(target) if target.lifecycle == Lifecycle::Archived => Err(PromptRefusal::UnknownAsset { offset }),
@@ -244,16 +247,16 @@ impl Releases {
     async fn reference_target(
         &self,
         caller: &Caller,
-        place: &ResourcePosition,
+        position: &ResourcePosition,
         slug: &Slug,
         label: Option<&VersionLabel>,
         resolution: &mut ReferenceResolution,
     ) -> Result<Result<ResolvedTarget, Unresolved>, Failure> {
         let named = (slug.clone(), label.cloned());
-        if let Some(known) = resolution.targets.get(&named) {
-            return Ok(known.clone());
+        if let Some(resolved) = resolution.targets.get(&named) {
+            return Ok(resolved.clone());
         }
-        let meaning = match self.assets.resolve(caller, place, slug, label).await? {
+        let meaning = match self.assets.resolve(caller, position, slug, label).await? {
             Ok((asset, version)) => Ok(ResolvedTarget {
                 body: body_of(&asset, &version)?.err(),
                 asset_id: asset.asset_id,

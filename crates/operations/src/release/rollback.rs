@@ -56,27 +56,28 @@ impl Releases {
                 scope,
                 key,
                 async || {
-                    let mut seen = first;
+                    let mut current = first;
                     for _ in 0..MAX_LANE_CONFLICTS {
-                        expected.check(seen.release.revision)?;
+                        expected.check(current.release.revision)?;
                         // A rollback activates an earlier release.
-                        if self.is_workload_retired(scope, &seen.release).await? {
+                        if self.is_workload_retired(scope, &current.release).await? {
                             return Err(ReleaseRefusal::WorkloadRetired.into());
                         }
-                        let holders = self.rollback_targets(scope, &seen, lane).await?;
+                        let holders = self.rollback_targets(scope, &current, lane).await?;
                         let targets: Vec<_> = holders.iter().map(|(lane, holder)| (*lane, &holder.release)).collect();
                         // Read before the commit, because no step after it may fail.
                         let archived = self.archived_assets(scope, holders.iter().map(|(_, holder)| holder)).await?;
                         let artifact_id: ArtifactId = self.context.new_id();
                         let stamp = self.context.stamp(caller);
-                        let change = seen.release.roll_back(&targets, &seen.deployment, artifact_id, reason, &stamp)?;
+                        let change =
+                            current.release.roll_back(&targets, &current.deployment, artifact_id, reason, &stamp)?;
                         let outcome = keyed_outcome(key, 200, artifact_id.uuid());
                         match self.deployment_store.commit_lane_change(scope, change, outcome.as_ref()).await {
                             Err(CommitError::Stale) => match expected.stale_failure() {
                                 Some(failure) => return Err(failure),
                                 None => {
-                                    let found = self.release_store.find(scope, id).await?;
-                                    seen = found.ok_or(Failure::NotFound)?;
+                                    let stored = self.release_store.find(scope, id).await?;
+                                    current = stored.ok_or(Failure::NotFound)?;
                                 }
                             },
                             committed => {
@@ -95,8 +96,8 @@ impl Releases {
                 },
                 async |artifact| {
                     let artifact_id: ArtifactId = artifact.into();
-                    let kept = self.verified_document(caller, scope, workspace, id, artifact_id).await?;
-                    let record: RollbackRecord = serde_json::from_str(&kept.content)
+                    let document = self.verified_document(caller, scope, workspace, id, artifact_id).await?;
+                    let record: RollbackRecord = serde_json::from_str(&document.content)
                         .map_err(|_| Failure::Inconsistent("a rollback document cannot be parsed"))?;
                     let mut holders = Vec::new();
                     for back in &record.lanes {
@@ -113,19 +114,19 @@ impl Releases {
     async fn rollback_targets(
         &self,
         scope: TenantScope,
-        seen: &ReleaseWithDeployment,
+        current: &ReleaseWithDeployment,
         lane: Option<Lane>,
     ) -> Result<Vec<(Lane, ReleaseWithDeployment)>, Failure> {
-        let ReleaseWithDeployment { release, deployment } = seen;
+        let ReleaseWithDeployment { release, deployment } = current;
         let (workload, environment) = (release.workload_id, &release.environment);
         let moves = self.deployment_store.lane_history(scope, workload, environment, HISTORY_LIMIT).await?;
         let mut targets = Vec::new();
-        for held in lanes_by_recency(&moves, deployment, release.release_id) {
-            if lane.is_some_and(|lane| lane != held) {
+        for held_lane in lanes_by_recency(&moves, deployment, release.release_id) {
+            if lane.is_some_and(|lane| lane != held_lane) {
                 continue;
             }
-            if let Some(holder) = self.earlier_holder(scope, &moves, held, release.release_id).await? {
-                targets.push((held, holder));
+            if let Some(holder) = self.earlier_holder(scope, &moves, held_lane, release.release_id).await? {
+                targets.push((held_lane, holder));
             }
         }
         Ok(targets)
@@ -139,8 +140,8 @@ impl Releases {
         holder: ReleaseId,
     ) -> Result<Option<ReleaseWithDeployment>, Failure> {
         for earlier in earlier_holders(moves, lane, holder) {
-            let found = self.release_store.find(scope, earlier).await?;
-            if let Some(placed) = found.filter(|placed| placed.release.is_rollback_target()) {
+            let stored = self.release_store.find(scope, earlier).await?;
+            if let Some(placed) = stored.filter(|placed| placed.release.is_rollback_target()) {
                 return Ok(Some(placed));
             }
         }
@@ -157,9 +158,9 @@ impl Releases {
         let bound: BTreeSet<_> =
             releases.flat_map(|placed| placed.release.bindings.iter().map(|binding| binding.asset_id)).collect();
         for asset in bound {
-            let found = self.asset_store.find(scope, asset).await?;
+            let stored = self.asset_store.find(scope, asset).await?;
             archived.extend(
-                found.filter(|asset| asset.lifecycle == Lifecycle::Archived).map(|asset| asset.into_record().slug),
+                stored.filter(|asset| asset.lifecycle == Lifecycle::Archived).map(|asset| asset.into_record().slug),
             );
         }
         Ok(archived.into_iter().collect())

@@ -91,30 +91,30 @@ impl Releases {
                 Operation::MoveRelease
             }
         };
-        let (scope, place, first) = self.authorize_release(caller, operation, id).await?;
+        let (scope, position, first) = self.authorize_release(caller, operation, id).await?;
         self.keyed_requests
             .idempotent(
                 scope,
                 key,
                 async || {
-                    let mut seen = first;
+                    let mut current = first;
                     for _ in 0..MAX_LANE_CONFLICTS {
-                        expected.check(seen.release.revision)?;
-                        let decided = self.decide_transition(caller, scope, &place, &seen, &transition).await?;
-                        match self.commit_decided(scope, &seen, decided, key).await {
+                        expected.check(current.release.revision)?;
+                        let decided = self.decide_transition(caller, scope, &position, &current, &transition).await?;
+                        match self.commit_decided(scope, &current, decided, key).await {
                             // A caller that named a revision gets 412. Otherwise the transition is decided again on the
                             // current state, and refused with that state if it no longer applies.
                             Err(CommitError::Stale) => match expected.stale_failure() {
                                 Some(failure) => return Err(failure),
                                 None => {
                                     let found = self.release_store.find(scope, id).await?;
-                                    seen = found.ok_or(Failure::NotFound)?;
+                                    current = found.ok_or(Failure::NotFound)?;
                                 }
                             },
                             committed => {
                                 let (release, at) = committed?;
                                 let lane = transition.single_lane(&release.release);
-                                let previous = Some(seen.release.state.name());
+                                let previous = Some(current.release.state.name());
                                 return Ok(TransitionResult { release, previous, at, lane });
                             }
                         }
@@ -130,7 +130,7 @@ impl Releases {
     async fn commit_decided(
         &self,
         scope: TenantScope,
-        seen: &ReleaseWithDeployment,
+        current: &ReleaseWithDeployment,
         decided: DecidedTransition,
         key: Option<&RequestKey>,
     ) -> Result<(ReleaseWithDeployment, Timestamp), CommitError> {
@@ -140,7 +140,7 @@ impl Releases {
         let (placed, soak_start) = match decided {
             DecidedTransition::ReleaseOnly(change) => {
                 let placed =
-                    ReleaseWithDeployment { release: change.next.clone(), deployment: seen.deployment.clone() };
+                    ReleaseWithDeployment { release: change.next.clone(), deployment: current.deployment.clone() };
                 self.release_store.commit_transition(scope, *change, outcome.as_ref()).await?;
                 (placed, None)
             }
@@ -177,7 +177,7 @@ impl Releases {
         &self,
         caller: &Caller,
         scope: TenantScope,
-        place: &ResourcePosition,
+        position: &ResourcePosition,
         seen: &ReleaseWithDeployment,
         transition: &Transition,
     ) -> Result<DecidedTransition, Failure> {
@@ -190,7 +190,7 @@ impl Releases {
                 let references = match release.state {
                     State::Draft => {
                         let size = self.check_bound_size(scope, release).await?;
-                        let references = self.resolve_references(caller, place, release).await?;
+                        let references = self.resolve_references(caller, position, release).await?;
                         if let Ok(frozen) = &references {
                             self.check_referenced_size(scope, release, frozen, size).await?;
                         }

@@ -126,14 +126,14 @@ impl Rollouts {
     async fn control_rollout(&self, due: TenantRelease) -> Result<StepResult, Failure> {
         let scope = TenantScope::for_background_task(due.tenant);
         for _ in 0..MAX_ATTEMPTS {
-            let Some(seen) = self.release_store.find(scope, due.release).await? else {
+            let Some(current) = self.release_store.find(scope, due.release).await? else {
                 return Ok(StepResult::Skipped);
             };
-            let (Some(rollout), Some(observed)) = (&seen.release.rollout, self.lane_metrics(scope, &seen).await?)
+            let (Some(rollout), Some(observed)) = (&current.release.rollout, self.lane_metrics(scope, &current).await?)
             else {
                 return Ok(StepResult::Skipped);
             };
-            if let Some(turn) = self.try_step(scope, &seen, rollout, &observed).await? {
+            if let Some(turn) = self.try_step(scope, &current, rollout, &observed).await? {
                 return Ok(turn);
             }
         }
@@ -145,28 +145,28 @@ impl Rollouts {
     async fn try_step(
         &self,
         scope: TenantScope,
-        seen: &ReleaseWithDeployment,
+        current: &ReleaseWithDeployment,
         rollout: &Rollout,
         observed: &LaneMetrics,
     ) -> Result<Option<StepResult>, Failure> {
         if let Some(hold) = rollout.hold_reason(observed) {
-            return self.record_hold(scope, seen, hold).await;
+            return self.record_hold(scope, current, hold).await;
         }
         if !rollout.is_due(observed) {
             return Ok(Some(StepResult::Skipped));
         }
         let by = Advance::Automatic(observed.soak_status);
-        let advanced = self.advance(scope, seen, by, &self.controller_stamp(), None).await?;
+        let advanced = self.advance(scope, current, by, &self.controller_stamp(), None).await?;
         Ok(advanced.map(|_| StepResult::Advanced))
     }
 
     async fn record_hold(
         &self,
         scope: TenantScope,
-        seen: &ReleaseWithDeployment,
+        current: &ReleaseWithDeployment,
         hold: HoldReason,
     ) -> Result<Option<StepResult>, Failure> {
-        let Some(change) = seen.release.record_hold(hold, &self.controller_stamp()) else {
+        let Some(change) = current.release.record_hold(hold, &self.controller_stamp()) else {
             return Ok(Some(StepResult::Held));
         };
         match self.rollout_store.commit_hold(scope, change).await {

@@ -34,10 +34,10 @@ impl UseCases {
         workspace: WorkspaceId,
         id: UseCaseId,
     ) -> Result<PlanComparison, Failure> {
-        let (scope, place, use_case) =
+        let (scope, position, use_case) =
             self.authorize_use_case(caller, Operation::ReadUseCaseChanges, workspace, id).await?;
         let predecessor_id = use_case.supersedes;
-        let redacted = connection_access(caller, &place) == ConnectionAccess::Hidden;
+        let redacted = connection_access(caller, &position) == ConnectionAccess::Hidden;
         let changes = match predecessor_id {
             Some(predecessor) if !redacted => {
                 let found = self.use_case_store.find(scope, predecessor).await?;

@@ -99,11 +99,11 @@ impl UseCases {
         description: &str,
         key: Option<&RequestKey>,
     ) -> Result<GenerationResult, Failure> {
-        let (scope, place) = self.authorize_new(caller, Operation::GenerateUseCase, workspace).await?;
+        let (scope, position) = self.authorize_new(caller, Operation::GenerateUseCase, workspace).await?;
         let input = GenerationInput { description, notes: &[], current: None };
-        let message = self.generation_message(caller, scope, &place, input).await?;
-        let answer = self.generators.generate_object(caller, workspace, &message, key).await?;
-        self.check_generated(caller, scope, &place, answer, input).await
+        let message = self.generation_message(caller, scope, &position, input).await?;
+        let generated = self.draft_generator.generate_object(caller, workspace, &message, key).await?;
+        self.check_generated(caller, scope, &position, generated, input).await
     }
 
     /// The message to the generator. It names nothing that the caller may not see.
@@ -111,13 +111,13 @@ impl UseCases {
         &self,
         caller: &Caller,
         scope: TenantScope,
-        place: &ResourcePosition,
+        position: &ResourcePosition,
         input: GenerationInput<'_>,
     ) -> Result<String, Failure> {
-        let workspace = place.workspace.ok_or(Failure::Inconsistent("a position without a workspace"))?;
-        let access = connection_access(caller, place);
-        let policies = self.approved_model_policies(caller, scope, place).await?;
-        let known = match access {
+        let workspace = position.workspace.ok_or(Failure::Inconsistent("a position without a workspace"))?;
+        let access = connection_access(caller, position);
+        let policies = self.approved_model_policies(caller, scope, position).await?;
+        let connections = match access {
             // The generator must not reveal names to a caller that may not see them.
             ConnectionAccess::Hidden => Vec::new(),
             ConnectionAccess::Read | ConnectionAccess::Manage => {
@@ -129,9 +129,9 @@ impl UseCases {
         };
         let notes: Vec<String> = input.notes.iter().map(|note| note.as_str().to_owned()).collect();
         // A caller that may not read the bundle must not learn of it from the generator.
-        let sees_bundle = access != ConnectionAccess::Hidden && caller.rights.allow(Permission::AssetView, place);
+        let sees_bundle = access != ConnectionAccess::Hidden && caller.rights.allow(Permission::AssetView, position);
         let current = input.current.filter(|_| sees_bundle).map(BundlePlan::to_document);
-        Ok(bundle_message(input.description, &notes, current.as_ref(), &policies, &known))
+        Ok(bundle_message(input.description, &notes, current.as_ref(), &policies, &connections))
     }
 
     /// Checks an answer of the generator with the caller's rights.
@@ -139,21 +139,21 @@ impl UseCases {
         &self,
         caller: &Caller,
         scope: TenantScope,
-        place: &ResourcePosition,
-        answer: GeneratedObject,
+        position: &ResourcePosition,
+        generated: GeneratedObject,
         input: GenerationInput<'_>,
     ) -> Result<GenerationResult, Failure> {
-        let (generation_id, replayed) = (answer.generation_id, answer.replayed);
-        if answer.value.get("needs_clarification") == Some(&Value::Bool(true)) {
-            let outcome = clarification(&answer.value).ok_or_else(|| GenerateRefusal::invalid(generation_id))?;
+        let (generation_id, replayed) = (generated.generation_id, generated.replayed);
+        if generated.value.get("needs_clarification") == Some(&Value::Bool(true)) {
+            let outcome = clarification(&generated.value).ok_or_else(|| GenerateRefusal::invalid(generation_id))?;
             return Ok(GenerationResult { outcome, generation_id, replayed });
         }
-        let plan = match self.check_plan(caller, scope, place, answer.value).await {
+        let plan = match self.check_plan(caller, scope, position, generated.value).await {
             Err(Failure::Bundle(refusal)) => return Err(invalid_plan(generation_id, &refusal).into()),
             checked => checked?,
         };
-        let gaps = self.plan_gaps(caller, scope, place, &plan).await?;
-        let mut warnings = plan_warnings(&plan, &gaps, answer.is_local.then_some(input));
+        let gaps = self.plan_gaps(caller, scope, position, &plan).await?;
+        let mut warnings = plan_warnings(&plan, &gaps, generated.is_local.then_some(input));
         warnings.extend(self.policy_input_warnings(scope, &plan, &gaps).await?);
         let outcome = Generation::Plan(Box::new(GeneratedPlan { plan, warnings, gaps }));
         Ok(GenerationResult { outcome, generation_id, replayed })
@@ -165,23 +165,29 @@ impl UseCases {
         &self,
         caller: &Caller,
         scope: TenantScope,
-        place: &ResourcePosition,
+        position: &ResourcePosition,
     ) -> Result<Vec<String>, Failure> {
-        let (workspace, namespace) = home_of(place)?;
-        let visibility =
-            AssetVisibility::FromWorkspace { namespace, workspace: place.workspace, principals: caller.principals() };
+        let (workspace, namespace) = home_of(position)?;
+        let visibility = AssetVisibility::FromWorkspace {
+            namespace,
+            workspace: position.workspace,
+            principals: caller.principals(),
+        };
         let filter = AssetFilter { visibility, kind: Some(AssetKind::ModelPolicy), lifecycle: Some(Lifecycle::Active) };
-        let own =
+        let from_workspace =
             self.asset_store.own_active(scope, (namespace, workspace), AssetKind::ModelPolicy, MAX_MODEL_POLICIES);
-        let own = own.await?;
+        let from_workspace = from_workspace.await?;
         let visible = self.asset_store.list(scope, &filter, PageRequest::first(MAX_LISTED)).await?;
-        let others = visible.rows.into_iter().filter(|asset| !asset.is_builtin() && asset.workspace_id != workspace);
+        let from_other_workspaces =
+            visible.rows.into_iter().filter(|asset| !asset.is_builtin() && asset.workspace_id != workspace);
         let mut slugs = Vec::new();
-        for asset in own.into_iter().chain(others).zip(0..MAX_MODEL_POLICIES).map(|(asset, _)| asset) {
-            if !self.assets.sees_asset(caller, &asset, Some(place)).await? {
+        for asset in
+            from_workspace.into_iter().chain(from_other_workspaces).zip(0..MAX_MODEL_POLICIES).map(|(asset, _)| asset)
+        {
+            if !self.assets.sees_asset(caller, &asset, Some(position)).await? {
                 continue;
             }
-            match self.approved_model_policy(caller, scope, place, &asset.slug).await {
+            match self.approved_model_policy(caller, scope, position, &asset.slug).await {
                 Ok(_) => slugs.push(asset.slug.to_string()),
                 Err(Failure::UseCase(_)) => {}
                 Err(failure) => return Err(failure),
@@ -195,15 +201,15 @@ impl UseCases {
         &self,
         caller: &Caller,
         scope: TenantScope,
-        place: &ResourcePosition,
+        position: &ResourcePosition,
         plan: &BundlePlan,
     ) -> Result<Gaps, Failure> {
-        let workspace = place.workspace.ok_or(Failure::Inconsistent("a position without a workspace"))?;
-        let access = connection_access(caller, place);
+        let workspace = position.workspace.ok_or(Failure::Inconsistent("a position without a workspace"))?;
+        let access = connection_access(caller, position);
         let connections = self.connection_store.find_named(scope, workspace, plan.connections()).await?;
-        let policy_bundle = match self.sole_policy_bundle(scope, place).await? {
+        let policy_bundle = match self.sole_policy_bundle(scope, position).await? {
             Some(asset) => {
-                if self.assets.sees_asset(caller, &asset, Some(place)).await? {
+                if self.assets.sees_asset(caller, &asset, Some(position)).await? {
                     Gap { kind: GapKind::Reused, reference: Some(asset.slug.to_string()) }
                 } else {
                     Gap { kind: GapKind::NeedsAdmin, reference: None }
@@ -223,8 +229,8 @@ impl UseCases {
 /// The refusal of a generated plan, with the members that have problems.
 fn invalid_plan(execution_id: ExecutionId, refusal: &BundleRefusal) -> GenerateRefusal {
     let mut problems = Vec::new();
-    if let BundleRefusal::Invalid(found) = refusal {
-        for problem in found.iter().map(|problem| (problem.member_path(), problem.code)) {
+    if let BundleRefusal::Invalid(refused) = refusal {
+        for problem in refused.iter().map(|problem| (problem.member_path(), problem.code)) {
             if !problems.contains(&problem) {
                 problems.push(problem);
             }

@@ -39,7 +39,8 @@ impl UseCases {
         expected: &Precondition,
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<UseCase>, Failure> {
-        let (scope, place, first) = self.authorize_use_case(caller, Operation::PublishUseCase, workspace, id).await?;
+        let (scope, position, first) =
+            self.authorize_use_case(caller, Operation::PublishUseCase, workspace, id).await?;
         self.keyed_requests
             .idempotent(
                 scope,
@@ -49,12 +50,12 @@ impl UseCases {
                     for _ in 0..MAX_ATTEMPTS {
                         expected.check(use_case.revision)?;
                         use_case.check_publishable()?;
-                        let new = self.new_pieces(caller, scope, &place, &use_case).await?;
+                        let new = self.new_pieces(caller, scope, &position, &use_case).await?;
                         let ids = self.publication_ids(&use_case);
                         let change = use_case.publish(ids, &new, &self.context.stamp(caller))?;
                         let next = change.next.use_case.clone();
-                        let made = change.next.made.iter().flat_map(|made| &made.assets);
-                        try_join_all(made.map(|(_, version)| {
+                        let new_assets = change.next.made.iter().flat_map(|pieces| &pieces.assets);
+                        try_join_all(new_assets.map(|(_, version)| {
                             self.artifacts.put_artifact(caller, scope, use_case.workspace_id, version)
                         }))
                         .await?;
@@ -83,19 +84,19 @@ impl UseCases {
         &self,
         caller: &Caller,
         scope: TenantScope,
-        place: &ResourcePosition,
+        position: &ResourcePosition,
         use_case: &UseCase,
     ) -> Result<NewPieces, Failure> {
-        let (_, namespace_id) = home_of(place)?;
+        let (_, namespace_id) = home_of(position)?;
         let policy_bundle = async {
-            match self.sole_policy_bundle(scope, place).await? {
+            match self.sole_policy_bundle(scope, position).await? {
                 Some(asset) => self.newest_version(scope, &asset.slug).await,
                 None => Ok(None),
             }
         };
         let (policy_bundle, model_policy, connections) = try_join!(
             policy_bundle,
-            self.approved_model_policy(caller, scope, place, use_case.plan.model_policy_ref()),
+            self.approved_model_policy(caller, scope, position, use_case.plan.model_policy_ref()),
             self.named_connections(scope, use_case),
         )?;
         Ok(NewPieces {
@@ -104,7 +105,7 @@ impl UseCases {
             model_policy,
             policy_bundle,
             connections,
-            may_create_connections: connection_access(caller, place) == ConnectionAccess::Manage,
+            may_create_connections: connection_access(caller, position) == ConnectionAccess::Manage,
         })
     }
 
@@ -127,11 +128,11 @@ impl UseCases {
         &self,
         caller: &Caller,
         scope: TenantScope,
-        place: &ResourcePosition,
+        position: &ResourcePosition,
         slug: &Slug,
     ) -> Result<BindableVersion, Failure> {
-        let found = self.visible_model_policy(caller, scope, place, slug).await?;
-        let Some((asset, Some(version))) = found else { return Err(model_policy_unavailable()) };
+        let stored = self.visible_model_policy(caller, scope, position, slug).await?;
+        let Some((asset, Some(version))) = stored else { return Err(model_policy_unavailable()) };
         let content = version.content().map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
         let Ok(CheckedContent::ModelPolicy(policy)) = content::read(AssetKind::ModelPolicy, &content) else {
             return Err(model_policy_unavailable());
@@ -163,9 +164,9 @@ impl UseCases {
     pub(super) async fn sole_policy_bundle(
         &self,
         scope: TenantScope,
-        place: &ResourcePosition,
+        position: &ResourcePosition,
     ) -> Result<Option<Asset>, Failure> {
-        let (workspace, namespace) = home_of(place)?;
+        let (workspace, namespace) = home_of(position)?;
         // Two are enough to know that there are several.
         let own = self.asset_store.own_active(scope, (namespace, workspace), AssetKind::PolicyBundle, 2).await?;
         let mut own = own.into_iter();

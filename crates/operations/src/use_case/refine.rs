@@ -67,7 +67,7 @@ impl UseCases {
         request: RefineRequest,
         expected: &Precondition,
     ) -> Result<Refined, Failure> {
-        let (scope, place, first) = self.authorize_use_case(caller, Operation::RefineUseCase, workspace, id).await?;
+        let (scope, position, first) = self.authorize_use_case(caller, Operation::RefineUseCase, workspace, id).await?;
         if let Some(successor) = self.earlier_refinement(scope, workspace, id, &request.key).await? {
             return Ok(successor);
         }
@@ -78,10 +78,10 @@ impl UseCases {
         }
         let input =
             GenerationInput { description: &request.description, notes: &request.notes, current: Some(&first.plan) };
-        let message = self.generation_message(caller, scope, &place, input).await?;
+        let message = self.generation_message(caller, scope, &position, input).await?;
         let answer =
             self.await_generated(caller, workspace, &message, &generation_key(caller, id, &request.key)).await?;
-        let generated = self.check_generated(caller, scope, &place, answer, input).await?;
+        let generated = self.check_generated(caller, scope, &position, answer, input).await?;
         let plan = match generated.outcome {
             Generation::Question { question, proposed_answer } => {
                 return Ok(Refined::Question { question, proposed_answer });
@@ -133,7 +133,7 @@ impl UseCases {
     ) -> Result<GeneratedObject, Failure> {
         let until = Instant::now() + MAX_WAIT;
         loop {
-            match self.generators.generate_object(caller, workspace, message, Some(key)).await {
+            match self.draft_generator.generate_object(caller, workspace, message, Some(key)).await {
                 Err(Failure::KeyInProgress) if Instant::now() < until => sleep(PAUSE).await,
                 answered => return answered,
             }

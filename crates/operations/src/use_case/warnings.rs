@@ -41,8 +41,8 @@ impl UseCases {
     ) -> Result<Vec<PlanWarning>, Failure> {
         let Gap { kind: GapKind::Reused, reference: Some(slug) } = &gaps.policy_bundle else { return Ok(Vec::new()) };
         let Ok(slug) = Slug::parse(slug) else { return Ok(Vec::new()) };
-        let found = self.asset_store.find_by_slug(scope, &slug, None).await?;
-        let Some((_, Some(version))) = found else { return Ok(Vec::new()) };
+        let stored = self.asset_store.find_by_slug(scope, &slug, None).await?;
+        let Some((_, Some(version))) = stored else { return Ok(Vec::new()) };
         let content = version.content().map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
         let Ok(CheckedContent::PolicyBundle(policy)) = content::read(AssetKind::PolicyBundle, &content) else {
             return Err(Failure::Inconsistent("a stored policy bundle that does not compile"));
@@ -73,7 +73,7 @@ fn unused_names(plan: &BundlePlan, input: GenerationInput<'_>) -> Vec<String> {
         let is_used = plan.inputs().iter().any(|input| renamed.contains(&input.name))
             || plan.connections().iter().any(|connection| connection.eq_ignore_ascii_case(name));
         let is_short = !name.is_empty() && name.chars().count() <= MAX_NAME_CHARS;
-        if is_short && !is_used && names.len() < MAX_LISTED_NAMES && !names.iter().any(|known| known == name) {
+        if is_short && !is_used && names.len() < MAX_LISTED_NAMES && !names.iter().any(|listed| listed == name) {
             names.push(name.to_owned());
         }
     }
@@ -95,11 +95,11 @@ fn uses_tools(plan: &BundlePlan) -> bool {
     flow.is_ok_and(|flow| flow.agent_tool_choices().any(names_tools))
 }
 
-/// What was assumed, what the plan leaves out, and what happens when a step fails. `local` is what the built-in provider
-/// worked from, if it generated the plan.
+/// Warnings about the assumptions and omissions of a plan, and about the effect of a failed step. `local` is the input of
+/// the built-in provider, if it generated the plan.
 pub(super) fn plan_warnings(plan: &BundlePlan, gaps: &Gaps, local: Option<GenerationInput<'_>>) -> Vec<PlanWarning> {
-    let mut found = Vec::new();
-    let mut warn = |code, message: String| found.push(PlanWarning { code, message });
+    let mut warnings = Vec::new();
+    let mut warn = |code, message: String| warnings.push(PlanWarning { code, message });
     if let Some(input) = local {
         let message = "no model was called: the built-in provider generated the bundle from its rules";
         warn("local_provider", message.to_owned());
@@ -141,5 +141,5 @@ pub(super) fn plan_warnings(plan: &BundlePlan, gaps: &Gaps, local: Option<Genera
         warn("tools_not_bound", message.to_owned());
     }
     warn("step_failure_ends_run", "a step that fails without `on_failure` ends the run without an output".to_owned());
-    found
+    warnings
 }

@@ -31,7 +31,7 @@ const MAX_VALUES: usize = 500_000;
 /// Identity of a Rust struct: its name and the address of its field list.
 type StructId = (&'static str, usize);
 
-/// The problems and rules that the passes over a body have found.
+/// Results of the passes over a body: the problems, and the rules of its types that the next pass applies.
 #[derive(Default)]
 pub(super) struct Diagnosis {
     /// The problems, in document order.

@@ -317,7 +317,7 @@ fn accepts_integers_with_zero_fraction() {
 
 /// A sender other than that of a test request, which names no caller.
 fn other_sender() -> BodySender {
-    BodySender::of(&ClientKey::Caller(ActorRef::parse("user:other").unwrap()))
+    BodySender::of_client(&ClientKey::Caller(ActorRef::parse("user:other").unwrap()))
 }
 
 /// Reads a body of any shape, for a route with a limit of 1 MiB.

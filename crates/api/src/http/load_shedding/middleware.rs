@@ -48,7 +48,7 @@ pub(crate) async fn shed_load<B: MessageBody + 'static>(
     let key = list_key(request.request(), &claims);
     let client = client_key(request.request(), claims);
     if has_body {
-        request.extensions_mut().insert(BodySender::of(&client));
+        request.extensions_mut().insert(BodySender::of_client(&client));
     }
     if let Some(mut place) = api.load_shedder.admit(client, has_body, Instant::now()) {
         if let Some(arriving) = place.take_body_guard() {
@@ -58,7 +58,7 @@ pub(crate) async fn shed_load<B: MessageBody + 'static>(
     }
     // Refusals beyond a rate are delayed, because each refusal takes thread time from admitted requests.
     let now = Instant::now();
-    let due = api.load_shedder.refusal_due(now);
+    let due = api.load_shedder.schedule_refusal(now);
     api.metrics.refused_for_load(due > now);
     if due > now {
         sleep_until(due.into()).await;

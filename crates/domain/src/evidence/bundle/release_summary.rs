@@ -113,7 +113,7 @@ pub struct ReleaseChain {
 
 /// Where a release belongs.
 #[derive(Clone, Copy, Debug)]
-pub struct ReleasePlace<'r> {
+pub struct ReleaseLocation<'r> {
     /// The workspace.
     pub workspace_id: WorkspaceId,
     /// The environment.
@@ -123,7 +123,7 @@ pub struct ReleasePlace<'r> {
 impl Statement<ReleasePredicate> {
     /// Summarizes a release by the facts of its chain.
     #[must_use]
-    pub fn summarize(chain: ReleaseChain, place: ReleasePlace<'_>) -> Self {
+    pub fn summarize(chain: ReleaseChain, place: ReleaseLocation<'_>) -> Self {
         let history = ReleaseHistory::of(chain.facts.iter().map(|fact| fact.body.as_bytes()), chain.release_id);
         let result = history.result(&Checksum::blake3_of(chain.release.digest_text.as_bytes()));
         let tenant = chain.tenant_id;

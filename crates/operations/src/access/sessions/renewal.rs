@@ -141,7 +141,7 @@ impl Sessions {
             Ok(person) if person.identity.subject == snapshot.subject => person,
             Ok(_) => return refused().await,
             Err(error @ (SignInError::Refused | SignInError::Token(_) | SignInError::UnknownIssuer)) => {
-                let (issuer, clock_seconds) = (&snapshot.issuer, error.clock_seconds());
+                let (issuer, clock_seconds) = (&snapshot.issuer, error.seconds_outside_validity());
                 tracing::info!(issuer, code = error.code(), clock_seconds, "provider renews no session; ending it");
                 return refused().await;
             }

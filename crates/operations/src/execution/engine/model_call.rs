@@ -39,18 +39,18 @@ impl ProgressRecorder<'_> {
     pub(super) async fn call_model(
         &mut self,
         run: &mut Run<'_>,
-        question: &ModelRequest,
+        request: &ModelRequest,
     ) -> Result<ModelResponse, Interruption> {
         let step = run.awaiting_step();
-        if let Some(known) = self.replayed_answer(step.map(|step| step.id.as_str())) {
+        if let Some(stored_response) = self.replayed_answer(step.map(|step| step.id.as_str())) {
             self.pending_answer = None;
-            return Ok(known);
+            return Ok(stored_response);
         }
         self.checkpoint(run).await?;
-        let streamed_step = step.filter(|_| question.is_streamable && self.policy == CheckpointPolicy::WithEvents);
+        let streamed_step = step.filter(|_| request.is_streamable && self.policy == CheckpointPolicy::WithEvents);
         let answer = match streamed_step {
-            Some(step) => self.call_streaming(question, step).await?,
-            None => self.engine.call_routes(self.run_ref(), question, None).await,
+            Some(step) => self.call_streaming(request, step).await?,
+            None => self.engine.call_routes(self.run_ref(), request, None).await,
         };
         // Later steps have no external effects, so the answer is stored before the next call or with the end.
         self.pending_answer = step.map(|step| StoredAnswer::from_answer(&step.id, &answer));
@@ -58,11 +58,11 @@ impl ProgressRecorder<'_> {
     }
 
     /// Calls the model, and stores its output while it is generated.
-    async fn call_streaming(&mut self, question: &ModelRequest, step: &Step) -> Result<ModelResponse, Interruption> {
+    async fn call_streaming(&mut self, request: &ModelRequest, step: &Step) -> Result<ModelResponse, Interruption> {
         let (sender, mut parts) = mpsc::unbounded_channel();
         let engine = self.engine;
         let run = self.run_ref();
-        let completion = async move { engine.call_routes(run, question, Some(&StreamSink::new(sender))).await };
+        let completion = async move { engine.call_routes(run, request, Some(&StreamSink::new(sender))).await };
         tokio::pin!(completion);
         let restarted_event = || RunEvent::step_started(&step.id, step.kind.as_str());
         let mut events: Vec<RunEvent> =
@@ -71,8 +71,8 @@ impl ProgressRecorder<'_> {
         loop {
             let received = tokio::select! {
                 received = parts.recv_many(&mut gathered, MAX_PARTS_PER_COMMIT) => received,
-                done = &mut completion, if answer.is_none() => {
-                    answer = Some(done);
+                response = &mut completion, if answer.is_none() => {
+                    answer = Some(response);
                     continue;
                 }
             };
@@ -92,7 +92,7 @@ impl ProgressRecorder<'_> {
                 loop {
                     tokio::select! {
                         kept = &mut keeping => break kept?,
-                        done = &mut completion, if answer.is_none() => answer = Some(done),
+                        response = &mut completion, if answer.is_none() => answer = Some(response),
                     }
                 }
             }
@@ -101,7 +101,7 @@ impl ProgressRecorder<'_> {
             if answer.is_none() {
                 let pause = sleep(if stored < SHORT_PAUSES { SHORT_PAUSE } else { LONG_PAUSE });
                 tokio::select! {
-                    done = &mut completion => answer = Some(done),
+                    response = &mut completion => answer = Some(response),
                     () = pause => {}
                 }
             }
@@ -138,18 +138,18 @@ fn log_failure(run: RunRef, routes: &[RouteTarget], route: usize, failure: Provi
 
 impl RunEngine {
     /// Calls the routes in order until one answers or none is left.
-    async fn call_routes(&self, run: RunRef, question: &ModelRequest, aloud: Option<&StreamSink>) -> ModelResponse {
+    async fn call_routes(&self, run: RunRef, request: &ModelRequest, sink: Option<&StreamSink>) -> ModelResponse {
         let mut attempts: Vec<Attempt> = Vec::new();
         let mut failure = ProviderError::UnknownAccount;
-        while let Some(next) = question.next_attempt(&attempts) {
-            let Some(call) = question.call(next.route) else { break };
+        while let Some(next) = request.next_attempt(&attempts) {
+            let Some(call) = request.call(next.route) else { break };
             if !next.delay.is_zero() {
                 sleep(self.with_jitter(next.delay)).await;
             }
             let began = Instant::now();
-            let answer = match &question.kind {
+            let answer = match &request.kind {
                 RequestKind::Completion => {
-                    self.provider.complete(&call, aloud.map(|aloud| aloud as &dyn DeltaListener)).await
+                    self.provider.complete(&call, sink.map(|sink| sink as &dyn DeltaListener)).await
                 }
                 RequestKind::Embedding(text) => self.embed_query(call.route, text).await,
             };
@@ -158,13 +158,13 @@ impl RunEngine {
                 Ok(completion) => {
                     let (route, result) = (next.route, Ok(()));
                     attempts.push(Attempt { route, result, status: None, cause: None, retry_after: None, latency });
-                    let was_told = aloud.is_some_and(|aloud| aloud.has_output.load(Ordering::Relaxed));
-                    return ModelResponse { attempts, was_streamed: was_told, completion: Ok(completion) };
+                    let was_streamed = sink.is_some_and(|sink| sink.has_output.load(Ordering::Relaxed));
+                    return ModelResponse { attempts, was_streamed, completion: Ok(completion) };
                 }
                 Err(failed) => {
                     failure = failed.error;
-                    aloud.inspect(|aloud| aloud.route_failed());
-                    log_failure(run, &question.routes, next.route, failed);
+                    sink.inspect(|sink| sink.route_failed());
+                    log_failure(run, &request.routes, next.route, failed);
                     let ProviderFailure { error, retry_after, status, cause } = failed;
                     let (route, result, cause) = (next.route, Err(error), cause.map(Cow::Borrowed));
                     attempts.push(Attempt { route, result, status, cause, retry_after, latency });
@@ -175,13 +175,13 @@ impl RunEngine {
     }
 
     async fn embed_query(&self, route: RouteTarget, text: &str) -> Result<Completion, ProviderFailure> {
-        let made = self.provider.embed(&EmbeddingCall { route, texts: vec![text.to_owned()] }).await?;
-        match <[Vec<f32>; 1]>::try_from(made.vectors) {
+        let embedded = self.provider.embed(&EmbeddingCall { route, texts: vec![text.to_owned()] }).await?;
+        match <[Vec<f32>; 1]>::try_from(embedded.vectors) {
             // JSON has no non-finite numbers.
             Ok([vector]) if !vector.is_empty() && vector.iter().all(|part| part.is_finite()) => Ok(Completion {
                 vector,
-                tokens_in: made.tokens_in,
-                cost_micros: made.cost_micros,
+                tokens_in: embedded.tokens_in,
+                cost_micros: embedded.cost_micros,
                 ..Completion::default()
             }),
             Ok(_) | Err(_) => Err(ProviderError::Malformed.into()),

@@ -51,12 +51,12 @@ pub(in crate::execution) struct Replay {
 impl Replay {
     pub(in crate::execution) fn of(progress: Vec<ProgressRecord>) -> Self {
         let mut replay = Self::default();
-        for piece in progress {
-            replay.last_position = replay.last_position.max(piece.position);
-            replay.answers.extend(piece.answer);
+        for record in progress {
+            replay.last_position = replay.last_position.max(record.position);
+            replay.answers.extend(record.answer);
             replay.is_answer_partial =
-                piece.events.last().map_or(replay.is_answer_partial, |last| last.kind.is_model_output());
-            replay.events.extend(piece.events.into_iter().filter(|event| !event.kind.is_model_output()));
+                record.events.last().map_or(replay.is_answer_partial, |last| last.kind.is_model_output());
+            replay.events.extend(record.events.into_iter().filter(|event| !event.kind.is_model_output()));
         }
         replay
     }
@@ -145,12 +145,12 @@ impl<'s> ProgressRecorder<'s> {
         last: Option<ProgressRecord>,
         steps: &[StepRecord],
     ) -> ProgressRecord {
-        let mut piece = last.unwrap_or_else(|| {
+        let mut record = last.unwrap_or_else(|| {
             let events = if self.replay.last_position == 0 { events_of_unstored_steps(steps) } else { Vec::new() };
             ProgressRecord { answer: None, ..self.next_record(events) }
         });
-        piece.events.push(RunEvent::awaiting_review(self.lease.execution_id));
-        piece
+        record.events.push(RunEvent::awaiting_review(self.lease.execution_id));
+        record
     }
 
     /// The stored answer to a step's call.
@@ -190,12 +190,12 @@ impl<'s> ProgressRecorder<'s> {
 
     /// Stores the next progress record, with retries for the duration of a lease.
     pub(super) async fn store_progress(&mut self, events: Vec<RunEvent>) -> Result<(), Interruption> {
-        let piece = self.next_record(events);
+        let record = self.next_record(events);
         let until = Instant::now() + self.engine.settings.lease;
         let (mut pause, mut attempt) = (MIN_RETRY_DELAY, 0_u32);
         loop {
             attempt = attempt.saturating_add(1);
-            match self.engine.run_store.record_progress(self.scope, self.lease, &piece).await {
+            match self.engine.run_store.record_progress(self.scope, self.lease, &record).await {
                 Ok(()) => {
                     self.engine.wakeup_sender.publish(Wakeup::RunProgress(self.lease.execution_id));
                     return Ok(());

@@ -73,13 +73,13 @@ impl<'a> Probe<'a> {
         Self { value: None, ..self }
     }
 
-    fn settled<V>(self, of: Option<StructId>, read: Result<V, DeserializeError>) -> Result<V, DeserializeError> {
+    fn record_result<V>(self, of: Option<StructId>, read: Result<V, DeserializeError>) -> Result<V, DeserializeError> {
         read.map_err(|error| record_rule(error, of, self))
     }
 
     /// Deserializes the value, and records a refusal by a rule of its type at this path.
     fn read<'de, S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, DeserializeError> {
-        self.settled(None, seed.deserialize(self))
+        self.record_result(None, seed.deserialize(self))
     }
 
     /// The value as the requested type; a mismatch is recorded.
@@ -93,12 +93,12 @@ impl<'a> Probe<'a> {
     }
 
     /// An integer within bounds; a fraction of zero is accepted.
-    fn whole(&self, least: i128, greatest: i128) -> i128 {
+    fn bounded_integer(&self, minimum: i128, maximum: i128) -> i128 {
         let fit = |value: &Value| {
-            let whole = value.as_u64().map(i128::from).or_else(|| value.as_i64().map(i128::from));
+            let integer = value.as_u64().map(i128::from).or_else(|| value.as_i64().map(i128::from));
             let float = || value.as_f64().filter(|float| float.fract() == 0.0);
-            let whole = whole.or_else(|| format!("{}", float()?).parse().ok());
-            whole.filter(|whole| (least..=greatest).contains(whole))
+            let integer = integer.or_else(|| format!("{}", float()?).parse().ok());
+            integer.filter(|integer| (minimum..=maximum).contains(integer))
         };
         self.value_as(fit).unwrap_or(1)
     }
@@ -107,8 +107,8 @@ impl<'a> Probe<'a> {
 macro_rules! whole_numbers {
     ($($method:ident $visit:ident $type:ident)*) => {$(
         fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
-            let whole = self.whole($type::MIN.into(), $type::MAX.into());
-            self.settled(None, visitor.$visit($type::try_from(whole).unwrap_or(1)))
+            let integer = self.bounded_integer($type::MIN.into(), $type::MAX.into());
+            self.record_result(None, visitor.$visit($type::try_from(integer).unwrap_or(1)))
         }
     )*};
 }
@@ -121,20 +121,20 @@ impl<'de, 'a> Deserializer<'de> for Probe<'a> {
             None | Some(Value::Null) => visitor.visit_unit(),
             Some(Value::Bool(value)) => visitor.visit_bool(*value),
             Some(Value::Number(number)) => match (number.as_u64(), number.as_i64(), number.as_f64()) {
-                (Some(whole), _, _) => visitor.visit_u64(whole),
-                (None, Some(whole), _) => visitor.visit_i64(whole),
+                (Some(integer), _, _) => visitor.visit_u64(integer),
+                (None, Some(integer), _) => visitor.visit_i64(integer),
                 (None, None, float) => visitor.visit_f64(float.unwrap_or_default()),
             },
             Some(Value::String(text)) => visitor.visit_str(text),
             Some(Value::Array(items)) => visitor.visit_seq(Items::of(items, self)),
             Some(Value::Object(members)) => visitor.visit_map(Members::of(Some(members), self, None)),
         };
-        self.settled(None, read)
+        self.record_result(None, read)
     }
 
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
         let value = self.value_as(Value::as_bool).unwrap_or_default();
-        self.settled(None, visitor.visit_bool(value))
+        self.record_result(None, visitor.visit_bool(value))
     }
 
     whole_numbers! {
@@ -154,19 +154,19 @@ impl<'de, 'a> Deserializer<'de> for Probe<'a> {
 
     fn deserialize_f64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
         let value = self.value_as(Value::as_f64).unwrap_or(1.0);
-        self.settled(None, visitor.visit_f64(value))
+        self.record_result(None, visitor.visit_f64(value))
     }
 
     /// Identifiers are the only request types that ask for borrowed text.
     fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
         let is_identifier = |text: &&str| text.len() == PLACEHOLDER_ID.len() && uuid::Uuid::try_parse(text).is_ok();
         let text = self.value_as(|value| value.as_str().filter(is_identifier));
-        self.settled(None, visitor.visit_str(text.unwrap_or(PLACEHOLDER_ID)))
+        self.record_result(None, visitor.visit_str(text.unwrap_or(PLACEHOLDER_ID)))
     }
 
     fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
         let text = self.value_as(Value::as_str).unwrap_or_default();
-        self.settled(None, visitor.visit_str(text))
+        self.record_result(None, visitor.visit_str(text))
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
@@ -188,12 +188,12 @@ impl<'de, 'a> Deserializer<'de> for Probe<'a> {
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
         let items = self.value_as(Value::as_array);
-        self.settled(None, visitor.visit_seq(Items::of(items.map(Vec::as_slice).unwrap_or_default(), self)))
+        self.record_result(None, visitor.visit_seq(Items::of(items.map(Vec::as_slice).unwrap_or_default(), self)))
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
         let members = self.value_as(Value::as_object);
-        self.settled(None, visitor.visit_map(Members::of(members, self, None)))
+        self.record_result(None, visitor.visit_map(Members::of(members, self, None)))
     }
 
     fn deserialize_struct<V: Visitor<'de>>(
@@ -204,7 +204,7 @@ impl<'de, 'a> Deserializer<'de> for Probe<'a> {
     ) -> Result<V::Value, DeserializeError> {
         let members = self.value_as(Value::as_object);
         let of = (name, fields.as_ptr().addr());
-        self.settled(Some(of), visitor.visit_map(Members::of(members, self, Some((of, fields)))))
+        self.record_result(Some(of), visitor.visit_map(Members::of(members, self, Some((of, fields)))))
     }
 
     fn deserialize_enum<V: Visitor<'de>>(
@@ -213,12 +213,12 @@ impl<'de, 'a> Deserializer<'de> for Probe<'a> {
         variants: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, DeserializeError> {
-        let known = |name: &str| variants.contains(&name);
+        let is_variant = |name: &str| variants.contains(&name);
         let variant = match self.value() {
-            Some(Value::String(name)) if known(name) => Some(Variant { name, content: self.placeholder() }),
+            Some(Value::String(name)) if is_variant(name) => Some(Variant { name, content: self.placeholder() }),
             Some(Value::Object(members)) => {
                 let (mut members, one) = (members.iter(), members.len() == 1);
-                let first = members.next().filter(|(name, _)| one && known(name));
+                let first = members.next().filter(|(name, _)| one && is_variant(name));
                 first.map(|(name, content)| Variant { name, content: Self { value: Some(content), ..self } })
             }
             Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) | None => None,
@@ -229,7 +229,7 @@ impl<'de, 'a> Deserializer<'de> for Probe<'a> {
             self.notes.add_invalid(self.at);
         }
         let any = || Variant { name: variants.first().copied().unwrap_or_default(), content: self.placeholder() };
-        self.settled(None, visitor.visit_enum(variant.unwrap_or_else(any)))
+        self.record_result(None, visitor.visit_enum(variant.unwrap_or_else(any)))
     }
 
     /// Skips the value.

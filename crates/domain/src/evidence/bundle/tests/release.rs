@@ -2,7 +2,7 @@
 
 use super::{
     super::release_summary::{
-        ReleaseChain, ReleaseHistory, ReleasePlace, ReleaseStatement, SUMMARY_PREDICATE, SummaryResult,
+        ReleaseChain, ReleaseHistory, ReleaseLocation, ReleaseStatement, SUMMARY_PREDICATE, SummaryResult,
     },
     *,
 };
@@ -83,7 +83,7 @@ fn chain_of(facts: &[Vec<u8>]) -> ReleaseChain {
 
 fn summary_of(facts: &[Vec<u8>]) -> ReleaseStatement {
     let environment = Slug::parse("dev").unwrap();
-    let place = ReleasePlace { workspace_id: id(9).into(), environment: &environment };
+    let place = ReleaseLocation { workspace_id: id(9).into(), environment: &environment };
     ReleaseStatement::summarize(chain_of(facts), place)
 }
 

@@ -13,7 +13,7 @@ use std::{
 /// The Python interpreter of `cargo xtask test`.
 const PYTHON_VARIABLE: &str = "FAIRWAY_TEST_RECEIVERS_PYTHON";
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-/// The document whose tables decide.
+/// The document with the permission tables that the model applies.
 pub(crate) const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/permissions.md");
 
 /// A running model. One process answers all questions.
@@ -24,7 +24,7 @@ pub(crate) struct DecisionModel {
 }
 
 impl DecisionModel {
-    /// Starts the model with the tables of a document, for scopes and what contains each of them.
+    /// Starts the model with the tables of a document and the parent of each scope.
     pub(crate) fn start(document: &Path, parents: &BTreeMap<String, String>) -> Self {
         let python = std::env::var_os(PYTHON_VARIABLE).unwrap();
         let mut command = Command::new(python);

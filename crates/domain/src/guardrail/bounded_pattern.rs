@@ -1,4 +1,4 @@
-//! Search for all matches of a pattern, with a bound on its steps.
+//! Regular expression whose search for all matches has a bounded number of steps.
 //!
 //! One search takes linear time, and a search for all matches restarts after each match. If a match is decided only at
 //! the end of the text, all searches take quadratic time: `.*[^A-Z]|[A-Z]` reads 64 KiB of capitals 64 Ki times. The
@@ -15,7 +15,7 @@ use regex_automata::{
 
 /// A pattern whose search steps are counted.
 #[derive(Clone, Debug)]
-pub(super) struct CountedPattern {
+pub(super) struct BoundedPattern {
     regex: Regex,
     /// Evaluations for each byte read.
     weight: u64,
@@ -33,7 +33,7 @@ enum Lookahead {
     Unknown,
 }
 
-impl CountedPattern {
+impl BoundedPattern {
     /// Compiles a pattern with linear time and bounded memory; `None` for an invalid one.
     pub(super) fn compile(text: &str) -> Option<Self> {
         let regex = compile_linear(text)?;
@@ -73,7 +73,7 @@ fn build_automaton(text: &str) -> Option<DFA> {
 
 /// Searches of one check.
 pub(super) struct Search<'s> {
-    pattern: &'s CountedPattern,
+    pattern: &'s BoundedPattern,
     budget: &'s mut Budget,
     cache: Option<Cache>,
 }
@@ -153,7 +153,7 @@ mod tests {
 
     /// The masked text or the error, and the evaluations taken from `budget`.
     fn masked(pattern: &str, text: &str, budget: u64) -> (Result<(u64, String), DetectorError>, u64) {
-        let (pattern, mut left) = (CountedPattern::compile(pattern).unwrap(), Budget(budget));
+        let (pattern, mut left) = (BoundedPattern::compile(pattern).unwrap(), Budget(budget));
         let done = pattern.search(&mut left).replace(text, "#", usize::MAX);
         (done, budget - left.0)
     }

@@ -1,4 +1,4 @@
-//! Request member names that select the identity or mode of a script run.
+//! Names of request fields that code mode refuses, because they select the identity or mode of a run.
 
 use std::sync::LazyLock;
 use unicode_normalization::UnicodeNormalization as _;
@@ -39,7 +39,7 @@ struct ForbiddenPatterns {
 /// separators make no difference. Words start after a non-letter and at capitals. A name of more than 256 bytes is
 /// always forbidden. The cost is linear in the length.
 #[must_use]
-pub fn is_forbidden_name(name: &str) -> bool {
+pub fn is_forbidden_request_field(name: &str) -> bool {
     name.len() > MAX_NAME_BYTES || NormalizedName::new(name).is_forbidden()
 }
 

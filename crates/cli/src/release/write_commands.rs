@@ -1,4 +1,4 @@
-//! Changes of releases: drafts, bindings, reviews, activation.
+//! Commands that write releases: create, bind, submit, review, activate.
 
 use crate::{
     asset,

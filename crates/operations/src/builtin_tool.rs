@@ -80,8 +80,8 @@ impl ExecutionReader {
     /// Not found when the caller may not see executions there; forbidden when it may not use tools there.
     pub async fn inspect_evidence(&self, caller: &Caller, id: ExecutionId) -> Result<EvidenceRecord, Failure> {
         let record = self.read_evidence(caller, id).await?;
-        let place = self.position_of_run(caller, &record.execution).await?;
-        match authorize::authorize(caller, Operation::CallTool, &place) {
+        let position = self.position_of_run(caller, &record.execution).await?;
+        match authorize::authorize(caller, Operation::CallTool, &position) {
             // A caller that reads the evidence already knows that the run exists.
             Err(Failure::NotFound) => Err(authorize::missing_permission(caller, Permission::ExecutionRun)),
             entered => entered.map(|_| record),

@@ -1,4 +1,4 @@
-//! The kinds of connections, and their states.
+//! The kind, status and health of a connection.
 
 use super::{ConnectionRefusal, check_endpoint};
 
@@ -63,7 +63,7 @@ impl ConnectorKind {
     }
 }
 
-/// Whether a connection is in use.
+/// Whether use cases may use a connection. [`HealthState`] has the result of its checks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ConnectionStatus {
     /// Use cases may use it.

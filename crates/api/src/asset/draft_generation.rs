@@ -1,4 +1,4 @@
-//! Route that drafts content from a description.
+//! Route that generates a draft of content from a description.
 
 use super::VersionWarning;
 use crate::{
@@ -88,12 +88,12 @@ pub(crate) async fn generate_asset_draft(
     let workspace = WorkspaceId::from(query.workspace_id);
     let key = keyed.into_request_key(&caller.actor, || digest_in_workspace(body.digest(), query.workspace_id));
     let description = parse_description(&body.description)?;
-    let draft = api.services.generators.generate_draft(&caller, workspace, &description, key.as_ref()).await?;
+    let draft = api.services.draft_generator.generate_draft(&caller, workspace, &description, key.as_ref()).await?;
     let view = DraftView {
         draft_content: draft.content,
         warnings: draft.warnings.into_iter().map(VersionWarning::of).collect(),
         generation_id: draft.generation_id.uuid(),
     };
-    let done = MaybeReplayed { value: (), replayed: draft.replayed.then_some(StatusCode::OK.as_u16()) };
-    Ok(ResourceResponse::idempotent(&done, &view, StatusCode::OK)?.into_response())
+    let outcome = MaybeReplayed { value: (), replayed: draft.replayed.then_some(StatusCode::OK.as_u16()) };
+    Ok(ResourceResponse::idempotent(&outcome, &view, StatusCode::OK)?.into_response())
 }
