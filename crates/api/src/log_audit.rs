@@ -10,7 +10,7 @@ use fairway_domain::{
     id::TenantId,
     transparency_log::{LogDefect, SignedNote, VerifierKey},
 };
-use fairway_operations::transparency_log::{AuditEvidence, AuditFinding, AuditedLog};
+use fairway_operations::transparency_log::{AuditEvidence, AuditFinding, AuditedLog, LogAccessError};
 use std::{fs, path::Path};
 use uuid::Uuid;
 
@@ -46,11 +46,29 @@ impl AuditScope {
     }
 }
 
-/// Audits logs, with or without a running server.
+/// The audit of the log of a tenant.
+#[derive(Debug)]
+pub struct TenantAudit {
+    /// The tenant.
+    pub tenant: TenantId,
+    /// The result; an error if the log was not read to its end.
+    pub result: Result<AuditedLog, LogAccessError>,
+}
+
+impl TenantAudit {
+    /// Whether the log was read to its end without a finding.
+    #[must_use]
+    pub fn has_passed(&self) -> bool {
+        self.result.as_ref().is_ok_and(|log| log.finding.is_none())
+    }
+}
+
+/// Audits logs, with or without a running server. The failure of one log does not end the audit of the others, because
+/// whoever changes a row of one log must not hide the findings in another.
 ///
 /// # Errors
-/// When the database, the artifact store, the archive or the key cannot be read.
-pub async fn audit_logs(settings: &Settings, scope: &AuditScope) -> anyhow::Result<Vec<AuditedLog>> {
+/// When the database cannot be opened, or the tenants cannot be listed.
+pub async fn audit_logs(settings: &Settings, scope: &AuditScope) -> anyhow::Result<Vec<TenantAudit>> {
     let database = OpenDatabase::open_existing(settings).await?;
     let audited = async {
         let process = Process::new(settings, database.url.clone(), Adapters::of(settings)?)?;
@@ -61,8 +79,8 @@ pub async fn audit_logs(settings: &Settings, scope: &AuditScope) -> anyhow::Resu
         };
         let mut audited = Vec::new();
         for tenant in tenants {
-            let log = auditor.audit(tenant, &scope.evidence).await;
-            audited.push(log.with_context(|| format!("the log of tenant {tenant} was not read to its end"))?);
+            let result = auditor.audit(tenant, &scope.evidence).await;
+            audited.push(TenantAudit { tenant, result });
         }
         anyhow::Ok(audited)
     };
@@ -71,10 +89,19 @@ pub async fn audit_logs(settings: &Settings, scope: &AuditScope) -> anyhow::Resu
     audited
 }
 
-/// One sentence about an audited log.
+/// One sentence about the audit of a log.
 #[must_use]
-pub fn describe(log: &AuditedLog) -> String {
-    let AuditedLog { tenant, size, covered, finding } = log;
+pub fn describe(TenantAudit { tenant, result }: &TenantAudit) -> String {
+    match result {
+        Ok(log) => format!("tenant {tenant}: {}", describe_log(log)),
+        Err(error) => {
+            let messages: Vec<String> = anyhow::Chain::new(error).map(ToString::to_string).collect();
+            format!("tenant {tenant}: not read to its end ({}): {}", error.code(), messages.join(": "))
+        }
+    }
+}
+
+fn describe_log(AuditedLog { size, covered, finding }: &AuditedLog) -> String {
     let checkpoint = match covered {
         Some(covered) => format!("a checkpoint over {covered}"),
         None if finding.is_none_or(|finding| matches!(finding, AuditFinding::Entry(_))) => {
@@ -95,5 +122,5 @@ pub fn describe(log: &AuditedLog) -> String {
             "no present key of the log signed it; give a retired one with --key".to_owned()
         }
     };
-    format!("tenant {tenant}: {size} entries, {checkpoint}: {result}")
+    format!("{size} entries, {checkpoint}: {result}")
 }
