@@ -7,7 +7,7 @@ use crate::{
     partition::create_missing_partitions,
 };
 use sha2::{Digest, Sha256};
-use std::{error::Error, str::FromStr};
+use std::{error::Error, str::FromStr, time::Duration};
 use tokio_postgres::{Client, Config, error::SqlState};
 
 mod runner;
@@ -18,6 +18,14 @@ const CHECKSUMS: &str = include_str!("../../../migrations/checksums.txt");
 /// Adds `vector` columns if the extension `vector` is available. Not a numbered migration, because the extension may
 /// be installed after all migrations ran.
 const VECTOR_COLUMN_SQL: &str = include_str!("migration/vectors.sql");
+
+/// Limit of a migration's wait for one lock. Later statements on the table queue behind that wait, and those of the servers
+/// give up after 1.2 s, so a migration withdraws its request before them.
+const LOCK_TIMEOUT_SQL: &str = "SET lock_timeout = '500ms'";
+/// Pause after a lock was not available, in which the queued statements run.
+const LOCK_RETRY_PAUSE: Duration = Duration::from_millis(1_500);
+/// Attempts until a start fails: two minutes.
+const LOCK_ATTEMPTS: u32 = 60;
 
 /// Error of a migration or of partition maintenance.
 #[derive(Debug, thiserror::Error)]
@@ -53,11 +61,27 @@ pub async fn migrate(owner_url: &str) -> Result<(), MigrationError> {
     }
     let lock = runner::run(owner_url).await?;
     create_missing_partitions(&client).await?;
-    client.batch_execute(VECTOR_COLUMN_SQL).await?;
-    client.batch_execute(GRANTS).await?;
-    client.batch_execute(FIRST_TENANT).await?;
+    client.batch_execute(LOCK_TIMEOUT_SQL).await?;
+    for sql in [VECTOR_COLUMN_SQL, GRANTS, FIRST_TENANT] {
+        execute_with_lock_retries(&client, sql).await?;
+    }
     drop(lock);
     Ok(())
+}
+
+/// Executes statements, again while a lock that they need is not available.
+async fn execute_with_lock_retries(client: &Client, sql: &str) -> Result<(), MigrationError> {
+    let mut attempt = 1;
+    loop {
+        match client.batch_execute(sql).await {
+            Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) && attempt < LOCK_ATTEMPTS => {
+                tracing::warn!(attempt, "a table of the set-up is locked; retrying in 1.5 s");
+                attempt += 1;
+                tokio::time::sleep(LOCK_RETRY_PAUSE).await;
+            }
+            done => return Ok(done?),
+        }
+    }
 }
 
 /// Whether the database exists and contains a Fairway schema.

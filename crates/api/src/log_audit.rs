@@ -9,7 +9,7 @@ use fairway_domain::{
     id::TenantId,
     transparency_log::{LogDefect, NoteRefusal, SignedNote, VerifierKey, VerifierKeyRefusal},
 };
-use fairway_operations::transparency_log::{AuditError, AuditEvidence, AuditFinding, AuditedLog};
+use fairway_operations::transparency_log::{AuditEvidence, AuditFinding, AuditedLog, LogAccessError};
 use std::{
     fs, io,
     path::{Path, PathBuf},
@@ -59,15 +59,7 @@ pub enum LogAuditError {
     Compose(#[from] ComposeError),
     /// The tenants cannot be listed.
     #[error(transparent)]
-    Tenants(#[from] AuditError),
-    /// A log cannot be read to its end.
-    #[error("the log of tenant {tenant} was not read to its end")]
-    Incomplete {
-        /// The tenant of the log.
-        tenant: TenantId,
-        /// The cause.
-        source: AuditError,
-    },
+    Tenants(#[from] LogAccessError),
 }
 
 impl AuditScope {
@@ -93,11 +85,29 @@ impl AuditScope {
     }
 }
 
-/// Audits logs, with or without a running server.
+/// The audit of the log of a tenant.
+#[derive(Debug)]
+pub struct TenantAudit {
+    /// The tenant.
+    pub tenant: TenantId,
+    /// The result; an error if the log was not read to its end.
+    pub result: Result<AuditedLog, LogAccessError>,
+}
+
+impl TenantAudit {
+    /// Whether the log was read to its end without a finding.
+    #[must_use]
+    pub fn has_passed(&self) -> bool {
+        self.result.as_ref().is_ok_and(|log| log.finding.is_none())
+    }
+}
+
+/// Audits logs, with or without a running server. The failure of one log does not end the audit of the others, because
+/// whoever changes a row of one log must not hide the findings in another.
 ///
 /// # Errors
-/// When the database, the artifact store, the archive or the key cannot be read.
-pub async fn audit_logs(settings: &Settings, scope: &AuditScope) -> Result<Vec<AuditedLog>, LogAuditError> {
+/// When the database cannot be opened, or the tenants cannot be listed.
+pub async fn audit_logs(settings: &Settings, scope: &AuditScope) -> Result<Vec<TenantAudit>, LogAuditError> {
     let database = OpenDatabase::open_existing(settings).await?;
     let audited = async {
         let process = Process::new(settings, database.url.clone(), Adapters::of(settings)?)?;
@@ -108,8 +118,8 @@ pub async fn audit_logs(settings: &Settings, scope: &AuditScope) -> Result<Vec<A
         };
         let mut audited = Vec::new();
         for tenant in tenants {
-            let log = auditor.audit(tenant, &scope.evidence).await;
-            audited.push(log.map_err(|source| LogAuditError::Incomplete { tenant, source })?);
+            let result = auditor.audit(tenant, &scope.evidence).await;
+            audited.push(TenantAudit { tenant, result });
         }
         Ok::<_, LogAuditError>(audited)
     };
@@ -118,10 +128,19 @@ pub async fn audit_logs(settings: &Settings, scope: &AuditScope) -> Result<Vec<A
     audited
 }
 
-/// One sentence about an audited log.
+/// One sentence about the audit of a log.
 #[must_use]
-pub fn describe(log: &AuditedLog) -> String {
-    let AuditedLog { tenant, size, covered, finding } = log;
+pub fn describe(TenantAudit { tenant, result }: &TenantAudit) -> String {
+    match result {
+        Ok(log) => format!("tenant {tenant}: {}", describe_log(log)),
+        Err(error) => {
+            let messages: Vec<String> = anyhow::Chain::new(error).map(ToString::to_string).collect();
+            format!("tenant {tenant}: not read to its end ({}): {}", error.code(), messages.join(": "))
+        }
+    }
+}
+
+fn describe_log(AuditedLog { size, covered, finding }: &AuditedLog) -> String {
     let checkpoint = match covered {
         Some(covered) => format!("a checkpoint over {covered}"),
         None if finding.is_none_or(|finding| matches!(finding, AuditFinding::Entry(_))) => {
@@ -142,5 +161,5 @@ pub fn describe(log: &AuditedLog) -> String {
             "no present key of the log signed it; give a retired one with --key".to_owned()
         }
     };
-    format!("tenant {tenant}: {size} entries, {checkpoint}: {result}")
+    format!("{size} entries, {checkpoint}: {result}")
 }

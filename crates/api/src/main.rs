@@ -257,7 +257,7 @@ fn verify_logs(settings: &Settings, arguments: &AuditArguments) -> anyhow::Resul
     for log in &audited {
         println!("{}", log_audit::describe(log));
     }
-    let wrong = audited.iter().filter(|log| log.finding.is_some()).count();
+    let wrong = audited.iter().filter(|log| !log.has_passed()).count();
     println!("{} logs compared, {wrong} with something wrong", audited.len());
     Ok(if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -1,11 +1,13 @@
 //! Transparency logs: checkpoints, proofs and tiles of the Merkle tree over a tenant's audit log.
 
+mod log_access_error;
 mod log_auditor;
 mod tiles;
 mod tree_builder;
 mod witnesses;
 
-pub use log_auditor::{AuditError, AuditEvidence, AuditFinding, AuditedLog, LogAuditor};
+pub use log_access_error::LogAccessError;
+pub use log_auditor::{AuditEvidence, AuditFinding, AuditedLog, LogAuditor};
 pub(crate) use tiles::{TileCache, new_tile_cache};
 pub use tree_builder::{BuildError, TreeBuilder, run_tree_builder};
 

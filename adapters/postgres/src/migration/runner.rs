@@ -1,6 +1,6 @@
 //! Runs the embedded migrations under an advisory lock, each in its own transaction.
 
-use super::MigrationError;
+use super::{LOCK_ATTEMPTS, LOCK_RETRY_PAUSE, LOCK_TIMEOUT_SQL, MigrationError};
 use crate::database::tls;
 use diesel::{
     connection::InstrumentationEvent,
@@ -12,9 +12,9 @@ use diesel_async::{AsyncConnection, AsyncMigrationHarness, AsyncPgConnection, Si
 use diesel_migrations::{EmbeddedMigrations, MigrationHarness, embed_migrations};
 use std::{
     str::FromStr,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
-use tokio_postgres::Config;
+use tokio_postgres::{Config, error::SqlState};
 
 const MIGRATIONS: EmbeddedMigrations = embed_migrations!("../../migrations");
 
@@ -38,6 +38,11 @@ enum SchemaMismatch {
     /// PostgreSQL's message quotes rows, so the error has only the place; PostgreSQL's log has the message.
     #[error("error applying migration {migration}: {place}; PostgreSQL's log has its message")]
     Failed { migration: String, place: String },
+    #[error(
+        "a table that migration {migration} changes was locked at each of {LOCK_ATTEMPTS} attempts; end the session that \
+         holds the lock, such as a dump, and start again"
+    )]
+    Locked { migration: String },
 }
 
 impl From<SchemaMismatch> for MigrationError {
@@ -53,17 +58,47 @@ impl From<SchemaMismatch> for MigrationError {
 pub(super) async fn run(owner_url: &str) -> Result<MigrationLock, MigrationError> {
     let last_error = LastError::default();
     let mut connection = connect(owner_url, &last_error).await?;
-    let locked = connection.batch_execute(LOCK_SQL).await;
-    locked.map_err(|_| MigrationError::Database(last_error.description().into()))?;
-    // The harness blocks its thread. On a thread for blocking work it needs no multi-threaded runtime.
-    let migrated = tokio::task::spawn_blocking(move || {
-        let mut harness = AsyncMigrationHarness::new(connection);
-        apply(&mut harness, &last_error).map(|()| harness.into_inner())
-    });
-    match migrated.await {
-        Ok(connection) => Ok(MigrationLock(connection?)),
-        Err(panicked) => Err(MigrationError::Schema(Box::new(panicked))),
+    // The wait for another migrating server has no limit, because it blocks no statement.
+    for sql in [LOCK_SQL, LOCK_TIMEOUT_SQL] {
+        let done = connection.batch_execute(sql).await;
+        done.map_err(|_| MigrationError::Database(last_error.description().into()))?;
     }
+    for attempt in 1.. {
+        // The harness blocks its thread. On a thread for blocking work it needs no multi-threaded runtime.
+        let errors = last_error.clone();
+        let migrated = tokio::task::spawn_blocking(move || {
+            let mut harness = AsyncMigrationHarness::new(connection);
+            let applied = apply(&mut harness, &errors);
+            (harness.into_inner(), applied)
+        });
+        let (returned, applied) = migrated.await.map_err(|panicked| MigrationError::Schema(Box::new(panicked)))?;
+        connection = returned;
+        let migration = match applied {
+            Ok(()) => break,
+            Err(SchemaMismatch::Failed { migration, .. }) if last_error.is_lock_timeout(owner_url).await => migration,
+            Err(mismatch) => return Err(mismatch.into()),
+        };
+        if attempt == LOCK_ATTEMPTS {
+            return Err(SchemaMismatch::Locked { migration }.into());
+        }
+        tracing::warn!(migration, attempt, "a table of a migration is locked; retrying in 1.5 s");
+        tokio::time::sleep(LOCK_RETRY_PAUSE).await;
+    }
+    Ok(MigrationLock(connection))
+}
+
+/// The message of PostgreSQL for a lock that is not available in time. Diesel's errors have the message and no code, and
+/// the message is in the language of the server.
+///
+/// # Errors
+/// When the database is unreachable.
+async fn lock_timeout_message(owner_url: &str) -> Result<Option<String>, MigrationError> {
+    let client = super::connect(owner_url).await?;
+    client.batch_execute("SET lock_timeout = '1ms'").await?;
+    // The migrating connection holds this lock.
+    let refused = client.batch_execute(LOCK_SQL).await.err();
+    let error = refused.as_ref().and_then(tokio_postgres::Error::as_db_error);
+    Ok(error.filter(|error| *error.code() == SqlState::LOCK_NOT_AVAILABLE).map(|error| error.message().to_owned()))
 }
 
 /// The version of the last embedded migration.
@@ -115,10 +150,17 @@ async fn connect(owner_url: &str, last_error: &LastError) -> Result<AsyncPgConne
     Ok(connection)
 }
 
-/// The place of the last failed statement, without PostgreSQL's message, which quotes rows. The runner of migrations
-/// returns errors whose only public content is that message.
+/// The last failed statement. The runner of migrations returns errors whose only public content is PostgreSQL's message,
+/// which quotes rows.
 #[derive(Clone, Default)]
-struct LastError(Arc<Mutex<Option<String>>>);
+struct LastError(Arc<Mutex<Option<FailedStatement>>>);
+
+struct FailedStatement {
+    /// The place, for people.
+    place: String,
+    /// PostgreSQL's message, to compare only.
+    message: String,
+}
 
 impl LastError {
     fn record(&self, error: &DieselError) {
@@ -135,11 +177,21 @@ impl LastError {
             place.extend(name.map(|name| format!(", {label} `{name}`")));
         }
         place.extend(details.statement_position().map(|position| format!(", at character {position}")));
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(place);
+        *self.failed() = Some(FailedStatement { place, message: details.message().to_owned() });
+    }
+
+    fn failed(&self) -> MutexGuard<'_, Option<FailedStatement>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn description(&self) -> String {
-        let recorded = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        recorded.unwrap_or_else(|| "the connection failed".to_owned())
+        self.failed().as_ref().map_or_else(|| "the connection failed".to_owned(), |failed| failed.place.clone())
+    }
+
+    /// Whether the statement failed because a lock was not available in time.
+    async fn is_lock_timeout(&self, owner_url: &str) -> bool {
+        // Without the message the caller reports the failed migration, which is more useful than this second failure.
+        let expected = lock_timeout_message(owner_url).await.ok().flatten();
+        expected.is_some() && expected == self.failed().as_ref().map(|failed| failed.message.clone())
     }
 }

@@ -9,6 +9,7 @@ use std::{
     error::Error,
     fs,
     path::{Path, PathBuf},
+    time::Duration,
 };
 use tokio_postgres::Client;
 use uuid::Uuid;
@@ -247,6 +248,49 @@ async fn next_start_completes_a_killed_migration() {
     migrate(&empty.url()).await.unwrap();
     assert_eq!(schema_text(&owner).await, expected);
     drop(owner);
+    empty.drop_database().await;
+}
+
+/// A migration that waits for a lock withdraws its request again and again, so that statements behind it run. Then it
+/// succeeds once the lock is free.
+#[tokio::test]
+async fn migration_that_waits_for_a_lock_blocks_no_reader() {
+    let empty = EmptyDatabase::create().await;
+    let (owner, reader, mut holder) = (empty.client().await, empty.client().await, empty.client().await);
+    // The first start is refused at `0024_ordered_leaves`, which alters `fact_order`.
+    let trap = "CREATE FUNCTION reject() RETURNS event_trigger LANGUAGE plpgsql AS $$
+        BEGIN
+            IF EXISTS (
+                SELECT FROM information_schema.columns WHERE table_name = 'fact_order' AND column_name = 'leaf_hash')
+            THEN RAISE EXCEPTION 'refused';
+            END IF;
+        END $$;
+        CREATE EVENT TRIGGER reject ON ddl_command_end EXECUTE FUNCTION reject()";
+    owner.batch_execute(trap).await.unwrap();
+    let refused = migrate(&empty.url()).await.unwrap_err();
+    assert!(error_chain(&refused).contains("0024_ordered_leaves"), "{refused:?}");
+    owner.batch_execute("DROP EVENT TRIGGER reject; DROP FUNCTION reject").await.unwrap();
+
+    let held = holder.transaction().await.unwrap();
+    held.batch_execute("SELECT FROM fact_order").await.unwrap();
+    let migrating = tokio::spawn({
+        let url = empty.url();
+        async move { migrate(&url).await }
+    });
+    // Each of these readers queues behind a request of the migration.
+    for _ in 0..2 {
+        let is_waiting = "SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'fact_order'::regclass AND NOT granted)";
+        while !owner.query_one(is_waiting, &[]).await.unwrap().get::<_, bool>(0) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let read = reader.batch_execute("SELECT FROM fact_order");
+        tokio::time::timeout(Duration::from_secs(60), read).await.expect("the migration blocks readers").unwrap();
+    }
+    assert!(!migrating.is_finished(), "the migration waits for the lock");
+    held.commit().await.unwrap();
+    migrating.await.unwrap().unwrap();
+    assert_eq!(schema_text(&owner).await, migrated_schema().await);
+    drop((owner, reader, holder));
     empty.drop_database().await;
 }
 

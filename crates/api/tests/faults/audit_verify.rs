@@ -146,6 +146,41 @@ async fn names_the_first_bad_index_of_a_changed_log() {
     assert!(code == Some(1) && line.contains("first bad index 0: the log ends here"), "{line}");
 }
 
+/// A row that cannot be decoded fails the audit of its tenant. The logs behind it are audited nevertheless.
+#[tokio::test]
+async fn unreadable_log_of_one_tenant_does_not_end_the_audit() {
+    const UNREADABLE: &str = "00000000-0000-7000-8000-000000000000";
+    let audited = AuditedServer::prepare().await;
+    let owner = audited.database.connect_as_owner().await.unwrap();
+    // It is the first in order. Its edge lacks the hash that its size requires.
+    let add = format!(
+        "INSERT INTO tenant (tenant_id, slug, name, notifications_enabled, advanced_notifications_enabled, public_hosts,
+            revision, created_at, created_by)
+         SELECT '{UNREADABLE}', 'unreadable', 'Unreadable', true, false, '{{}}', 1, created_at, created_by FROM tenant
+         WHERE tenant_id = '{TENANT}';
+         INSERT INTO fact_log (tenant_id, size) VALUES ('{UNREADABLE}', 1);
+         INSERT INTO log_tree (tenant_id, size, edge, signed_by) VALUES ('{UNREADABLE}', 1, '{{}}', '')"
+    );
+    owner.batch_execute(&add).await.unwrap();
+    let audit = || {
+        let output = audited.setup.run_with(&["audit", "verify"]);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{}{}", text(&output.stdout), text(&output.stderr));
+        let lines: Vec<String> = text(&output.stdout).lines().map(str::to_owned).collect();
+        let unreadable = format!("tenant {UNREADABLE}: not read to its end (database_inconsistent): ");
+        assert!(lines.len() == 3 && lines[0].starts_with(&unreadable), "{lines:?}");
+        lines
+    };
+    let lines = audit();
+    assert!(lines[1].starts_with(&format!("tenant {TENANT}: ")) && lines[1].ends_with("nothing is wrong"), "{lines:?}");
+    assert_eq!(lines[2], "2 logs compared, 1 with something wrong");
+    let edit = format!("UPDATE fact SET body = body || ' ' WHERE fact_id IN {}", facts_at("300"));
+    owner.batch_execute(&edit).await.unwrap();
+    let lines = audit();
+    assert!(lines[1].contains("first bad index 300: "), "{lines:?}");
+    assert_eq!(lines[2], "2 logs compared, 2 with something wrong");
+}
+
 #[tokio::test]
 async fn audit_takes_a_kept_checkpoint_and_retired_keys() {
     let audited = AuditedServer::prepare().await;

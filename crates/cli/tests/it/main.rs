@@ -24,6 +24,7 @@ mod sign_in;
 mod submit;
 mod sync;
 mod terminal;
+mod verify_offline;
 mod wait;
 
 use fairway_testkit::TestApp;

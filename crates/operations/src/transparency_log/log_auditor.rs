@@ -1,15 +1,15 @@
 //! The audit of whole logs by an operator, with or without a running server: every entry against the newest checkpoint
 //! that was kept outside the database.
 
+use super::LogAccessError;
 use crate::{Stores, services::SharedState};
 use fairway_domain::{
-    asset::artifact_store::{ArtifactError, ArtifactPath, ArtifactStore},
+    asset::artifact_store::{ArtifactPath, ArtifactStore},
     id::TenantId,
-    store::StoreError,
     tenant::TenantScope,
     transparency_log::{
-        ArchiveError, Checkpoint, CheckpointArchive, CheckpointSigner, FullTile, LogAudit, LogDefect, LogOrigin,
-        PendingLog, SignedNote, SigningError, TileCoordinate, TreeEdge, TreeStore, VerifierKey,
+        Checkpoint, CheckpointArchive, CheckpointSigner, FullTile, LogAudit, LogDefect, LogOrigin, PendingLog,
+        SignedNote, TileCoordinate, TreeEdge, TreeStore, VerifierKey,
     },
 };
 use std::{collections::BTreeSet, sync::Arc};
@@ -18,23 +18,6 @@ use std::{collections::BTreeSet, sync::Arc};
 const MAX_ENTRIES: u32 = 1_024;
 /// Tenants that one read returns.
 const MAX_TENANTS: u32 = 500;
-
-/// Why an audit did not end.
-#[derive(Debug, thiserror::Error)]
-pub enum AuditError {
-    /// The database failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The artifact store failed.
-    #[error(transparent)]
-    Artifact(#[from] ArtifactError),
-    /// The checkpoint archive failed.
-    #[error(transparent)]
-    Archive(#[from] ArchiveError),
-    /// The public keys cannot be read.
-    #[error(transparent)]
-    Signing(#[from] SigningError),
-}
 
 /// What is wrong with a log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,8 +33,6 @@ pub enum AuditFinding {
 /// The result of the audit of a log.
 #[derive(Clone, Debug)]
 pub struct AuditedLog {
-    /// The tenant.
-    pub tenant: TenantId,
     /// The number of entries that the database claims.
     pub size: u64,
     /// The number of entries that the checkpoint covers; `None` without a checkpoint outside.
@@ -93,7 +74,7 @@ impl LogAuditor {
     ///
     /// # Errors
     /// When a store fails.
-    pub async fn tenants(&self) -> Result<BTreeSet<TenantId>, AuditError> {
+    pub async fn tenants(&self) -> Result<BTreeSet<TenantId>, LogAccessError> {
         let mut tenants: BTreeSet<TenantId> = self.archive.tenants().await?.into_iter().collect();
         let mut after = None;
         loop {
@@ -108,7 +89,7 @@ impl LogAuditor {
     ///
     /// # Errors
     /// When a store fails; a log that was not read to its end never counts as whole.
-    pub async fn audit(&self, tenant: TenantId, evidence: &AuditEvidence) -> Result<AuditedLog, AuditError> {
+    pub async fn audit(&self, tenant: TenantId, evidence: &AuditEvidence) -> Result<AuditedLog, LogAccessError> {
         let scope = TenantScope::for_background_task(tenant);
         // Read before the log, because no archived checkpoint covers more entries than the log has.
         let note = match &evidence.checkpoint {
@@ -123,17 +104,17 @@ impl LogAuditor {
             None => None,
             Some(note) => match self.read_checkpoint(tenant, &note, &evidence.keys).await? {
                 Ok(checkpoint) => Some(checkpoint),
-                Err(finding) => return Ok(AuditedLog { tenant, size, covered: None, finding: Some(finding) }),
+                Err(finding) => return Ok(AuditedLog { size, covered: None, finding: Some(finding) }),
             },
         };
         let covered = checkpoint.as_ref().map(|checkpoint| checkpoint.size);
         let audit = self.walk(scope, LogAudit::new(checkpoint), size).await?;
         let finding = audit.finish(size, &edge).map(AuditFinding::Entry);
-        Ok(AuditedLog { tenant, size, covered, finding })
+        Ok(AuditedLog { size, covered, finding })
     }
 
     /// Reads all entries up to that size, and the full tiles over them.
-    async fn walk(&self, scope: TenantScope, mut audit: LogAudit, size: u64) -> Result<LogAudit, AuditError> {
+    async fn walk(&self, scope: TenantScope, mut audit: LogAudit, size: u64) -> Result<LogAudit, LogAccessError> {
         'walk: while audit.next_index() < size {
             let missing = u32::try_from(size - audit.next_index()).unwrap_or(MAX_ENTRIES).min(MAX_ENTRIES);
             let entries = self.tree_store.entries(scope, audit.next_index(), missing).await?;
@@ -155,13 +136,13 @@ impl LogAuditor {
         Ok(audit)
     }
 
-    async fn claimed_tile(&self, scope: TenantScope, tile: TileCoordinate) -> Result<Option<FullTile>, AuditError> {
+    async fn claimed_tile(&self, scope: TenantScope, tile: TileCoordinate) -> Result<Option<FullTile>, LogAccessError> {
         let path = ArtifactPath::of_log_tile(scope.tenant(), tile);
         let stored = self.artifact_store.read(&path, FullTile::BYTES).await?;
         Ok(stored.and_then(|bytes| bytes.claimed_tile(tile)))
     }
 
-    async fn newest_checkpoint(&self, scope: TenantScope) -> Result<Option<Vec<u8>>, AuditError> {
+    async fn newest_checkpoint(&self, scope: TenantScope) -> Result<Option<Vec<u8>>, LogAccessError> {
         // The published one only shortens the search: a row that claims too much must not hide the archive.
         let published = self.tree_store.find_log(scope).await?.and_then(|log| log.tree.parse_checkpoint());
         let from = published.map_or(0, |checkpoint| checkpoint.size);
@@ -176,7 +157,7 @@ impl LogAuditor {
         tenant: TenantId,
         note: &[u8],
         keys: &[VerifierKey],
-    ) -> Result<Result<Checkpoint, AuditFinding>, AuditError> {
+    ) -> Result<Result<Checkpoint, AuditFinding>, LogAccessError> {
         let name = self.origin.of_tenant(tenant);
         let note = SignedNote::parse(note).ok();
         let checkpoint = note.as_ref().and_then(|note| Checkpoint::parse(note.text()).ok());

@@ -1,6 +1,6 @@
 //! Cosignatures of new checkpoints by witnesses.
 
-use super::tiles::TileLoader;
+use super::{tiles::TileLoader, tree_builder::MAX_STEPS};
 use fairway_domain::{
     id::TenantId,
     tenant::TenantScope,
@@ -10,15 +10,20 @@ use fairway_domain::{
     },
 };
 use futures_util::future::join_all;
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 use tokio::time::{Instant, timeout};
 
 /// Time for the cosignature of a witness, with its second request. A checkpoint is at most five seconds behind its log,
 /// and the builder runs every two.
 const COSIGN_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time for all cosignatures of a pass over the logs. Logs behind it are cosigned in a later pass, so that witnesses delay
-/// the checkpoints of many logs no longer than that of one.
-const PASS_BUDGET: Duration = Duration::from_secs(2);
+/// Time for all cosignatures of a pass over the logs, summed over its steps: two seconds for each concurrent step. Logs
+/// behind it are cosigned in a later pass, so that witnesses delay the checkpoints of many logs no longer than that of one.
+#[expect(clippy::cast_possible_truncation, reason = "a small constant")]
+const PASS_BUDGET: Duration = Duration::from_secs(2 * MAX_STEPS as u64);
 /// Time in which a witness that failed is not asked again: for any log if it is unavailable, else for the log that it
 /// did not cosign.
 pub(super) const RETRY_DELAY: Duration = Duration::from_secs(30);
@@ -28,12 +33,18 @@ pub(super) struct Witnesses {
     known: Vec<KnownWitness>,
     tile_loader: TileLoader,
     /// What is left of the budget of this pass.
-    left: Duration,
+    left: Mutex<Duration>,
 }
 
-/// A witness, and what this process knows of it.
+/// A witness, with what this process knows of it. Steps in several logs share it.
 struct KnownWitness {
     witness: Arc<dyn Witness>,
+    memory: Mutex<WitnessMemory>,
+}
+
+/// What this process knows of a witness.
+#[derive(Default)]
+struct WitnessMemory {
     /// The size of the tree that it cosigned last, of each log.
     sizes: HashMap<TenantId, u64>,
     /// When it may be asked again, after it was unavailable.
@@ -67,18 +78,18 @@ enum CosignError {
 
 impl Witnesses {
     pub(super) fn new(witnesses: &[Arc<dyn Witness>], tile_loader: TileLoader) -> Self {
-        let known = witnesses.iter().map(|witness| KnownWitness {
-            witness: Arc::clone(witness),
-            sizes: HashMap::new(),
-            waits_until: None,
-            logs_wait_until: HashMap::new(),
-        });
-        Self { known: known.collect(), tile_loader, left: PASS_BUDGET }
+        let known =
+            witnesses.iter().map(|witness| KnownWitness { witness: Arc::clone(witness), memory: Mutex::default() });
+        Self { known: known.collect(), tile_loader, left: Mutex::new(PASS_BUDGET) }
     }
 
     /// Begins a pass over the logs, with the whole budget.
-    pub(super) const fn begin_pass(&mut self) {
-        self.left = PASS_BUDGET;
+    pub(super) fn begin_pass(&self) {
+        *self.left() = PASS_BUDGET;
+    }
+
+    fn left(&self) -> MutexGuard<'_, Duration> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The identifiers of the witnesses: the fingerprint of a checkpoint that all of them cosigned.
@@ -89,39 +100,54 @@ impl Witnesses {
     /// The note with the cosignatures of all witnesses that answer, and the fingerprint of these witnesses. A witness that
     /// fails is left out and logged, because nobody outside may stop the log.
     pub(super) async fn cosign(
-        &mut self,
+        &self,
         scope: TenantScope,
         edge: &TreeEdge,
         checkpoint: &Checkpoint,
         note: SignedNote,
     ) -> (SignedNote, String) {
-        if self.left.is_zero() || self.known.is_empty() {
+        if self.known.is_empty() || self.left().is_zero() {
             return (note, String::new());
         }
         let started_at = Instant::now();
         let (tile_loader, tree) = (&self.tile_loader, SignedTree { scope, edge, checkpoint, note: &note });
-        let lines = join_all(self.known.iter_mut().map(|known| known.cosign(tile_loader, &tree))).await;
-        self.left = self.left.saturating_sub(started_at.elapsed());
+        let lines = join_all(self.known.iter().map(|known| known.cosign(tile_loader, &tree))).await;
+        let took = started_at.elapsed();
+        let mut left = self.left();
+        *left = left.saturating_sub(took);
+        drop(left);
         let names = self.known.iter().zip(&lines).filter(|(_, line)| line.is_some());
         let fingerprint = names.map(|(known, _)| known.witness.key().id_hex()).collect();
         (note.with_signatures(lines.into_iter().flatten()), fingerprint)
     }
 }
 
-impl KnownWitness {
-    async fn cosign(&mut self, tile_loader: &TileLoader, tree: &SignedTree<'_>) -> Option<NoteSignature> {
-        let (tenant, now) = (tree.scope.tenant(), Instant::now());
+impl WitnessMemory {
+    /// The size of the log's tree that the witness cosigned last, as far as is known; `None` while it is not asked.
+    fn begin_request(&mut self, tenant: TenantId) -> Option<u64> {
+        let now = Instant::now();
         let log_waits_until = self.logs_wait_until.get(&tenant).copied();
         if [self.waits_until, log_waits_until].into_iter().flatten().any(|until| now < until) {
             return None;
         }
         self.waits_until = None;
         self.logs_wait_until.remove(&tenant);
-        let known_size = self.sizes.get(&tenant).copied().unwrap_or_default();
+        Some(self.sizes.get(&tenant).copied().unwrap_or_default())
+    }
+}
+
+impl KnownWitness {
+    fn memory(&self) -> MutexGuard<'_, WitnessMemory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn cosign(&self, tile_loader: &TileLoader, tree: &SignedTree<'_>) -> Option<NoteSignature> {
+        let tenant = tree.scope.tenant();
+        let known_size = self.memory().begin_request(tenant)?;
         let asked = timeout(COSIGN_TIMEOUT, self.ask(tile_loader, tree, known_size)).await;
         let error = match asked.unwrap_or(Err(CosignError::TimedOut)) {
             Ok(line) => {
-                self.sizes.insert(tenant, tree.checkpoint.size);
+                self.memory().sizes.insert(tenant, tree.checkpoint.size);
                 return Some(line);
             }
             Err(error) => error,
@@ -142,7 +168,7 @@ impl KnownWitness {
                 "a witness did not cosign a checkpoint"
             ),
             CosignError::Witness(WitnessError::UnknownLog) | CosignError::Unsigned | CosignError::NoProof => {
-                self.logs_wait_until.insert(tenant, Instant::now() + RETRY_DELAY);
+                self.memory().logs_wait_until.insert(tenant, Instant::now() + RETRY_DELAY);
                 tracing::warn!(
                     tenant_id = %tenant,
                     witness,
@@ -151,7 +177,7 @@ impl KnownWitness {
                 );
             }
             CosignError::Witness(WitnessError::Unavailable(_)) | CosignError::TimedOut => {
-                self.waits_until = Some(Instant::now() + RETRY_DELAY);
+                self.memory().waits_until = Some(Instant::now() + RETRY_DELAY);
                 tracing::warn!(
                     tenant_id = %tenant,
                     witness,

@@ -1,9 +1,11 @@
 //! The builder over stores in memory that fail at a chosen write.
 
+mod concurrency;
 mod witnesses;
 
-use super::{BuildError, Progress, TreeBuilder};
+use super::{BuildError, Progress, TreeBuilder, log_step::LogStepper};
 use crate::transparency_log::{
+    LogAccessError,
     tiles::{TileLoader, new_tile_cache},
     witnesses::Witnesses,
 };
@@ -93,6 +95,17 @@ fn root(facts: &[TreeHash]) -> TreeHash {
     edge.root()
 }
 
+impl TreeBuilder {
+    /// Takes a step in each log that is behind.
+    async fn build_once(&mut self) -> Result<Progress, LogAccessError> {
+        let mut progress = self.start_pass().await?;
+        while let Some(ended) = self.join_step().await {
+            progress = progress.max(ended);
+        }
+        Ok(progress)
+    }
+}
+
 impl World {
     fn with_facts(count: usize) -> Self {
         let world = Self::default();
@@ -116,14 +129,18 @@ impl World {
     }
 
     fn builder_with(&self, witnesses: &[Arc<dyn Witness>]) -> TreeBuilder {
-        TreeBuilder {
+        TreeBuilder::with_stepper(self.stepper_with(witnesses))
+    }
+
+    fn stepper_with(&self, witnesses: &[Arc<dyn Witness>]) -> LogStepper {
+        LogStepper {
             tree_store: Arc::new(self.clone()),
             artifact_store: Arc::new(self.clone()),
             archive: Arc::new(self.clone()),
             signer: Arc::new(self.clone()),
             origin: origin(),
             witnesses: Witnesses::new(witnesses, TileLoader::new(Arc::new(self.clone()), new_tile_cache())),
-            cosign_again_at: HashMap::new(),
+            cosign_again_at: Mutex::default(),
         }
     }
 
@@ -355,10 +372,10 @@ async fn concurrent_builders_publish_one_history() {
 }
 
 async fn refusal(world: &World) -> BuildError {
-    let mut builder = world.builder();
+    let stepper = world.stepper_with(&[]);
     loop {
         let log = world.find_log(TenantScope::for_background_task(tenant())).await.unwrap().unwrap();
-        match builder.step(log, "keys").await {
+        match stepper.step(log, "keys").await {
             Ok(Progress::Backlog) => {}
             Ok(Progress::UpToDate) => panic!("the log was published"),
             Err(error) => return error,

@@ -1,0 +1,42 @@
+//! The failure of what a log is read from or signed with.
+
+use fairway_domain::{
+    asset::artifact_store::ArtifactError,
+    store::{StoreError, StoreFault},
+    transparency_log::{ArchiveError, SigningError},
+};
+
+/// A store of a log or its key failed, so nothing is known about the log itself.
+#[derive(Debug, thiserror::Error)]
+pub enum LogAccessError {
+    /// The database failed, or a row cannot be decoded.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The artifact store failed.
+    #[error(transparent)]
+    Artifact(#[from] ArtifactError),
+    /// The checkpoint archive failed.
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
+    /// The keys cannot be read.
+    #[error(transparent)]
+    Signing(#[from] SigningError),
+}
+
+impl LogAccessError {
+    /// The stable code of the failure.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Store(error) => match error.fault {
+                StoreFault::Unavailable | StoreFault::OutcomeUnknown => "database_unavailable",
+                StoreFault::Inconsistent => "database_inconsistent",
+            },
+            Self::Artifact(ArtifactError::Unavailable(_)) => "artifact_store_unavailable",
+            Self::Artifact(ArtifactError::Conflict) => "artifact_conflict",
+            Self::Archive(ArchiveError::Unavailable(_)) => "checkpoint_archive_unavailable",
+            Self::Signing(SigningError::Unavailable(_)) => "checkpoint_key_unavailable",
+            Self::Signing(SigningError::Malformed) => "checkpoint_key_malformed",
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Steps in several logs: bounded, one at a time in each log, and independent of a log whose archive blocks.
+
+use super::{World, origin};
+use crate::transparency_log::tree_builder::{MAX_STEPS, TreeBuilder, run_tree_builder};
+use async_trait::async_trait;
+use fairway_domain::{
+    id::{FactId, TenantId},
+    store::StoreError,
+    tenant::TenantScope,
+    transparency_log::{
+        ArchiveError, Checkpoint, CheckpointArchive, LoggedFact, PendingLog, SignedNote, StoredEntry, TreeAdvance,
+        TreeHash, TreeStore,
+    },
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, sleep, timeout},
+};
+use uuid::Uuid;
+
+/// What the archive saw.
+#[derive(Default)]
+struct Seen {
+    /// The tenants whose archive is read or written now, with the number of these calls.
+    active: BTreeMap<TenantId, usize>,
+    /// The maximum number of concurrent calls for one tenant, and for all.
+    most_of_one: usize,
+    most: usize,
+    /// The tenants of the checkpoints that were archived, in order.
+    archived: Vec<TenantId>,
+}
+
+/// Logs of several tenants. The archive of the blocked ones waits for a gate.
+#[derive(Clone)]
+struct Logs {
+    worlds: Arc<BTreeMap<TenantId, World>>,
+    blocked: Arc<BTreeSet<TenantId>>,
+    gate: Arc<Semaphore>,
+    seen: Arc<Mutex<Seen>>,
+}
+
+fn number(tenant: usize) -> TenantId {
+    Uuid::from_u128(u128::try_from(tenant).unwrap()).into()
+}
+
+impl Logs {
+    /// Logs with a fact of the tenants 1 to `count`.
+    fn new(count: usize, blocked: &[usize]) -> Self {
+        Self {
+            worlds: Arc::new((1..=count).map(|tenant| (number(tenant), World::with_facts(1))).collect()),
+            blocked: Arc::new(blocked.iter().map(|tenant| number(*tenant)).collect()),
+            gate: Arc::new(Semaphore::new(0)),
+            seen: Arc::default(),
+        }
+    }
+
+    fn builder(&self) -> TreeBuilder {
+        // Tiles and keys are the same for all tenants.
+        let mut stepper = World::with_facts(0).stepper_with(&[]);
+        stepper.tree_store = Arc::new(self.clone());
+        stepper.archive = Arc::new(self.clone());
+        TreeBuilder::with_stepper(stepper)
+    }
+
+    fn world(&self, tenant: TenantId) -> &World {
+        &self.worlds[&tenant]
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap()
+    }
+
+    /// The number of facts that the published checkpoint of a tenant covers.
+    fn covered(&self, tenant: usize) -> u64 {
+        let tree = self.world(number(tenant)).state().tree.clone();
+        tree.and_then(|tree| tree.parse_checkpoint()).map_or(0, |checkpoint| checkpoint.size)
+    }
+
+    /// Waits in the time of the paused clock, which advances only while every task waits.
+    async fn wait_until(&self, what: &str, is_reached: impl Fn(&Self) -> bool) {
+        let reached = async {
+            while !is_reached(self) {
+                sleep(Duration::from_millis(10)).await;
+            }
+        };
+        timeout(Duration::from_secs(60), reached).await.unwrap_or_else(|_| panic!("never: {what}"));
+    }
+
+    /// Counts a call of the archive, and waits for the gate if the tenant is blocked.
+    async fn enter(&self, tenant: TenantId) {
+        {
+            let mut seen = self.seen();
+            *seen.active.entry(tenant).or_default() += 1;
+            seen.most_of_one = seen.most_of_one.max(seen.active[&tenant]);
+            seen.most = seen.most.max(seen.active.values().sum());
+        }
+        if self.blocked.contains(&tenant) {
+            self.gate.acquire().await.unwrap().forget();
+        }
+        tokio::task::yield_now().await;
+        *self.seen().active.get_mut(&tenant).unwrap() -= 1;
+    }
+}
+
+#[async_trait]
+impl CheckpointArchive for Logs {
+    async fn keep(&self, tenant: TenantId, size: u64, note: &str) -> Result<Vec<u8>, ArchiveError> {
+        self.enter(tenant).await;
+        let parsed = SignedNote::parse(note.as_bytes()).unwrap();
+        assert_eq!(Checkpoint::parse(parsed.text()).unwrap().origin, origin().of_tenant(tenant));
+        self.seen().archived.push(tenant);
+        self.world(tenant).keep(tenant, size, note).await
+    }
+
+    async fn newest_from(&self, tenant: TenantId, size: u64) -> Result<Option<Vec<u8>>, ArchiveError> {
+        self.world(tenant).newest_from(tenant, size).await
+    }
+
+    async fn tenants(&self) -> Result<Vec<TenantId>, ArchiveError> {
+        Ok(self.worlds.keys().copied().collect())
+    }
+}
+
+#[async_trait]
+impl TreeStore for Logs {
+    async fn pending_logs(
+        &self,
+        signed_by: &str,
+        after: Option<TenantId>,
+        limit: u32,
+    ) -> Result<Vec<PendingLog>, StoreError> {
+        let mut pending = Vec::new();
+        for (tenant, world) in self.worlds.iter().filter(|(tenant, _)| after.is_none_or(|after| **tenant > after)) {
+            let logs = world.pending_logs(signed_by, None, limit).await?;
+            pending.extend(logs.into_iter().map(|log| PendingLog { tenant: *tenant, ..log }));
+        }
+        // Short pages, so that a pass over few logs reads several.
+        pending.truncate(3);
+        Ok(pending)
+    }
+
+    async fn find_log(&self, scope: TenantScope) -> Result<Option<PendingLog>, StoreError> {
+        let log = self.world(scope.tenant()).find_log(scope).await?;
+        Ok(log.map(|log| PendingLog { tenant: scope.tenant(), ..log }))
+    }
+
+    async fn leaves(&self, scope: TenantScope, from: u64, limit: u32) -> Result<Vec<TreeHash>, StoreError> {
+        self.world(scope.tenant()).leaves(scope, from, limit).await
+    }
+
+    async fn advance_tree(&self, scope: TenantScope, advance: TreeAdvance) -> Result<bool, StoreError> {
+        self.world(scope.tenant()).advance_tree(scope, advance).await
+    }
+
+    async fn entries(&self, _: TenantScope, _: u64, _: u32) -> Result<Vec<StoredEntry>, StoreError> {
+        unreachable!("the builder reads no entries")
+    }
+
+    async fn logged_tenants(&self, _: Option<TenantId>, _: u32) -> Result<Vec<TenantId>, StoreError> {
+        unreachable!("the builder lists pending logs only")
+    }
+
+    async fn facts_about(
+        &self,
+        _: TenantScope,
+        _: &[Uuid],
+        _: &'static [&'static str],
+        _: u32,
+    ) -> Result<Vec<LoggedFact>, StoreError> {
+        unreachable!("the builder reads no facts")
+    }
+
+    async fn find_logged_fact(&self, _: TenantScope, _: FactId) -> Result<Option<LoggedFact>, StoreError> {
+        unreachable!("the builder reads no facts")
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn blocked_archive_of_one_log_delays_no_other_checkpoint() {
+    let logs = Logs::new(3, &[1]);
+    let builder = tokio::spawn(run_tree_builder(logs.builder()));
+    for facts in 1..=5 {
+        let started_at = Instant::now();
+        logs.wait_until("the other logs are covered", |logs| [2, 3].iter().all(|other| logs.covered(*other) == facts))
+            .await;
+        assert!(started_at.elapsed() < Duration::from_secs(5), "{:?}", started_at.elapsed());
+        for tenant in 1..=3 {
+            logs.world(number(tenant)).add_facts(1);
+        }
+    }
+    assert_eq!(logs.covered(1), 0);
+    assert_eq!(logs.seen().most_of_one, 1, "a log has one step at a time");
+    // A step that ends continues the log.
+    logs.gate.add_permits(1_000);
+    logs.wait_until("the blocked log is covered", |logs| logs.covered(1) == 6).await;
+    assert_eq!(logs.seen().most_of_one, 1);
+    builder.abort();
+}
+
+/// A log with a backlog continues at once, also while the step in another log waits.
+#[tokio::test(start_paused = true)]
+async fn blocked_archive_of_one_log_delays_no_backlog() {
+    let logs = Logs::new(2, &[1]);
+    logs.world(number(2)).add_facts(40_000);
+    let builder = tokio::spawn(run_tree_builder(logs.builder()));
+    let started_at = Instant::now();
+    logs.wait_until("the backlog is covered", |logs| logs.covered(2) == 40_001).await;
+    assert!(started_at.elapsed() < Duration::from_secs(1), "{:?}", started_at.elapsed());
+    builder.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn steps_of_many_logs_are_bounded() {
+    let all: Vec<usize> = (1..=20).collect();
+    let logs = Logs::new(20, &all);
+    let builder = tokio::spawn(run_tree_builder(logs.builder()));
+    logs.wait_until("every place is taken", |logs| logs.seen().most == MAX_STEPS).await;
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(logs.seen().most, MAX_STEPS);
+    logs.gate.add_permits(1_000);
+    logs.wait_until("all logs are covered", |logs| all.iter().all(|tenant| logs.covered(*tenant) == 1)).await;
+    let seen = logs.seen();
+    assert_eq!((seen.most, seen.most_of_one), (MAX_STEPS, 1));
+    builder.abort();
+}
+
+/// The first logs of a pass get the time of the witnesses, so each log is among the first in some pass.
+#[tokio::test(start_paused = true)]
+async fn passes_begin_at_different_logs() {
+    let logs = Logs::new(20, &[]);
+    let mut builder = logs.builder();
+    let mut first = BTreeSet::new();
+    for _ in 0..3 {
+        builder.build_once().await.unwrap();
+        let archived = std::mem::take(&mut logs.seen().archived);
+        let distinct: BTreeSet<TenantId> = archived.iter().copied().collect();
+        assert!(archived.len() == 20 && distinct.len() == 20, "a pass takes a step in each log: {archived:?}");
+        first.extend(archived[..MAX_STEPS].iter().copied());
+        for world in logs.worlds.values() {
+            world.add_facts(1);
+        }
+    }
+    assert_eq!(first.len(), 20, "each log is among the first of a pass: {first:?}");
+}
