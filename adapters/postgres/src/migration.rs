@@ -146,8 +146,10 @@ pub(crate) async fn connect(url: &str) -> Result<Client, tokio_postgres::Error> 
     Ok(client)
 }
 
-/// The service works as `fairway_service`. Tools beside the servers compare the version of the schema.
+/// The service works as `fairway_service`. Tools beside the servers compare the version of the schema. From the second
+/// start on, PostgreSQL would notice that the grant exists, and the driver would log the notice.
 const GRANTS: &str = "
+    SET client_min_messages = warning;
     GRANT fairway_service TO CURRENT_USER;
     GRANT SELECT ON __diesel_schema_migrations TO fairway_service;
 ";

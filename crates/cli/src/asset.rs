@@ -7,8 +7,8 @@ pub(crate) use check::content_problems;
 
 use crate::{
     completion,
-    failure::{Candidate, Failure},
-    file::Source,
+    failure::{Candidate, Failure, Finding},
+    file::{LocatedValue, Source},
     output::{Column, Output, print},
     reference::{similar_names, unknown_name},
     server::{Server, required_string, string_or_empty},
@@ -18,7 +18,7 @@ use crate::{
 use clap::{Args, Subcommand, builder::PossibleValuesParser};
 use fairway_domain::asset::{Lifecycle, kind::AssetKind};
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 const COLUMNS: [Column; 5] = [
     ("SLUG", "/slug"),
@@ -180,11 +180,11 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
             output.value(version.get("content").unwrap_or(&Value::Null))
         }
         Command::Create { slug, kind, owner, content, version } => {
-            let content = content.as_ref().map(|path| Source::open(path)?.value()).transpose()?;
+            let content = content.as_ref().map(|path| read_content(path)).transpose()?;
             create::create(&server, output, slug, kind, owner, content.as_ref(), version)
         }
         Command::AddVersion { slug, content, version } => {
-            let content = Source::open(content)?.value()?;
+            let content = read_content(content)?;
             add_version(&server, output, &find_asset(&server, slug)?, &content.value, version)
         }
         Command::Diff { slug, from, to } => {
@@ -211,6 +211,20 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
     }
 }
 
+/// Reads the content of a version.
+///
+/// # Errors
+/// When the file is a manifest: `assets check` and `sync` read those, and its texts may be in files beside it.
+fn read_content(path: &Path) -> Result<LocatedValue, Failure> {
+    let located = Source::open(path)?.value()?;
+    let is_manifest = ["kind", "content"].iter().all(|member| located.value.get(member).is_some());
+    if is_manifest {
+        let message = "the file is a manifest: pass the value of its `content`, or apply its directory by `fairway sync apply`";
+        return Err(Failure::file(Finding::whole(path.display().to_string(), "unexpected_manifest", message)));
+    }
+    Ok(located)
+}
+
 fn add_version(
     server: &Server,
     output: Output,
@@ -225,6 +239,9 @@ fn add_version(
         "workspace_id": server.workspace_id()?,
     });
     let made = server.post(&["assets", required_string(asset, "asset_id")?, "versions"], &body)?;
+    if Lifecycle::parse(string_or_empty(asset, "lifecycle_state")) == Some(Lifecycle::Retired) {
+        return output.changed(&made, &format!("fairway assets activate {}", string_or_empty(asset, "slug")));
+    }
     let name = format!("{}@{}", string_or_empty(asset, "slug"), string_or_empty(&made, "version_label"));
     output.changed(&made, &format!("fairway releases create WORKLOAD --env ENVIRONMENT --bind {name}"))
 }

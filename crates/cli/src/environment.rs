@@ -188,7 +188,8 @@ mod tests {
 
     #[test]
     fn names_similar_environments_for_a_new_one() {
-        let notice = |name: &str, known: &[&str]| new_environment(name, known.iter().copied(), "this command makes it one");
+        let notice =
+            |name: &str, known: &[&str]| new_environment(name, known.iter().copied(), "this command makes it one");
         let known = ["dev", "production", "staging"];
         assert_eq!(notice("staging", &known), None);
         let misspelt = notice("stagin", &known).unwrap();

@@ -143,6 +143,15 @@ impl Failure {
         matches!(self, Self::Refused(refusal) if refusal.code == code)
     }
 
+    /// Whether the server found nothing with a name that the caller gave.
+    pub(crate) fn is_missing_resource(&self) -> bool {
+        match self {
+            Self::Advised { failure, .. } => failure.is_missing_resource(),
+            Self::Unknown { .. } => true,
+            other => other.is_refusal("not_found"),
+        }
+    }
+
     /// Converts a transient failure to [`Failure::Unreachable`]: no response, an overloaded or starting server, or a
     /// proxy whose server does not respond.
     ///

@@ -153,6 +153,9 @@ pub(crate) fn files_below(
     let wrong = |path: &Path, code: &str, message: &str| {
         Failure::file(Finding::whole(path.display().to_string(), code, message))
     };
+    if directory.is_file() {
+        return Err(wrong(directory, "file_unreadable", "this is a file, and the command reads a directory"));
+    }
     let root = directory.canonicalize().ok().filter(|root| root.is_dir());
     let root = root.ok_or_else(|| wrong(directory, "file_unreadable", "the directory does not exist"))?;
     let mut files = Vec::new();

@@ -6,7 +6,7 @@ use crate::{
     output::print,
     profile::{Configuration, Profile},
     server::{Identity, Server, address::AddressSource},
-    session::{DEFAULT_SERVER, Session},
+    session::{DEFAULT_SERVER, Session, refuse_unknown_workspace},
     sign_in,
     text::sanitize,
 };
@@ -80,6 +80,9 @@ pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failur
     if !arguments.unchecked {
         // The request needs no permission: whoever signed in for the first time has no role yet.
         server.get(&["session"], &[])?;
+        if given.workspace.is_some() {
+            refuse_unknown_workspace(&server)?;
+        }
     }
     configuration.store(&name, profile);
     let path = configuration.write()?;

@@ -5,7 +5,7 @@ use crate::{
     file::{LocatedValue, Source},
     output::print,
     reference::similar_names,
-    text::sanitize_lines,
+    text::{sanitize, sanitize_lines},
 };
 use clap::Subcommand;
 use fairway_domain::{
@@ -80,8 +80,10 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
 /// the command line may have the misspelt name.
 fn misspelt_name(refusal: &PromptRefusal, declared: &BTreeSet<String>, arguments: &Map<String, Value>) -> String {
     let PromptRefusal::ArgumentMissing { name, .. } = refusal else { return String::new() };
-    let known: BTreeSet<&str> = declared.iter().chain(arguments.keys()).map(String::as_str).collect();
-    let similar = similar_names(name, known.into_iter().filter(|known| known != name));
+    if let Some(given) = similar_names(name, arguments.keys().map(String::as_str)).first() {
+        return format!("; `{}` was given instead", sanitize(given));
+    }
+    let similar = similar_names(name, declared.iter().map(String::as_str).filter(|known| known != name));
     candidate_hint(&similar.into_iter().map(Candidate::named).collect::<Vec<_>>())
 }
 

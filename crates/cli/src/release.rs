@@ -121,10 +121,8 @@ pub(crate) enum Command {
         bind: Vec<String>,
     },
     /// Bind versions to a draft
-    #[command(
-        after_help = "Examples:\n  fairway releases bind 019a... ticket-prompt@v2 ticket-model\n  \
-        fairway releases bind 019a... ticket-prompt@v3 --replace"
-    )]
+    #[command(after_help = "Examples:\n  fairway releases bind 019a... ticket-prompt@v2 ticket-model\n  \
+        fairway releases bind 019a... ticket-prompt@v3 --replace")]
     Bind {
         #[command(flatten)]
         release: ReleaseArgument,
@@ -279,7 +277,8 @@ fn run_command(command: &Command, session: &Session) -> Result<(), Failure> {
             environment::report_if_new(server, output, &environment);
             let release = write_commands::create(server, workload, &environment, target_lane, policy.as_deref(), bind)?;
             let id = required_string(&release, "release_id")?;
-            output.changed(&release, &format!("fairway releases submit {id}"))
+            let next = if bind.is_empty() { format!("bind {id} VERSION") } else { format!("submit {id}") };
+            output.changed(&release, &format!("fairway releases {next}"))
         }
         Command::Bind { release, versions, replace } => {
             let id = release.find(server)?;
@@ -317,9 +316,8 @@ fn run_command(command: &Command, session: &Session) -> Result<(), Failure> {
 /// Runs a command that moves a release to another state, and says what usually follows.
 fn change_state(server: &Server, output: Output, command: &Command) -> Result<(), Failure> {
     let done = |changed: Value, next: String| output.changed(&changed, &next);
-    let move_to = |id: &str, state| {
-        transition(server, id, state).map_err(|failure| next_step::explain(server, id, failure))
-    };
+    let move_to =
+        |id: &str, state| transition(server, id, state).map_err(|failure| next_step::explain(server, id, failure));
     match command {
         Command::Submit(release) => submit(server, output, &release.find(server)?),
         Command::Withdraw(release) => {

@@ -90,6 +90,9 @@ impl Server {
         let Some(base) = base else {
             return Err(Failure::Usage("the server's address must begin with http:// or https://".to_owned()));
         };
+        if base.path().trim_end_matches('/').ends_with("/v1") {
+            return Err(Failure::Usage("the server's address ends before `/v1`, which commands add".to_owned()));
+        }
         // The address appears in messages and in the profile, so it must not contain a secret.
         if !base.username().is_empty()
             || base.password().is_some()
@@ -152,7 +155,8 @@ impl Server {
             Some(wanted) => format!("no workspace `{}` is visible to you", shorten(&sanitize(wanted))),
             None => "no workspace is selected".to_owned(),
         };
-        let similar = self.selected_workspace.as_deref().map(|wanted| similar_names(wanted, slugs())).unwrap_or_default();
+        let similar =
+            self.selected_workspace.as_deref().map(|wanted| similar_names(wanted, slugs())).unwrap_or_default();
         if !similar.is_empty() {
             let hint = candidate_hint(&similar.into_iter().map(Candidate::named).collect::<Vec<_>>());
             return Failure::Usage(format!("{message}{hint}"));
@@ -387,7 +391,11 @@ impl Server {
 
     fn unreachable(&self, error: &ureq::Error) -> Failure {
         let source = self.address_source.filter(|_| is_failed_connection(error));
-        let hint = source.map(|source| format!("; {}", source.describe())).unwrap_or_default();
+        let mut hint = source.map(|source| format!("; {}", source.describe())).unwrap_or_default();
+        // The TLS library's name for an answer without TLS.
+        if error.to_string().contains("InvalidContentType") {
+            hint.push_str("; the server answers without TLS, so its address begins with http://");
+        }
         Failure::Unreachable { server: self.address().to_owned(), cause: format!("{error}{hint}") }
     }
 
@@ -442,7 +450,9 @@ pub(crate) fn string_or_empty<'v>(answer: &'v Value, name: &str) -> &'v str {
 /// When the member is missing or not a string, so the response is not from Fairway.
 pub(crate) fn required_string<'v>(answer: &'v Value, name: &str) -> Result<&'v str, Failure> {
     let found = answer.get(name).and_then(Value::as_str);
-    found.ok_or_else(|| Failure::Failed(format!("the server's response has no `{name}`")))
+    found.ok_or_else(|| {
+        Failure::Failed(format!("the response has no `{name}`: it is not from a Fairway server of this version"))
+    })
 }
 
 #[cfg(test)]

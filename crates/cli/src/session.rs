@@ -70,6 +70,9 @@ impl Session {
             },
         };
         let server = Server::new(address, identity, workspace.as_deref())?.with_address_source(source);
+        if given.workspace.is_some() {
+            refuse_unknown_workspace(&server)?;
+        }
         Ok((Output::new(given.output.or(output).unwrap_or(Format::Table)), server))
     }
 
@@ -90,5 +93,14 @@ impl Session {
                            ENVIRONMENT`";
             Failure::Usage(message.to_owned())
         })
+    }
+}
+
+/// Refuses a workspace that the caller named and does not see, also for commands that use none. A caller that may not
+/// list workspaces learns nothing here.
+pub(crate) fn refuse_unknown_workspace(server: &Server) -> Result<(), Failure> {
+    match server.workspace_id() {
+        Err(unknown @ Failure::Usage(_)) => Err(unknown),
+        Ok(_) | Err(_) => Ok(()),
     }
 }

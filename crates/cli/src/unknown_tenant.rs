@@ -9,7 +9,7 @@ use crate::{
 
 /// Names the selected tenant if it is the reason of the refusal `not_found`. Other failures stay as they are.
 pub(crate) fn explain(failure: Failure, session: &Session) -> Failure {
-    if !failure.is_refusal("not_found") {
+    if !failure.is_missing_resource() {
         return failure;
     }
     let Ok((_, server)) = session.open() else { return failure };

@@ -11,10 +11,6 @@ pub(crate) struct Arguments {}
 
 pub(crate) fn run(session: &Session) -> Result<(), Failure> {
     let (output, server) = session.open()?;
-    // A misspelt workspace is reported here and not by the next command.
-    if session.global().workspace.is_some() {
-        server.workspace_id()?;
-    }
     let mut caller = server.get(&["session"], &[])?;
     if output.is_for_people() {
         print(&format!("{} at {}", sanitize(crate::server::required_string(&caller, "actor")?), server.address()))?;

@@ -90,9 +90,19 @@ pub struct IncludedAsset {
 /// Why a template or its rendering is refused. Offsets are bytes from the start of the template.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PromptRefusal {
-    /// A token is malformed or names an undeclared variable.
-    #[error("a token is malformed or names an undeclared variable")]
+    /// A token is malformed.
+    #[error("a token is malformed")]
     MalformedToken {
+        /// Start of the token.
+        offset: usize,
+    },
+    /// A token names an undeclared variable.
+    #[error("the variable `{name}` is not declared; {declared}")]
+    UndeclaredVariable {
+        /// The name in the token, which has the form of a variable's name.
+        name: String,
+        /// The declared names, for people.
+        declared: String,
         /// Start of the token.
         offset: usize,
     },
@@ -154,7 +164,7 @@ impl PromptRefusal {
     #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {
-            Self::MalformedToken { .. } => "prompt_malformed_token",
+            Self::MalformedToken { .. } | Self::UndeclaredVariable { .. } => "prompt_malformed_token",
             Self::UnknownAsset { .. } => "prompt_unknown_asset",
             Self::CrossWorkspace { .. } => "prompt_cross_workspace",
             Self::NestedReference { .. } => "prompt_nested_reference",
@@ -171,6 +181,7 @@ impl PromptRefusal {
     pub const fn offset(&self) -> Option<usize> {
         match self {
             Self::MalformedToken { offset }
+            | Self::UndeclaredVariable { offset, .. }
             | Self::UnknownAsset { offset }
             | Self::CrossWorkspace { offset }
             | Self::NestedReference { offset }
@@ -181,6 +192,17 @@ impl PromptRefusal {
             Self::NotATemplate => None,
         }
     }
+}
+
+/// The maximum number of declared names that a message lists.
+const MAX_LISTED: usize = 10;
+
+fn declared_names(names: &BTreeSet<&str>) -> String {
+    if names.is_empty() {
+        return "the template declares no variables".to_owned();
+    }
+    let end = if names.len() > MAX_LISTED { ", …" } else { "" };
+    format!("declared: {}{end}", names.iter().copied().take(MAX_LISTED).collect::<Vec<_>>().join(", "))
 }
 
 impl PromptTemplate {
@@ -202,7 +224,8 @@ impl PromptTemplate {
         for piece in &pieces {
             match piece {
                 TemplateSegment::Argument { name, offset } if !names.contains(name.as_str()) => {
-                    return Err(PromptRefusal::MalformedToken { offset: *offset });
+                    let (name, declared) = (name.clone(), declared_names(&names));
+                    return Err(PromptRefusal::UndeclaredVariable { name, declared, offset: *offset });
                 }
                 TemplateSegment::Command { slug, offset } if !commands.contains(slug.as_str()) => {
                     return Err(PromptRefusal::CommandNotAllowed { offset: *offset });

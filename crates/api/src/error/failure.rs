@@ -426,8 +426,7 @@ fn unresolved_reference_json(unresolved: &UnresolvedReference) -> Value {
 /// Maps a rate limit to 429 with the quota and the whole seconds until the next allowed request.
 fn map_rate_limit(RateLimitRefusal { quota, retry_after: wait }: RateLimitRefusal) -> ApiError {
     let seconds = wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0)).max(1);
-    let message =
-        format!("the limit of {} requests a minute is reached; try again in {seconds} s", quota.per_minute);
+    let message = format!("the limit of {} requests a minute is reached; try again in {seconds} s", quota.per_minute);
     ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", message)
         .with_header(RETRY_AFTER, HeaderValue::from(seconds))
         .with_header(RATE_LIMIT, HeaderValue::from(quota.per_minute))

@@ -365,7 +365,11 @@ async fn gates_warn_about_policy_inputs_that_nothing_declares() {
     given.transition(&under_review, "review_ready").await;
     let gates = read_gates(&app, &under_review).await;
     let warned = gates.iter().find(|gate| gate["code"] == "policy_input_undeclared").unwrap();
-    assert_eq!((&warned["to_state"], &warned["verdict"]), (&json!("approved"), &json!("warn")), "reviewers are told too");
+    assert_eq!(
+        (&warned["to_state"], &warned["verdict"]),
+        (&json!("approved"), &json!("warn")),
+        "reviewers are told too"
+    );
     // A warning does not stop the activation.
     transition_to(&app, &release, "active").await.expect(200);
 }

@@ -6,6 +6,7 @@ use crate::{
     file::LocatedValue,
     output::{Output, eprint},
     server::{Server, required_string},
+    text::sanitize,
 };
 use fairway_domain::{
     asset::{VersionLabel, kind::AssetKind},
@@ -25,19 +26,30 @@ pub(super) fn create(
     options: &VersionOptions,
 ) -> Result<(), Failure> {
     let Some(content) = content else {
-        let made = post_asset(server, slug, kind, owner)?;
+        let made = post_asset(server, slug, kind, owner).map_err(|failure| taken_slug(failure, slug))?;
         return output.changed(&made, &format!("fairway assets add-version {slug} FILE"));
     };
     check_version(kind, content, options)?;
     let asset = match post_asset(server, slug, kind, owner) {
         Err(Failure::Refused(refusal)) if refusal.code == "duplicate_slug" => {
-            find_unversioned(server, slug, kind, owner)?.ok_or(Failure::Refused(refusal))?
+            find_unversioned(server, slug, kind, owner)?.ok_or_else(|| taken_slug(Failure::Refused(refusal), slug))?
         }
         made => made?,
     };
     add_version(server, output, &asset, &content.value, options).inspect_err(|_| {
         eprint("the asset was created without a version; run the same command again to add the version");
     })
+}
+
+/// Names the slug that another asset has.
+fn taken_slug(failure: Failure, slug: &str) -> Failure {
+    match failure {
+        Failure::Refused(mut refusal) if refusal.code == "duplicate_slug" => {
+            refusal.message = format!("`{}`: {}", sanitize(slug), refusal.message);
+            Failure::Refused(refusal).with_next(format!("`fairway assets add-version {slug} FILE` adds a version to it"))
+        }
+        other => other,
+    }
 }
 
 fn post_asset(server: &Server, slug: &str, kind: &str, owner: &str) -> Result<Value, Failure> {

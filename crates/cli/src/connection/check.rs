@@ -17,7 +17,9 @@ pub(super) fn check(server: &Server, output: Output, id: &str) -> Result<(), Fai
     output.one(&checked)?;
     let Explanation { cause, next } = explain(string_or_empty(&checked, "health_code"), id);
     match HealthState::parse(string_or_empty(&checked, "health")) {
-        Some(HealthState::Unhealthy) => Err(Failure::Failed(format!("the connection is unhealthy: {cause}")).with_next(next)),
+        Some(HealthState::Unhealthy) => {
+            Err(Failure::Failed(format!("the connection is unhealthy: {cause}")).with_next(next))
+        }
         Some(HealthState::NotCheckable) => {
             if output.is_for_people() {
                 eprint(&format!("not checked: {cause}"));
@@ -42,9 +44,10 @@ fn explain(code: &str, id: &str) -> Explanation {
             "the server does not send requests to this address",
             "an operator adds the address to FAIRWAY_EGRESS_ALLOW and restarts the server".to_owned(),
         ),
-        "endpoint_unreachable" => {
-            ("no connection to the endpoint could be made, so its host or port is wrong or it is down", set("--endpoint URL"))
-        }
+        "endpoint_unreachable" => (
+            "no connection to the endpoint could be made, so its host or port is wrong or it is down",
+            set("--endpoint URL"),
+        ),
         "endpoint_timeout" => {
             ("the endpoint did not answer within 10 s", format!("`fairway connections check {id}` asks again"))
         }
@@ -55,10 +58,9 @@ fn explain(code: &str, id: &str) -> Explanation {
         "endpoint_malformed_answer" => {
             ("the answer does not follow the protocol of the connection's kind", set("--kind KIND"))
         }
-        "secret_unavailable" => (
-            "the server cannot read the secret `token` that the connection refers to",
-            set("--secret token=REFERENCE"),
-        ),
+        "secret_unavailable" => {
+            ("the server cannot read the secret `token` that the connection refers to", set("--secret token=REFERENCE"))
+        }
         "not_checkable" => {
             ("the connection has no endpoint, or its kind cannot be checked", set("--kind KIND --endpoint URL"))
         }

@@ -174,7 +174,7 @@ impl Page<'_> {
         let by = match (failed.is_empty(), rules.is_empty()) {
             (false, _) => "because rules could not be evaluated".to_owned(),
             (true, true) => "no rule matched".to_owned(),
-            (true, false) => format!("by rule {}", rules.join(", ")),
+            (true, false) => format!("matched rules {}", rules.join(", ")),
         };
         let mut texts = vec![format!(
             "{}, {by}, reason {}",

@@ -116,8 +116,8 @@ impl<'t> EventWalker<'t> {
             match self.next()? {
                 (Event::StreamStart | Event::Nothing | Event::DocumentStart(_) | Event::DocumentEnd, _) => {}
                 (Event::StreamEnd, _) if is_read => return Ok(()),
-                (Event::StreamEnd, span) => return Err(Fault::syntax(start_position(span))),
-                (_, span) if is_read => return Err(Fault::syntax(start_position(span))),
+                (Event::StreamEnd, span) => return Err(Fault::empty(start_position(span))),
+                (_, span) if is_read => return Err(Fault::second_document(start_position(span))),
                 (event, span) => {
                     self.visit(event, span, ROOT_PARENT, Step::Item(0), 1)?;
                     is_read = true;
@@ -130,7 +130,7 @@ impl<'t> EventWalker<'t> {
         match self.events.next_event() {
             Some(Ok(event)) => Ok(event),
             Some(Err(error)) => Err(Fault::syntax(line_column(error.marker().line(), error.marker().col()))),
-            None => Err(Fault::syntax(Position::START)),
+            None => Err(Fault::empty(Position::START)),
         }
     }
 

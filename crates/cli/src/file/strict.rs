@@ -19,6 +19,7 @@ pub(super) struct Fault {
 
 /// Visitor messages. The libraries pass on only text, so the code recognizes the reason by these messages.
 const DUPLICATE_KEY: &str = "a mapping contains a key twice";
+const NOT_YAML: &str = "the text is not valid YAML here; an unclosed quote or bracket may begin above";
 const NUMBER_OUT_OF_RANGE: &str = "a number is out of range";
 
 impl Fault {
@@ -27,7 +28,15 @@ impl Fault {
     }
 
     pub(super) const fn syntax(position: Position) -> Self {
-        Self::new(position, "yaml_syntax", "the text is not valid YAML here, is empty, or has a second document")
+        Self::new(position, "yaml_syntax", NOT_YAML)
+    }
+
+    pub(super) const fn empty(position: Position) -> Self {
+        Self::new(position, "yaml_syntax", "the text has no document")
+    }
+
+    pub(super) const fn second_document(position: Position) -> Self {
+        Self::new(position, "yaml_syntax", "a second document begins here, and a file has one")
     }
 
     pub(super) const fn expansion(position: Position) -> Self {
@@ -84,7 +93,7 @@ pub(super) fn yaml(text: &str) -> Result<Value, Fault> {
         } else if text_of_error.contains(NUMBER_OUT_OF_RANGE) {
             ("yaml_number", NUMBER_OUT_OF_RANGE)
         } else {
-            ("yaml_syntax", "the text is not valid YAML here, is empty, or has a second document")
+            ("yaml_syntax", NOT_YAML)
         };
         Fault { position: Some(position.unwrap_or(Position::START)), code, message }
     })

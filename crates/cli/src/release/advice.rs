@@ -44,6 +44,9 @@ fn describe(advice: &Value, id: &str) -> String {
     if advice.get("recommended").and_then(Value::as_bool).unwrap_or_default() {
         return format!("advice: roll back, because {seen}\n  fairway releases rollback {id} --reason WHY");
     }
+    if rate > threshold {
+        return format!("advice: none yet, because too few runs ended to decide ({seen})");
+    }
     format!("advice: no rollback ({seen})")
 }
 
@@ -61,6 +64,8 @@ mod tests {
             "{text}"
         );
         assert!(text.ends_with("fairway releases rollback 019a --reason WHY"), "{text}");
-        assert!(describe(&advice(false), "019a").starts_with("advice: no rollback ("));
+        assert!(describe(&advice(false), "019a").starts_with("advice: none yet, because too few runs"));
+        let good = json!({ "recommended": false, "error_rate": 0.01, "threshold": 0.05, "sample_size": 40 });
+        assert!(describe(&good, "019a").starts_with("advice: no rollback ("));
     }
 }

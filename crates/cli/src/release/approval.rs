@@ -66,7 +66,11 @@ impl Approval {
             1 => "1 approval is needed".to_owned(),
             several => format!("{several} approvals are needed"),
         };
-        let own = if self.allows_self_approval { "the author may approve it too" } else { "not from its author (`allow_self_approval` is false)" };
+        let own = if self.allows_self_approval {
+            "the author may approve it too"
+        } else {
+            "not from its author (`allow_self_approval` is false)"
+        };
         let roles = self.roles.join(", ");
         let who = match &self.principals {
             Some(principals) if !principals.is_empty() => {

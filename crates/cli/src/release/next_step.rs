@@ -84,6 +84,11 @@ fn missing_approvals(gates: &[Value]) -> impl Iterator<Item = String> {
 /// Adds to a refusal what the caller can do: who approves, or which commands the state of the release permits.
 pub(super) fn explain(server: &Server, release: &str, failure: Failure) -> Failure {
     let is_own = failure.is_refusal("self_approval_not_allowed");
+    if is_rejection(&failure)
+        && let Some(rejection) = newest_rejection(server, release)
+    {
+        return rejected(failure, release, &rejection);
+    }
     if is_own || failure.is_refusal("approval_required") {
         let found = server.get(&["releases", release], &[]).unwrap_or_default();
         return failure.with_next(approval_hint(release, string_or_empty(&found, "environment"), is_own));
@@ -96,6 +101,35 @@ pub(super) fn explain(server: &Server, release: &str, failure: Failure) -> Failu
         }
         other => other,
     }
+}
+
+/// Whether the server refused an approval or activation because the newest verdict is no approval.
+fn is_rejection(failure: &Failure) -> bool {
+    matches!(failure, Failure::Refused(refusal)
+        if refusal.code == "approval_required" && refusal.message.contains("not an approval"))
+}
+
+/// The newest verdict, if it is not an approval.
+fn newest_rejection(server: &Server, release: &str) -> Option<Value> {
+    let verdicts = server.list(&["releases", release, "approvals"], &[]).ok()?;
+    let at = |verdict: &Value| string_or_empty(verdict, "approved_at").to_owned();
+    let newest = verdicts.into_iter().max_by_key(at)?;
+    (string_or_empty(&newest, "outcome") != Verdict::Approved.as_str()).then_some(newest)
+}
+
+/// Names who rejected the release and why, and how its author changes it.
+fn rejected(failure: Failure, release: &str, rejection: &Value) -> Failure {
+    let Failure::Refused(mut refusal) = failure else { return failure };
+    let text = |name| sanitize(string_or_empty(rejection, name));
+    let note = text("note");
+    let note = if note.is_empty() { String::new() } else { format!(": {note}") };
+    refusal.message = format!("{} by {}{note}", text("outcome"), text("approved_by"));
+    let next = format!(
+        "{} makes it a draft again, or another person runs {}",
+        permitted("withdraw", release),
+        permitted("approve", release)
+    );
+    Failure::Refused(refusal).with_next(next)
 }
 
 /// Adds the release and the commands for the transitions that its state permits.
@@ -207,7 +241,8 @@ mod tests {
             });
             Refusal::from_body(409, &json!({ "detail": detail }))
         };
-        let text = invalid_transition(refusal("invalid_transition", "active", &["superseded", "retired"]), "019a").to_string();
+        let text =
+            invalid_transition(refusal("invalid_transition", "active", &["superseded", "retired"]), "019a").to_string();
         assert!(text.starts_with("invalid_transition: release 019a is active, and no"), "{text}");
         assert!(text.ends_with("next: `fairway releases retire 019a`"), "{text}");
         let text = invalid_transition(refusal("invalid_transition", "retired", &[]), "019a").to_string();

@@ -2,7 +2,7 @@
 
 use super::{approval::Approval, next_step};
 use crate::{
-    completion, environment,
+    completion,
     failure::{Candidate, Failure, candidate_hint},
     output::{Column, eprint, print},
     reference::similar_names,
@@ -44,7 +44,6 @@ pub(super) fn publish(arguments: &Arguments, session: &Session) -> Result<(), Fa
     };
     let environment = session.environment(arguments.env.as_deref())?;
     let (output, server) = session.open()?;
-    environment::report_if_new(&server, output, &environment);
     let mut releases = sync::apply_environment(&server, output, directory, &environment)?;
     for release in &mut releases {
         submit(&server, release)?;

@@ -25,6 +25,9 @@ pub(super) fn create(
     // All lookups precede the first write.
     let workload = workload::find_workload(server, workload)?;
     let bound = bind.iter().map(|version| asset::resolve_version(server, version)).collect::<Result<Vec<_>, _>>()?;
+    for (asset, _) in &bound {
+        refuse_inactive(asset)?;
+    }
     let is_bundle = |asset: &&Value| string_or_empty(asset, "asset_kind") == AssetKind::PolicyBundle.as_str();
     let policy = match policy {
         Some(slug) => Some(asset::find_asset(server, slug)?),
@@ -40,7 +43,8 @@ pub(super) fn create(
     let release = server.post(&["releases"], &body)?;
     let id = required_string(&release, "release_id")?;
     for (asset, version) in &bound {
-        bind_version(server, id, required_string(asset, "asset_kind")?, required_string(version, "asset_version_id")?)?;
+        let (role, version) = (required_string(asset, "asset_kind")?, required_string(version, "asset_version_id")?);
+        bind_version(server, id, role, version).map_err(|failure| incomplete_draft(failure, id, role))?;
     }
     server.get(&["releases", id], &[])
 }
@@ -68,12 +72,42 @@ pub(super) fn bind(server: &Server, release: &str, versions: &[String], replaces
     server.get(&["releases", release], &[])
 }
 
+/// Says that the draft exists without the version that was refused.
+fn incomplete_draft(failure: Failure, release: &str, role: &str) -> Failure {
+    let failure = if failure.is_refusal("duplicate_role") { bound_role(failure, release, role) } else { failure };
+    match failure {
+        Failure::Advised { failure, next } => failure.with_next(format!("the draft {release} exists; {next}")),
+        other => other.with_next(format!("the draft {release} exists: `fairway releases bind {release} VERSION`")),
+    }
+}
+
 /// Adds the role, which the server's refusal does not name, and the way to replace its version.
 fn bound_role(failure: Failure, release: &str, role: &str) -> Failure {
     let Failure::Refused(mut refusal) = failure else { return failure };
     refusal.message = format!("the draft already binds a version in the role `{}`", sanitize(role));
     let next = format!("`fairway releases bind {release} VERSION --replace` binds another version instead");
     Failure::Refused(refusal).with_next(next)
+}
+
+/// Refuses an asset that accepts no new bindings, before a draft exists.
+fn refuse_inactive(asset: &Value) -> Result<(), Failure> {
+    let slug = sanitize(string_or_empty(asset, "slug"));
+    match Lifecycle::parse(string_or_empty(asset, "lifecycle_state")) {
+        Some(state @ (Lifecycle::Retired | Lifecycle::Archived)) => {
+            let refused = Failure::Failed(format!("`{slug}` is {} and accepts no new bindings", state.as_str()));
+            Err(refused.with_next(next_for_inactive(Some(state), &slug)))
+        }
+        Some(Lifecycle::Draft | Lifecycle::Active) | None => Ok(()),
+    }
+}
+
+fn next_for_inactive(state: Option<Lifecycle>, slug: &str) -> String {
+    match state {
+        Some(Lifecycle::Archived) => "bind another asset, because an archived one stays archived".to_owned(),
+        Some(Lifecycle::Draft | Lifecycle::Active | Lifecycle::Retired) | None => {
+            format!("fairway assets activate {slug}")
+        }
+    }
 }
 
 /// Adds the asset and its state to a refusal of the state.
@@ -83,12 +117,7 @@ fn inactive_asset(failure: Failure, asset: &Value) -> Failure {
             let slug = sanitize(string_or_empty(asset, "slug"));
             let state = string_or_empty(asset, "lifecycle_state");
             refusal.message = format!("`{slug}` is {}: {}", sanitize(state), refusal.message);
-            let next = match Lifecycle::parse(state) {
-                Some(Lifecycle::Archived) => "bind another asset, because an archived one stays archived".to_owned(),
-                Some(Lifecycle::Draft | Lifecycle::Active | Lifecycle::Retired) | None => {
-                    format!("fairway assets activate {slug}")
-                }
-            };
+            let next = next_for_inactive(Lifecycle::parse(state), &slug);
             Failure::Refused(refusal).with_next(next)
         }
         other => other,

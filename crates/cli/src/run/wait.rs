@@ -152,7 +152,7 @@ impl RunWait {
         mut events: Option<Events>,
         seen: &mut RunProgress,
     ) -> Result<(), Failure> {
-        let mut tries = MAX_RESUMES;
+        let (mut tries, mut ended) = (MAX_RESUMES, None);
         loop {
             if let Some(events) = events.take() {
                 match self.read_events(run, events, seen)? {
@@ -160,12 +160,19 @@ impl RunWait {
                     StreamEnd::Stalled => tries = tries.min(1),
                 }
             }
-            match run.poll(seen, self.read_timeout())? {
+            let polled = run.poll(seen, self.read_timeout())?;
+            // The next request asks for the run itself: a rate limit may allow only one request a minute.
+            let polls_again = matches!(polled, RunPoll::Unavailable(_));
+            match polled {
                 RunPoll::Ended(found) => {
                     if !seen.has_missing_events() || tries == 0 {
                         return seen.print_result(output, &found);
                     }
                     tries -= 1;
+                    ended = Some(found);
+                }
+                RunPoll::Unavailable(_) if ended.is_some() => {
+                    return ended.map_or(Ok(()), |found| seen.print_result(output, &found));
                 }
                 RunPoll::AwaitingReview => {
                     eprint("the answer awaits review");
@@ -176,6 +183,9 @@ impl RunWait {
                 RunPoll::Running | RunPoll::Unavailable(_) => {}
             }
             thread::sleep(RESUME_PAUSE.min(self.remaining()));
+            if polls_again {
+                continue;
+            }
             events = match run.server.follow_events(
                 run.run,
                 seen.last_event_id.as_deref(),

@@ -8,6 +8,9 @@ use crate::{
 };
 use serde_json::json;
 
+/// Maximum number of assets outside the directory that a plan names. A workspace usually has many directories.
+const MAX_LEFT_SHOWN: usize = 5;
+
 pub(super) fn print_plan(output: Output, plan: &Plan) -> Result<(), Failure> {
     if !output.is_for_people() {
         let mut value = serde_json::to_value(plan).map_err(|error| Failure::Failed(error.to_string()))?;
@@ -59,8 +62,13 @@ pub(super) fn print_plan(output: Output, plan: &Plan) -> Result<(), Failure> {
             print(&format!("    {}", sanitize(because)))?;
         }
     }
+    let left = || plan.unmanaged.iter().filter(|rest| rest.action == UnmanagedAction::Leave);
+    if left().count() > MAX_LEFT_SHOWN {
+        print(&format!("? {} assets of the workspace are not in the directory; kept", left().count()))?;
+    }
     for rest in &plan.unmanaged {
         match rest.action {
+            UnmanagedAction::Leave if left().count() > MAX_LEFT_SHOWN => {}
             UnmanagedAction::Leave => {
                 print(&format!("? asset {} is not in the directory; kept", sanitize(&rest.slug)))?
             }

@@ -97,7 +97,7 @@ fn inlines_sidecar_texts_into_content() {
         assert_eq!(terminal.run(&["prompt", "render", manifest, "--arg", wrong]).code, 2, "{wrong}");
     }
     let misspelt = terminal.run(&["prompt", "render", manifest, "--arg", "leter=x"]);
-    assert!(misspelt.err.contains("`letter` is missing; did you mean `leter`?"), "{}", misspelt.err);
+    assert!(misspelt.err.contains("`letter` is missing; `leter` was given instead"), "{}", misspelt.err);
 
     let manifest = |texts: &str| {
         format!("kind: prompt_template\nslug: p\nowner_ref: team:x\ncontent: {{variables: []}}\ntexts: {texts}\n")

@@ -111,8 +111,14 @@ fn policy_attributes() -> PolicyAttributes {
 
 fn model_response(text: &str) -> ModelResponse {
     let completion = Completion { text: text.to_owned(), tokens_in: 1, tokens_out: 1, ..Completion::default() };
-    let attempt =
-        Attempt { route: 0, result: Ok(()), status: None, cause: None, retry_after: None, latency: Duration::from_millis(1) };
+    let attempt = Attempt {
+        route: 0,
+        result: Ok(()),
+        status: None,
+        cause: None,
+        retry_after: None,
+        latency: Duration::from_millis(1),
+    };
     ModelResponse { attempts: vec![attempt], was_streamed: false, completion: Ok(completion) }
 }
 
