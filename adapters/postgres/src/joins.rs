@@ -2,9 +2,9 @@
 
 use crate::schema::{
     approval, approval_note, asset, asset_version, asset_version_note, contract_revocation, contract_revocation_reason,
-    execution, fact, fact_log, fact_order, identity, knowledge_chunk, knowledge_document, knowledge_document_text,
-    knowledge_ingest, knowledge_pin, log_tree, namespace, notification_position, session, share_link, workload,
-    workspace,
+    execution, execution_result, execution_review, fact, fact_log, fact_order, identity, knowledge_chunk,
+    knowledge_document, knowledge_document_text, knowledge_ingest, knowledge_pin, log_tree, namespace,
+    notification_position, session, share_link, workload, workspace,
 };
 use diesel::{IntoSql as _, data_types::PgInterval, dsl::AsExprOf, sql_types};
 use std::time::Duration;
@@ -12,6 +12,7 @@ use std::time::Duration;
 diesel::allow_tables_to_appear_in_same_query!(approval, approval_note);
 diesel::allow_tables_to_appear_in_same_query!(namespace, workload, workspace);
 diesel::allow_tables_to_appear_in_same_query!(execution, share_link);
+diesel::allow_tables_to_appear_in_same_query!(execution_result, execution_review);
 diesel::allow_tables_to_appear_in_same_query!(fact, fact_order);
 diesel::allow_tables_to_appear_in_same_query!(fact_log, log_tree);
 diesel::allow_tables_to_appear_in_same_query!(fact_log, notification_position);

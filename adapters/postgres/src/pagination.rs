@@ -1,5 +1,5 @@
-//! Pagination of all lists: newest first by a unique key, one statement for each combination of filters. The cost of a
-//! page depends on its rows, not on the length of the list.
+//! Pagination of the lists that are texts: newest first by a unique key, one statement for each combination of filters. The
+//! cost of a page depends on its rows, not on the length of the list. Other lists are typed (`crate::database`).
 //!
 //! A statement contains the requested filters only, so PostgreSQL plans for them and scans the one index in their
 //! order. Rows that are visible for several reasons (own, granted, public) are read by disjoint arms of a `UNION ALL`,

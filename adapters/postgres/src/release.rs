@@ -17,6 +17,7 @@
 //! | activate, advance, roll back, retire | shared if a release gets a lane | updated | the release, then those that it displaces or returns | |
 //! | activate, retire in batches | shared | updated | updated | |
 
+mod approval;
 mod deployment;
 mod load;
 mod recommendation;
@@ -24,7 +25,7 @@ mod rows;
 mod transition;
 
 use crate::{
-    database::{Database, PageBounds, StoredRow as _},
+    database::Database,
     guarded::{Guarded, Input, Query},
     pagination::{ListQuery, RowBytes, SortKey, UNBOUNDED_ROW_BYTES, UnionArm, Values, visible_arms},
     row::decode,
@@ -33,7 +34,7 @@ use crate::{
 use async_trait::async_trait;
 pub(crate) use deployment::LaneChangeCommitter;
 use deployment::PendingLaneChange;
-use diesel::{ExpressionMethods as _, QueryDsl as _, SelectableHelper as _, pg::Pg};
+use diesel::{QueryDsl as _, SelectableHelper as _};
 use fairway_domain::{
     id::{ApprovalId, ArtifactId, AssetId, BindingId, ReleaseId, WorkloadId, WorkspaceId},
     idempotency::KeyedOutcome,
@@ -52,7 +53,7 @@ use fairway_domain::{
 };
 pub(crate) use load::ReleaseLoader;
 pub(crate) use rows::{DEPLOYMENT_COLUMNS, deployment};
-use rows::{NOT_BUILTIN, RELEASE_COLUMNS, StoredApproval, StoredArtifact, release};
+use rows::{NOT_BUILTIN, RELEASE_COLUMNS, StoredArtifact, release};
 use transition::PendingTransition;
 pub(crate) use transition::TransitionCommitter;
 use uuid::Uuid;
@@ -126,21 +127,7 @@ impl ReleaseStore for Database {
         release: ReleaseId,
         page: PageRequest,
     ) -> Result<Page<Approval>, StoreError> {
-        let (tenant, release) = (scope.tenant().uuid(), release.uuid());
-        let newest = |bounds: PageBounds| {
-            let newest = rows::approvals_with_note(tenant, release)
-                .select(StoredApproval::as_select())
-                .order(schema::approval::approval_id.desc())
-                .limit(bounds.limit)
-                .offset(bounds.offset)
-                .into_boxed::<'static, Pg>();
-            match bounds.after {
-                None => newest,
-                Some(id) => newest.filter(schema::approval::approval_id.lt(id)),
-            }
-        };
-        let ids = || rows::approvals_with_note(tenant, release).select(schema::approval::approval_id);
-        self.typed_measured_page("list of approvals", rows::MEASURED_APPROVALS, page, ids, newest).await
+        approval::list(self, scope, release, page).await
     }
 
     async fn approval(
@@ -149,13 +136,7 @@ impl ReleaseStore for Database {
         release: ReleaseId,
         id: ApprovalId,
     ) -> Result<Option<Approval>, StoreError> {
-        let (tenant, release, id) = (scope.tenant().uuid(), release.uuid(), id.uuid());
-        let find = || {
-            rows::approvals_with_note(tenant, release)
-                .filter(schema::approval::approval_id.eq(id))
-                .select(StoredApproval::as_select())
-        };
-        self.first("approval", find).await?.map(StoredApproval::into_value).transpose()
+        approval::find(self, scope, release, id).await
     }
 
     async fn commit_draft(
@@ -472,8 +453,12 @@ impl DeploymentStore for Database {
     }
 
     async fn list_serving(&self, after: Option<TenantRelease>, limit: u32) -> Result<Vec<TenantRelease>, StoreError> {
-        let active = || schema::release::table.filter(schema::release::state.eq("active")).into_boxed();
-        self.releases_after("serving releases", active, after, limit).await
+        static SERVING: Query = Query::new(
+            "SELECT tenant_id, release_id FROM release
+            WHERE state = 'active' AND (tenant_id, release_id) > (SELECT after_tenant, after_release FROM input)
+            ORDER BY tenant_id, release_id LIMIT (SELECT max_rows FROM input)",
+        );
+        self.releases_after(&SERVING, after, limit).await
     }
 
     async fn commit_lane_change(

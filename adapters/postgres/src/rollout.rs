@@ -3,12 +3,9 @@
 use crate::{
     database::Database,
     guarded::{Guarded, Input, Query},
-    joins::database_now,
     row::decode,
-    schema::release,
 };
 use async_trait::async_trait;
-use diesel::{BoolExpressionMethods as _, ExpressionMethods as _, NullableExpressionMethods as _, QueryDsl as _};
 use fairway_domain::{
     id::ReleaseId,
     release::{Release, ports::TenantRelease, recommendation::EndedRuns},
@@ -55,13 +52,13 @@ impl RolloutStore for Database {
     }
 
     async fn list_soaked(&self, after: Option<TenantRelease>, limit: u32) -> Result<Vec<TenantRelease>, StoreError> {
-        let soaked = || {
-            release::table
-                .filter(release::rollout_status.eq("in_progress").and(release::rollout_auto_advance))
-                .filter(release::soak_ends_at.le(database_now().nullable()))
-                .into_boxed()
-        };
-        self.releases_after("soaked releases", soaked, after, limit).await
+        static SOAKED: Query = Query::new(
+            "SELECT tenant_id, release_id FROM release
+            WHERE rollout_status = 'in_progress' AND rollout_auto_advance AND soak_ends_at <= fairway_now()
+                AND (tenant_id, release_id) > (SELECT after_tenant, after_release FROM input)
+            ORDER BY tenant_id, release_id LIMIT (SELECT max_rows FROM input)",
+        );
+        self.releases_after(&SOAKED, after, limit).await
     }
 
     async fn commit_hold(&self, scope: TenantScope, change: Change<Release>) -> Result<(), CommitError> {

@@ -10,7 +10,7 @@ use crate::{
 use async_trait::async_trait;
 use diesel::{
     BoolExpressionMethods as _, ExpressionMethods as _, JoinOnDsl as _, NullableExpressionMethods as _,
-    PgExpressionMethods as _, QueryDsl as _,
+    PgExpressionMethods as _, QueryDsl as _, dsl::case_when,
 };
 use fairway_domain::{
     id::{FactId, TenantId},
@@ -22,6 +22,9 @@ use uuid::Uuid;
 
 /// Tenant, number of facts, and the tree with its number of facts, its edge and its checkpoint. A log may have no tree.
 type LogRow = (Uuid, i64, Option<i64>, Option<Vec<Vec<u8>>>, Option<String>);
+
+/// Index and hash of a fact, and the hash in its own row if the first one is missing.
+type LeafRow = (i64, Option<Vec<u8>>, Option<Vec<u8>>);
 
 /// The audit logs, each with its tree.
 #[diesel::dsl::auto_type(no_type_alias)]
@@ -103,24 +106,26 @@ impl TreeStore for Database {
     }
 
     async fn leaves(&self, scope: TenantScope, from: u64, limit: u32) -> Result<Vec<TreeHash>, StoreError> {
-        // Facts that were sequenced before migration 0024 have their hash in their own row alone.
-        static LEAVES: Query = Query::new(
-            "SELECT fact_order.index, coalesce(fact_order.leaf_hash, (
-                SELECT fact.leaf_hash FROM fact
-                WHERE fact.tenant_id = fact_order.tenant_id AND fact.fact_id = fact_order.fact_id)) AS leaf_hash
-            FROM input JOIN fact_order ON fact_order.tenant_id = input.tenant_id
-                AND fact_order.index >= input.first AND fact_order.index < input.first + input.max_leaves
-            ORDER BY fact_order.index",
-        );
-        let input = Input::new(scope).with("first", to_bigint(from)?).with("max_leaves", i64::from(limit));
-        let rows = self.fetch(&LEAVES, input).await?;
-        let leaves = (from..).zip(&rows).map(|(index, row)| {
+        let (tenant, first) = (scope.tenant().uuid(), to_bigint(from)?);
+        let leaves = || {
+            // Facts that were sequenced before migration 0024 have their hash in their own row alone.
+            let of_fact = fact::table
+                .filter(fact::tenant_id.eq(fact_order::tenant_id).and(fact::fact_id.eq(fact_order::fact_id)))
+                .select(fact::leaf_hash)
+                .single_value();
+            fact_order::table
+                .filter(fact_order::tenant_id.eq(tenant).and(fact_order::index.ge(first)))
+                .filter(fact_order::index.lt(first.saturating_add(i64::from(limit))))
+                .order(fact_order::index)
+                .select((fact_order::index, fact_order::leaf_hash, case_when(fact_order::leaf_hash.is_null(), of_fact)))
+        };
+        let found: Vec<LeafRow> = self.load("leaves of an audit log", leaves).await?;
+        let leaves = (from..).zip(found).map(|(index, (stored_index, hash, of_fact))| {
             // A tree over a gap would place every later leaf at a wrong index.
-            if row.column::<i64>("index")? != to_bigint(index)? {
+            if stored_index != to_bigint(index)? {
                 return Err(store_error::broken("the audit log has a gap".into()));
             }
-            let hash: Option<&[u8]> = row.column("leaf_hash")?;
-            decode("leaf_hash", hash.and_then(TreeHash::from_slice))
+            decode("leaf_hash", hash.or(of_fact).and_then(|hash| TreeHash::from_slice(&hash)))
         });
         leaves.collect()
     }

@@ -3,16 +3,15 @@
 mod publication;
 
 use crate::{
-    database::Database,
+    database::{Database, MeasuredRows, PageBounds, StoredRow},
     guarded::{Guarded, Input},
-    pagination::{ListQuery, RowBytes, SortKey, Values},
-    row::{Row, decode},
+    row::decode,
     schema::{use_case, use_case_refinement},
 };
 use async_trait::async_trait;
 use diesel::{
     BoolExpressionMethods as _, ExpressionMethods as _, QueryDsl as _, Queryable, Selectable, SelectableHelper as _,
-    pg::Pg,
+    dsl::sql, pg::Pg, sql_types::Bool,
 };
 use fairway_domain::{
     access::ActorRef,
@@ -73,15 +72,56 @@ impl StoredUseCase {
     }
 }
 
-/// The columns of a list. A bundle is up to 256 KiB, and lists do not show it.
-const SUMMARY_COLUMNS: &str = "use_case.use_case_id, use_case.workspace_id, use_case.name, use_case.summary, \
-    use_case.status, use_case.source_description, use_case.supersedes, use_case.superseded_by, use_case.workload_id, \
-    use_case.release_id, use_case.created_at, use_case.created_by, use_case.updated_at";
-
-const ROW_BYTES: RowBytes = RowBytes::Measured {
-    sql: "(octet_length(name) + octet_length(summary) + octet_length(source_description))",
+const MEASURED: MeasuredRows = MeasuredRows {
+    key: "use_case_id",
+    sql: "octet_length(name) + octet_length(summary) + octet_length(source_description)",
     largest: (MAX_NAME_CHARS + MAX_SUMMARY_CHARS + MAX_DESCRIPTION) * 4,
 };
+
+/// A use case of a list as stored. A bundle is up to 256 KiB, and lists do not show it.
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = use_case, check_for_backend(Pg))]
+struct StoredSummary {
+    use_case_id: Uuid,
+    workspace_id: Uuid,
+    name: String,
+    summary: String,
+    status: String,
+    source_description: String,
+    supersedes: Option<Uuid>,
+    superseded_by: Option<Uuid>,
+    workload_id: Option<Uuid>,
+    release_id: Option<Uuid>,
+    created_at: OffsetDateTime,
+    created_by: String,
+    updated_at: OffsetDateTime,
+}
+
+impl StoredRow for StoredSummary {
+    type Value = UseCaseSummary;
+
+    fn id(&self) -> Uuid {
+        self.use_case_id
+    }
+
+    fn into_value(self) -> Result<UseCaseSummary, StoreError> {
+        Ok(UseCaseSummary {
+            use_case_id: self.use_case_id.into(),
+            workspace_id: self.workspace_id.into(),
+            name: self.name,
+            summary: self.summary,
+            status: decode("status", UseCaseStatus::parse(&self.status))?,
+            source_description: self.source_description,
+            supersedes: self.supersedes.map(Into::into),
+            superseded_by: self.superseded_by.map(Into::into),
+            workload_id: self.workload_id.map(Into::into),
+            release_id: self.release_id.map(Into::into),
+            created_at: Timestamp::new(self.created_at),
+            created_by: decode("created_by", ActorRef::parse(&self.created_by).ok())?,
+            updated_at: Timestamp::new(self.updated_at),
+        })
+    }
+}
 
 /// A use case waits for access, and each connection that it needs is active and not expired.
 const ACTIVATION_READY: &str = "status = 'pending_access' AND NOT EXISTS (
@@ -113,24 +153,6 @@ fn pieces_json(pieces: Pieces) -> Value {
         "prompt": pieces.prompt,
         "model_policy": pieces.model_policy,
         "policy_bundle": pieces.policy_bundle,
-    })
-}
-
-fn summary(row: &Row) -> Result<UseCaseSummary, StoreError> {
-    Ok(UseCaseSummary {
-        use_case_id: row.id("use_case_id")?,
-        workspace_id: row.id("workspace_id")?,
-        name: row.column("name")?,
-        summary: row.column("summary")?,
-        status: row.parsed("status", UseCaseStatus::parse)?,
-        source_description: row.column("source_description")?,
-        supersedes: row.optional_id("supersedes")?,
-        superseded_by: row.optional_id("superseded_by")?,
-        workload_id: row.optional_id("workload_id")?,
-        release_id: row.optional_id("release_id")?,
-        created_at: row.timestamp("created_at")?,
-        created_by: row.actor("created_by")?,
-        updated_at: row.timestamp("updated_at")?,
     })
 }
 
@@ -190,20 +212,31 @@ impl UseCaseStore for Database {
         filter: UseCaseFilter,
         page: PageRequest,
     ) -> Result<Page<UseCaseSummary>, StoreError> {
-        let mut values = Values::of_tenant(scope);
-        let mut conditions = vec![
-            format!("tenant_id = {}", values.tenant()),
-            format!("workspace_id = {}", values.bind(filter.workspace.uuid())),
-        ];
-        if let Some(status) = filter.status {
-            conditions.push(format!("status = {}", values.bind(status.as_str())));
-        }
-        if filter.is_activation_ready {
-            conditions.push(ACTIVATION_READY.to_owned());
-        }
-        let key = SortKey::Id("use_case_id", "use_case_id");
-        let listing = ListQuery::single(SUMMARY_COLUMNS, key, "FROM use_case", ROW_BYTES, conditions, values);
-        self.fetch_page(listing, page, summary).await
+        let tenant = scope.tenant().uuid();
+        let all = || {
+            let of_workspace = use_case::tenant_id.eq(tenant).and(use_case::workspace_id.eq(filter.workspace.uuid()));
+            let mut all = use_case::table.filter(of_workspace).into_boxed::<'static, Pg>();
+            if let Some(status) = filter.status {
+                all = all.filter(use_case::status.eq(status.as_str()));
+            }
+            if filter.is_activation_ready {
+                all = all.filter(sql::<Bool>(ACTIVATION_READY));
+            }
+            all
+        };
+        let rows = |bounds: PageBounds| {
+            let newest = all()
+                .select(StoredSummary::as_select())
+                .order(use_case::use_case_id.desc())
+                .limit(bounds.limit)
+                .offset(bounds.offset);
+            match bounds.after {
+                None => newest,
+                Some(id) => newest.filter(use_case::use_case_id.lt(id)),
+            }
+        };
+        let ids = || all().select(use_case::use_case_id);
+        self.typed_measured_page("list of use cases", MEASURED, page, ids, rows).await
     }
 
     async fn find_by_workload(

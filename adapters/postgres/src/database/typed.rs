@@ -167,6 +167,7 @@ fn typed_error(error: QueryError, is_broken: bool) -> TypedError {
 
 impl Database {
     /// Reads the rows of a query. `make` builds it, a second time if the connection was closed before the response.
+    /// It may be an idempotent write that returns rows, if no constraint of its table is checked at the commit.
     ///
     /// The future is boxed, because the compiler cannot show that an `async_trait` future around queries is `Send`.
     pub(crate) fn load<'s, Q, U>(

@@ -4,9 +4,12 @@
 use crate::{
     database::Database,
     guarded::{Guarded, Input, Query},
+    joins::{database_now, octet_length},
     large_reads::{LargeRead, MAX_SMALL_BYTES},
+    schema::{execution_result, execution_review},
 };
 use async_trait::async_trait;
+use diesel::{BoolExpressionMethods as _, ExpressionMethods as _, JoinOnDsl as _, QueryDsl as _, dsl::case_when};
 use fairway_domain::{
     asset::artifact_store::ArtifactPath,
     evidence::EvidenceArtifact,
@@ -19,10 +22,10 @@ use fairway_domain::{
     policy::Obligation,
     store::{CommitError, StoreError},
     tenant::TenantScope,
+    time::Timestamp,
     workload,
 };
-
-const _: () = assert!(MAX_SMALL_BYTES == 65_536, "the limit and the statements of this file agree");
+use time::OffsetDateTime;
 
 /// Maximum number of overdue reviews per pass.
 const MAX_OVERDUE: i64 = 20;
@@ -82,10 +85,8 @@ static END_REVIEW: Guarded = Guarded::new(
     "(SELECT count(*) = 1 FROM ended)",
 );
 
-/// The pending output of a review. An expired review is hidden, even before a job ends it.
-const PENDING_OUTPUT: &str = "FROM input JOIN execution_review AS review USING (tenant_id, execution_id)
-    JOIN execution_result AS result USING (tenant_id, execution_id)
-    WHERE result.execution_id = input.execution_id AND review.lapses_at > fairway_now()";
+/// The output if it is small, its bytes if it is large, and the times of request and expiry.
+type PendingRow = (Option<String>, Option<i32>, OffsetDateTime, OffsetDateTime);
 
 /// Reviews to end: expired ones, oldest first, and recent ones of stopped workloads. The second part covers a run
 /// whose last step ended while the workload was being stopped, so that neither transaction saw the other.
@@ -136,32 +137,47 @@ impl ReviewStore for Database {
     }
 
     async fn find_pending(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<AnswerUnderReview>, StoreError> {
-        static READ_SMALL: Query = Query::of_parts(&[
-            "SELECT CASE WHEN octet_length(result.body) <= 65536 THEN result.body END AS body,
-                CASE WHEN octet_length(result.body) > 65536 THEN octet_length(result.body)::bigint END AS body_bytes,
-                review.asked_at, review.lapses_at ",
-            PENDING_OUTPUT,
-        ]);
-        static READ: Query = Query::of_parts(&["SELECT result.body ", PENDING_OUTPUT]);
-        let input = || Input::new(scope).with("execution_id", id.uuid());
-        let Some(row) = self.fetch_one(&READ_SMALL, input()).await? else { return Ok(None) };
-        let kept: Option<String> = match row.column("body_bytes")? {
+        // An expired review is hidden, even before a job ends it.
+        static READ: Query = Query::new(
+            "SELECT result.body FROM input JOIN execution_review AS review USING (tenant_id, execution_id)
+                JOIN execution_result AS result USING (tenant_id, execution_id)
+             WHERE result.execution_id = input.execution_id AND review.lapses_at > fairway_now()",
+        );
+        let (tenant, run) = (scope.tenant().uuid(), id.uuid());
+        let pending = || {
+            let is_result = execution_result::tenant_id
+                .eq(execution_review::tenant_id)
+                .and(execution_result::execution_id.eq(execution_review::execution_id));
+            let bytes = octet_length(execution_result::body);
+            execution_review::table
+                .inner_join(execution_result::table.on(is_result))
+                .filter(execution_review::tenant_id.eq(tenant).and(execution_review::execution_id.eq(run)))
+                // The identifier of the run prunes the partitions of results.
+                .filter(execution_result::execution_id.eq(run))
+                .filter(execution_review::lapses_at.gt(database_now()))
+                .select((
+                    case_when(bytes.le(MAX_SMALL_BYTES), execution_result::body),
+                    case_when(bytes.gt(MAX_SMALL_BYTES), bytes),
+                    execution_review::asked_at,
+                    execution_review::lapses_at,
+                ))
+        };
+        let found: Option<PendingRow> = self.first("run under review", pending).await?;
+        let Some((small, bytes, requested_at, expires_at)) = found else { return Ok(None) };
+        let kept: Option<String> = match bytes {
             Some(bytes) => {
-                let large = LargeRead::acquire(scope, bytes).await?;
-                let input = input();
+                let large = LargeRead::acquire(scope, i64::from(bytes)).await?;
+                let input = Input::new(scope).with("execution_id", run);
                 let (rows, _permit) = large.rows(self, READ.text(&input)?, &input.params()).await?;
                 rows.first().map(|row| row.column("body")).transpose()?
             }
-            None => row.column("body")?,
+            None => small,
         };
-        let answer = |stored_answer| {
-            Ok(AnswerUnderReview {
-                stored_answer,
-                requested_at: row.timestamp("asked_at")?,
-                expires_at: row.timestamp("lapses_at")?,
-            })
-        };
-        kept.map(answer).transpose()
+        Ok(kept.map(|stored_answer| AnswerUnderReview {
+            stored_answer,
+            requested_at: Timestamp::new(requested_at),
+            expires_at: Timestamp::new(expires_at),
+        }))
     }
 
     async fn list_expired(&self) -> Result<Vec<ExpiredReview>, StoreError> {

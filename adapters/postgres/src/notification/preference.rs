@@ -2,9 +2,9 @@
 
 use crate::{
     database::Database,
-    guarded::{Guarded, Input, Query},
-    row::{Row, decode},
-    schema::{notification_default_profiles, release, tenant},
+    guarded::{Guarded, Input},
+    row::decode,
+    schema::{notification_default_profiles, notification_preference, release, tenant},
     store_error::broken,
 };
 use async_trait::async_trait;
@@ -31,6 +31,7 @@ use fairway_domain::{
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::collections::HashSet;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -71,30 +72,44 @@ fn default_json(default: DefaultPreference) -> Value {
     json!({ "profile_ref": role.as_str(), "category": category, "channel": channel.as_str(), "enabled": enabled })
 }
 
-/// The columns that [`preference_set`] reads.
-pub(super) const SET_COLUMNS: &str = "principal, scope_kind, scope_ref, environment, preference_set_id, settings, \
-    revision, updated_at";
+/// The preferences of a person in a scope, as stored.
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = notification_preference, check_for_backend(Pg))]
+pub(super) struct StoredPreferences {
+    principal: String,
+    scope_kind: String,
+    scope_ref: Uuid,
+    environment: String,
+    preference_set_id: Uuid,
+    settings: Value,
+    revision: i64,
+    updated_at: OffsetDateTime,
+}
 
-pub(super) fn preference_set(row: &Row) -> Result<PreferenceSet, StoreError> {
-    let reference: Uuid = row.column("scope_ref")?;
-    let scope = match row.column("scope_kind")? {
-        "global" => PreferenceScope::Global,
-        "workspace" => PreferenceScope::Workspace(reference.into()),
-        "project" => PreferenceScope::Project(reference.into()),
-        "environment" => PreferenceScope::Environment(reference.into(), row.slug("environment")?),
-        _ => return Err(broken("the scope of stored preferences is unknown".into())),
-    };
-    let stored = settings_of(row.column("settings")?)?;
-    let settings = stored.iter().map(StoredSetting::preference);
-    let settings = settings.map(|setting| setting.map(|one| ((one.category, one.channel), one.enabled)));
-    Ok(PreferenceSet::restore(PreferenceSetRecord {
-        preference_set_id: row.id("preference_set_id")?,
-        principal: row.actor("principal")?,
-        scope,
-        settings: settings.collect::<Result<_, _>>()?,
-        updated_at: row.timestamp("updated_at")?,
-        revision: row.revision("revision")?,
-    }))
+impl StoredPreferences {
+    pub(super) fn into_value(self) -> Result<PreferenceSet, StoreError> {
+        let scope = match self.scope_kind.as_str() {
+            "global" => PreferenceScope::Global,
+            "workspace" => PreferenceScope::Workspace(self.scope_ref.into()),
+            "project" => PreferenceScope::Project(self.scope_ref.into()),
+            "environment" => {
+                let environment = decode("environment", Slug::parse(&self.environment).ok())?;
+                PreferenceScope::Environment(self.scope_ref.into(), environment)
+            }
+            _ => return Err(broken("the scope of stored preferences is unknown".into())),
+        };
+        let stored = settings_of(self.settings)?;
+        let settings = stored.iter().map(StoredSetting::preference);
+        let settings = settings.map(|setting| setting.map(|one| ((one.category, one.channel), one.enabled)));
+        Ok(PreferenceSet::restore(PreferenceSetRecord {
+            preference_set_id: self.preference_set_id.into(),
+            principal: decode("principal", ActorRef::parse(&self.principal).ok())?,
+            scope,
+            settings: settings.collect::<Result<_, _>>()?,
+            updated_at: Timestamp::new(self.updated_at),
+            revision: Revision::new(self.revision),
+        }))
+    }
 }
 
 /// The columns `scope_ref` and `environment` of a scope.
@@ -102,13 +117,6 @@ fn key_of(scope: TenantScope, preferences: &PreferenceScope) -> (Uuid, String) {
     let (reference, environment) = preferences.reference();
     (reference.unwrap_or(scope.tenant().uuid()), environment.unwrap_or_default().to_owned())
 }
-
-static FIND: Query = Query::of_parts(&[
-    "SELECT ",
-    SET_COLUMNS,
-    " FROM input CROSS JOIN wanted JOIN notification_preference
-        USING (tenant_id, principal, scope_kind, scope_ref, environment)",
-]);
 
 static CREATE: Guarded = Guarded::new(
     "stored AS (
@@ -188,14 +196,32 @@ impl PreferenceStore for Database {
         principal: &ActorRef,
         scopes: &[PreferenceScope],
     ) -> Result<Vec<PreferenceSet>, StoreError> {
-        let (references, environments) = scopes.iter().map(|wanted| key_of(scope, wanted)).unzip();
-        let input = Input::new(scope)
-            .with("principal", principal.to_string())
-            .with_rows("wanted")
-            .with_all("scope_kind", scopes.iter().map(PreferenceScope::kind).collect())
-            .with_all("scope_ref", references)
-            .with_all::<String>("environment", environments);
-        self.fetch(&FIND, input).await?.iter().map(preference_set).collect()
+        let (tenant, principal) = (scope.tenant().uuid(), principal.to_string());
+        let keys: HashSet<(&str, Uuid, String)> = scopes
+            .iter()
+            .map(|wanted| {
+                let (reference, environment) = key_of(scope, wanted);
+                (wanted.kind(), reference, environment)
+            })
+            .collect();
+        // One text for any number of scopes. The rows that match the parts of different keys are left out below.
+        let find = || {
+            let kinds: Vec<&str> = keys.iter().map(|key| key.0).collect();
+            let references: Vec<Uuid> = keys.iter().map(|key| key.1).collect();
+            let environments: Vec<String> = keys.iter().map(|key| key.2.clone()).collect();
+            let of_person = notification_preference::tenant_id
+                .eq(tenant)
+                .and(notification_preference::principal.eq(principal.clone()));
+            notification_preference::table
+                .filter(of_person)
+                .filter(notification_preference::scope_kind.eq_any(kinds))
+                .filter(notification_preference::scope_ref.eq_any(references))
+                .filter(notification_preference::environment.eq_any(environments))
+                .select(StoredPreferences::as_select())
+        };
+        let mut found: Vec<StoredPreferences> = self.load("preferences of a person", find).await?;
+        found.retain(|row| keys.contains(&(row.scope_kind.as_str(), row.scope_ref, row.environment.clone())));
+        found.into_iter().map(StoredPreferences::into_value).collect()
     }
 
     async fn commit_set(&self, scope: TenantScope, change: Change<PreferenceSet>) -> Result<(), CommitError> {

@@ -3,7 +3,6 @@
 mod commit;
 mod receivers;
 
-use super::preference::{SET_COLUMNS, preference_set};
 use crate::{
     database::Database,
     guarded::{Input, Query},
@@ -233,19 +232,6 @@ static HELD_ROLES: Query = Query::of_parts(&[
     WHERE NOT EXISTS (SELECT FROM bound_principal WHERE principal = person)",
 ]);
 
-static PREFERENCES: Query = Query::of_parts(&[
-    "SELECT ",
-    SET_COLUMNS,
-    " FROM notification_preference
-    WHERE tenant_id = {tenant_id} AND principal = ANY({people})
-        AND CASE scope_kind
-            WHEN 'global' THEN true
-            WHEN 'workspace' THEN scope_ref = ANY({workspaces})
-            WHEN 'environment' THEN scope_ref = ANY({workloads}) AND environment = ANY({environments})
-            ELSE scope_ref = ANY({workloads})
-        END",
-]);
-
 /// Recipient, channel, category, and number of messages.
 type SinglesRow = (Option<String>, String, String, i64);
 
@@ -429,12 +415,7 @@ impl ProjectionStore for Database {
         workloads: &[WorkloadId],
         environments: &[&str],
     ) -> Result<Vec<PreferenceSet>, StoreError> {
-        let input = Input::of_params(scope)
-            .with_list_param("people", people.iter().map(ToString::to_string).collect())
-            .with_list_param("workspaces", workspaces.iter().map(|id| id.uuid()).collect())
-            .with_list_param("workloads", workloads.iter().map(|id| id.uuid()).collect())
-            .with_list_param("environments", environments.to_vec());
-        self.fetch(&PREFERENCES, input).await?.iter().map(preference_set).collect()
+        self.preferences_in(scope, people, workspaces, workloads, environments).await
     }
 
     async fn destinations(

@@ -1,20 +1,14 @@
 //! Columns and rows of releases.
 
 use crate::{
-    database::{MeasuredRows, StoredRow},
     guarded::Input,
-    joins::database_now,
     row::{Row, decode, parse_json},
-    schema::{approval, approval_note, release_artifact},
+    schema::release_artifact,
 };
-use diesel::{
-    BoolExpressionMethods as _, ExpressionMethods as _, JoinOnDsl as _, NullableExpressionMethods as _, QueryDsl as _,
-    Queryable, Selectable, dsl::Nullable, pg::Pg,
-};
+use diesel::{Queryable, Selectable, pg::Pg};
 use fairway_domain::{
     access::ActorRef,
     asset::{VersionLabel, canonical::Checksum, kind::AssetKind},
-    note::MAX_NOTE_CHARS,
     release::{
         Binding, BindingsDigest, Release, ReleaseRecord, State, StateName,
         lane::{Deployment, DeploymentChange, DeploymentRecord, Lane, Soak, TargetLane},
@@ -148,57 +142,6 @@ fn approval(row: ApprovalRow) -> Result<Approval, StoreError> {
         subject_digest: BindingsDigest::from_stored(row.subject_digest),
         age_seconds: row.age,
     })
-}
-
-/// An approval as stored, with its note.
-#[derive(Queryable, Selectable)]
-#[diesel(table_name = approval, check_for_backend(Pg))]
-pub(super) struct StoredApproval {
-    approval_id: Uuid,
-    outcome: String,
-    subject_digest: String,
-    approved_by: String,
-    approved_at: OffsetDateTime,
-    recorded_at: OffsetDateTime,
-    #[diesel(select_expression = database_now())]
-    #[diesel(select_expression_type = database_now)]
-    read_at: OffsetDateTime,
-    #[diesel(select_expression = approval_note::body.nullable())]
-    #[diesel(select_expression_type = Nullable<approval_note::body>)]
-    body: Option<String>,
-}
-
-impl StoredRow for StoredApproval {
-    type Value = Approval;
-
-    fn id(&self) -> Uuid {
-        self.approval_id
-    }
-
-    fn into_value(self) -> Result<Approval, StoreError> {
-        let age = (self.read_at - self.recorded_at).whole_seconds().max(0);
-        Ok(Approval {
-            approval_id: self.approval_id.into(),
-            verdict: decode("outcome", Verdict::parse(&self.outcome))?,
-            by: decode("approved_by", ActorRef::parse(&self.approved_by).ok())?,
-            at: Timestamp::new(self.approved_at),
-            note: self.body,
-            subject_digest: BindingsDigest::from_stored(self.subject_digest),
-            age_seconds: age.unsigned_abs(),
-        })
-    }
-}
-
-pub(super) const MEASURED_APPROVALS: MeasuredRows =
-    MeasuredRows { key: "approval_id", sql: "octet_length(body)", largest: MAX_NOTE_CHARS * 4 };
-
-/// The approvals of a release, each with its note.
-#[diesel::dsl::auto_type(no_type_alias)]
-pub(super) fn approvals_with_note(tenant: Uuid, release: Uuid) -> _ {
-    let is_note =
-        approval_note::tenant_id.eq(approval::tenant_id).and(approval_note::approval_id.eq(approval::approval_id));
-    let of_release = approval::tenant_id.eq(tenant).and(approval::release_id.eq(release));
-    approval::table.left_join(approval_note::table.on(is_note)).filter(of_release)
 }
 
 pub(super) fn release(row: &Row) -> Result<Release, StoreError> {

@@ -1,17 +1,22 @@
-//! The receivers that facts of a batch can reach: destinations, and mailboxes of people.
+//! The receivers that facts of a batch can reach: destinations, and the preferences and mailboxes of people.
 
+use super::super::preference::StoredPreferences;
 use crate::{
     database::Database,
     row::decode,
-    schema::{identity, notification_destination},
+    schema::{identity, notification_destination, notification_preference},
 };
-use diesel::{BoolExpressionMethods as _, ExpressionMethods as _, NullableExpressionMethods as _, QueryDsl as _};
+use diesel::{
+    BoolExpressionMethods as _, ExpressionMethods as _, NullableExpressionMethods as _, QueryDsl as _,
+    SelectableHelper as _,
+};
 use fairway_domain::{
     access::ActorRef,
-    id::WorkspaceId,
+    id::{WorkloadId, WorkspaceId},
     notification::{
         Channel,
         destination::{ActiveDestination, DestinationScope},
+        preference::PreferenceSet,
     },
     store::StoreError,
     tenant::TenantScope,
@@ -20,6 +25,37 @@ use std::collections::HashSet;
 use uuid::Uuid;
 
 impl Database {
+    /// The preferences of people for all scopes, these workspaces, these workloads and their environments.
+    pub(super) async fn preferences_in(
+        &self,
+        scope: TenantScope,
+        people: &[ActorRef],
+        workspaces: &[WorkspaceId],
+        workloads: &[WorkloadId],
+        environments: &[&str],
+    ) -> Result<Vec<PreferenceSet>, StoreError> {
+        let tenant = scope.tenant().uuid();
+        let people: Vec<String> = people.iter().map(ToString::to_string).collect();
+        let workspaces: Vec<Uuid> = workspaces.iter().map(|id| id.uuid()).collect();
+        let workloads: Vec<Uuid> = workloads.iter().map(|id| id.uuid()).collect();
+        let environments: Vec<String> = environments.iter().map(ToString::to_string).collect();
+        let find = || {
+            let is_kind = |kind: &'static str| notification_preference::scope_kind.eq(kind);
+            let of_workspace = is_kind("workspace").and(notification_preference::scope_ref.eq_any(workspaces.clone()));
+            let of_workload = is_kind("project").and(notification_preference::scope_ref.eq_any(workloads.clone()));
+            let of_environment = is_kind("environment")
+                .and(notification_preference::scope_ref.eq_any(workloads.clone()))
+                .and(notification_preference::environment.eq_any(environments.clone()));
+            notification_preference::table
+                .filter(notification_preference::tenant_id.eq(tenant))
+                .filter(notification_preference::principal.eq_any(people.clone()))
+                .filter(is_kind("global").or(of_workspace).or(of_workload).or(of_environment))
+                .select(StoredPreferences::as_select())
+        };
+        let found: Vec<StoredPreferences> = self.load("preferences of people", find).await?;
+        found.into_iter().map(StoredPreferences::into_value).collect()
+    }
+
     /// The enabled destinations of the organization and of these workspaces.
     pub(super) async fn active_destinations(
         &self,

@@ -1,0 +1,113 @@
+//! Reads of approvals.
+
+use crate::{
+    database::{Database, MeasuredRows, PageBounds, StoredRow},
+    joins::database_now,
+    row::decode,
+    schema::{approval, approval_note},
+};
+use diesel::{
+    BoolExpressionMethods as _, ExpressionMethods as _, JoinOnDsl as _, NullableExpressionMethods as _, QueryDsl as _,
+    Queryable, Selectable, SelectableHelper as _, dsl::Nullable, pg::Pg,
+};
+use fairway_domain::{
+    access::ActorRef,
+    id::{ApprovalId, ReleaseId},
+    note::MAX_NOTE_CHARS,
+    release::{
+        BindingsDigest,
+        review::{Approval, Verdict},
+    },
+    store::{Page, PageRequest, StoreError},
+    tenant::TenantScope,
+    time::Timestamp,
+};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+/// An approval as stored, with its note.
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = approval, check_for_backend(Pg))]
+struct StoredApproval {
+    approval_id: Uuid,
+    outcome: String,
+    subject_digest: String,
+    approved_by: String,
+    approved_at: OffsetDateTime,
+    recorded_at: OffsetDateTime,
+    #[diesel(select_expression = database_now())]
+    #[diesel(select_expression_type = database_now)]
+    read_at: OffsetDateTime,
+    #[diesel(select_expression = approval_note::body.nullable())]
+    #[diesel(select_expression_type = Nullable<approval_note::body>)]
+    body: Option<String>,
+}
+
+impl StoredRow for StoredApproval {
+    type Value = Approval;
+
+    fn id(&self) -> Uuid {
+        self.approval_id
+    }
+
+    fn into_value(self) -> Result<Approval, StoreError> {
+        let age = (self.read_at - self.recorded_at).whole_seconds().max(0);
+        Ok(Approval {
+            approval_id: self.approval_id.into(),
+            verdict: decode("outcome", Verdict::parse(&self.outcome))?,
+            by: decode("approved_by", ActorRef::parse(&self.approved_by).ok())?,
+            at: Timestamp::new(self.approved_at),
+            note: self.body,
+            subject_digest: BindingsDigest::from_stored(self.subject_digest),
+            age_seconds: age.unsigned_abs(),
+        })
+    }
+}
+
+const MEASURED: MeasuredRows =
+    MeasuredRows { key: "approval_id", sql: "octet_length(body)", largest: MAX_NOTE_CHARS * 4 };
+
+/// The approvals of a release, each with its note.
+#[diesel::dsl::auto_type(no_type_alias)]
+fn approvals_with_note(tenant: Uuid, release: Uuid) -> _ {
+    let is_note =
+        approval_note::tenant_id.eq(approval::tenant_id).and(approval_note::approval_id.eq(approval::approval_id));
+    let of_release = approval::tenant_id.eq(tenant).and(approval::release_id.eq(release));
+    approval::table.left_join(approval_note::table.on(is_note)).filter(of_release)
+}
+
+pub(super) async fn list(
+    database: &Database,
+    scope: TenantScope,
+    release: ReleaseId,
+    page: PageRequest,
+) -> Result<Page<Approval>, StoreError> {
+    let (tenant, release) = (scope.tenant().uuid(), release.uuid());
+    let newest = |bounds: PageBounds| {
+        let newest = approvals_with_note(tenant, release)
+            .select(StoredApproval::as_select())
+            .order(approval::approval_id.desc())
+            .limit(bounds.limit)
+            .offset(bounds.offset)
+            .into_boxed::<'static, Pg>();
+        match bounds.after {
+            None => newest,
+            Some(id) => newest.filter(approval::approval_id.lt(id)),
+        }
+    };
+    let ids = || approvals_with_note(tenant, release).select(approval::approval_id);
+    database.typed_measured_page("list of approvals", MEASURED, page, ids, newest).await
+}
+
+pub(super) async fn find(
+    database: &Database,
+    scope: TenantScope,
+    release: ReleaseId,
+    id: ApprovalId,
+) -> Result<Option<Approval>, StoreError> {
+    let (tenant, release, id) = (scope.tenant().uuid(), release.uuid(), id.uuid());
+    let find = || {
+        approvals_with_note(tenant, release).filter(approval::approval_id.eq(id)).select(StoredApproval::as_select())
+    };
+    database.first("approval", find).await?.map(StoredApproval::into_value).transpose()
+}
