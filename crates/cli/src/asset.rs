@@ -219,7 +219,8 @@ fn read_content(path: &Path) -> Result<LocatedValue, Failure> {
     let located = Source::open(path)?.value()?;
     let is_manifest = ["kind", "content"].iter().all(|member| located.value.get(member).is_some());
     if is_manifest {
-        let message = "the file is a manifest: pass the value of its `content`, or apply its directory by `fairway sync apply`";
+        let message =
+            "the file is a manifest: pass the value of its `content`, or apply its directory by `fairway sync apply`";
         return Err(Failure::file(Finding::whole(path.display().to_string(), "unexpected_manifest", message)));
     }
     Ok(located)

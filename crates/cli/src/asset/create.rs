@@ -46,7 +46,8 @@ fn taken_slug(failure: Failure, slug: &str) -> Failure {
     match failure {
         Failure::Refused(mut refusal) if refusal.code == "duplicate_slug" => {
             refusal.message = format!("`{}`: {}", sanitize(slug), refusal.message);
-            Failure::Refused(refusal).with_next(format!("`fairway assets add-version {slug} FILE` adds a version to it"))
+            Failure::Refused(refusal)
+                .with_next(format!("`fairway assets add-version {slug} FILE` adds a version to it"))
         }
         other => other,
     }

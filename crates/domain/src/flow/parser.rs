@@ -225,7 +225,8 @@ fn step(value: &Value, path: &Path, findings: &mut ProblemList) -> Option<Step> 
     let form = word.and_then(StepType::parse);
     if word.is_some() && form.is_none() {
         let types = StepType::ALL.iter().map(|step_type| step_type.as_str());
-        let message = format!("no step has {}; {}", quoted("the type", word.unwrap_or_default()), listed("types", types));
+        let message =
+            format!("no step has {}; {}", quoted("the type", word.unwrap_or_default()), listed("types", types));
         findings.report(&path.key("type"), "unknown_step_type", message);
     }
     let kind = form.and_then(|form| kind(form, map, path, findings));

@@ -114,7 +114,9 @@ impl ProblemList {
 
     pub(super) fn missing(&mut self, path: &Path) {
         match path.segments().last() {
-            Some(Segment::Key(key)) => self.report(path, "missing_key", format!("{} is missing", quoted("the key", key))),
+            Some(Segment::Key(key)) => {
+                self.report(path, "missing_key", format!("{} is missing", quoted("the key", key)))
+            }
             Some(Segment::Index(_)) | None => self.report(path, "missing_key", "a required key is missing"),
         }
     }
