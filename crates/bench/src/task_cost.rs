@@ -5,6 +5,8 @@
 //! and the database; the second server's own time is reported beside it. The time of PostgreSQL for the largest backlog gives a
 //! second ratio, without what concurrent programs do to each other's caches.
 
+use std::cell::Cell;
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
@@ -29,6 +31,10 @@ const CLIENTS: usize = 8;
 const MAX_RATIO: f64 = 1.03;
 /// Minimum rate at which the transparency log takes up a backlog.
 const MIN_TREE_RATE: f64 = 5_000.0;
+/// Maximum time from a fact of the log to the checkpoint that covers it, under load.
+const MAX_LAG: Duration = Duration::from_secs(5);
+/// Interval in which the lag is read: rarely, because its statements count as time of PostgreSQL.
+const LAG_INTERVAL: Duration = Duration::from_millis(100);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 const TIMEOUT: Duration = Duration::from_secs(300);
 
@@ -79,6 +85,8 @@ pub(crate) struct Pair {
     with: Measurement,
     /// The processor time of the server that performs the task, for each run.
     own: f64,
+    /// The largest lag of the checkpoint.
+    lag: Duration,
 }
 
 /// The result for one task.
@@ -133,7 +141,16 @@ pub(crate) async fn measure(
         let taken = take_up(task, database, postgres.process_id()).await?;
         largest = if taken.facts > largest.facts { taken } else { largest };
         let (start, since) = (processor_time(performer.id())?, Instant::now());
-        let with = runs().await?;
+        let ended = Cell::new(false);
+        let measured = async {
+            let measured = runs().await;
+            ended.set(true);
+            measured
+        };
+        let (with, lag) = match task {
+            Task::Notifications => (measured.await?, Duration::ZERO),
+            Task::TransparencyLog => tokio::try_join!(measured, largest_lag(database, &ended))?,
+        };
         // The measurement has a warm-up, so the time of the task is scaled to the measured part.
         let own = processor_time(performer.id())?.saturating_sub(start).as_secs_f64() * with.cost.elapsed.as_secs_f64()
             / since.elapsed().as_secs_f64()
@@ -143,7 +160,7 @@ pub(crate) async fn measure(
             Some(before) => before,
             None => runs().await?,
         };
-        pairs.push(Pair { without, with, own });
+        pairs.push(Pair { without, with, own, lag });
     }
     server.stop().await?;
     let facts_of_a_run = database.query_one(FACTS_OF_A_RUN, &[]).await?.try_get(0)?;
@@ -156,6 +173,38 @@ const FACTS_OF_A_RUN: &str = "SELECT avg(facts)::float8 FROM (
         WHERE subject_id IN (SELECT execution_id FROM execution ORDER BY execution_id DESC LIMIT 100)
         GROUP BY subject_id
     ) AS run";
+
+/// The largest time for which the log had facts that its published checkpoint did not cover.
+async fn largest_lag(database: &Client, ended: &Cell<bool>) -> Result<Duration> {
+    let (mut lag, mut largest) = (LogLag::default(), Duration::ZERO);
+    while !ended.get() {
+        let row = database.query_one(LOG_AND_CHECKPOINT, &[]).await?;
+        largest = largest.max(lag.observe(Instant::now(), row.try_get(0)?, row.try_get(1)?));
+        sleep(LAG_INTERVAL).await;
+    }
+    Ok(largest)
+}
+
+/// The sizes of the largest log and of its published checkpoint.
+const LOG_AND_CHECKPOINT: &str = "SELECT fact_log.size, coalesce(split_part(checkpoint, E'\\n', 2)::bigint, 0)
+    FROM fact_log LEFT JOIN log_tree USING (tenant_id) ORDER BY fact_log.size DESC LIMIT 1";
+
+/// The sizes of a log that no checkpoint covers yet, with the times when they were first seen.
+#[derive(Default)]
+struct LogLag(VecDeque<(Instant, i64)>);
+
+impl LogLag {
+    /// The time since the first size that the checkpoint does not cover.
+    fn observe(&mut self, now: Instant, log_size: i64, covered: i64) -> Duration {
+        if self.0.back().is_none_or(|(_, size)| *size < log_size) {
+            self.0.push_back((now, log_size));
+        }
+        while self.0.front().is_some_and(|(_, size)| *size <= covered) {
+            self.0.pop_front();
+        }
+        self.0.front().map_or(Duration::ZERO, |(seen_at, _)| now.saturating_duration_since(*seen_at))
+    }
+}
 
 /// Waits until the task has taken up all facts. The start of the server that performs it does not count.
 async fn take_up(task: Task, database: &Client, postmaster: u32) -> Result<Backlog> {
@@ -202,6 +251,10 @@ impl TaskCost {
         ratios.get(ratios.len() / 2).copied()
     }
 
+    fn largest_lag(&self) -> Duration {
+        self.pairs.iter().map(|pair| pair.lag).max().unwrap_or_default()
+    }
+
     /// The processor time of a run with the task relative to the one without, by PostgreSQL's time for the backlog.
     fn ratio_by_backlog(&self) -> f64 {
         let mut without: Vec<f64> = self.pairs.iter().map(|pair| time_of_a_run(&pair.without)).collect();
@@ -235,7 +288,7 @@ impl TaskCost {
 
     pub(crate) fn to_json(&self) -> Value {
         json!({ "task": self.task.name(), "ratios": self.ratios(), "backlog_per_second": self.backlog.per_second(),
-            "ratio_by_backlog": self.ratio_by_backlog() })
+            "ratio_by_backlog": self.ratio_by_backlog(), "largest_lag_seconds": self.largest_lag().as_secs_f64() })
     }
 }
 
@@ -261,6 +314,13 @@ pub(crate) fn judge(seen: &[TaskCost]) -> Vec<TargetResult> {
         measured: rate.map_or_else(|| "n/a".to_owned(), |rate| format!("{rate:.0}")),
         verdict: rate.map_or(TargetVerdict::NotMeasured, |rate| TargetVerdict::of(rate >= MIN_TREE_RATE)),
     });
+    let lag = of(Task::TransparencyLog).map(TaskCost::largest_lag);
+    judged.push(TargetResult {
+        name: "transparency log: time from a fact to a checkpoint that covers it, under load".to_owned(),
+        target: format!("at most {} s", MAX_LAG.as_secs()),
+        measured: lag.map_or_else(|| "n/a".to_owned(), |lag| format!("{:.1} s", lag.as_secs_f64())),
+        verdict: lag.map_or(TargetVerdict::NotMeasured, |lag| TargetVerdict::of(lag <= MAX_LAG)),
+    });
     judged
 }
 
@@ -276,19 +336,33 @@ mod tests {
             tally: tally(1_000),
             cost: Cost { program: Duration::from_millis(millis), ..Cost::default() },
         };
-        let of = |task, times: &[u64], backlog_facts| {
-            let pairs =
-                times.iter().map(|with| Pair { without: measurement(1_000), with: measurement(*with), own: 0.0 });
+        let of = |task, times: &[u64], backlog_facts, lag| {
+            let pair = |with| Pair {
+                without: measurement(1_000),
+                with: measurement(with),
+                own: 0.0,
+                lag: Duration::from_secs(lag),
+            };
+            let pairs = times.iter().copied().map(pair);
             let backlog = Backlog { facts: backlog_facts, elapsed: Duration::from_secs(1), ..Backlog::default() };
             let cost = TaskCost { task, pairs: pairs.collect(), backlog, facts_of_a_run: 1.0 };
             judge(&[cost]).iter().map(|one| one.verdict).collect()
         };
-        let verdicts: Vec<TargetVerdict> = of(Task::Notifications, &[900, 1_020, 2_000], 0);
-        assert_eq!(verdicts, [TargetVerdict::Met, TargetVerdict::NotMeasured, TargetVerdict::NotMeasured]);
-        let verdicts: Vec<TargetVerdict> = of(Task::TransparencyLog, &[1_000, 1_040, 1_050], 5_001);
-        assert_eq!(verdicts, [TargetVerdict::NotMeasured, TargetVerdict::Missed, TargetVerdict::Met]);
-        let verdicts: Vec<TargetVerdict> = of(Task::TransparencyLog, &[1_000], 4_999);
-        assert_eq!(verdicts.last(), Some(&TargetVerdict::Missed));
+        let verdicts: Vec<TargetVerdict> = of(Task::Notifications, &[900, 1_020, 2_000], 0, 0);
+        let unmeasured = TargetVerdict::NotMeasured;
+        assert_eq!(verdicts, [TargetVerdict::Met, unmeasured, unmeasured, unmeasured]);
+        let verdicts: Vec<TargetVerdict> = of(Task::TransparencyLog, &[1_000, 1_040, 1_050], 5_001, 5);
+        assert_eq!(verdicts, [unmeasured, TargetVerdict::Missed, TargetVerdict::Met, TargetVerdict::Met]);
+        let verdicts: Vec<TargetVerdict> = of(Task::TransparencyLog, &[1_000], 4_999, 6);
+        assert_eq!(verdicts[2..], [TargetVerdict::Missed, TargetVerdict::Missed]);
+    }
+
+    #[test]
+    fn lag_counts_from_the_first_uncovered_size() {
+        let (start, mut lag) = (Instant::now(), LogLag::default());
+        let mut observe = |second, size, covered| lag.observe(start + Duration::from_secs(second), size, covered);
+        let seen = [observe(0, 10, 10), observe(1, 12, 10), observe(3, 20, 10), observe(4, 20, 12), observe(5, 20, 20)];
+        assert_eq!(seen, [0, 0, 2, 1, 0].map(Duration::from_secs));
     }
 
     #[test]
@@ -297,7 +371,7 @@ mod tests {
             tally: tally(1_000),
             cost: Cost { program: Duration::from_millis(200), ..Cost::default() },
         };
-        let pairs = vec![Pair { without: run(), with: run(), own: 0.0 }];
+        let pairs = vec![Pair { without: run(), with: run(), own: 0.0, lag: Duration::ZERO }];
         let backlog = Backlog { facts: 1_000, elapsed: Duration::from_secs(1), postgres: Duration::from_millis(2) };
         let cost = TaskCost { task: Task::TransparencyLog, pairs, backlog, facts_of_a_run: 2.0 };
         // 2 facts of 2 µs each, and 200 µs for the run.

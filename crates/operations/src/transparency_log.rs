@@ -9,7 +9,7 @@ mod witnesses;
 pub use log_access_error::LogAccessError;
 pub use log_auditor::{AuditEvidence, AuditFinding, AuditedLog, LogAuditor};
 pub(crate) use tiles::{TileCache, new_tile_cache};
-pub use tree_builder::{BuildError, TreeBuilder, run_tree_builder};
+pub use tree_builder::{TreeBuilder, run_tree_builder};
 
 use crate::{
     Failure, Stores,

@@ -13,13 +13,13 @@ fn run_without_network(terminal: &Terminal, words: &[&str]) -> CommandOutput {
     unshare.env_clear().env("PATH", "/usr/bin:/bin");
     unshare.envs(fairway.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let output = unshare.current_dir(fairway.get_current_dir().unwrap()).stdin(Stdio::null()).output();
-    CommandOutput::of(output.expect("this test requires `unshare` of util-linux"))
+    CommandOutput::of(output.unwrap_or_else(|error| panic!("this test requires `unshare` of util-linux: {error}")))
 }
 
 /// Fails unless this machine lets the test cut the network.
 fn assert_namespaces_are_allowed() {
     let unshare = Command::new("unshare").args(["--user", "--map-root-user", "--net", "--", "true"]).output();
-    let output = unshare.expect("this test requires `unshare` of util-linux");
+    let output = unshare.unwrap_or_else(|error| panic!("this test requires `unshare` of util-linux: {error}"));
     assert!(
         output.status.success(),
         "this test cuts the network by a user namespace, which this machine refuses ({}); allow it by \

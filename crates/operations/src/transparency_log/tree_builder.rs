@@ -10,8 +10,6 @@
 
 mod log_step;
 
-pub use log_step::BuildError;
-
 use super::LogAccessError;
 use crate::services::SharedState;
 use fairway_domain::{id::TenantId, transparency_log::TreeStore};

@@ -22,7 +22,6 @@ use tokio::time::{Instant, timeout};
 const COSIGN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time for all cosignatures of a pass over the logs, summed over its steps: two seconds for each concurrent step. Logs
 /// behind it are cosigned in a later pass, so that witnesses delay the checkpoints of many logs no longer than that of one.
-#[expect(clippy::cast_possible_truncation, reason = "a small constant")]
 const PASS_BUDGET: Duration = Duration::from_secs(2 * MAX_STEPS as u64);
 /// Time in which a witness that failed is not asked again: for any log if it is unavailable, else for the log that it
 /// did not cosign.

@@ -31,7 +31,7 @@ const MAX_LEAVES: u32 = 4_096;
 
 /// Why a log is not published.
 #[derive(Debug, thiserror::Error)]
-pub enum BuildError {
+pub(super) enum BuildError {
     /// A store or the signer failed.
     #[error(transparent)]
     Access(#[from] LogAccessError),
@@ -56,8 +56,7 @@ pub enum BuildError {
 
 impl BuildError {
     /// The stable code of the error.
-    #[must_use]
-    pub const fn code(&self) -> &'static str {
+    pub(super) const fn code(&self) -> &'static str {
         match self {
             Self::Access(error) => error.code(),
             Self::Truncated { .. } => "log_truncated",

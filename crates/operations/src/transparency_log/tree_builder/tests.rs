@@ -3,7 +3,10 @@
 mod concurrency;
 mod witnesses;
 
-use super::{BuildError, Progress, TreeBuilder, log_step::LogStepper};
+use super::{
+    Progress, TreeBuilder,
+    log_step::{BuildError, LogStepper},
+};
 use crate::transparency_log::{
     LogAccessError,
     tiles::{TileLoader, new_tile_cache},
