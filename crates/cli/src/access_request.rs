@@ -1,11 +1,11 @@
 //! Commands for access requests, by which use cases ask for connections.
 
 use crate::{
+    command_context::Session,
     completion,
     connection::{kinds, parse_secrets},
     failure::Failure,
     output::Column,
-    session::Session,
 };
 use clap::{Subcommand, builder::PossibleValuesParser};
 use fairway_domain::access_request::AccessRequestStatus;

@@ -6,14 +6,14 @@ mod create;
 pub(crate) use check::content_problems;
 
 use crate::{
+    command_context::Session,
     completion,
     failure::{Candidate, Failure, Finding},
-    file::{LocatedValue, Source},
+    http_client::{Server, required_string, string_or_empty},
     output::{Column, Output, print},
-    reference::{similar_names, unknown_name},
-    server::{Server, required_string, string_or_empty},
-    session::Session,
-    text::{sanitize, sanitize_lines, shorten},
+    resolve_names::{similar_names, unknown_name},
+    terminal_text::{sanitize, sanitize_lines, shorten},
+    untrusted_file::{LocatedValue, Source},
 };
 use clap::{Args, Subcommand, builder::PossibleValuesParser};
 use fairway_domain::asset::{Lifecycle, kind::AssetKind};

@@ -1,6 +1,6 @@
 //! Commands for the audit log.
 
-use crate::{failure::Failure, output::Column, session::Session};
+use crate::{command_context::Session, failure::Failure, output::Column};
 use clap::Subcommand;
 
 const COLUMNS: [Column; 6] = [

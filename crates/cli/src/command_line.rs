@@ -1,14 +1,14 @@
 //! Definition of the command line.
 
 use crate::{
-    access_request, asset, audit, completions_and_manpages, connection, document, environment, erasure, evidence,
-    execution,
+    access_request, asset, audit,
+    command_context::Session,
+    completions_and_manpages, connection, document, environment, erasure, evidence, execution,
     failure::Failure,
     flow, init, login, missing_permission, notification,
     output::{self, Format},
-    policy, prompt, release, review, role, run,
-    session::Session,
-    share_link, sync, unknown_tenant, usage, use_case, verify, whoami, workload,
+    policy, prompt, release, review, role, run, share_link, sync, unknown_tenant, usage, use_case, verify, whoami,
+    workload,
 };
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum as _};
 use std::env;

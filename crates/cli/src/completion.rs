@@ -5,10 +5,10 @@
 //! of the command line: without an answer there are no values.
 
 use crate::{
+    command_context::Session,
     command_line::{CommandLine, Global},
     failure::Failure,
-    server::Server,
-    session::Session,
+    http_client::Server,
 };
 use clap::{CommandFactory as _, FromArgMatches as _};
 use clap_complete::{

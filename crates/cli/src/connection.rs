@@ -3,12 +3,12 @@
 mod check;
 
 use crate::{
+    command_context::Session,
     completion,
     failure::{Candidate, Failure},
+    http_client::{Method, Server, required_string, string_or_empty},
     output::Column,
-    server::{Method, Server, required_string, string_or_empty},
-    session::Session,
-    text::{sanitize, shorten},
+    terminal_text::{sanitize, shorten},
 };
 use clap::{Args, Subcommand, builder::PossibleValuesParser};
 use fairway_domain::connection::{ConnectionStatus, ConnectorKind};

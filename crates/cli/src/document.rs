@@ -4,10 +4,10 @@ mod upload;
 
 use crate::{
     asset::find_asset,
+    command_context::Session,
     failure::Failure,
+    http_client::{required_string, string_or_empty},
     output::Column,
-    server::{required_string, string_or_empty},
-    session::Session,
 };
 use clap::Subcommand;
 use fairway_domain::asset::kind::AssetKind;
@@ -56,7 +56,7 @@ fn is_current(document: &Value) -> bool {
     document.get("current").and_then(Value::as_bool).unwrap_or_default()
 }
 
-fn find_knowledge_base(server: &crate::server::Server, slug: &str) -> Result<Value, Failure> {
+fn find_knowledge_base(server: &crate::http_client::Server, slug: &str) -> Result<Value, Failure> {
     let asset = find_asset(server, slug)?;
     match string_or_empty(&asset, "asset_kind") {
         kind if kind == AssetKind::KnowledgeBase.as_str() => Ok(asset),

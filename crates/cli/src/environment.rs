@@ -1,13 +1,13 @@
 //! Commands for the settings of environments.
 
 use crate::{
+    command_context::Session,
     completion,
     failure::{Candidate, Failure, candidate_hint},
+    http_client::{Method, Server, string_or_empty},
     output::{Column, Output, eprint},
-    reference::similar_names,
-    server::{Method, Server, string_or_empty},
-    session::Session,
-    text::{sanitize, shorten},
+    resolve_names::similar_names,
+    terminal_text::{sanitize, shorten},
 };
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! Commands for erasures of a person's texts.
 
-use crate::{completion, failure::Failure, output::Column, session::Session};
+use crate::{command_context::Session, completion, failure::Failure, output::Column};
 use clap::{Subcommand, builder::PossibleValuesParser};
 use fairway_domain::erasure::ErasureStatus;
 use serde_json::json;

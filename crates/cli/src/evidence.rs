@@ -6,12 +6,12 @@ mod mermaid;
 mod version_labels;
 
 use crate::{
+    command_context::Session,
     completion,
     execution::explain,
     failure::Failure,
+    http_client::string_or_empty,
     output::{Output, print},
-    server::string_or_empty,
-    session::Session,
 };
 use clap::{Subcommand, ValueEnum};
 use serde_json::Value;
@@ -102,7 +102,7 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
 fn print_sections(output: Output, flat: &Value) -> Result<(), Failure> {
     let (true, Value::Object(print_sections)) = (output.is_for_people(), flat) else { return output.one(flat) };
     for (name, section) in print_sections {
-        print(&format!("# {}", crate::text::sanitize(name)))?;
+        print(&format!("# {}", crate::terminal_text::sanitize(name)))?;
         match section {
             Value::Array(items) if items.is_empty() => print("none")?,
             Value::Array(items) => {

@@ -4,13 +4,13 @@ pub(crate) mod explain;
 mod list;
 
 use crate::{
+    command_context::Session,
     completion,
     failure::Failure,
-    reference::find_execution,
+    http_client::{Server, string_or_empty},
+    resolve_names::find_execution,
     run,
-    server::{Server, string_or_empty},
-    session::Session,
-    text::sanitize,
+    terminal_text::sanitize,
 };
 use clap::{Args, Subcommand};
 use serde_json::json;

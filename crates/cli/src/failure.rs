@@ -1,8 +1,8 @@
 //! Failures of commands and their exit codes.
 
 use crate::{
-    server::StatusCode,
-    text::{sanitize, shorten},
+    http_client::StatusCode,
+    terminal_text::{sanitize, shorten},
 };
 use serde_json::{Map, Value, json};
 use std::{fmt, io, path::PathBuf, process::ExitCode};

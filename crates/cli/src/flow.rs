@@ -1,13 +1,14 @@
 //! Commands for flows, the steps of runs.
 
 use crate::{
-    asset, completion,
+    asset,
+    command_context::Session,
+    completion,
     failure::{Failure, Finding, Position},
-    file::{MAX_FILE_BYTES, Source},
+    http_client::required_string,
     output::{Column, print},
-    server::required_string,
-    session::Session,
-    text::sanitize_lines,
+    terminal_text::sanitize_lines,
+    untrusted_file::{MAX_FILE_BYTES, Source},
 };
 use clap::Subcommand;
 use fairway_domain::flow::{self, FlowProblem};

@@ -4,12 +4,12 @@ mod templates;
 
 use crate::{
     asset::content_problems,
+    command_context::Session,
     completion,
     failure::{Failure, Finding},
-    file::Source,
     output::{eprint, print},
-    session::Session,
-    text::sanitize,
+    terminal_text::sanitize,
+    untrusted_file::Source,
 };
 use clap::Args;
 use fairway_domain::{access::OwnerRef, asset::kind::AssetKind, slug::Slug};

@@ -1,14 +1,14 @@
 //! Signs in at a server and stores its address and the token in a profile; and signs out.
 
 use crate::{
+    command_context::{DEFAULT_SERVER, Session, refuse_unknown_workspace},
     completion,
     failure::Failure,
+    http_client::{Identity, Server, address::AddressSource},
     output::print,
     profile::{Configuration, Profile},
-    server::{Identity, Server, address::AddressSource},
-    session::{DEFAULT_SERVER, Session, refuse_unknown_workspace},
     sign_in,
-    text::sanitize,
+    terminal_text::sanitize,
 };
 use clap::Args;
 use std::io::{self, Read as _};

@@ -1,10 +1,10 @@
 //! Explains refusals for lack of a permission: the actor, the roles that give the permission, and who can bind one.
 
 use crate::{
+    command_context::Session,
     failure::{Failure, Refusal},
-    server::string_or_empty,
-    session::Session,
-    text::sanitize,
+    http_client::string_or_empty,
+    terminal_text::sanitize,
 };
 use fairway_domain::access::{Permission, Role};
 use serde_json::Value;

@@ -4,11 +4,11 @@ mod destination;
 mod watch;
 
 use crate::{
+    command_context::Session,
     completion,
     failure::Failure,
+    http_client::{Method, Server, string_or_empty},
     output::{Column, Output},
-    server::{Method, Server, string_or_empty},
-    session::Session,
     workload::find_workload,
 };
 use clap::{Args, Subcommand, builder::PossibleValuesParser};

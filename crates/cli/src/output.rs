@@ -6,7 +6,7 @@ mod table;
 
 use crate::{
     failure::Failure,
-    text::{escape_json, is_printable, sanitize_lines},
+    terminal_text::{escape_json, is_printable, sanitize_lines},
 };
 use serde_json::{Value, json};
 use std::{

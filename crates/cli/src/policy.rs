@@ -1,14 +1,14 @@
 //! Tests policies offline: bundles with their own tests, and scenario files.
 
-mod attempt;
 mod junit;
 mod suite;
+mod try_input;
 
 use crate::{
+    command_context::Session,
     failure::{Failure, Finding},
     output::{eprint, print},
-    session::Session,
-    text::sanitize,
+    terminal_text::sanitize,
 };
 use clap::Subcommand;
 use fairway_domain::policy::Unreachable;
@@ -34,7 +34,7 @@ pub(crate) enum Command {
         require_coverage: bool,
     },
     /// Decide for one input, and show rule by rule what held and why not
-    Try(attempt::Arguments),
+    Try(try_input::Arguments),
 }
 
 /// The result of one test.
@@ -103,7 +103,7 @@ struct Report {
 pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
     let (directory, junit, require_coverage) = match command {
         Command::Test { directory, junit, require_coverage } => (directory, junit, require_coverage),
-        Command::Try(arguments) => return attempt::run(arguments, session),
+        Command::Try(arguments) => return try_input::run(arguments, session),
     };
     let report = suite::test_directory(directory)?;
     if let Some(path) = junit {

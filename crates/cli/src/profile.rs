@@ -3,9 +3,9 @@
 use crate::{
     failure::{Candidate, Failure, candidate_hint},
     output::Format,
-    reference::similar_names,
+    resolve_names::similar_names,
     sign_in::StoredSignIn,
-    text::sanitize,
+    terminal_text::sanitize,
 };
 use etcetera::{BaseStrategy as _, choose_base_strategy};
 use serde::{Deserialize, Serialize};

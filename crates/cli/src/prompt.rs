@@ -2,10 +2,10 @@
 
 use crate::{
     failure::{Candidate, Failure, Finding, candidate_hint},
-    file::{LocatedValue, Source},
     output::print,
-    reference::similar_names,
-    text::{sanitize, sanitize_lines},
+    resolve_names::similar_names,
+    terminal_text::{sanitize, sanitize_lines},
+    untrusted_file::{LocatedValue, Source},
 };
 use clap::Subcommand;
 use fairway_domain::{

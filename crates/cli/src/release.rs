@@ -1,24 +1,24 @@
 //! Commands for releases: the versions that a workload runs with in an environment.
 
-mod advice;
-mod approval;
+mod apply_and_submit;
+mod approvers;
 mod diff;
 mod lane_table;
 mod next_step;
-mod publish;
+mod rollback_advice;
 mod watch;
 mod write_commands;
 
 use crate::{
+    command_context::Session,
     completion, environment,
     failure::Failure,
+    http_client::{Server, required_string, string_or_empty},
     output::{Column, Output, eprint, print},
-    reference::find_release,
-    server::{Server, required_string, string_or_empty},
-    session::Session,
+    resolve_names::find_release,
     workload,
 };
-use approval::Approval;
+use approvers::Approval;
 use clap::{Args, Subcommand, builder::PossibleValuesParser};
 use fairway_domain::release::{
     StateName,
@@ -68,7 +68,7 @@ pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
     #[command(flatten)]
-    publish: publish::Arguments,
+    publish: apply_and_submit::Arguments,
 }
 
 /// Release commands.
@@ -247,7 +247,7 @@ pub(crate) struct ReviewArguments {
 pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failure> {
     match &arguments.command {
         Some(command) => run_command(command, session),
-        None => publish::publish(&arguments.publish, session),
+        None => apply_and_submit::publish(&arguments.publish, session),
     }
 }
 
@@ -270,7 +270,7 @@ fn run_command(command: &Command, session: &Session) -> Result<(), Failure> {
             }
             output.list(&with_slugs(server, releases), &COLUMNS_WITH_WORKLOAD)
         }
-        Command::Show(release) => advice::show(server, output, &release.find(server)?),
+        Command::Show(release) => rollback_advice::show(server, output, &release.find(server)?),
         Command::Diff(arguments) => diff::show(server, output, arguments),
         Command::Create { workload, env, target_lane, policy, bind } => {
             let environment = session.environment(env.as_deref())?;

@@ -1,11 +1,11 @@
 //! Commands for runs that await a human review of their result.
 
 use crate::{
+    command_context::Session,
     failure::{Candidate, Failure},
+    http_client::{Server, required_string, string_or_empty},
     output::Column,
-    server::{Server, required_string, string_or_empty},
-    session::Session,
-    text::{sanitize, shorten},
+    terminal_text::{sanitize, shorten},
 };
 use clap::{ArgGroup, Args, Subcommand};
 use fairway_domain::execution::review::AnswerVerdict;

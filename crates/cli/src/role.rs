@@ -1,11 +1,11 @@
 //! Commands for roles and for role bindings, which give roles to principals.
 
 use crate::{
+    command_context::Session,
     completion,
     failure::Failure,
+    http_client::{Server, required_string, string_or_empty},
     output::Column,
-    server::{Server, required_string, string_or_empty},
-    session::Session,
     workload::find_workload,
 };
 use clap::{Args, Subcommand, builder::PossibleValuesParser};

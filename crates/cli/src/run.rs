@@ -6,12 +6,12 @@ mod submit;
 mod wait;
 
 use crate::{
+    command_context::Session,
     completion,
     failure::Failure,
+    http_client::{Server, required_string},
     output::{Output, eprint, print},
-    server::{Server, required_string},
-    session::Session,
-    text::sanitize,
+    terminal_text::sanitize,
 };
 use clap::{Args, builder::PossibleValuesParser};
 use fairway_domain::release::lane::Lane;

@@ -1,12 +1,12 @@
 //! Commands for share links, which open one workload for a limited time and number of runs.
 
 use crate::{
+    command_context::Session,
     completion,
     failure::{Candidate, Failure},
+    http_client::{Server, required_string, string_or_empty},
     output::{Column, eprint, print},
-    server::{Server, required_string, string_or_empty},
-    session::Session,
-    text::{sanitize, shorten},
+    terminal_text::{sanitize, shorten},
     workload::find_workload,
 };
 use clap::{Subcommand, builder::PossibleValuesParser};

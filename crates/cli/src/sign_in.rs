@@ -5,10 +5,10 @@ mod provider;
 
 use crate::{
     failure::Failure,
+    http_client::Server,
     output::eprint,
     profile::{Configuration, Profile},
-    server::Server,
-    text::sanitize,
+    terminal_text::sanitize,
 };
 use oauth2::{
     AuthType, ClientId, ClientSecret, DeviceAuthorizationUrl, ErrorResponseType, RefreshToken, RequestTokenError,

@@ -7,17 +7,17 @@ mod directory;
 mod manifest;
 mod plan;
 mod pull;
-mod reference;
 mod remote_state;
 mod render_plan;
+mod unpinned_reference;
 
 use crate::{
+    command_context::Session,
     failure::{Candidate, Failure},
-    file::Source,
+    http_client::Server,
     output::{Output, print},
-    server::Server,
-    session::Session,
-    text::{sanitize, shorten},
+    terminal_text::{sanitize, shorten},
+    untrusted_file::Source,
 };
 use clap::Subcommand;
 use directory::Directory;

@@ -2,9 +2,9 @@
 //! `not_found`, which otherwise means the resource that the command names.
 
 use crate::{
+    command_context::Session,
     failure::Failure,
-    session::Session,
-    text::{sanitize, shorten},
+    terminal_text::{sanitize, shorten},
 };
 
 /// Names the selected tenant if it is the reason of the refusal `not_found`. Other failures stay as they are.

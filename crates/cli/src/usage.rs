@@ -1,12 +1,12 @@
 //! The usage of ended runs.
 
 use crate::{
+    command_context::Session,
     completion,
     failure::Failure,
-    measure::{PointInTime, cost, milliseconds},
+    format_units::{PointInTime, cost, milliseconds},
+    http_client::required_string,
     output::Column,
-    server::required_string,
-    session::Session,
     workload,
 };
 use clap::Args;

@@ -3,13 +3,13 @@
 mod changes;
 
 use crate::{
+    command_context::Session,
     completion,
     failure::Failure,
-    file::Source,
+    http_client::{Server, required_string, string_or_empty},
     output::{Column, Output, eprint, is_stderr_terminal, print},
-    server::{Server, required_string, string_or_empty},
-    session::Session,
-    text::sanitize,
+    terminal_text::sanitize,
+    untrusted_file::Source,
 };
 use clap::{Subcommand, builder::PossibleValuesParser};
 use fairway_domain::use_case::UseCaseStatus;

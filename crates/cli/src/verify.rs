@@ -1,10 +1,10 @@
 //! `fairway verify`: checks an evidence bundle offline, with keys that did not come with it.
 
 use crate::{
+    command_context::Session,
     failure::Failure,
     output::{eprint, print},
-    session::Session,
-    text::sanitize,
+    terminal_text::sanitize,
 };
 use clap::Args;
 use fairway_domain::{

@@ -1,6 +1,6 @@
 //! Says who the server takes the caller for.
 
-use crate::{failure::Failure, output::print, session::Session, text::sanitize};
+use crate::{command_context::Session, failure::Failure, output::print, terminal_text::sanitize};
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -13,7 +13,11 @@ pub(crate) fn run(session: &Session) -> Result<(), Failure> {
     let (output, server) = session.open()?;
     let mut caller = server.get(&["session"], &[])?;
     if output.is_for_people() {
-        print(&format!("{} at {}", sanitize(crate::server::required_string(&caller, "actor")?), server.address()))?;
+        print(&format!(
+            "{} at {}",
+            sanitize(crate::http_client::required_string(&caller, "actor")?),
+            server.address()
+        ))?;
         if let Some(members) = caller.as_object_mut() {
             members.remove("display_name");
             // A caller with a token has no browser session.

@@ -1,13 +1,13 @@
 //! Commands for workloads.
 
 use crate::{
+    command_context::Session,
     completion,
     failure::Failure,
-    file::Source,
+    http_client::{Method, Server, required_string, string_or_empty},
     output::{Column, Output},
-    reference::unknown_name,
-    server::{Method, Server, required_string, string_or_empty},
-    session::Session,
+    resolve_names::unknown_name,
+    untrusted_file::Source,
 };
 use clap::{Args, Subcommand, builder::PossibleValuesParser};
 use fairway_domain::workload::{InvocationMode, Status};

@@ -1,11 +1,11 @@
 //! Offline content checks: the server's findings, with positions in the file.
 
 use crate::{
+    command_context::Session,
     failure::{Candidate, Failure, Finding, candidate_hint},
-    file::{LocatedValue, MAX_FILE_BYTES, Source},
     output::{eprint, print},
-    reference::similar_names,
-    session::Session,
+    resolve_names::similar_names,
+    untrusted_file::{LocatedValue, MAX_FILE_BYTES, Source},
 };
 use clap::{Args, builder::PossibleValuesParser};
 use fairway_domain::{

@@ -3,10 +3,10 @@
 use super::{VersionOptions, add_version, content_problems, find_asset, list_versions};
 use crate::{
     failure::Failure,
-    file::LocatedValue,
+    http_client::{Server, required_string},
     output::{Output, eprint},
-    server::{Server, required_string},
-    text::sanitize,
+    terminal_text::sanitize,
+    untrusted_file::LocatedValue,
 };
 use fairway_domain::{
     asset::{VersionLabel, kind::AssetKind},

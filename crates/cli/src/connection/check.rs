@@ -2,8 +2,8 @@
 
 use crate::{
     failure::Failure,
+    http_client::{Server, string_or_empty},
     output::{Output, eprint},
-    server::{Server, string_or_empty},
 };
 use fairway_domain::connection::HealthState;
 use serde_json::json;

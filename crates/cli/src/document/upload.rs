@@ -6,10 +6,10 @@
 use super::{find_knowledge_base, is_current};
 use crate::{
     failure::{Failure, Finding},
-    file::{Source, files_below},
+    http_client::{Server, required_string, string_or_empty},
     output::{Output, eprint},
-    server::{Server, required_string, string_or_empty},
-    text::sanitize,
+    terminal_text::sanitize,
+    untrusted_file::{Source, files_below},
 };
 use clap::Args;
 use fairway_domain::{

@@ -2,8 +2,8 @@
 
 use crate::{
     failure::Failure,
+    http_client::{Server, required_string, string_or_empty},
     output::{Column, Output},
-    server::{Server, required_string, string_or_empty},
 };
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 use crate::{
     asset,
     failure::Failure,
-    server::{Server, string_or_empty},
+    http_client::{Server, string_or_empty},
 };
 use serde_json::Value;
 use std::collections::BTreeMap;

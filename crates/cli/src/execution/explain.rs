@@ -1,14 +1,14 @@
 //! Explains an execution on one page: its end, the decision of the policy, its models, documents, tokens and cost, and
 //! what to do next.
 
-mod advice;
+mod next_step;
 
 use crate::{
     failure::Failure,
-    measure::{cost, milliseconds, tokens},
+    format_units::{cost, milliseconds, tokens},
+    http_client::{Server, string_or_empty},
     output::{Output, print},
-    server::{Server, string_or_empty},
-    text::sanitize,
+    terminal_text::sanitize,
 };
 use serde_json::{Value, json};
 
@@ -27,7 +27,7 @@ pub(super) fn run(id: &str, server: &Server, output: Output) -> Result<(), Failu
         evidence => evidence?,
     };
     let (artifacts, omitted) = read_artifacts(id, &evidence, server)?;
-    let next_steps = advice::next_steps(&execution);
+    let next_steps = next_step::next_steps(&execution);
     if output.is_for_people() {
         let page = Page { execution: &execution, evidence: &evidence, artifacts: &artifacts, omitted };
         return print(&page.render(&next_steps));

@@ -3,9 +3,9 @@
 use crate::{
     completion,
     failure::Failure,
-    measure::{PointInTime, cost, milliseconds, tokens},
+    format_units::{PointInTime, cost, milliseconds, tokens},
+    http_client::{Page, Server, required_string},
     output::{Column, Output, eprint},
-    server::{Page, Server, required_string},
     workload,
 };
 use clap::{Args, builder::PossibleValuesParser};

@@ -2,8 +2,8 @@
 
 use crate::{
     failure::Failure,
+    http_client::{Method, Server, required_string, string_or_empty},
     output::{Column, Output},
-    server::{Method, Server, required_string, string_or_empty},
 };
 use clap::{Args, Subcommand, builder::PossibleValuesParser};
 use fairway_domain::notification::Channel;

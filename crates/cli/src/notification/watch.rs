@@ -2,11 +2,11 @@
 
 use crate::{
     failure::Failure,
-    output::Output,
-    server::{
+    http_client::{
         Server,
         events::{EventResponse, EventStream},
     },
+    output::Output,
 };
 use std::{thread, time::Duration};
 

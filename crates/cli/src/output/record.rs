@@ -4,7 +4,7 @@ use super::{
     relative_time,
     table::{self, Display},
 };
-use crate::text::{sanitize, sanitize_lines};
+use crate::terminal_text::{sanitize, sanitize_lines};
 use serde_json::{Map, Value};
 use time::OffsetDateTime;
 

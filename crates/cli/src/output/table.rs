@@ -1,7 +1,7 @@
 //! Tables: one line for each item. On a terminal they fit its width, and states have colours.
 
 use super::{Column, has_colors, is_stdout_terminal, relative_time};
-use crate::text::sanitize;
+use crate::terminal_text::sanitize;
 use clap::builder::styling::{AnsiColor, Style};
 use comfy_table::{Cell, ColumnConstraint, ContentArrangement, Row, Table};
 use rustix::termios::tcgetwinsize;

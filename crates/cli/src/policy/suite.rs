@@ -4,7 +4,7 @@ use super::{BundleCoverage, Report, RuleCoverage, TestResult};
 use crate::{
     asset::content_problems,
     failure::{Failure, Finding},
-    file::{self, LocatedValue, MAX_DIRECTORY_BYTES, Source, sidecar::Sidecars},
+    untrusted_file::{self, LocatedValue, MAX_DIRECTORY_BYTES, Source, sidecar::Sidecars},
 };
 use fairway_domain::{
     asset::kind::AssetKind,
@@ -51,7 +51,7 @@ pub(super) struct CompiledBundle {
 
 /// Tests all bundles below the directory.
 pub(super) fn test_directory(directory: &Path) -> Result<Report, Failure> {
-    let paths = file::manifest_files(directory)?;
+    let paths = untrusted_file::manifest_files(directory)?;
     let mut report = Report::default();
     let (mut bundles, mut scenarios, mut broken) = (BTreeMap::new(), Vec::new(), BTreeSet::new());
     for (path, held) in read_all(&paths, directory) {
@@ -97,7 +97,7 @@ pub(super) fn test_directory(directory: &Path) -> Result<Report, Failure> {
 /// # Errors
 /// When a file that should be a bundle is invalid, or there is none.
 pub(super) fn bundles(directory: &Path) -> Result<Vec<CompiledBundle>, Failure> {
-    let paths = file::manifest_files(directory)?;
+    let paths = untrusted_file::manifest_files(directory)?;
     let (mut bundles, mut errors) = (Vec::new(), Vec::new());
     for (_, held) in read_all(&paths, directory) {
         match held {

@@ -4,9 +4,9 @@ use super::ReleaseArgument;
 use crate::{
     asset, completion,
     failure::Failure,
+    http_client::{Server, required_string, string_or_empty},
     output::{Column, Output, print},
-    reference::find_release,
-    server::{Server, required_string, string_or_empty},
+    resolve_names::find_release,
 };
 use clap::{Args, builder::PossibleValuesParser};
 use fairway_domain::release::lane::Lane;

@@ -2,8 +2,8 @@
 
 use crate::{
     failure::Failure,
+    http_client::{Server, required_string},
     output::{Column, Output},
-    server::{Server, required_string},
     workload,
 };
 use serde_json::{Value, json};

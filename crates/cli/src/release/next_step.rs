@@ -2,9 +2,9 @@
 
 use crate::{
     failure::{Failure, Refusal},
+    http_client::{Server, string_or_empty},
     output::{Output, eprint},
-    server::{Server, string_or_empty},
-    text::sanitize,
+    terminal_text::sanitize,
 };
 use fairway_domain::release::{StateName, gate::GateVerdict, review::Verdict};
 use serde_json::Value;

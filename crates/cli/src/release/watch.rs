@@ -3,9 +3,9 @@
 use super::ReleaseArgument;
 use crate::{
     failure::Failure,
+    http_client::Server,
     output::{Output, eprint, is_stdout_open, print},
-    server::Server,
-    text::sanitize,
+    terminal_text::sanitize,
 };
 use clap::Args;
 use fairway_domain::{release::StateName, rollout::RolloutStatus};

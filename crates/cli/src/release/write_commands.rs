@@ -3,8 +3,8 @@
 use crate::{
     asset,
     failure::Failure,
-    server::{Server, required_string, string_or_empty},
-    text::sanitize,
+    http_client::{Server, required_string, string_or_empty},
+    terminal_text::sanitize,
     workload,
 };
 use fairway_domain::{

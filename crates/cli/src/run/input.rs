@@ -1,6 +1,6 @@
 //! Inputs from a command line: the workload's form determines their types.
 
-use crate::{failure::Failure, file};
+use crate::{failure::Failure, untrusted_file};
 use serde_json::{Map, Value};
 use std::{collections::BTreeMap, path::Path};
 
@@ -20,7 +20,7 @@ impl RawInputs {
     /// Merges the single inputs over the inputs of a file.
     pub(super) fn parse(single: &[String], all: Option<&Path>) -> Result<Self, Failure> {
         let mut settled = match all {
-            Some(path) => match file::Source::open(path)?.value()?.value {
+            Some(path) => match untrusted_file::Source::open(path)?.value()?.value {
                 Value::Object(members) => members,
                 Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
                     return Err(Failure::Usage("an inputs file must be a mapping of names to values".to_owned()));
@@ -39,7 +39,7 @@ impl RawInputs {
                 continue;
             }
             if let Some(path) = value.strip_prefix('@') {
-                let text = file::Source::open_limited(Path::new(path), MAX_INPUT_BYTES)?.text;
+                let text = untrusted_file::Source::open_limited(Path::new(path), MAX_INPUT_BYTES)?.text;
                 settled.insert(name.to_owned(), Value::String(text));
                 texts.remove(name);
             } else {

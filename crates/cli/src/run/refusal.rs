@@ -3,9 +3,9 @@
 
 use crate::{
     failure::{Candidate, Failure},
-    reference::similar_names,
-    server::{Server, string_or_empty},
-    text::{sanitize, shorten},
+    http_client::{Server, string_or_empty},
+    resolve_names::similar_names,
+    terminal_text::{sanitize, shorten},
 };
 use serde_json::Value;
 

@@ -1,7 +1,7 @@
 //! Submits a run until the server names it. An idempotency key makes a retry find the same run after a lost response.
 
 use super::wait::RunWait;
-use crate::{failure::Failure, output::eprint, text::sanitize};
+use crate::{failure::Failure, output::eprint, terminal_text::sanitize};
 use std::{cell::Cell, thread, time::Duration};
 
 /// Pause after the first attempt.

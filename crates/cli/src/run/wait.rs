@@ -4,13 +4,13 @@
 use super::WaitOptions;
 use crate::{
     failure::Failure,
-    output::{self, Output, eprint, is_stderr_terminal, is_stdout_terminal, print},
-    server::{
+    http_client::{
         Server,
         events::{Event, EventResponse, EventStream, Events, StreamItem},
         required_string, string_or_empty,
     },
-    text::{sanitize, sanitize_lines},
+    output::{self, Output, eprint, is_stderr_terminal, is_stdout_terminal, print},
+    terminal_text::{sanitize, sanitize_lines},
 };
 use fairway_domain::execution::Status;
 use serde_json::Value;

@@ -2,8 +2,8 @@
 
 use crate::{
     failure::Failure,
-    server::{Server, agent, is_loopback, string_or_empty},
-    text::sanitize,
+    http_client::{Server, agent, is_loopback, string_or_empty},
+    terminal_text::sanitize,
 };
 use oauth2::{HttpRequest, HttpResponse};
 use serde::{Deserialize, Serialize};
@@ -132,7 +132,7 @@ impl Provider {
             };
         }
         let settings = choice.select(&settings)?;
-        let issuer = crate::server::required_string(&settings, "issuer")?.to_owned();
+        let issuer = crate::http_client::required_string(&settings, "issuer")?.to_owned();
         let address = format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/'));
         let unreachable = |cause: String| Failure::Unreachable { server: issuer.clone(), cause };
         let endpoint = Endpoint::try_from(address).map_err(|refusal| unreachable(refusal.to_owned()))?;

@@ -11,8 +11,8 @@ use super::{
 };
 use crate::{
     failure::Failure,
+    http_client::{Method, Server, required_string, string_or_empty},
     output::{Output, eprint},
-    server::{Method, Server, required_string, string_or_empty},
 };
 use asset::ensure_version;
 pub(super) use asset::next_label;

@@ -7,8 +7,8 @@ use super::manifest::{AssetManifest, FlowMetadata, ReleaseManifest, WorkloadMani
 use crate::{
     asset::content_problems,
     failure::{Failure, Finding},
-    file::{self, LocatedValue, MAX_DIRECTORY_BYTES, Source, sidecar::Sidecars},
     flow,
+    untrusted_file::{self, LocatedValue, MAX_DIRECTORY_BYTES, Source, sidecar::Sidecars},
 };
 use fairway_domain::{
     access::OwnerRef,
@@ -80,7 +80,7 @@ impl Files {
     /// When it is not a directory, exceeds the limits, or contains a link that leads out of it.
     pub(super) fn list(root: &Path) -> Result<Self, Failure> {
         let mut folders: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
-        for path in file::manifest_files(root)? {
+        for path in untrusted_file::manifest_files(root)? {
             let inside = path.strip_prefix(root).unwrap_or(&path);
             if let [Component::Normal(folder), Component::Normal(_)] =
                 inside.components().collect::<Vec<_>>().as_slice()

@@ -1,6 +1,6 @@
 //! The manifest types of a directory.
 
-use crate::{failure::Finding, file::LocatedValue};
+use crate::{failure::Finding, untrusted_file::LocatedValue};
 use fairway_domain::asset::kind::AssetKind;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};

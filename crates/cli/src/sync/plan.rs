@@ -1,9 +1,9 @@
 //! Plans the steps that make a server match a directory.
 
 mod asset;
-mod reference;
 mod release;
 mod unmanaged;
+mod unusable_reference;
 mod workload;
 
 pub(super) use asset::asset_step;
@@ -11,7 +11,7 @@ pub(super) use release::{bound_versions, release_step};
 pub(super) use workload::{differing_fields, workload_step};
 
 use super::{UnmanagedPolicy, directory::Directory, manifest::BindingManifest, remote_state::RemoteState};
-use crate::{failure::Failure, server::Server};
+use crate::{failure::Failure, http_client::Server};
 use fairway_domain::{asset::kind::AssetKind, release::StateName};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -204,7 +204,7 @@ pub(super) fn build_plan(
 ) -> Result<Plan, Failure> {
     let mut findings = Vec::new();
     let assets: Vec<AssetStep> = desired.assets.iter().map(|asset| asset_step(asset, remote_state)).collect();
-    let mut looking = reference::ReferenceValidator::new(desired, remote_state);
+    let mut looking = unusable_reference::ReferenceValidator::new(desired, remote_state);
     for (asset, step) in desired.assets.iter().zip(&assets) {
         asset::find_conflicts(asset, desired, remote_state, &assets, &mut findings);
         looking.check_asset(asset, step, &mut findings);

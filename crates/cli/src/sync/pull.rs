@@ -11,9 +11,9 @@ use super::{
 };
 use crate::{
     failure::Failure,
+    http_client::{Server, required_string},
     output::{Output, eprint, print},
-    server::{Server, required_string},
-    text::sanitize,
+    terminal_text::sanitize,
 };
 use fairway_domain::{asset::kind::AssetKind, slug::Slug};
 use local_state::LocalState;

@@ -1,9 +1,9 @@
 //! The remote state: the part of a server's state that a directory can describe.
 
-use super::{directory::Directory, reference::ReachableAssets};
+use super::{directory::Directory, unpinned_reference::ReachableAssets};
 use crate::{
     failure::Failure,
-    server::{Server, required_string},
+    http_client::{Server, required_string},
 };
 use serde_json::Value;
 use std::{

@@ -4,7 +4,7 @@ use super::plan::{AssetAction, Plan, ReleaseAction, UnmanagedAction, WorkloadAct
 use crate::{
     failure::Failure,
     output::{Output, print},
-    text::{sanitize, sanitize_lines},
+    terminal_text::{sanitize, sanitize_lines},
 };
 use serde_json::json;
 

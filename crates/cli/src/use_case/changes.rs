@@ -2,9 +2,9 @@
 
 use crate::{
     failure::Failure,
+    http_client::{Server, string_or_empty},
     output::print,
-    server::{Server, string_or_empty},
-    text::sanitize,
+    terminal_text::sanitize,
 };
 use serde_json::Value;
 

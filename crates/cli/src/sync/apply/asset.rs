@@ -10,8 +10,8 @@ use super::{
 };
 use crate::{
     failure::Failure,
+    http_client::{Server, required_string},
     output::eprint,
-    server::{Server, required_string},
 };
 use serde_json::{Value, json};
 

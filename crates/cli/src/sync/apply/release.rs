@@ -15,9 +15,9 @@ use super::{
 };
 use crate::{
     failure::Failure,
+    http_client::{Method, Server, required_string},
     release,
-    server::{Method, Server, required_string},
-    text::sanitize,
+    terminal_text::sanitize,
 };
 use create_draft::DraftCreation;
 use fairway_domain::release::StateName;

@@ -4,7 +4,7 @@ use super::{
     super::manifest::{BindingManifest, ReleaseManifest},
     DesiredAsset, DirectoryReader, deserialize_manifest, stem,
 };
-use crate::file::LocatedValue;
+use crate::untrusted_file::LocatedValue;
 use fairway_domain::{
     asset::VersionLabel,
     release::{ReleaseRefusal, lane::TargetLane},

@@ -1,7 +1,7 @@
 //! Reads the workload manifests of a directory.
 
 use super::{super::manifest::WorkloadManifest, DirectoryReader, deserialize_manifest};
-use crate::file::LocatedValue;
+use crate::untrusted_file::LocatedValue;
 use fairway_domain::workload::{InvocationMode, interface::InterfaceConfig, text_refusals};
 use std::{collections::BTreeSet, path::Path};
 

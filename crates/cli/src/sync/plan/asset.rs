@@ -5,7 +5,7 @@ use super::{
         directory::{DesiredAsset, Directory},
         remote_state::{RemoteState, string_or_empty},
     },
-    AssetAction, AssetStep, reference,
+    AssetAction, AssetStep, unusable_reference,
 };
 use crate::failure::Finding;
 use fairway_domain::{
@@ -49,7 +49,7 @@ pub(super) fn find_conflicts(
     let wrong = asset
         .references
         .iter()
-        .filter_map(|named| reference::find_conflict(asset, named, desired, remote_state, steps));
+        .filter_map(|named| unusable_reference::find_conflict(asset, named, desired, remote_state, steps));
     findings.extend(wrong);
     if asset.kind == AssetKind::PromptTemplate && findings.len() == known {
         findings.extend(check_inclusions(asset, desired, remote_state));

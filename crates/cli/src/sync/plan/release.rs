@@ -9,8 +9,8 @@ use super::{
 };
 use crate::{
     failure::{Failure, Finding},
-    file::LocatedValue,
-    server::{Server, required_string},
+    http_client::{Server, required_string},
+    untrusted_file::LocatedValue,
 };
 use fairway_domain::{
     asset::{Lifecycle, kind::AssetKind},

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     failure::Failure,
-    server::{Server, required_string},
+    http_client::{Server, required_string},
 };
 use fairway_domain::{asset::Lifecycle, release::StateName};
 use serde_json::Value;

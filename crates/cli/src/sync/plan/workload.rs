@@ -7,7 +7,7 @@ use super::{
     },
     WorkloadAction, WorkloadStep,
 };
-use crate::{failure::Finding, file::LocatedValue};
+use crate::{failure::Finding, untrusted_file::LocatedValue};
 use fairway_domain::{
     generator,
     workload::{ASSISTANT_PREFIX, WorkloadRefusal, interface::InterfaceConfig},

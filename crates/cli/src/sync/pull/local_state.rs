@@ -5,7 +5,7 @@ use super::super::{
     plan::{AssetAction, ReleaseAction, WorkloadAction, asset_step, release_step, workload_step},
     remote_state::{RemoteState, string_or_empty},
 };
-use crate::{failure::Failure, file::Source, output::eprint, server::Server, text::sanitize};
+use crate::{failure::Failure, http_client::Server, output::eprint, terminal_text::sanitize, untrusted_file::Source};
 use serde_json::{Map, Value};
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,6 +1,6 @@
 //! An output file of `pull`.
 
-use crate::{failure::Failure, file::Source};
+use crate::{failure::Failure, untrusted_file::Source};
 use fairway_domain::flow::parse_yaml;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -38,7 +38,7 @@ impl OutputFile {
         let means = |source: &Source| source.try_value().ok().map(|located| normalize(located.value));
         let flow = |source: &Source| parse_yaml(&source.text).ok().map(|flow| flow.to_content());
         // Sidecar texts are compared as plain text only.
-        let is_manifest = crate::file::is_manifest_file(&self.path);
+        let is_manifest = crate::untrusted_file::is_manifest_file(&self.path);
         let same = is_manifest && means(&there).is_some_and(|there| means(&ours) == Some(there));
         same || is_manifest && flow(&there).is_some_and(|there| flow(&ours) == Some(there))
     }

@@ -10,7 +10,7 @@ use super::{
     local_state::LocalState,
     with_flow_text,
 };
-use crate::{failure::Failure, file::Source, server::Server};
+use crate::{failure::Failure, http_client::Server, untrusted_file::Source};
 use fairway_domain::asset::Lifecycle;
 use serde_json::Map;
 use std::{

@@ -21,9 +21,9 @@ use super::{
 };
 use crate::{
     failure::Failure,
+    http_client::{Server, required_string},
     output::eprint,
-    server::{Server, required_string},
-    text::sanitize,
+    terminal_text::sanitize,
 };
 use fairway_domain::{
     asset::{canonical::Checksum, kind::AssetKind},

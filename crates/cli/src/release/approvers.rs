@@ -2,8 +2,8 @@
 
 use crate::{
     failure::Failure,
-    server::{Server, string_or_empty},
-    text::sanitize,
+    http_client::{Server, string_or_empty},
+    terminal_text::sanitize,
 };
 use fairway_domain::access::Permission;
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! What to do after an execution, by its status and error code.
 
-use crate::server::string_or_empty;
+use crate::http_client::string_or_empty;
 use serde_json::Value;
 
 /// The next steps after an execution, as sentences for a person.

@@ -2,8 +2,8 @@
 
 use crate::{
     failure::{Candidate, Failure},
-    server::{Server, required_string, string_or_empty},
-    text::{sanitize, shorten},
+    http_client::{Server, required_string, string_or_empty},
+    terminal_text::{sanitize, shorten},
     workload,
 };
 use fairway_domain::release::StateName;

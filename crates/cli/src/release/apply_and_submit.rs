@@ -1,15 +1,15 @@
 //! `fairway release DIRECTORY`: applies a directory, submits its drafts, and says who can approve them.
 
-use super::{approval::Approval, next_step};
+use super::{approvers::Approval, next_step};
 use crate::{
+    command_context::Session,
     completion,
     failure::{Candidate, Failure, candidate_hint},
+    http_client::{Server, required_string, string_or_empty},
     output::{Column, eprint, print},
-    reference::similar_names,
-    server::{Server, required_string, string_or_empty},
-    session::Session,
+    resolve_names::similar_names,
     sync,
-    text::sanitize,
+    terminal_text::sanitize,
 };
 use clap::{Args, CommandFactory as _};
 use fairway_domain::release::StateName;

@@ -8,8 +8,8 @@ pub(crate) use ureq::http::{Method, StatusCode};
 
 use crate::{
     failure::{Candidate, Failure, Refusal, candidate_hint, is_transient_status},
-    reference::similar_names,
-    text::{sanitize, shorten},
+    resolve_names::similar_names,
+    terminal_text::{sanitize, shorten},
 };
 use address::{AddressSource, is_failed_connection};
 use link::{cursor_of, next_link};

@@ -2,8 +2,8 @@
 
 use crate::{
     failure::Failure,
+    http_client::{Server, string_or_empty},
     output::{Output, print},
-    server::{Server, string_or_empty},
 };
 use fairway_domain::release::StateName;
 use serde_json::Value;

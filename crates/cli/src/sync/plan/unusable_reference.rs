@@ -9,7 +9,7 @@ use super::{
     },
     AssetAction, AssetStep,
 };
-use crate::{failure::Finding, file::LocatedValue};
+use crate::{failure::Finding, untrusted_file::LocatedValue};
 use fairway_domain::{
     asset::{
         Lifecycle,

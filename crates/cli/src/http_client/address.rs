@@ -1,6 +1,6 @@
 //! The origin of a server's address, for messages about failed connections.
 
-use crate::{command_line::SERVER_VARIABLE, session::DEFAULT_SERVER};
+use crate::{command_context::DEFAULT_SERVER, command_line::SERVER_VARIABLE};
 use std::io::ErrorKind;
 
 /// Where the address of a server comes from.

@@ -3,12 +3,12 @@
 use super::suite;
 use crate::{
     asset::content_problems,
+    command_context::Session,
     completion,
     failure::Failure,
-    file::{LocatedValue, Source},
     output::{Output, print},
-    session::Session,
-    text::sanitize,
+    terminal_text::sanitize,
+    untrusted_file::{LocatedValue, Source},
 };
 use clap::Args;
 use fairway_domain::{

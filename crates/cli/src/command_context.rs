@@ -3,9 +3,9 @@
 use crate::{
     command_line::Global,
     failure::Failure,
+    http_client::{Identity, Server, address::AddressSource},
     output::{Format, Output},
     profile::{Configuration, Profile},
-    server::{Identity, Server, address::AddressSource},
     sign_in,
 };
 use std::env;
