@@ -5,8 +5,8 @@ mod driver;
 mod files;
 mod joined_list_items;
 pub(crate) mod long_forms;
-mod outgoing;
-mod rule_bypasses;
+mod outgoing_connections;
+mod restricted_calls;
 mod statements;
 mod wording;
 
@@ -26,8 +26,8 @@ pub(crate) fn run(place: &Paths) -> Result<()> {
     }
     found.extend(files::violations(&place.root)?);
     let sources = files::sources(&place.root)?;
-    found.extend(outgoing::violations(&place.root, &sources)?);
-    found.extend(rule_bypasses::violations(&place.root, &sources)?);
+    found.extend(outgoing_connections::violations(&place.root, &sources)?);
+    found.extend(restricted_calls::violations(&place.root, &sources)?);
     found.extend(statements::violations(&place.root, &sources)?);
     found.extend(driver::violations(&place.root, &sources)?);
     found.extend(long_forms::violations(&place.root, &sources)?);

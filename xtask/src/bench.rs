@@ -9,7 +9,7 @@ use fairway_managed_postgres::binaries::BIN_VARIABLE;
 use crate::paths::{Paths, Profile};
 use crate::postgres;
 use crate::signals::Signals;
-use crate::{children, gateway};
+use crate::{children, litellm_gateway};
 
 /// The server executable to measure.
 const SERVER_VARIABLE: &str = "FAIRWAY_BENCH_SERVER";
@@ -33,7 +33,7 @@ pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
     let mut command = place.cargo();
     command.args(["run", "--release", "--quiet", "--package", "fairway-bench", "--"]).args(&arguments.benchmark);
     command.env(SERVER_VARIABLE, place.server(Profile::Release)).env(BIN_VARIABLE, binaries.directory());
-    match gateway::ensure(place) {
+    match litellm_gateway::ensure(place) {
         Ok(python) => {
             command.env(GATEWAY_VARIABLE, python);
         }

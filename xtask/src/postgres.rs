@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use fairway_managed_postgres::binaries::{npm_directory, npm_package};
-use fairway_managed_postgres::{Binaries, FindError, state};
+use fairway_managed_postgres::{Binaries, FindError, state_directories};
 use nix::sys::stat::{Mode, umask};
 
 use crate::apt;
@@ -20,7 +20,7 @@ const NPM_VERSION: &str = "18.4.0-beta.17";
 /// Finds PostgreSQL or installs it: from npm into the state directory without privileges, else from Debian's packages
 /// as root or with a passwordless sudo.
 pub(crate) fn ensure() -> Result<Binaries> {
-    let state = state::directory().context("creating the state directory")?;
+    let state = state_directories::directory().context("creating the state directory")?;
     let missing = match Binaries::find(&state) {
         Ok(found) => return Ok(found),
         // A directory that the user configured is an error to report, not to work around.

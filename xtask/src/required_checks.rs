@@ -8,8 +8,8 @@ use anyhow::{Context, Result, bail};
 use crate::paths::Paths;
 use crate::step::{Steps, run_checked};
 use crate::{
-    advisories, arch_lints, browser, check_api, docs, npm_audit, portal, schema, security, sign_in, spelling, tools,
-    verifiers,
+    advisories, arch_lints, browser, cargo_tools, check_api, docs, npm_audit, portal, schema, sign_in, spelling,
+    threat_tests, verifiers,
 };
 
 /// The test command in the README.
@@ -65,15 +65,15 @@ fn check(place: &Paths, steps: &mut Steps) {
     steps.run("architecture lints", || arch_lints::run(place));
     steps.run("spelling", || spelling::check(place));
     steps.run("document tables", || docs::check(place));
-    steps.run("evidence of docs/security.md", || security::check(place));
+    steps.run("evidence of docs/security.md", || threat_tests::check(place));
     steps.run("domain in isolation", || cargo(&["check", "--quiet", "--package", "fairway-domain"]));
     steps.run("lints", || cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]));
     steps.run("tables of typed queries", || schema::check(place));
     steps.run("dependencies", || {
-        tools::ensure_deny(place)?;
+        cargo_tools::ensure_deny(place)?;
         cargo(&["deny", "--log-level", "warn", "check", "--hide-inclusion-graph", "licenses", "bans", "sources"])?;
         // A database from `cargo deny fetch db` is newer than the copy in the repository.
-        if tools::has_advisory_database() {
+        if cargo_tools::has_advisory_database() {
             cargo(&["deny", "--log-level", "warn", "--offline", "check", "advisories"])?;
         }
         Ok(())

@@ -13,7 +13,7 @@ use crate::demo_server::DemoServer;
 use crate::paths::{Paths, Profile};
 use crate::signals::Signals;
 use crate::step::{Steps, run_checked};
-use crate::{browser, children, external_tools, gateway, portal};
+use crate::{browser, children, external_tools, litellm_gateway, portal};
 
 /// The folder of the provider and of the tests.
 const FOLDER: &str = "tools/oidc";
@@ -38,7 +38,7 @@ pub(crate) fn check(place: &Paths, only: &[String], steps: &mut Steps) -> Result
     let provider = external_tools::install_npm_packages(place, &place.root.join(FOLDER))?;
     let tools = portal::install_packages(place)?;
     portal::ensure_built(place)?;
-    let (chromium, python) = (browser::ensure_chromium()?, gateway::ensure(place)?);
+    let (chromium, python) = (browser::ensure_chromium()?, litellm_gateway::ensure(place)?);
     let signals = Signals::catch()?;
     let built = children::run(place.build_programs(Profile::Dev), &signals)?;
     if !built.success() {

@@ -12,7 +12,7 @@ use fairway_managed_postgres::binaries::BIN_VARIABLE;
 use crate::paths::Paths;
 use crate::signals::Signals;
 use crate::workspace_packages::{Package, packages};
-use crate::{children, external_tools, gateway, postgres, postgres_with_vectors, s3_server, tools};
+use crate::{cargo_tools, children, external_tools, litellm_gateway, postgres, postgres_with_vectors, s3_server};
 
 /// The superuser URL of the run's PostgreSQL.
 const URL_VARIABLE: &str = "FAIRWAY_TEST_POSTGRES_URL";
@@ -47,10 +47,10 @@ pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
 /// Runs the tests that nextest's arguments select, with additional environment variables.
 pub(crate) fn run_selected(place: &Paths, arguments: &[String], variables: &[(&str, String)]) -> Result<ExitCode> {
     let signals = Signals::catch()?;
-    tools::ensure_nextest(place)?;
+    cargo_tools::ensure_nextest(place)?;
     let binaries = postgres::ensure()?;
     let python = s3_server::ensure(place)?;
-    let gateway = gateway::ensure(place)?;
+    let gateway = litellm_gateway::ensure(place)?;
     let vectors = postgres_with_vectors::ensure(&python)?;
     let inspector = external_tools::install_npm_packages(place, &place.root.join(INSPECTOR_FOLDER))?;
     let receivers = place.root.join(RECEIVERS_FOLDER);

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::account::Account;
+use crate::os_account::Account;
 
 /// The oldest supported major version.
 pub const OLDEST_MAJOR: u32 = 15;

@@ -10,11 +10,11 @@
 //!   data.
 //! - Ctrl-C in the terminal does not reach the server: its owner drains first and stops it last.
 
-mod account;
 pub mod binaries;
+mod os_account;
 pub mod parent_death;
 pub mod server;
-pub mod state;
+pub mod state_directories;
 mod temporary_directories;
 
 pub use binaries::{Binaries, FindError};

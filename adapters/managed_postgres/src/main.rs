@@ -7,11 +7,11 @@ use std::error::Error;
 use std::io::{Read, Write, stdin, stdout};
 use std::path::PathBuf;
 
-use fairway_managed_postgres::{Binaries, Durability, ManagedServer, Options, state};
+use fairway_managed_postgres::{Binaries, Durability, ManagedServer, Options, state_directories};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let data_dir = std::env::args_os().nth(1).map(PathBuf::from).ok_or("usage: managed-postgres DIRECTORY")?;
-    let binaries = Binaries::find(&state::directory()?)?;
+    let binaries = Binaries::find(&state_directories::directory()?)?;
     let options = Options { binaries, data_dir, port: None, settings: Vec::new(), durability: Durability::Default };
     let server = ManagedServer::start(options)?;
     writeln!(stdout(), "{} {}", server.url("postgres"), server.process_id())?;

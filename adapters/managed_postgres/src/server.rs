@@ -11,8 +11,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::account::Account;
 use crate::binaries::Binaries;
+use crate::os_account::Account;
 use crate::temporary_directories;
 use cluster::{Cluster, ExistingCluster};
 pub(crate) use postmaster::stop_leftover_server;

@@ -10,7 +10,7 @@ use nix::sys::signal::kill;
 use nix::unistd::Pid;
 
 use crate::server;
-use crate::state;
+use crate::state_directories;
 
 /// The directory of temporary servers' directories.
 const PARENT: &str = "throwaway";
@@ -18,13 +18,13 @@ const PARENT: &str = "throwaway";
 /// A new directory in memory if it has room, else below the state directory. Cleans up abandoned ones first.
 pub(crate) fn fresh_directory() -> io::Result<PathBuf> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
-    let (on_disk, in_memory) = (state::directory()?, state::memory_directory());
+    let (on_disk, in_memory) = (state_directories::directory()?, state_directories::memory_directory());
     for parent in [Some(&on_disk), in_memory.as_ref()].into_iter().flatten() {
         sweep(&parent.join(PARENT));
     }
     // A clone of a template database is a thousand files, which a disk creates several times slower.
-    let chosen = in_memory.filter(|_| state::memory_has_room()).unwrap_or(on_disk);
-    let parent = state::create(&chosen.join(PARENT))?;
+    let chosen = in_memory.filter(|_| state_directories::memory_has_room()).unwrap_or(on_disk);
+    let parent = state_directories::create(&chosen.join(PARENT))?;
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     Ok(parent.join(format!("{}-{number}", std::process::id())))
 }

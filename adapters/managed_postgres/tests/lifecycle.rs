@@ -10,10 +10,10 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use fairway_managed_postgres::{Binaries, Durability, ManagedServer, Options, StartError, state};
+use fairway_managed_postgres::{Binaries, Durability, ManagedServer, Options, StartError, state_directories};
 
 fn binaries() -> Binaries {
-    Binaries::find(&state::directory().unwrap()).unwrap()
+    Binaries::find(&state_directories::directory().unwrap()).unwrap()
 }
 
 /// A temporary folder that the server's account can enter.

@@ -4,7 +4,7 @@
 
 mod chat;
 mod email;
-mod paging;
+mod on_call_alert;
 mod post;
 mod webhook;
 
@@ -121,7 +121,7 @@ impl GuardedSender {
                 let (configuration, secret_ref) = parts_of(receiver);
                 let (address, key) = self.address_and_key(tenant_slug, configuration, secret_ref).await?;
                 let key = key.ok_or(SendFailure::without_response(DeliveryError::SecretUnavailable))?;
-                self.post(&address, post::Request::json(&paging::body(key.expose().trim(), message))).await
+                self.post(&address, post::Request::json(&on_call_alert::body(key.expose().trim(), message))).await
             }
             Channel::Webhook => {
                 let (configuration, secret_ref) = parts_of(receiver);

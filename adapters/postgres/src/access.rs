@@ -6,7 +6,7 @@ pub(crate) mod session;
 
 use crate::{
     database::{Database, PageBounds, StoredRow},
-    guarded::{Guarded, Input, Query},
+    guarded_commit::{Guarded, Input, Query},
     row::{decode, parse_json},
     schema::{namespace, role_binding, workload, workspace},
 };

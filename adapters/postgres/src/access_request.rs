@@ -3,7 +3,7 @@
 use crate::{
     connection::{INSERT_CONNECTION, UPDATE_CONNECTION, with_connection},
     database::{Database, MeasuredRows, PageBounds, StoredRow},
-    guarded::{Guarded, Input},
+    guarded_commit::{Guarded, Input},
     row::decode,
     schema::access_request,
 };

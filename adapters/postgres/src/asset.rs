@@ -11,7 +11,7 @@ use crate::{
     batch_load::BatchLoader,
     database::{Database, STATEMENT_BYTES, StatementPool, read},
     group_commit::BatchCommitter as _,
-    guarded::{Guarded, Input, Query},
+    guarded_commit::{Guarded, Input, Query},
     list_permits::PAGE_BYTES,
     row::{Row, decode},
     schema,

@@ -2,7 +2,7 @@
 
 use crate::{
     database::Database,
-    guarded::{Guarded, Input, Query},
+    guarded_commit::{Guarded, Input, Query},
     pagination::{ListQuery, RowBytes, SortKey, UNBOUNDED_ROW_BYTES, UnionArm, Values, visible_arms},
     row::{Row, decode, read_count},
     schema::fact,

@@ -2,8 +2,8 @@
 
 use crate::{
     database::{Database, MeasuredRows, PageBounds, StoredRow},
-    guarded::{Guarded, Input, Query},
-    joins::{database_now, time_ago, time_or},
+    guarded_commit::{Guarded, Input, Query},
+    joinable_tables::{database_now, time_ago, time_or},
     row::{Row, decode},
     schema::{connection, connection_check},
 };

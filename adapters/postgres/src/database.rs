@@ -16,7 +16,7 @@ use crate::{
         AcceptCommitter, EvidenceLoader, FinishCommitter, LineageLoader, ProgressCommitter, RunLoader, StartCommitter,
     },
     group_commit::{GroupCommit, LargeCommitPermits},
-    guarded::{Guarded, Input, Query},
+    guarded_commit::{Guarded, Input, Query},
     list_permits::ListPermits,
     pagination::CappedCounts,
     param::Param,

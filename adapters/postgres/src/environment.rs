@@ -3,7 +3,7 @@
 use crate::{
     batch_load::BatchLoader,
     database::{Database, StatementPool, read},
-    guarded::{Guarded, Input, Query},
+    guarded_commit::{Guarded, Input, Query},
     row::{Row, decode},
 };
 use async_trait::async_trait;

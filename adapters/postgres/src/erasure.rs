@@ -2,7 +2,7 @@
 
 use crate::{
     database::{Database, PageBounds, StoredRow},
-    guarded::{Guarded, Input, Query},
+    guarded_commit::{Guarded, Input, Query},
     row::{Row, decode},
     schema::subject_erasure,
     store_error,

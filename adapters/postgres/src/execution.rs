@@ -25,7 +25,7 @@ pub(crate) use steps_and_lineage::LineageLoader;
 
 use crate::{
     database::Database,
-    guarded::{Input, Query},
+    guarded_commit::{Input, Query},
     release::{DEPLOYMENT_COLUMNS, deployment},
     row::{Row, decode},
     schema,

@@ -2,8 +2,8 @@
 
 use crate::{
     database::Database,
-    guarded::{Input, Query},
-    joins::time_ahead,
+    guarded_commit::{Input, Query},
+    joinable_tables::time_ahead,
     row::read_count,
     schema::idempotency_key,
 };

@@ -7,7 +7,7 @@ mod ingest;
 mod text_search;
 mod vector_search;
 
-use crate::{database::Database, guarded::Input};
+use crate::{database::Database, guarded_commit::Input};
 use async_trait::async_trait;
 use fairway_domain::{
     id::{AssetId, ChunkId, IngestId, ReleaseId, TenantId},

@@ -3,8 +3,8 @@
 
 use crate::{
     database::Database,
-    guarded::{Guarded, Input, Query},
-    joins::database_now,
+    guarded_commit::{Guarded, Input, Query},
+    joinable_tables::database_now,
     row::{Row, decode},
     schema::memory_turn,
 };

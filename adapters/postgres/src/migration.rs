@@ -3,7 +3,7 @@
 use crate::{
     database::tls,
     driver_error::redact_driver_error,
-    guarded::{Input, Query},
+    guarded_commit::{Input, Query},
     partition::create_missing_partitions,
 };
 use sha2::{Digest, Sha256};

@@ -2,7 +2,7 @@
 
 use crate::{
     database::Database,
-    guarded::{Input, Query},
+    guarded_commit::{Input, Query},
     row::{decode, read_count},
     store_error,
 };

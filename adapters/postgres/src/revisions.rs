@@ -3,7 +3,7 @@
 use crate::{
     batch_load::BatchLoader,
     database::{StatementPool, read},
-    guarded::{Input, Query},
+    guarded_commit::{Input, Query},
 };
 use async_trait::async_trait;
 use fairway_domain::{

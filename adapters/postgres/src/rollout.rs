@@ -2,7 +2,7 @@
 
 use crate::{
     database::Database,
-    guarded::{Guarded, Input, Query},
+    guarded_commit::{Guarded, Input, Query},
     row::decode,
 };
 use async_trait::async_trait;

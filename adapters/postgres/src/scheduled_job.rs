@@ -2,7 +2,7 @@
 
 use crate::{
     database::Database,
-    joins::{database_now, time_ahead},
+    joinable_tables::{database_now, time_ahead},
     schema::chore,
 };
 use diesel::{ExpressionMethods as _, QueryDsl as _};

@@ -2,8 +2,8 @@
 
 use crate::{
     database::{Database, PageBounds, StoredRow},
-    guarded::{Guarded, Input},
-    joins::database_now,
+    guarded_commit::{Guarded, Input},
+    joinable_tables::database_now,
     row::decode,
     schema::{execution, share_link},
 };

@@ -2,7 +2,7 @@
 
 use crate::{
     database::{Database, PageBounds, StoredRow},
-    guarded::{Guarded, Input, Query},
+    guarded_commit::{Guarded, Input, Query},
     pagination::{ListQuery, RowBytes, SortKey, Values},
     row::{Row, decode},
     schema::{namespace, tenant_public_host, workspace},

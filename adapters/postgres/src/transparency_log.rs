@@ -2,7 +2,7 @@
 
 use crate::{
     database::Database,
-    guarded::{Input, Query},
+    guarded_commit::{Input, Query},
     row::{Row, decode},
     schema::{fact, fact_log, fact_order, log_tree},
     store_error,

@@ -4,7 +4,7 @@ mod publication;
 
 use crate::{
     database::{Database, MeasuredRows, PageBounds, StoredRow},
-    guarded::{Guarded, Input},
+    guarded_commit::{Guarded, Input},
     row::decode,
     schema::{use_case, use_case_refinement},
 };

@@ -4,7 +4,7 @@
 use crate::{
     database::tls,
     driver_error::redact_driver_error,
-    guarded::{Input, Query},
+    guarded_commit::{Input, Query},
     store_error,
 };
 use async_trait::async_trait;

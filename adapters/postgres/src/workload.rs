@@ -2,7 +2,7 @@
 
 use crate::{
     database::{Database, StoredRow},
-    guarded::{Guarded, Input},
+    guarded_commit::{Guarded, Input},
     pagination::{ListQuery, RowBytes, SortKey, UnionArm, Values, visible_arms},
     row::{Row, decode},
     schema,

@@ -9,8 +9,8 @@ use crate::{
     http::{
         body::Body, etag::IfMatch, idempotency::IdempotencyHeader, paging::ListRequest, path::PathId, query::Query,
     },
-    note::parse_note,
     openapi::{IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
+    request_note::parse_note,
     response::ResourceResponse,
     use_case::credential_problem,
     value_rules::{self, RuleResult, limit},

@@ -19,8 +19,8 @@ use crate::{
         path::{Path, PathId},
         query::Query,
     },
-    note::parse_note,
     openapi::{KeyParams, PageParams, ReadRefusals, WriteRefusals},
+    request_note::parse_note,
     response::ResourceResponse,
     value_rules::{self, limit},
 };

@@ -5,7 +5,7 @@ use crate::{
     compose::Api,
     error::ApiError,
     evidence,
-    execution::tool::to_tool_result,
+    execution::tool_result::to_tool_result,
     http::{
         body::{Body, present},
         client_address::client_of,

@@ -4,7 +4,7 @@
 //! is an error that suggests the nearest known one, because an ignored setting would fail silently.
 
 mod checked_table;
-mod combined;
+mod dependent_settings;
 mod issuer;
 mod parsers;
 mod provider;
@@ -251,7 +251,7 @@ impl Settings {
         let settings = Self::read(&raw)?;
         let mut contradictions: Vec<ConfigError> = settings.check_conflicts().err().into_iter().collect();
         contradictions.extend(Issuer::contradictions(&settings.issuers));
-        contradictions.extend(combined::session_contradiction(settings.session_lifetime, &raw));
+        contradictions.extend(dependent_settings::session_contradiction(settings.session_lifetime, &raw));
         let rendered = SETTINGS.iter().map(|setting| settings.render(setting, &raw)).collect();
         Ok((Self { rendered, ..settings }, contradictions))
     }
@@ -282,7 +282,7 @@ impl Settings {
             data_dir,
             auth_mode: raw.read(&setting::AUTH_MODE, parsers::auth_mode)?,
             issuers: raw.issuers()?,
-            session_lifetime: combined::session_lifetime(raw)?,
+            session_lifetime: dependent_settings::session_lifetime(raw)?,
             bootstrap_admins: raw.read(&setting::BOOTSTRAP_ADMINS, parsers::principals)?,
             public_url: raw.read_optional(&setting::PUBLIC_URL, parsers::public_url)?,
             allowed_hosts: raw.read(&setting::ALLOWED_HOSTS, parsers::hosts)?,
@@ -301,10 +301,10 @@ impl Settings {
             review_deadline: raw.read(&setting::REVIEW_DEADLINE, parsers::duration)?,
             worker_lease: raw.read(&setting::WORKER_LEASE, parsers::duration)?,
             national_ids: raw.read(&setting::NATIONAL_IDS, parsers::national_ids)?,
-            embedding_model: combined::embedding_model(raw)?,
+            embedding_model: dependent_settings::embedding_model(raw)?,
             inbox_stream_lifetime: raw.read(&setting::INBOX_STREAM_LIFETIME, parsers::duration)?,
             result_retention: raw.read(&setting::RESULT_RETENTION, parsers::duration)?,
-            public_rate: combined::public_rate(raw)?,
+            public_rate: dependent_settings::public_rate(raw)?,
             trusted_proxies: raw.read(&setting::TRUSTED_PROXIES, parsers::networks)?,
             embed_policy: EmbedPolicy::new(
                 raw.read(&setting::EMBED_ROOT_SLUGS, parsers::slugs)?,
@@ -312,10 +312,10 @@ impl Settings {
             ),
             egress_allow: raw.read(&setting::EGRESS_ALLOW, parsers::allowances)?,
             secrets_dir: raw.read_optional(&setting::SECRETS_DIR, parsers::directory)?,
-            mail: combined::mail(raw)?,
-            vault: combined::vault(raw)?,
-            runtime_gateway: combined::gateway(raw)?,
-            log: combined::log(raw)?,
+            mail: dependent_settings::mail(raw)?,
+            vault: dependent_settings::vault(raw)?,
+            runtime_gateway: dependent_settings::gateway(raw)?,
+            log: dependent_settings::log(raw)?,
             export_traces: raw.exports_traces(),
             providers: raw.providers()?,
             rendered: Vec::new(),

@@ -8,7 +8,7 @@ pub(crate) mod list;
 mod prefer;
 pub(crate) mod resolve_unknown;
 pub(crate) mod review;
-pub(crate) mod tool;
+pub(crate) mod tool_result;
 pub(crate) mod usage;
 mod view;
 

@@ -8,8 +8,8 @@ use crate::{
     compose::Api,
     error::{ApiError, FieldErrors},
     http::{body::DeferredBody, idempotency::IdempotencyHeader, paging::ListRequest, path::PathId, query::Query},
-    note::parse_note,
     openapi::{KeyParams, PageParams, ReadRefusals, WriteRefusals},
+    request_note::parse_note,
     response::ResourceResponse,
     value_rules::{self, limit},
 };

@@ -9,7 +9,7 @@ pub mod authentication;
 pub mod body;
 pub mod body_drain;
 pub mod client_address;
-pub mod connection;
+pub mod connection_limits;
 pub mod deprecation;
 pub(crate) mod deserialize_error;
 pub mod etag;

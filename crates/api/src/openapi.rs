@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod body_bounds_tests;
 mod constraints;
-mod pages;
+mod document_and_html_routes;
 mod response_headers;
 
 use crate::app;
@@ -31,7 +31,7 @@ use utoipa::{
     servers((url = "/", description = "this server")),
     // Error responses are described outside the handlers, so their schema is added explicitly.
     components(schemas(ErrorBody)),
-    paths(pages::read_document, pages::read_reference, pages::read_page),
+    paths(document_and_html_routes::read_document, document_and_html_routes::read_reference, document_and_html_routes::read_page),
     modifiers(&IdentitySchemes),
     // A request without identity headers comes from the local user.
     security((), ("actor" = []), ("actor" = [], "tenant" = [])),

@@ -17,8 +17,8 @@ use crate::{
         path::{Path, PathId},
         query::Query,
     },
-    note::parse_note,
     openapi::{DeleteRefusals, IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
+    request_note::parse_note,
     response::ResourceResponse,
     rollout,
 };

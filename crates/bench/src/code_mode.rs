@@ -9,9 +9,9 @@ use hdrhistogram::Histogram;
 use serde_json::json;
 
 use crate::child::ChildProcess;
+use crate::closed_loop_clients::histogram;
 use crate::connection::{Connection, post};
 use crate::fixtures::{ENVIRONMENT, Fixtures, WORKSPACE};
-use crate::load::histogram;
 use crate::thresholds::{TargetResult, TargetVerdict};
 
 /// The name for `--only`.

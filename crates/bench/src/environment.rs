@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use fairway_managed_postgres::parent_death::{self, DeathSignal};
-use fairway_managed_postgres::{Binaries, Durability, ManagedServer, Options, StartError, state};
+use fairway_managed_postgres::{Binaries, Durability, ManagedServer, Options, StartError, state_directories};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
@@ -43,7 +43,7 @@ pub(crate) struct RunDirectory {
 impl RunDirectory {
     /// Creates a directory below the state directory, and removes those of killed runs.
     pub(crate) fn new() -> Result<RunDirectory> {
-        let state = state::directory().context("finding the state directory")?;
+        let state = state_directories::directory().context("finding the state directory")?;
         let parent = state.join("bench");
         fs::create_dir_all(&parent).with_context(|| format!("creating {}", parent.display()))?;
         for entry in fs::read_dir(&parent)?.flatten() {

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use tokio_postgres::Client;
 
-use crate::catalogue::Catalogue;
 use crate::connection::{BenchRequest, Connection, get, patch, post, with_header};
+use crate::fill_assets::Catalogue;
 use crate::fill_history::StoredRuns;
 
 /// Number of workloads with an active release in [`ENVIRONMENT`].

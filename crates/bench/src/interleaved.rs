@@ -50,8 +50,8 @@ fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::closed_loop_clients::tests::tally;
     use crate::cost_meter::Cost;
-    use crate::load::tests::tally;
 
     #[test]
     fn slowdown_is_that_of_the_median_round() {

@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use tokio_postgres::Client;
 
 use crate::child::ChildProcess;
+use crate::closed_loop_clients::histogram;
 use crate::connection::{Connection, get, post};
 use crate::fixtures::{ENVIRONMENT, Fixtures, WORKSPACE, Workload};
-use crate::load::histogram;
 use crate::thresholds::{TargetResult, TargetVerdict};
 
 /// The name for `--only`.

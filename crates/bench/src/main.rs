@@ -5,25 +5,25 @@
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program prints to its standard streams")]
 
-mod accounting;
+mod background_task_cost;
 mod baseline_service;
-mod catalogue;
 mod child;
+mod closed_loop_clients;
 mod code_mode;
 mod cold_start;
 mod connection;
 mod cost_meter;
 mod environment;
+mod fill_assets;
 mod fill_history;
 mod fixtures;
 mod interleaved;
 mod known_misses;
 mod large_corpus;
-mod load;
+mod list_pagination;
 mod notifications;
 mod openai_provider;
 mod overload;
-mod pages;
 mod permission_revocation;
 mod proofs;
 mod queued;
@@ -31,8 +31,8 @@ mod receiver;
 mod report;
 mod run;
 mod scenario;
+mod statement_count;
 mod stub_provider;
-mod task_cost;
 mod thresholds;
 mod timing_oracle;
 mod upgrade;

@@ -15,9 +15,9 @@ use tokio::time::sleep;
 use tokio_postgres::Client;
 
 use crate::child::ChildProcess;
+use crate::closed_loop_clients::histogram;
 use crate::connection::{Connection, delete, get, patch, post, put, with_header};
 use crate::fixtures::{Fixtures, WORKSPACE};
-use crate::load::histogram;
 use crate::receiver;
 use crate::thresholds::{TargetResult, TargetVerdict};
 

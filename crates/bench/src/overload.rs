@@ -20,10 +20,10 @@ use tokio::runtime::Builder;
 use tokio::task::{JoinHandle, LocalSet, spawn_blocking, spawn_local};
 use tokio::time::{sleep, sleep_until};
 
+use crate::closed_loop_clients::histogram;
 use crate::connection::{BenchRequest, Connection, get, post_bytes, with_header};
 use crate::cost_meter::peak_resident;
 use crate::fixtures::{Fixtures, OUTSIDER};
-use crate::load::histogram;
 use crate::scenario::ticket_request;
 use crate::thresholds::{CLIENTS, TargetResult, TargetVerdict, mebibytes};
 

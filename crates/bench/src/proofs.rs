@@ -14,10 +14,10 @@ use tokio::time::sleep;
 use tokio_postgres::Client;
 
 use crate::child::ChildProcess;
+use crate::closed_loop_clients::histogram;
 use crate::connection::{Connection, get, post};
 use crate::environment::RunDirectory;
 use crate::fixtures::{ENVIRONMENT, Fixtures};
-use crate::load::histogram;
 use crate::run::report_progress;
 use crate::thresholds::{TargetResult, TargetVerdict};
 

@@ -15,9 +15,9 @@ use tokio::time::sleep;
 use tokio_postgres::Client;
 
 use crate::child::ChildProcess;
+use crate::closed_loop_clients::histogram;
 use crate::connection::{Connection, post, with_header};
 use crate::fixtures::Fixtures;
-use crate::load::histogram;
 use crate::scenario::ticket_request;
 use crate::thresholds::{TargetResult, TargetVerdict};
 

@@ -9,8 +9,9 @@ use anyhow::{Context, Result, bail};
 use tokio::time::sleep;
 
 use crate::Plan;
-use crate::accounting::{Accounting, StatementCounts};
+use crate::background_task_cost::{Task, TaskCost};
 use crate::child::ChildProcess;
+use crate::closed_loop_clients::{self, ClientScript, LoadDuration, Tally};
 use crate::code_mode::{self, ScriptLatency};
 use crate::cold_start::{self, ColdStart};
 use crate::cost_meter::{Cost, CostMeter, resident};
@@ -22,17 +23,16 @@ use crate::fill_history::{self, HistorySize, StoredRuns};
 use crate::fixtures::{Fixtures, Workload};
 use crate::interleaved::{InterleavedScenario, ROUNDS};
 use crate::large_corpus::{self, RetrievalLatency};
-use crate::load::{self, ClientScript, LoadDuration, Tally};
+use crate::list_pagination::{self, PageFigures};
 use crate::notifications::{self, NotificationFigures};
 use crate::openai_provider::{self, ProviderBenchmark};
 use crate::overload::{self, Overload};
-use crate::pages::{self, PageFigures};
 use crate::permission_revocation::{self, RevocationResult};
 use crate::proofs::{self, ProofFigures};
 use crate::queued::{self, QueuedRuns};
 use crate::report::{Machine, Report};
 use crate::scenario::{BaselineOperation, KeyMode, Scenario, WorkloadSpread};
-use crate::task_cost::{Task, TaskCost};
+use crate::statement_count::{Accounting, StatementCounts};
 use crate::thresholds::CLIENTS;
 use crate::timing_oracle::{self, TimingComparison};
 use crate::verified_tokens;
@@ -62,7 +62,7 @@ const PARTS: [&str; 13] = [
     openai_provider::FIRST_PART_NAME,
     notifications::NAME,
     large_corpus::NAME,
-    pages::NAME,
+    list_pagination::NAME,
     proofs::NAME,
     verified_tokens::NAME,
     Task::Notifications.name(),
@@ -309,7 +309,7 @@ impl Bench<'_> {
         if self.plan.selects(large_corpus::NAME) {
             findings.retrieval = Some(self.measure_retrieval().await?);
         }
-        if self.plan.selects(pages::NAME) {
+        if self.plan.selects(list_pagination::NAME) {
             findings.pages = Some(self.measure_pages().await?);
         }
         if self.plan.selects(proofs::NAME) {
@@ -465,7 +465,7 @@ impl Bench<'_> {
     ) -> Result<Measurement> {
         self.meter.client().batch_execute("CHECKPOINT").await?;
         let span = LoadDuration { warm_up: WARM_UP, measured: time };
-        let tally = load::run(target.address, scripts, span, &self.meter, target.id()).await?;
+        let tally = closed_loop_clients::run(target.address, scripts, span, &self.meter, target.id()).await?;
         let (before, after) = tally.readings;
         let cost = self.meter.cost(before, after).await?;
         Ok(Measurement { tally, cost })
@@ -478,7 +478,7 @@ impl Bench<'_> {
         }
         let span = LoadDuration { warm_up: Duration::ZERO, measured: COUNTING_DURATION };
         let scripts = row.scripts(&self.fixtures, COUNTING_CLIENTS)?;
-        let tally = load::run(self.server.address, scripts, span, &self.meter, self.server.id()).await?;
+        let tally = closed_loop_clients::run(self.server.address, scripts, span, &self.meter, self.server.id()).await?;
         Ok(Some(self.accounting.stop(admin, tally.total).await?))
     }
 }

@@ -9,10 +9,10 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::baseline_service;
+use crate::closed_loop_clients::ClientScript;
 use crate::connection::{BenchRequest, get, post, post_bytes, with_header};
 use crate::fill_history::StoredRuns;
 use crate::fixtures::{CONTESTED_LANE, ENVIRONMENT, Fixtures, WORKSPACE, prompt};
-use crate::load::ClientScript;
 
 /// A scenario.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use crate::accounting::StatementCounts;
+use crate::background_task_cost;
 use crate::code_mode;
 use crate::large_corpus;
+use crate::list_pagination;
 use crate::notifications;
 use crate::openai_provider;
 use crate::overload;
-use crate::pages;
 use crate::proofs;
 use crate::queued;
 use crate::run::{Findings, Measurement, ScenarioMeasurement};
 use crate::scenario::{BaselineOperation, KeyMode, PageDepth, Scenario, WorkloadSpread};
-use crate::task_cost;
+use crate::statement_count::StatementCounts;
 use crate::timing_oracle;
 use crate::verified_tokens;
 
@@ -112,9 +112,9 @@ pub(crate) fn judge(findings: &Findings) -> Vec<TargetResult> {
     judged.extend(openai_provider::judge(findings.provider.as_ref()));
     judged.extend(notifications::judge(findings.notifications.as_ref()));
     judged.push(verified_tokens::judge(findings.verified_tokens.as_ref()));
-    judged.extend(task_cost::judge(&findings.task_costs));
+    judged.extend(background_task_cost::judge(&findings.task_costs));
     judged.extend(large_corpus::judge(findings.retrieval.as_ref()));
-    judged.extend(pages::judge(findings.pages.as_ref()));
+    judged.extend(list_pagination::judge(findings.pages.as_ref()));
     judged.extend(proofs::judge(findings.proofs.as_ref()));
     let median = findings.cold_start.read().median;
     judged.push(TargetResult {
@@ -397,8 +397,8 @@ pub(crate) fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::closed_loop_clients::tests::tally;
     use crate::cost_meter::Cost;
-    use crate::load::tests::tally;
 
     fn stretch(requests: u64) -> Measurement {
         let cost = Cost { log_bytes: requests * 2_048, program: Duration::from_millis(100), ..Cost::default() };

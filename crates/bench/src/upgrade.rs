@@ -15,10 +15,10 @@ use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::sleep;
 use tokio_postgres::Client;
 
+use crate::closed_loop_clients::ClientScript;
 use crate::connection::Connection;
 use crate::environment::{DATABASE, Postgres, RunDirectory, run_migrations, start_server};
 use crate::fixtures::Fixtures;
-use crate::load::ClientScript;
 use crate::scenario::{KeyMode, Scenario, WorkloadSpread};
 
 /// Clients of each kind of request, for each server.

@@ -19,10 +19,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, spawn_local};
 
 use crate::child::ChildProcess;
+use crate::closed_loop_clients::ClientScript;
 use crate::environment::{DATABASE, Postgres, RunDirectory, start_server, start_verifying_server};
 use crate::fixtures::Fixtures;
 use crate::interleaved::InterleavedScenario;
-use crate::load::ClientScript;
 use crate::run::Measurement;
 use crate::scenario::Scenario;
 use crate::thresholds::{CLIENTS, TargetResult, TargetVerdict};
@@ -198,9 +198,9 @@ pub(crate) fn judge(seen: Option<&InterleavedScenario>) -> TargetResult {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::closed_loop_clients::tests::tally;
     use crate::connection::{Connection, get};
     use crate::cost_meter::Cost;
-    use crate::load::tests::tally;
     use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 
     #[test]

@@ -11,14 +11,14 @@ mod card;
 mod email;
 mod iban;
 mod ip;
+mod match_start;
 mod national_id;
 mod normalization;
 mod phone;
-mod position;
 
 use crate::number;
+use match_start::Position;
 use normalization::{Replacer, normalize};
-use position::Position;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::{borrow::Cow, collections::BTreeMap, ops::Range};

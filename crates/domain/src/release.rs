@@ -5,15 +5,15 @@ pub mod advance;
 mod digest;
 pub mod gate;
 pub mod lane;
-pub mod policy_input;
+pub mod missing_policy_input;
 pub mod ports;
-pub mod provider_account;
+pub mod provider_account_gate;
 pub mod recommendation;
 pub mod reference;
 mod refusal;
 pub mod review;
 pub mod rollback;
-pub mod tool;
+pub mod tool_requirements;
 pub mod vector_gate;
 
 use crate::{

@@ -5,7 +5,7 @@ use crate::{
     refusal::{EgressError, EgressRefusal},
     resolver::{CheckedResolver, Resolver},
     response::{EgressResponse, IDENTITY},
-    trust::{self, Authorities},
+    trusted_authorities::{self, Authorities},
 };
 use bytes::Bytes;
 use reqwest::{
@@ -81,7 +81,8 @@ impl fmt::Debug for Endpoint {
 impl Endpoint {
     pub(crate) fn new(url: Url, limits: Limits, options: ClientOptions) -> Result<Self, EgressError> {
         let ClientOptions { resolver, policy, authorities, connect_timeout } = options;
-        let tls = authorities.map_or_else(trust::tls_config, |authorities| Ok(authorities.into_tls_config()))?;
+        let tls = authorities
+            .map_or_else(trusted_authorities::tls_config, |authorities| Ok(authorities.into_tls_config()))?;
         let mut builder = Client::builder();
         if let Some(timeout) = connect_timeout {
             builder = builder.connect_timeout(timeout);

@@ -5,7 +5,7 @@ use crate::{
     endpoint::{ClientOptions, Endpoint, Limits},
     refusal::{EgressError, EgressRefusal},
     resolver::{Resolver, SystemResolver},
-    trust::Authorities,
+    trusted_authorities::Authorities,
 };
 use ipnet::IpNet;
 use std::{

@@ -7,13 +7,13 @@
 //! INVARIANT: no other package creates clients for addresses from user input.
 
 mod address;
-mod dial;
 mod endpoint;
 mod guard;
+mod non_http_connection;
 mod refusal;
 mod resolver;
 mod response;
-mod trust;
+mod trusted_authorities;
 
 pub use endpoint::{EgressRequest, Endpoint, Limits};
 pub use guard::{Allowance, AllowanceRefusal, AllowedTarget, Guard, ServerMode};
@@ -21,5 +21,5 @@ pub use refusal::{EgressError, EgressRefusal};
 pub use reqwest::{Method, StatusCode, header};
 pub use resolver::{Resolver, SystemResolver};
 pub use response::{Body, EgressResponse};
-pub use trust::{Authorities, AuthoritiesRefusal};
+pub use trusted_authorities::{Authorities, AuthoritiesRefusal};
 pub use url::Url;

@@ -3,7 +3,7 @@
 use crate::{
     Failure, MaybeReplayed, Precondition, Stores,
     access::{Operation, ScopeResolver, authorize},
-    clock_and_ids::ClockAndIds,
+    commit_context::CommitContext,
     idempotency::{KeyedRequests, MAX_ATTEMPTS, keyed_outcome},
     services::{CommonOperations, SharedState},
 };
@@ -23,7 +23,7 @@ use std::sync::Arc;
 /// Operations on access requests.
 #[derive(Clone)]
 pub struct AccessRequests {
-    context: ClockAndIds,
+    context: CommitContext,
     access_request_store: Arc<dyn AccessRequestStore>,
     connection_store: Arc<dyn ConnectionStore>,
     use_case_store: Arc<dyn UseCaseStore>,

@@ -16,7 +16,7 @@ pub use lifecycle::LifecycleCommand;
 use crate::{
     Failure, MaybeReplayed, Stores,
     access::{Operation, ScopeResolver, authorize},
-    clock_and_ids::ClockAndIds,
+    commit_context::CommitContext,
     idempotency::{KeyedRequests, keyed_outcome},
     services::{CommonOperations, SharedState},
 };
@@ -91,7 +91,7 @@ pub(crate) fn home_of(position: &ResourcePosition) -> Result<(WorkspaceId, Names
 /// Operations on assets, their versions, grants and references.
 #[derive(Clone)]
 pub struct Assets {
-    pub(crate) context: ClockAndIds,
+    pub(crate) context: CommitContext,
     pub(crate) access_store: Arc<dyn AccessStore>,
     pub(crate) asset_grant_store: Arc<dyn AssetGrantStore>,
     pub(crate) asset_store: Arc<dyn AssetStore>,

@@ -10,7 +10,7 @@ use crate::{
     Failure, MaybeReplayed, Precondition, Stores,
     access::{Operation, ScopeResolver, authorize},
     asset::home_of,
-    clock_and_ids::ClockAndIds,
+    commit_context::CommitContext,
     idempotency::{KeyedRequests, MAX_ATTEMPTS, keyed_outcome, read_after_commit},
     services::{CommonOperations, SharedState},
 };
@@ -30,7 +30,7 @@ use std::sync::Arc;
 /// Operations on connections.
 #[derive(Clone)]
 pub struct Connections {
-    context: ClockAndIds,
+    context: CommitContext,
     connection_store: Arc<dyn ConnectionStore>,
     tenant_store: Arc<dyn TenantStore>,
     endpoint_probe: Arc<dyn EndpointProbe>,

@@ -3,7 +3,7 @@
 use crate::{
     Failure, Precondition, Settings, Stores,
     access::{IdentityMode, Operation, ScopeResolver, authorize},
-    clock_and_ids::ClockAndIds,
+    commit_context::CommitContext,
     idempotency::MAX_ATTEMPTS,
     services::{CommonOperations, SharedState},
 };
@@ -30,7 +30,7 @@ pub struct EffectiveSettings {
 /// Operations on the settings of environments.
 #[derive(Clone)]
 pub struct Environments {
-    context: ClockAndIds,
+    context: CommitContext,
     environment_store: Arc<dyn EnvironmentStore>,
     scope_resolver: Arc<ScopeResolver>,
     settings: Arc<Settings>,

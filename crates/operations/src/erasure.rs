@@ -3,7 +3,7 @@
 use crate::{
     Failure, MaybeReplayed, Precondition, Stores,
     access::{Operation, authorize::authorize},
-    clock_and_ids::ClockAndIds,
+    commit_context::CommitContext,
     idempotency::{KeyedRequests, MAX_ATTEMPTS, keyed_outcome},
     services::{CommonOperations, SharedState},
 };
@@ -43,7 +43,7 @@ pub async fn run_erasures(erasures: Arc<Erasures>) {
 /// Operations on erasures.
 #[derive(Clone)]
 pub struct Erasures {
-    context: ClockAndIds,
+    context: CommitContext,
     erasure_store: Arc<dyn ErasureStore>,
     audit_store: Arc<dyn AuditStore>,
     keyed_requests: Arc<KeyedRequests>,

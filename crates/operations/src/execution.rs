@@ -1,7 +1,6 @@
 //! Execution of workloads: accept, run, end. A synchronous run with one model call takes two commits.
 
 pub(crate) mod active_runs;
-mod attempt;
 mod cancel;
 mod citations;
 mod delegation;
@@ -25,6 +24,7 @@ mod run_decision;
 pub(crate) mod run_limit;
 pub(crate) mod script;
 mod start;
+mod start_attempt;
 mod submit;
 mod usage;
 mod worker;

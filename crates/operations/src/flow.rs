@@ -5,7 +5,7 @@ use crate::{
     access::{Operation, ScopeResolver, authorize},
     asset::{Artifacts, Assets, check_not_reserved, home_of},
     blocking::{WorkDeadline, run_blocking},
-    clock_and_ids::ClockAndIds,
+    commit_context::CommitContext,
     idempotency::{KeyedRequests, keyed_outcome},
     services::{CommonOperations, SharedState},
 };
@@ -84,7 +84,7 @@ async fn parse_content(scope: TenantScope, text: String) -> Result<(Canonical, S
 /// Operations on flows.
 #[derive(Clone)]
 pub struct Flows {
-    context: ClockAndIds,
+    context: CommitContext,
     version_store: Arc<dyn VersionStore>,
     scope_resolver: Arc<ScopeResolver>,
     keyed_requests: Arc<KeyedRequests>,

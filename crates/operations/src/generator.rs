@@ -7,7 +7,7 @@ use crate::{
     Failure, RunRefusal, Settings, Stores,
     access::{Claims, Operation, ScopeResolver, authorize},
     asset::{Assets, validate},
-    clock_and_ids::ClockAndIds,
+    commit_context::CommitContext,
     execution::{ExecuteRequest, Executions, RunPayload, WaitMode},
     release::Releases,
     services::{CommonOperations, SharedState},
@@ -130,7 +130,7 @@ impl GenerateRefusal {
 
 /// Generates drafts by the built-in workload of a tenant.
 pub struct DraftGenerator {
-    context: ClockAndIds,
+    context: CommitContext,
     settings: Arc<Settings>,
     access_store: Arc<dyn AccessStore>,
     asset_store: Arc<dyn AssetStore>,

@@ -1,6 +1,6 @@
 //! Idempotency keys and preconditions: replay of repeated requests, and retries of decisions on changed resources.
 
-use crate::{Failure, RunRefusal, Settings, Stores, clock_and_ids::ClockAndIds, services::SharedState};
+use crate::{Failure, RunRefusal, Settings, Stores, commit_context::CommitContext, services::SharedState};
 use fairway_domain::{
     execution::{resolve_unknown::ResolveRefusal, review::ReviewRefusal},
     idempotency::{IdempotencyStore, KeyState, KeyedOutcome, RequestKey, StoredOutcome},
@@ -85,7 +85,7 @@ pub(crate) fn keyed_outcome(key: Option<&RequestKey>, status: u16, resource: Uui
 /// Executes each keyed request once and replays its outcome.
 #[derive(Clone)]
 pub struct KeyedRequests {
-    pub(crate) context: ClockAndIds,
+    pub(crate) context: CommitContext,
     pub(crate) settings: Arc<Settings>,
     pub(crate) key_store: Arc<dyn IdempotencyStore>,
 }

@@ -1,6 +1,6 @@
 //! Knowledge bases: ingestion of documents, access contracts and retrieval.
 
-mod embedding;
+mod embedding_selection;
 mod ingest;
 mod pinned_revisions;
 mod query;
@@ -19,7 +19,7 @@ use crate::{
     Failure, Settings, Stores,
     access::ScopeResolver,
     asset::{Artifacts, Assets},
-    clock_and_ids::ClockAndIds,
+    commit_context::CommitContext,
     environment::Environments,
     idempotency::KeyedRequests,
     services::{CommonOperations, SharedState},
@@ -61,7 +61,7 @@ struct EmbeddedTexts {
 /// Operations on knowledge bases: ingest, retrieval, re-embedding, revocation.
 #[derive(Clone)]
 pub struct KnowledgeBases {
-    context: ClockAndIds,
+    context: CommitContext,
     provider: Arc<dyn Provider>,
     settings: Arc<Settings>,
     asset_store: Arc<dyn AssetStore>,

@@ -3,7 +3,7 @@
 use crate::{
     Failure, Stores,
     access::{Operation, authorize},
-    clock_and_ids::ClockAndIds,
+    commit_context::CommitContext,
     execution::run_access,
     idempotency::MAX_ATTEMPTS,
     rate_limit::RateLimits,
@@ -24,7 +24,7 @@ use std::sync::Arc;
 /// Operations on the memory of conversations.
 #[derive(Clone)]
 pub struct Memories {
-    context: ClockAndIds,
+    context: CommitContext,
     memory_store: Arc<dyn MemoryStore>,
     workload_store: Arc<dyn WorkloadStore>,
     rate_limits: Arc<RateLimits>,

@@ -12,7 +12,7 @@ pub mod stream;
 use crate::{
     Failure, MaybeReplayed, Precondition, Stores,
     access::{Operation, ScopeResolver, authorize},
-    clock_and_ids::ClockAndIds,
+    commit_context::CommitContext,
     idempotency::{KeyedRequests, MAX_ATTEMPTS, keyed_outcome, read_after_commit},
     services::{CommonOperations, SharedState},
     workload::Workloads,
@@ -50,7 +50,7 @@ use tokio::sync::Notify;
 /// Operations on notifications.
 #[derive(Clone)]
 pub struct Notifications {
-    context: ClockAndIds,
+    context: CommitContext,
     inbox_store: Arc<dyn InboxStore>,
     preference_store: Arc<dyn PreferenceStore>,
     destination_store: Arc<dyn DestinationStore>,

@@ -1,7 +1,7 @@
 //! Releases: drafts, bindings, reviews and transitions.
 
 mod activation_checks;
-mod active;
+mod active_release;
 mod bound_versions;
 mod gates;
 mod lanes;
@@ -14,7 +14,7 @@ mod use_case_origin;
 mod vector_checks;
 
 pub(crate) use activation_checks::{CheckScope, ContentSummary};
-pub use active::{ActiveRelease, ActiveReleaseCache, ActiveReleaseQuery};
+pub use active_release::{ActiveRelease, ActiveReleaseCache, ActiveReleaseQuery};
 pub use lanes::LaneHistory;
 pub use rollback::RollbackResult;
 pub use rollback_advisor::run_rollback_advisor;
@@ -25,7 +25,7 @@ use crate::{
     Failure, MaybeReplayed, Precondition, Settings, Stores,
     access::{Identities, Operation, ScopeResolver, authorize},
     asset::{Artifacts, Assets},
-    clock_and_ids::ClockAndIds,
+    commit_context::CommitContext,
     environment::Environments,
     idempotency::{KeyedRequests, MAX_ATTEMPTS, keyed_outcome},
     knowledge::KnowledgeBases,
@@ -91,7 +91,7 @@ pub struct ReleaseQuery {
 /// Operations on releases and deployments.
 #[derive(Clone)]
 pub struct Releases {
-    context: ClockAndIds,
+    context: CommitContext,
     active_releases: Arc<ActiveReleaseCache>,
     settings: Arc<Settings>,
     provider: Arc<dyn Provider>,

@@ -5,7 +5,7 @@ mod rollout_controller;
 use crate::{
     Failure, MaybeReplayed, Precondition, Stores,
     access::Operation,
-    clock_and_ids::ClockAndIds,
+    commit_context::CommitContext,
     idempotency::{KeyedRequests, keyed_outcome},
     release::{CheckScope, MAX_LANE_CONFLICTS, Releases},
     services::{CommonOperations, SharedState},
@@ -63,7 +63,7 @@ impl AdvanceResult {
 /// Operations on rollouts, and their controller.
 #[derive(Clone)]
 pub struct Rollouts {
-    context: ClockAndIds,
+    context: CommitContext,
     release_store: Arc<dyn ReleaseStore>,
     deployment_store: Arc<dyn DeploymentStore>,
     rollout_store: Arc<dyn RolloutStore>,

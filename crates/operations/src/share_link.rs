@@ -3,7 +3,7 @@
 use crate::{
     Failure, MaybeReplayed, Settings, Stores,
     access::{Claims, Operation},
-    clock_and_ids::ClockAndIds,
+    commit_context::CommitContext,
     idempotency::{KeyedRequests, MAX_ATTEMPTS, keyed_outcome},
     rate_limit::RateLimits,
     services::{CommonOperations, SharedState},
@@ -96,7 +96,7 @@ impl VerifiedLink {
 /// Operations on share links, and the verification of requests that present one.
 #[derive(Clone)]
 pub struct ShareLinks {
-    context: ClockAndIds,
+    context: CommitContext,
     settings: Arc<Settings>,
     share_link_store: Arc<dyn ShareLinkStore>,
     tenant_store: Arc<dyn TenantStore>,

@@ -6,7 +6,7 @@ use crate::{
         Operation,
         authorize::{authorize, authorize_tenant, authorize_tenant_view},
     },
-    clock_and_ids::ClockAndIds,
+    commit_context::CommitContext,
     idempotency::{KeyedRequests, MAX_ATTEMPTS, keyed_outcome},
     services::{CommonOperations, SharedState},
 };
@@ -34,7 +34,7 @@ pub struct TenantSettingsPatch {
 /// Operations on tenants and workspaces.
 #[derive(Clone)]
 pub struct Tenants {
-    context: ClockAndIds,
+    context: CommitContext,
     settings: Arc<Settings>,
     tenant_store: Arc<dyn TenantStore>,
     identity_store: Arc<dyn IdentityStore>,

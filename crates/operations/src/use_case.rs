@@ -16,7 +16,7 @@ use crate::{
     access::{Operation, ScopeResolver, authorize},
     asset::{Artifacts, Assets, home_of},
     blocking::{WorkDeadline, run_blocking},
-    clock_and_ids::ClockAndIds,
+    commit_context::CommitContext,
     generator::DraftGenerator,
     idempotency::{KeyedRequests, MAX_ATTEMPTS, keyed_outcome},
     services::{CommonOperations, SharedState},
@@ -104,7 +104,7 @@ pub struct PersistedBundle {
 /// Operations on use cases.
 #[derive(Clone)]
 pub struct UseCases {
-    context: ClockAndIds,
+    context: CommitContext,
     use_case_store: Arc<dyn UseCaseStore>,
     connection_store: Arc<dyn ConnectionStore>,
     asset_store: Arc<dyn AssetStore>,

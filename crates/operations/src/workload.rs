@@ -3,7 +3,7 @@
 use crate::{
     Failure, MaybeReplayed, Precondition, Stores,
     access::{Operation, ScopeResolver, authorize},
-    clock_and_ids::ClockAndIds,
+    commit_context::CommitContext,
     execution::run_access,
     idempotency::{KeyedRequests, MAX_ATTEMPTS, keyed_outcome},
     rate_limit::RateLimits,
@@ -87,7 +87,7 @@ pub(crate) fn unknown_slug(pass: Option<&VerifiedLink>) -> Failure {
 /// Operations on workloads.
 #[derive(Clone)]
 pub struct Workloads {
-    context: ClockAndIds,
+    context: CommitContext,
     wakeups: WakeupSender,
     workload_store: Arc<dyn WorkloadStore>,
     scope_resolver: Arc<ScopeResolver>,

@@ -1,7 +1,7 @@
 //! A separate database for each test.
 
 use anyhow::Context as _;
-use fairway_managed_postgres::{Binaries, ManagedServer, state};
+use fairway_managed_postgres::{Binaries, ManagedServer, state_directories};
 use std::{env, sync::OnceLock};
 use tokio_postgres::{Client, Config, NoTls};
 use uuid::Uuid;
@@ -86,8 +86,8 @@ fn server_url() -> anyhow::Result<String> {
     if let Some(server) = OWN_SERVER.get() {
         return Ok(server.url("postgres"));
     }
-    let binaries =
-        Binaries::find(&state::directory()?).context("no PostgreSQL; run the tests by `cargo xtask test`")?;
+    let binaries = Binaries::find(&state_directories::directory()?)
+        .context("no PostgreSQL; run the tests by `cargo xtask test`")?;
     let started = ManagedServer::start_temporary(binaries, Vec::new())?;
     Ok(OWN_SERVER.get_or_init(|| started).url("postgres"))
 }

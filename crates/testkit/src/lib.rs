@@ -2,37 +2,37 @@
 //! port. Never used outside tests.
 
 pub mod app;
-mod artifacts;
-mod bucket;
 mod clock;
 mod database;
-mod endpoint;
 mod fault_proxy;
+mod faulty_artifact_store;
 mod flows;
-mod gateway;
 mod issuer;
+mod litellm_gateway;
 mod long_form;
-mod mail;
 mod openapi_check;
-mod permissions;
-mod provider;
+mod s3_server;
+mod scripted_endpoint;
+mod single_permission_callers;
+mod smtp_server;
 mod stub_gateway;
+mod stub_provider;
 
 pub use app::TestApp;
-pub use artifacts::{ArtifactFault, FaultyArtifacts};
-pub use bucket::{ACCESS_KEY, S3Server};
 pub use clock::MovableClock;
 pub use database::{TestDatabase, connect};
-pub use endpoint::{FaultyEndpoint, RecordedRequest, ScriptedResponse};
 pub use fault_proxy::{FaultPoint, FaultProxy, InjectedFault, ProxyFault};
+pub use faulty_artifact_store::{ArtifactFault, FaultyArtifacts};
 pub use flows::AGENT_FLOW;
-pub use gateway::{GATEWAY_KEY, LiteLlmGateway};
 pub use issuer::{AUDIENCE, COMMAND_LINE, PIPELINE, PORTAL, TestIssuer};
-pub use mail::{ReceivedMail, SmtpServer};
+pub use litellm_gateway::{GATEWAY_KEY, LiteLlmGateway};
 pub use openapi_check::assert_documented;
-pub use permissions::PermissionsByActorName;
-pub use provider::{Behaviour, StubProvider};
+pub use s3_server::{ACCESS_KEY, S3Server};
+pub use scripted_endpoint::{FaultyEndpoint, RecordedRequest, ScriptedResponse};
+pub use single_permission_callers::PermissionsByActorName;
+pub use smtp_server::{ReceivedMail, SmtpServer};
 pub use stub_gateway::{GatewayBehaviour, StubGateway};
+pub use stub_provider::{Behaviour, StubProvider};
 
 /// Whether this test run requests the long forms of tests, as `cargo xtask model` does.
 ///

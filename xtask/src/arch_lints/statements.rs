@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 const LIST: &str = "adapters/postgres/text_statements.txt";
 /// The tests of the builders compare texts with numbers.
 const BUILDER_TESTS: [&str; 2] =
-    ["adapters/postgres/src/guarded/tests.rs", "adapters/postgres/src/pagination/tests.rs"];
+    ["adapters/postgres/src/guarded_commit/tests.rs", "adapters/postgres/src/pagination/tests.rs"];
 /// The types of statements that are text.
 const TYPES: [&str; 3] = ["Query", "Guarded", "GuardedBatch"];
 
@@ -30,7 +30,7 @@ pub(crate) fn violations(root: &Path, sources: &[PathBuf]) -> Result<Vec<String>
         }
         let text = fs::read_to_string(path).with_context(|| format!("reading {}", relative.display()))?;
         found.extend(numbered_lines(&text).map(|line| {
-            format!("{}:{line}: name the parameter; the builder in `guarded.rs` numbers it", relative.display())
+            format!("{}:{line}: name the parameter; the builder in `guarded_commit.rs` numbers it", relative.display())
         }));
         if relative.starts_with("adapters/postgres/src") && !relative.ends_with("tests.rs") {
             for name in names(&text) {

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::{Durability, Options, SUPERUSER, StartError};
-use crate::account::Account;
-use crate::state;
+use crate::os_account::Account;
+use crate::state_directories;
 
 /// The directory of one server. This process owns it while the value lives.
 pub(crate) struct Cluster {
@@ -24,7 +24,7 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// Locks the directory, and creates a cluster if there is none.
     pub(crate) fn open(options: &Options, account: Account) -> Result<Cluster, StartError> {
-        let home = state::enterable_directory(&options.data_dir, &account)
+        let home = state_directories::enterable_directory(&options.data_dir, &account)
             .map_err(StartError::io("preparing the data directory"))?;
         let data = home.join("cluster");
         let lock = lock(&home)?;
@@ -154,7 +154,9 @@ impl ExistingCluster {
     pub(crate) fn find(data_dir: &Path, account: &Account) -> Result<ExistingCluster, StartError> {
         let doing = "looking for the data directory";
         let none = || StartError::NoCluster(data_dir.to_owned());
-        let home = state::existing_directory(data_dir, account).map_err(StartError::io(doing))?.ok_or_else(none)?;
+        let home = state_directories::existing_directory(data_dir, account)
+            .map_err(StartError::io(doing))?
+            .ok_or_else(none)?;
         let data = home.join("cluster");
         cluster_version(&data).map_err(StartError::io(doing))?.ok_or_else(none)?;
         Ok(ExistingCluster { home, data })

@@ -2,7 +2,7 @@
 
 use crate::{
     database::{Database, PageBounds, StoredRow},
-    guarded::{Guarded, Input},
+    guarded_commit::{Guarded, Input},
     row::decode,
     schema::principal_binding,
 };

@@ -3,8 +3,8 @@
 use crate::{
     batch_load::BatchLoader,
     database::{Database, StatementPool, read},
-    guarded::{Guarded, Input, Query},
-    joins::{database_now, time_ago, time_ahead},
+    guarded_commit::{Guarded, Input, Query},
+    joinable_tables::{database_now, time_ago, time_ahead},
     row::{Row, decode, read_count},
     schema::{identity, session},
 };

@@ -2,7 +2,7 @@
 
 use crate::{
     database::{Database, PageBounds, StoredRow},
-    guarded::{Guarded, Input, Query},
+    guarded_commit::{Guarded, Input, Query},
     row::decode,
     schema::asset_grant,
     store_error,

@@ -3,7 +3,7 @@
 use super::{ASSET_COLUMNS, asset};
 use crate::{
     database::Database,
-    guarded::{Input, Query},
+    guarded_commit::{Input, Query},
     list_permits::PAGE_BYTES,
     row::Row,
 };

@@ -4,8 +4,8 @@ use super::StoredAsset;
 use crate::{
     database::{Database, StatementPool, commit, commit_batch},
     group_commit::BatchCommitter,
-    guarded::{FactColumns, Guarded, GuardedBatch, Input, Query},
-    joins::octet_length,
+    guarded_commit::{FactColumns, Guarded, GuardedBatch, Input, Query},
+    joinable_tables::octet_length,
     large_reads::{LargeRead, MAX_SMALL_BYTES},
     row::{Row, decode},
     schema::{asset, asset_version, asset_version_note, asset_version_source},

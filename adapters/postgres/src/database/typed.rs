@@ -1,6 +1,6 @@
 //! Typed statements: reads, lists and simple writes in diesel's query language, on a pool of their own.
 //!
-//! The compiler checks them against `schema.rs`. Guarded commits and the hottest reads use [`crate::guarded`] instead,
+//! The compiler checks them against `schema.rs`. Guarded commits and the hottest reads use [`crate::guarded_commit`] instead,
 //! because diesel loses the SQLSTATE of an error and the error of a failed COMMIT.
 
 use super::{

@@ -5,7 +5,7 @@ use super::stored_decision;
 use crate::{
     database::{StatementPool, commit, commit_batch},
     group_commit::BatchCommitter,
-    guarded::{CLAIM_KEYS, FactColumns, GuardedBatch, Input, Query},
+    guarded_commit::{CLAIM_KEYS, FactColumns, GuardedBatch, Input, Query},
     row::Row,
 };
 use async_trait::async_trait;

@@ -7,7 +7,7 @@ use super::{
 use crate::{
     batch_load::BatchLoader,
     database::{Database, StatementPool, read},
-    guarded::{Input, Query},
+    guarded_commit::{Input, Query},
     large_reads::{LargeRead, MAX_SMALL_BYTES, small_text_columns},
     row::{Row, decode, parse_json},
 };

@@ -7,7 +7,7 @@ mod memory;
 use crate::{
     database::{StatementPool, commit, commit_batch},
     group_commit::BatchCommitter,
-    guarded::{GuardedBatch, Input},
+    guarded_commit::{GuardedBatch, Input},
     memory::session_row_key,
     row::Row,
 };

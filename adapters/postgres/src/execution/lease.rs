@@ -3,7 +3,7 @@
 use super::{EXECUTION_COLUMNS, JOINED_REASON_CODE, NULL_OUTPUT, execution};
 use crate::{
     database::Database,
-    guarded::{Input, Query},
+    guarded_commit::{Input, Query},
     row::decode,
 };
 use fairway_domain::{

@@ -5,7 +5,7 @@ use crate::{
     Database,
     batch_load::BatchLoader,
     database::{StatementPool, read},
-    guarded::Query,
+    guarded_commit::Query,
     large_reads::{LargeRead, MAX_SMALL_BYTES},
     row::Row,
 };

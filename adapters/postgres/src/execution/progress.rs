@@ -3,7 +3,7 @@
 use crate::{
     database::{Database, StatementPool, commit, commit_batch},
     group_commit::BatchCommitter,
-    guarded::{Input, Query},
+    guarded_commit::{Input, Query},
     large_reads::{LargeRead, MAX_SMALL_BYTES},
     row::{Row, decode, parse_json},
     store_error,

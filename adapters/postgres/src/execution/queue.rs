@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     database::Database,
-    guarded::{Input, Query},
+    guarded_commit::{Input, Query},
     row::{Row, decode, parse_json},
 };
 use fairway_domain::{

@@ -3,8 +3,8 @@
 
 use crate::{
     database::Database,
-    guarded::{Guarded, Input, Query},
-    joins::{database_now, octet_length},
+    guarded_commit::{Guarded, Input, Query},
+    joinable_tables::{database_now, octet_length},
     large_reads::{LargeRead, MAX_SMALL_BYTES},
     schema::{execution_result, execution_review},
 };

@@ -4,7 +4,7 @@ use super::{progress::PendingProgress, stored_decision};
 use crate::{
     database::{StatementPool, commit, commit_batch},
     group_commit::BatchCommitter,
-    guarded::{Input, Query},
+    guarded_commit::{Input, Query},
     row::Row,
 };
 use async_trait::async_trait;

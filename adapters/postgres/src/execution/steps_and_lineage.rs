@@ -4,7 +4,7 @@ use super::{EXECUTION_COLUMNS, NULL_OUTPUT, NULL_REASON_CODE, RunSelector, batch
 use crate::{
     batch_load::BatchLoader,
     database::{Database, StatementPool, read},
-    guarded::Query,
+    guarded_commit::Query,
     row::{Row, decode, parse_json},
     schema::{evidence_artifact, execution_step},
 };

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     database::Database,
-    guarded::Query,
+    guarded_commit::Query,
     list_permits::PAGE_BYTES,
     pagination::{MAX_UNMEASURED_ROW_BYTES, UnionArm, Values},
     row::{Row, decode},

@@ -2,7 +2,7 @@
 
 use crate::{
     database::Database,
-    guarded::{Guarded, Input, Query},
+    guarded_commit::{Guarded, Input, Query},
     row::decode,
     schema::{contract_revocation, contract_revocation_reason},
 };

@@ -3,7 +3,7 @@
 use super::{model_name, revision_params};
 use crate::{
     database::Database,
-    guarded::{Guarded, Input, Query},
+    guarded_commit::{Guarded, Input, Query},
     row::decode,
     schema::{knowledge_chunk, knowledge_ingest},
 };

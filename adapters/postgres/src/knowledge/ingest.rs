@@ -3,7 +3,7 @@
 use super::{Lexemes, model_name};
 use crate::{
     database::Database,
-    guarded::{Guarded, Input},
+    guarded_commit::{Guarded, Input},
     row::decode,
     store_error,
 };

@@ -7,7 +7,7 @@
 use super::{Lexemes, revision_params};
 use crate::{
     database::Database,
-    guarded::{Input, Query},
+    guarded_commit::{Input, Query},
     row::decode,
 };
 use fairway_domain::{

@@ -8,7 +8,7 @@
 use super::{Lexemes, revision_params};
 use crate::{
     database::{Database, STATEMENT_TIMEOUT},
-    guarded::{Input, Query},
+    guarded_commit::{Input, Query},
     row::{Row, decode},
     store_error::unavailable,
 };

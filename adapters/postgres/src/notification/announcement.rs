@@ -2,7 +2,7 @@
 
 use crate::{
     database::Database,
-    guarded::{Guarded, Input},
+    guarded_commit::{Guarded, Input},
     row::decode,
     schema::announcement,
 };

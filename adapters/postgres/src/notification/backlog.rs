@@ -2,7 +2,7 @@
 
 use crate::{
     database::Database,
-    guarded::{Input, Query},
+    guarded_commit::{Input, Query},
     row::{Row, decode},
 };
 use async_trait::async_trait;

@@ -3,7 +3,7 @@
 use super::outbox::{WITHDRAWAL_JOINS, WITHDRAWN_STATUS};
 use crate::{
     database::Database,
-    guarded::{Guarded, Input, Query},
+    guarded_commit::{Guarded, Input, Query},
     pagination::{ListQuery, RowBytes, SortKey, UnionArm, Values, visible_arms},
     row::{Row, decode},
 };

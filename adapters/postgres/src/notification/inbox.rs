@@ -2,7 +2,7 @@
 
 use crate::{
     database::{Database, PageBounds, StoredRow},
-    guarded::{Guarded, Input, Query},
+    guarded_commit::{Guarded, Input, Query},
     row::decode,
     schema::{notification, notification_position},
 };

@@ -2,8 +2,8 @@
 
 use crate::{
     database::Database,
-    guarded::{Input, Query},
-    joins::{database_now, time_ahead},
+    guarded_commit::{Input, Query},
+    joinable_tables::{database_now, time_ahead},
     row::{Row, decode},
     schema::notification_delivery,
     store_error::broken,

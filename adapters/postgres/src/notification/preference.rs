@@ -2,7 +2,7 @@
 
 use crate::{
     database::Database,
-    guarded::{Guarded, Input},
+    guarded_commit::{Guarded, Input},
     row::decode,
     schema::{notification_default_profiles, notification_preference, release, tenant},
     store_error::broken,

@@ -5,7 +5,7 @@ mod receivers;
 
 use crate::{
     database::Database,
-    guarded::{Input, Query},
+    guarded_commit::{Input, Query},
     row::{Row, decode},
     schema::{fact_log, notification_delivery, notification_position},
     store_error::broken,

@@ -2,7 +2,7 @@
 
 use crate::{
     database::{Database, MeasuredRows, PageBounds, StoredRow},
-    joins::database_now,
+    joinable_tables::database_now,
     row::decode,
     schema::{approval, approval_note},
 };

@@ -5,7 +5,7 @@ use super::rows::{with_release, with_rollout};
 use crate::{
     database::{Database, StatementPool, commit, commit_batch},
     group_commit::BatchCommitter,
-    guarded::{FactColumns, Guarded, GuardedBatch, Input},
+    guarded_commit::{FactColumns, Guarded, GuardedBatch, Input},
     row::decode,
     schema::deployment as table,
 };

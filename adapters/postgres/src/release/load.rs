@@ -4,7 +4,7 @@ use super::rows::{self, DEPLOYMENT_COLUMNS, RELEASE_COLUMNS, release_with_deploy
 use crate::{
     batch_load::BatchLoader,
     database::{Database, StatementPool, read},
-    guarded::{Input, Query},
+    guarded_commit::{Input, Query},
 };
 use async_trait::async_trait;
 use fairway_domain::{

@@ -2,7 +2,7 @@
 
 use crate::{
     database::Database,
-    guarded::{Guarded, Input},
+    guarded_commit::{Guarded, Input},
 };
 use async_trait::async_trait;
 use fairway_domain::{

@@ -1,7 +1,7 @@
 //! Columns and rows of releases.
 
 use crate::{
-    guarded::Input,
+    guarded_commit::Input,
     row::{Row, decode, parse_json},
     schema::release_artifact,
 };

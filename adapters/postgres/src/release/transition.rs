@@ -4,7 +4,7 @@ use super::rows::{ReferenceRows, with_release};
 use crate::{
     database::{StatementPool, commit, commit_batch},
     group_commit::BatchCommitter,
-    guarded::{FactColumns, Guarded, GuardedBatch, Input},
+    guarded_commit::{FactColumns, Guarded, GuardedBatch, Input},
 };
 use async_trait::async_trait;
 use fairway_domain::{

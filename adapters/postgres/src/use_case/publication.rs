@@ -4,7 +4,7 @@
 use super::{CHANGE_USE_CASE, pieces_json, with_change};
 use crate::{
     database::Database,
-    guarded::{Guarded, Input},
+    guarded_commit::{Guarded, Input},
     workload::with_workload,
 };
 use fairway_domain::{

@@ -11,7 +11,7 @@ use fairway_domain::{
         Channel,
         backlog::{BacklogStore, ChannelBacklog, ProjectorLag},
         delivery::{DeliveryError, DeliveryTarget, NewDelivery},
-        identifier::EventKey,
+        derived_identifier::EventKey,
         message::SendFailure,
         ports::{AttemptOutcome, ClaimedDelivery, DeliveryClaim, OutboxStore, ProjectionStore},
         projection::Projection,

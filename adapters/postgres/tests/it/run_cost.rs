@@ -5,7 +5,7 @@ use fairway_domain::{
     execution::ports::{AcceptOutcome, ExpectedRevisions, RunStore},
     release::ports::ReleaseWithDeployment,
 };
-use fairway_managed_postgres::{Binaries, ManagedServer, state};
+use fairway_managed_postgres::{Binaries, ManagedServer, state_directories};
 use fairway_postgres::{Database, create_database, migrate};
 use std::{
     sync::{
@@ -30,7 +30,7 @@ const WAL: i64 = 12 * 1024;
 /// A private server, because writes of other tests would be counted too.
 fn quiet_server() -> ManagedServer {
     fairway_testkit::init();
-    let binaries = Binaries::find(&state::directory().unwrap()).unwrap();
+    let binaries = Binaries::find(&state_directories::directory().unwrap()).unwrap();
     ManagedServer::start_temporary(binaries, vec![("autovacuum".to_owned(), "off".to_owned())]).unwrap()
 }
 

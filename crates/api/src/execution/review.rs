@@ -6,8 +6,8 @@ use crate::{
     compose::Api,
     error::{ApiError, FieldErrors, FieldProblem},
     http::{body::Body, idempotency::IdempotencyHeader, path::PathId},
-    note::parse_note,
     openapi::{KeyParams, ReadRefusals, WriteRefusals},
+    request_note::parse_note,
     response::ResourceResponse,
     value_rules::{self, RuleResult, limit},
 };

@@ -2,7 +2,7 @@
 
 mod diagnosis;
 mod forbidden_names;
-mod strict_value;
+mod no_array_as_struct;
 mod validation;
 
 pub use forbidden_names::ForbiddenNames;
@@ -258,7 +258,7 @@ impl<'de> Deserialize<'de> for DeferredMember {
 /// # Errors
 /// When the value is not a `T`: each missing field, each unknown field and each value of a wrong type, up to 200.
 pub fn read_as<T: DeserializeOwned>(document: &Value) -> Result<T, Vec<FieldProblem>> {
-    serde_path_to_error::deserialize(strict_value::StrictValue(document))
+    serde_path_to_error::deserialize(no_array_as_struct::StrictValue(document))
         .map_err(|failure| diagnosis::diagnose::<T>(document, deserialize_error::to_field_problem(failure)))
 }
 

@@ -8,7 +8,7 @@
 use crate::{
     caller::is_guest,
     error::ApiError,
-    http::{HttpBase, connection::ConnectionActivity, deprecation::Deprecation, shutdown::ReportedShutdown},
+    http::{HttpBase, connection_limits::ConnectionActivity, deprecation::Deprecation, shutdown::ReportedShutdown},
     metrics::{Method, RequestFacts},
     telemetry,
 };

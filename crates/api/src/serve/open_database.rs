@@ -1,7 +1,7 @@
 //! The database of the settings: a configured one, or a managed PostgreSQL server that this process may start.
 
 use crate::config::{Database, Settings};
-use fairway_managed_postgres::{Binaries, FindError, ManagedServer, Options, StartError, StopError, state};
+use fairway_managed_postgres::{Binaries, FindError, ManagedServer, Options, StartError, StopError, state_directories};
 use fairway_postgres::MigrationError;
 use std::{io, path::Path};
 use tokio::task::JoinError;
@@ -181,7 +181,7 @@ fn find_managed_server(data_dir: &Path) -> Result<OpenDatabase, DatabaseError> {
 }
 
 fn managed_server_options(data_dir: &Path) -> Result<Options, DatabaseError> {
-    let state = state::directory().map_err(DatabaseError::StateDirectory)?;
+    let state = state_directories::directory().map_err(DatabaseError::StateDirectory)?;
     let binaries = Binaries::find(&state).map_err(DatabaseError::Binaries)?;
     Ok(Options::of_data_directory(binaries, data_dir))
 }

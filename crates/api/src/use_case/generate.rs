@@ -12,8 +12,8 @@ use crate::{
         path::PathId,
         query::Query,
     },
-    note::parse_note,
     openapi::{ErrorBody, IfMatchParams, KeyParams, RevisionRefusal, WriteRefusals},
+    request_note::parse_note,
     response::ResourceResponse,
     value_rules::{self, RuleResult, limit},
 };

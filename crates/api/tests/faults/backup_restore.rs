@@ -2,7 +2,7 @@
 //! on another cluster; the data must be equal.
 
 use crate::{api_client::execute_body, server_process::ServerSetup};
-use fairway_managed_postgres::{Binaries, ManagedServer, state};
+use fairway_managed_postgres::{Binaries, ManagedServer, state_directories};
 use fairway_testkit::TestDatabase;
 use serde_json::Value;
 use std::{
@@ -67,7 +67,7 @@ async fn documented_backup_restores_all_data() {
     let before = server.client.get(&evidence).await.unwrap();
     assert_eq!(before.status, 200, "{before:?}");
 
-    let binaries = Binaries::find(&state::directory().unwrap()).unwrap();
+    let binaries = Binaries::find(&state_directories::directory().unwrap()).unwrap();
     let path = search_path(&binaries);
     let work = tempfile::tempdir().unwrap();
     let shell = |script: &str| {

@@ -1,7 +1,7 @@
 //! A durable PostgreSQL for one test, which the test can crash or freeze.
 
 use crate::server_process::ServerSetup;
-use fairway_managed_postgres::{Binaries, Durability, ManagedServer, Options, state};
+use fairway_managed_postgres::{Binaries, Durability, ManagedServer, Options, state_directories};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -24,7 +24,7 @@ impl FaultyPostgres {
         let folder = tempfile::tempdir().unwrap();
         fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
         let options = Options {
-            binaries: Binaries::find(&state::directory().unwrap()).unwrap(),
+            binaries: Binaries::find(&state_directories::directory().unwrap()).unwrap(),
             data_dir: folder.path().join("postgres"),
             port: Some(crate::server_process::free_address().port()),
             settings: Vec::new(),

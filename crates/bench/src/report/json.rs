@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::accounting::StatementCounts;
+use crate::background_task_cost::TaskCost;
 use crate::environment::FirstResponseTimes;
 use crate::interleaved::InterleavedScenario;
 use crate::large_corpus::RetrievalLatency;
+use crate::list_pagination::PageFigures;
 use crate::notifications::NotificationFigures;
 use crate::openai_provider::ProviderBenchmark;
-use crate::pages::PageFigures;
 use crate::proofs::ProofFigures;
 use crate::run::{Findings, Measurement, ScenarioMeasurement};
-use crate::task_cost::TaskCost;
+use crate::statement_count::StatementCounts;
 use crate::thresholds::TargetResult;
 
 /// Durations are in milliseconds, memory and log in bytes, rates per second.

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use crate::background_task_cost::TaskCost;
 use crate::code_mode::ScriptLatency;
 use crate::cold_start::MinAndMedian;
 use crate::cost_meter::LogContents;
@@ -13,7 +14,6 @@ use crate::overload::Overload;
 use crate::queued::QueuedRuns;
 use crate::run::{Findings, Measurement, ScenarioMeasurement};
 use crate::scenario::BaselineOperation;
-use crate::task_cost::TaskCost;
 use crate::thresholds::{TargetResult, mean, mebibytes};
 use crate::verified_tokens;
 
@@ -259,17 +259,17 @@ fn per_second(count: u64, time: Duration) -> f64 {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::accounting::{Statement, StatementCounts};
+    use crate::closed_loop_clients::tests::tally;
     use crate::cold_start::ColdStart;
     use crate::cost_meter::Cost;
     use crate::environment::FirstResponseTimes;
     use crate::interleaved::InterleavedScenario;
     use crate::known_misses::KNOWN_MISSES;
-    use crate::load::tests::tally;
     use crate::permission_revocation::RevocationResult;
     use crate::report::Machine;
     use crate::run::Idle;
     use crate::scenario::{KeyMode, Scenario, WorkloadSpread};
+    use crate::statement_count::{Statement, StatementCounts};
     use crate::thresholds::judge;
     use crate::timing_oracle::{ResourceKind, tests::compared};
 

@@ -3,15 +3,15 @@
 use anyhow::{Context as _, Result};
 
 use super::{Bench, DATABASE, INTERLEAVED_DURATION, report_progress};
+use crate::background_task_cost::{self, Task, TaskCost};
 use crate::child::ChildProcess;
+use crate::closed_loop_clients::ClientScript;
 use crate::environment::{start_notifier, start_receiver, start_server};
 use crate::interleaved::InterleavedScenario;
 use crate::large_corpus::{self, RetrievalLatency};
-use crate::load::ClientScript;
+use crate::list_pagination::{self, PageFigures};
 use crate::notifications::{self, NotificationFigures};
-use crate::pages::{self, PageFigures};
 use crate::proofs::{self, ProofFigures};
-use crate::task_cost::{self, Task, TaskCost};
 use crate::verified_tokens;
 
 impl Bench<'_> {
@@ -48,7 +48,7 @@ impl Bench<'_> {
         };
         let [fairway, _] = &self.databases;
         let place = (self.home, self.postgres, self.plan);
-        task_cost::measure(task, place, (&self.fixtures, fairway), measure).await
+        background_task_cost::measure(task, place, (&self.fixtures, fairway), measure).await
     }
 
     pub(super) async fn measure_retrieval(&self) -> Result<RetrievalLatency> {
@@ -66,7 +66,8 @@ impl Bench<'_> {
     pub(super) async fn measure_pages(&self) -> Result<PageFigures> {
         let (mut server, _) = start_server(self.home, self.postgres, DATABASE, &self.plan.server).await?;
         let [fairway, _] = &self.databases;
-        let figures = pages::measure(&server, &self.fixtures, fairway).await.with_context(|| server.log_tail())?;
+        let figures =
+            list_pagination::measure(&server, &self.fixtures, fairway).await.with_context(|| server.log_tail())?;
         server.stop().await?;
         Ok(figures)
     }

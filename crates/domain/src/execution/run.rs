@@ -16,9 +16,9 @@ mod memory;
 mod model_call;
 mod model_request_hook_payload;
 mod obligation;
+mod reference_values;
 mod reservation;
 mod schema_check;
-mod scope;
 mod tool_calls;
 
 #[cfg(test)]
@@ -35,9 +35,9 @@ use crate::{
     flow::{Action, NextStep, Step, StepKind, StepOutput, budget::ValueBudget, reference::Template},
     guardrail::MAX_INSPECTED_BYTES,
     id::{AssetId, DecisionId},
-    moment::Moment,
     policy::{self, Obligation, PolicyDecision},
     time::Timestamp,
+    time_and_ids::Moment,
 };
 use agent::Agent;
 use effects::{AwaitedResponse, PendingStep, StepProgress};
@@ -47,11 +47,11 @@ use interceptors::{ActiveStep, Continuation, Interception};
 pub use interruption::Interruption;
 use memory::ConversationState;
 pub use memory::{History, all_allow};
+use reference_values::RunScope;
 use reservation::PausePoint;
 pub use reservation::SMALL_RUN_BYTES;
 pub use schema_check::SchemaCheck;
 use schema_check::{ResumePoint, SchemaResult};
-use scope::RunScope;
 use serde_json::{Map, Value, json};
 use std::{
     borrow::Cow,
@@ -413,7 +413,7 @@ impl<'a> Run<'a> {
     /// The output of a step, as later steps see it.
     fn map_output(&mut self, step: &Step, value: Value) -> Result<Value, StepFailure> {
         match &step.output {
-            // A named output is an alias of the whole output (see `scope::member`).
+            // A named output is an alias of the whole output (see `reference_values::member`).
             None | Some(StepOutput::Named(_)) => Ok(value),
             Some(StepOutput::Mapped(template)) => self.resolve(template, Some((&step.id, value))),
         }

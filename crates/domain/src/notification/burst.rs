@@ -8,8 +8,8 @@ use crate::{
     notification::{
         Channel,
         delivery::{DeliveryTarget, NewDelivery},
+        derived_identifier::digest_delivery,
         digest::{DigestKind, DigestWindow},
-        identifier::digest_delivery,
     },
     time::Timestamp,
 };

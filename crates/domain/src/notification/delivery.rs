@@ -9,7 +9,7 @@ use crate::{
     audit::{Fact, FactKind, Stamp, Subject},
     fact_category::FactCategory,
     id::{DeliveryId, DestinationId, FactId, WorkloadId, WorkspaceId},
-    notification::{Channel, digest::DigestWindow, identifier::EventKey, inbox::Notification},
+    notification::{Channel, derived_identifier::EventKey, digest::DigestWindow, inbox::Notification},
     store::{Change, Revision, aggregate},
     time::Timestamp,
 };

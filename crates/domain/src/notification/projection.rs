@@ -1,10 +1,10 @@
 //! From a fact to its notifications: a pure function of the fact, its subject, the people and their preferences.
 
 mod suppression;
-mod turned_on;
+mod tenant_settings;
 
 pub use suppression::SuppressedDecision;
-pub use turned_on::TurnedOn;
+pub use tenant_settings::TurnedOn;
 
 use crate::{
     access::{ActorKind, ActorRef, ResourcePosition, Role},
@@ -14,9 +14,9 @@ use crate::{
     notification::{
         Channel, Severity, Tier,
         delivery::{DeliveryError, DeliveryTarget, NewDelivery},
+        derived_identifier::{EventKey, digest_delivery},
         destination::ActiveDestination,
         digest::DigestFrequency,
-        identifier::{EventKey, digest_delivery},
         inbox::{InboxStatus, Notification, NotificationRecord},
         link::console_path,
         preference::{DefaultProfiles, DeliveryDecision, PreferenceLayers, PreferenceScope, PreferenceSet, Switches},

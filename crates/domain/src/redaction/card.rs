@@ -1,6 +1,6 @@
 //! Payment card numbers (ISO/IEC 7812): 13 to 19 digits in an issued range, with a Luhn check digit.
 
-use super::position::Position;
+use super::match_start::Position;
 
 const MIN_DIGITS: usize = 13;
 const MAX_DIGITS: usize = 19;

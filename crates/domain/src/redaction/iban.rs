@@ -1,6 +1,6 @@
 //! International bank account numbers (ISO 13616), by the SWIFT registry.
 
-use super::position::Position;
+use super::match_start::Position;
 use iban::Iban;
 
 const MAX_LEN: usize = 34;

@@ -1,6 +1,6 @@
 //! IP addresses, as the standard library parses them.
 
-use super::position::Position;
+use super::match_start::Position;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 const MAX_V4_LEN: usize = "255.255.255.255".len();

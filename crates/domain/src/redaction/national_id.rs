@@ -1,6 +1,6 @@
 //! National identifiers of persons: schemes with a distinctive form and, except for the first two, a check digit.
 
-use super::position::{Position, SEPARATORS};
+use super::match_start::{Position, SEPARATORS};
 
 /// A scheme of national identifiers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

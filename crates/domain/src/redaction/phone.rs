@@ -3,8 +3,8 @@
 
 use super::{
     card,
+    match_start::{Position, SEPARATORS},
     normalization::normalize,
-    position::{Position, SEPARATORS},
 };
 use std::ops::RangeInclusive;
 

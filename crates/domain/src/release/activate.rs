@@ -3,10 +3,10 @@
 use super::{
     BindingsDigest, Release, ReleaseRefusal, State,
     lane::{Deployment, DeploymentChange, DeploymentChangeRecord, Lane, LaneMove, MoveReason, Soak},
-    policy_input::{self, UndeclaredInput},
-    provider_account::{self, RouteAccount},
+    missing_policy_input::{self, UndeclaredInput},
+    provider_account_gate::{self, RouteAccount},
     review::ApprovalRule,
-    tool::{self, ToolStatus},
+    tool_requirements::{self, ToolStatus},
 };
 use crate::{
     asset::kind::AssetKind,
@@ -221,7 +221,7 @@ impl Release {
         let mut missing = Vec::new();
         missing.extend(self.unmet_policy_requirement());
         self.add_unmet_flow_requirements(report, &mut missing);
-        missing.extend(provider_account::unmet_account_requirements(&report.route_accounts));
+        missing.extend(provider_account_gate::unmet_account_requirements(&report.route_accounts));
         for name in &report.unsupported_obligations {
             let message = format!("this server cannot fulfil the obligation `{name}`");
             missing.push(unmet("obligations", "obligation_unavailable", message));
@@ -294,7 +294,7 @@ impl Release {
                         format!("this server cannot run `{name}` steps"),
                     ));
                 }
-                missing.extend(tool::unmet_tool_requirements(agents, &report.tools));
+                missing.extend(tool_requirements::unmet_tool_requirements(agents, &report.tools));
                 *provider_routed
             }
         };
@@ -322,8 +322,8 @@ impl Release {
             let message = "no route is allowed: runs that call a model or use vector search will fail";
             warnings.push(unmet("model_policy", "no_compliant_route", message));
         }
-        warnings.extend(provider_account::account_warnings(&report.route_accounts));
-        warnings.extend(policy_input::undeclared_warnings(&report.undeclared_inputs));
+        warnings.extend(provider_account_gate::account_warnings(&report.route_accounts));
+        warnings.extend(missing_policy_input::undeclared_warnings(&report.undeclared_inputs));
         // In production they block activation.
         if !self.is_for_production() {
             let named = report.unenforced_controls.iter().take(MAX_LISTED_CONTROLS);

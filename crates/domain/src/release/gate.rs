@@ -4,7 +4,7 @@ use super::{
     Release, ReleaseRefusal, StateName,
     activate::{ActivationReport, UnmetRequirement},
     lane::{Deployment, Lane, TargetLane},
-    policy_input::undeclared_warnings,
+    missing_policy_input::undeclared_warnings,
     reference::UnresolvedReference,
     review::ApprovalRule,
 };

@@ -7,7 +7,7 @@ use super::{
     advance::Advance,
     gate::{GateContext, GateVerdict},
     lane::{DeploymentChange, DeploymentRecord, Lane},
-    policy_input::UndeclaredInput,
+    missing_policy_input::UndeclaredInput,
     recommendation::EndedRuns,
     reference::REFERENCE_UNRESOLVED,
     review::{ApprovalRule, SelfApproval, Verdict},

@@ -4,7 +4,7 @@ use super::Claims;
 use crate::{
     Failure, Settings, Stores,
     cache::{MAX_BYTES, weighted_cache},
-    clock_and_ids::ClockAndIds,
+    commit_context::CommitContext,
     services::SharedState,
 };
 use fairway_domain::{
@@ -72,7 +72,7 @@ impl PinCache {
 /// Operations on the identities that identity providers prove.
 #[derive(Clone)]
 pub struct PinnedIdentities {
-    context: ClockAndIds,
+    context: CommitContext,
     settings: Arc<Settings>,
     cache: PinCache,
     identity_store: Arc<dyn IdentityStore>,

@@ -3,7 +3,7 @@
 use super::Operation;
 use crate::{
     Failure, MaybeReplayed, Stores,
-    clock_and_ids::ClockAndIds,
+    commit_context::CommitContext,
     idempotency::{KeyedRequests, MAX_ATTEMPTS, keyed_outcome},
     services::{CommonOperations, SharedState},
     workload::Workloads,
@@ -35,7 +35,7 @@ pub struct RequestedBinding {
 /// Operations on the bindings of principals to workloads.
 #[derive(Clone)]
 pub struct PrincipalBindings {
-    context: ClockAndIds,
+    context: CommitContext,
     principal_binding_store: Arc<dyn PrincipalBindingStore>,
     keyed_requests: Arc<KeyedRequests>,
     workloads: Arc<Workloads>,

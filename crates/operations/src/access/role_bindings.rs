@@ -4,7 +4,7 @@ use super::{Operation, authorize};
 use crate::{
     Failure, MaybeReplayed, Stores,
     access::ScopeResolver,
-    clock_and_ids::ClockAndIds,
+    commit_context::CommitContext,
     idempotency::{KeyedRequests, keyed_outcome},
     services::{CommonOperations, SharedState},
 };
@@ -41,7 +41,7 @@ const fn management_permission(scope: &GrantScope) -> Permission {
 /// Operations on roles and role bindings.
 #[derive(Clone)]
 pub struct RoleBindings {
-    context: ClockAndIds,
+    context: CommitContext,
     access_store: Arc<dyn AccessStore>,
     scope_resolver: Arc<ScopeResolver>,
     keyed_requests: Arc<KeyedRequests>,

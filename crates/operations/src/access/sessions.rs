@@ -5,7 +5,7 @@ mod renewal;
 pub(crate) use renewal::SessionRenewals;
 
 use super::{Claims, PinnedIdentities};
-use crate::{Failure, Settings, Stores, clock_and_ids::ClockAndIds, services::SharedState};
+use crate::{Failure, Settings, Stores, commit_context::CommitContext, services::SharedState};
 use fairway_domain::{
     access::{
         ActorRef,
@@ -54,7 +54,7 @@ struct StoredTokens {
 /// Operations on browser sessions.
 #[derive(Clone)]
 pub struct Sessions {
-    context: ClockAndIds,
+    context: CommitContext,
     settings: Arc<Settings>,
     session_store: Arc<dyn SessionStore>,
     pinned_identities: Arc<PinnedIdentities>,

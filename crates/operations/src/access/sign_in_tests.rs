@@ -2,7 +2,7 @@
 
 use super::{Identities, PinnedIdentities};
 use crate::{
-    Failure, Stores, access::authorize::missing_permission, clock_and_ids::ClockAndIds, services::SharedState,
+    Failure, Stores, access::authorize::missing_permission, commit_context::CommitContext, services::SharedState,
 };
 use fairway_domain::{
     access::{
@@ -65,7 +65,7 @@ pub struct TestedPrincipal {
 /// Operations on test sign-ins. They store nothing: no session, no pin and no groups.
 #[derive(Clone)]
 pub struct SignInTests {
-    context: ClockAndIds,
+    context: CommitContext,
     identity_store: Arc<dyn IdentityStore>,
     identities: Arc<Identities>,
     pinned_identities: Arc<PinnedIdentities>,

@@ -4,7 +4,7 @@
 use crate::{
     Failure, Stores,
     cache::{MAX_BYTES, weighted_cache},
-    clock_and_ids::ClockAndIds,
+    commit_context::CommitContext,
     services::SharedState,
 };
 use fairway_domain::{
@@ -111,7 +111,7 @@ impl RecordedMismatches {
 /// Stores, verifies and collects artifacts.
 #[derive(Clone)]
 pub struct Artifacts {
-    context: ClockAndIds,
+    context: CommitContext,
     artifact_store: Arc<dyn ArtifactStore>,
     mismatches: RecordedMismatches,
     artifact_index: Arc<dyn ArtifactIndex>,

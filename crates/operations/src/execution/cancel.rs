@@ -8,7 +8,7 @@ use super::{
 use crate::{
     Failure, MaybeReplayed, RunRefusal, Settings, Stores,
     access::{Operation, ScopeResolver, authorize},
-    clock_and_ids::ClockAndIds,
+    commit_context::CommitContext,
     execution::{engine::RunEngine, evidence::ExecutionReader, review::Reviews},
     idempotency::{KeyedRequests, MAX_ATTEMPTS, keyed_outcome, read_after_commit},
     services::{CommonOperations, SharedState},
@@ -38,7 +38,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Cancels runs.
 pub struct Cancellations {
-    context: ClockAndIds,
+    context: CommitContext,
     settings: Arc<Settings>,
     wakeup_sender: WakeupSender,
     wakeups: Arc<Wakeups>,

@@ -9,7 +9,7 @@ pub(super) use progress::{CheckpointPolicy, MAX_RETRY_DELAY, MIN_RETRY_DELAY, Pr
 
 use super::{large_runs::LargeRuns, retrieval::RetrievalContext};
 use crate::{
-    Settings, Stores, clock_and_ids::ClockAndIds, idempotency::MAX_ATTEMPTS, knowledge::KnowledgeBases,
+    Settings, Stores, commit_context::CommitContext, idempotency::MAX_ATTEMPTS, knowledge::KnowledgeBases,
     services::SharedState, wakeups::WakeupSender,
 };
 use fairway_domain::{
@@ -37,7 +37,7 @@ pub(super) const MAX_DECISIONS: usize = MAX_ATTEMPTS + 1;
 
 /// Performs the effects of runs: calls of models, tools and hooks, retrieval, memory, and the commits of their progress.
 pub(crate) struct RunEngine {
-    pub(super) context: ClockAndIds,
+    pub(super) context: CommitContext,
     pub(super) code_gateway: Arc<dyn ScriptGateway>,
     pub(super) http_caller: Arc<dyn HttpCaller>,
     pub(super) large_runs: Arc<LargeRuns>,

@@ -6,7 +6,7 @@ use crate::{
     Failure, Settings, Stores,
     asset::Assets,
     cache::{MAX_BYTES, PendingLoads, entry_bytes, weighted_cache},
-    clock_and_ids::ClockAndIds,
+    commit_context::CommitContext,
     release::Releases,
     services::SharedState,
 };
@@ -104,7 +104,7 @@ impl PlanCache {
 
 /// Builds and caches the plans of runs.
 pub struct RunPlans {
-    pub(super) context: ClockAndIds,
+    pub(super) context: CommitContext,
     plans: Arc<PlanCache>,
     settings: Arc<Settings>,
     provider: Arc<dyn Provider>,

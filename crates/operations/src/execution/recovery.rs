@@ -3,8 +3,8 @@
 
 use super::script::LOST_SCRIPT;
 use crate::{
-    Failure, Settings, Stores, clock_and_ids::ClockAndIds, execution::active_runs::ActiveRuns, services::SharedState,
-    wakeups::WakeupSender,
+    Failure, Settings, Stores, commit_context::CommitContext, execution::active_runs::ActiveRuns,
+    services::SharedState, wakeups::WakeupSender,
 };
 use fairway_domain::{
     access::ActorRef,
@@ -46,7 +46,7 @@ pub async fn run_recovery(recovery: Arc<RunRecovery>) {
 
 /// Recovers runs whose process stopped, and drains the runs of a process that stops.
 pub struct RunRecovery {
-    context: ClockAndIds,
+    context: CommitContext,
     active_runs: Arc<ActiveRuns>,
     settings: Arc<Settings>,
     wakeup_sender: WakeupSender,

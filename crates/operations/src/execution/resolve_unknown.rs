@@ -4,7 +4,7 @@ use super::ExecutionDetail;
 use crate::{
     Failure, MaybeReplayed, Stores,
     access::{Operation, authorize},
-    clock_and_ids::ClockAndIds,
+    commit_context::CommitContext,
     execution::evidence::{ExecutionReader, Ownership},
     idempotency::{KeyedRequests, keyed_outcome, read_after_commit},
     services::{CommonOperations, SharedState},
@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 /// Resolves runs with an unknown outcome.
 pub struct UnknownOutcomes {
-    context: ClockAndIds,
+    context: CommitContext,
     wakeup_sender: WakeupSender,
     execution_store: Arc<dyn ExecutionStore>,
     resolution_store: Arc<dyn ResolutionStore>,

@@ -4,7 +4,7 @@ use super::{ExecutionDetail, evidence::Ownership};
 use crate::{
     Failure, MaybeReplayed, Stores,
     access::{Operation, authorize},
-    clock_and_ids::ClockAndIds,
+    commit_context::CommitContext,
     execution::evidence::ExecutionReader,
     idempotency::{KeyedRequests, keyed_outcome, read_after_commit},
     services::{CommonOperations, SharedState},
@@ -54,7 +54,7 @@ pub async fn run_review_expiry(reviews: Arc<Reviews>) {
 
 /// Operations on runs that wait for a human review.
 pub struct Reviews {
-    context: ClockAndIds,
+    context: CommitContext,
     wakeup_sender: WakeupSender,
     run_observer: Arc<dyn RunObserver>,
     audit_store: Arc<dyn AuditStore>,

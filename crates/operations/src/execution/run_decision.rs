@@ -1,5 +1,5 @@
 //! The decision on a run: the release that serves its lane, the release's plan, and the policy's decision on the inputs.
-//! Requests and workers both decide here; `attempt` and `worker` then admit the run.
+//! Requests and workers both decide here; `start_attempt` and `worker` then admit the run.
 
 use super::plan::{CachedPlan, RunPlans};
 use crate::{Failure, workload::position_of};

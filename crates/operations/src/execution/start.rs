@@ -7,7 +7,7 @@ use super::{
 use crate::{
     Failure, Settings, Stores,
     access::{Claims, Identities, IdentityMode, ScopeResolver},
-    clock_and_ids::ClockAndIds,
+    commit_context::CommitContext,
     execution::{
         active_runs::ActiveRuns,
         engine::RunEngine,
@@ -51,7 +51,7 @@ pub(super) struct RunContext {
 
 /// Accepts runs from requests and starts them.
 pub struct Executions {
-    pub(crate) context: ClockAndIds,
+    pub(crate) context: CommitContext,
     pub(crate) active_runs: Arc<ActiveRuns>,
     pub(crate) code_gateway: Arc<dyn ScriptGateway>,
     pub(crate) large_runs: Arc<LargeRuns>,

@@ -3,7 +3,7 @@
 use crate::{
     Failure, FieldProblem, Stores,
     access::{Operation, ScopeResolver},
-    clock_and_ids::ClockAndIds,
+    commit_context::CommitContext,
     services::{CommonOperations, SharedState},
 };
 use fairway_domain::{
@@ -41,7 +41,7 @@ pub struct UsageQuery {
 
 /// Reports usage.
 pub struct UsageReports {
-    context: ClockAndIds,
+    context: CommitContext,
     usage_store: Arc<dyn UsageStore>,
     scope_resolver: Arc<ScopeResolver>,
 }

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     Failure, Settings, Stores,
     access::{Claims, Identities},
-    clock_and_ids::ClockAndIds,
+    commit_context::CommitContext,
     execution::{
         active_runs::ActiveRuns,
         engine::RunEngine,
@@ -144,7 +144,7 @@ enum NextAction {
 
 /// Claims queued runs and executes them.
 pub struct RunWorker {
-    pub(super) context: ClockAndIds,
+    pub(super) context: CommitContext,
     pub(super) active_runs: Arc<ActiveRuns>,
     pub(super) large_runs: Arc<LargeRuns>,
     pub(super) plans: Arc<PlanCache>,

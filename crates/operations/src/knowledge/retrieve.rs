@@ -1,6 +1,6 @@
 //! Retrieval: the access contract is decided on its current state, then the index is searched.
 
-use super::embedding::VectorIndex;
+use super::embedding_selection::VectorIndex;
 use crate::{Failure, knowledge::KnowledgeBases};
 use fairway_domain::{
     access::{ActorRef, Caller},

@@ -3,7 +3,7 @@
 use crate::{
     Failure, SequencerWakeup, Settings, Stores,
     access::{IdentityMode, effective_rights},
-    clock_and_ids::ClockAndIds,
+    commit_context::CommitContext,
     notification::inbox_wakeups::InboxWakeups,
     services::SharedState,
 };
@@ -48,7 +48,7 @@ const LOCAL_ROLE: Role = Role::PlatformAdmin;
 
 /// Writes the notifications of sequenced facts.
 pub struct Projector {
-    context: ClockAndIds,
+    context: CommitContext,
     settings: Arc<Settings>,
     projection_store: Arc<dyn ProjectionStore>,
     preference_store: Arc<dyn PreferenceStore>,

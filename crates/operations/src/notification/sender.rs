@@ -1,6 +1,6 @@
 //! The sender: a background task that sends the deliveries of the outbox.
 
-use crate::{Stores, clock_and_ids::ClockAndIds, services::SharedState};
+use crate::{Stores, commit_context::CommitContext, services::SharedState};
 use fairway_domain::{
     id::{DeliveryId, TenantId},
     notification::{
@@ -45,7 +45,7 @@ const STORE_ATTEMPTS: u32 = 5;
 
 /// Sends deliveries.
 pub struct NotificationSender {
-    context: ClockAndIds,
+    context: CommitContext,
     outbox_store: Arc<dyn OutboxStore>,
     message_sender: Arc<dyn MessageSender>,
     outbox_wakeup: Arc<Notify>,

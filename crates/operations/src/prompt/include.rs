@@ -1,6 +1,6 @@
 //! Included assets of prompts: checked when a version is created, and composed for runs.
 
-use crate::{Failure, asset::Assets, execution::source, reference::Unresolved};
+use crate::{Failure, asset::Assets, execution::source, resolve_reference::Unresolved};
 use fairway_domain::{
     access::{Caller, ResourcePosition},
     asset::{Asset, AssetVersion, Lifecycle, VersionLabel},

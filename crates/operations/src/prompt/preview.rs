@@ -6,7 +6,7 @@ use crate::{
     access::Operation,
     asset::{Assets, ValidContent, validate},
     blocking::{Processor, WorkDeadline, busy},
-    reference::Unresolved,
+    resolve_reference::Unresolved,
 };
 use fairway_domain::{
     access::{Caller, ResourcePosition},

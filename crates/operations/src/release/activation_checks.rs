@@ -17,10 +17,10 @@ use fairway_domain::{
     release::{
         Binding, Release,
         activate::{ActivationReport, FlowStatus, RouteStatus, UnenforcedControl},
-        policy_input::{UndeclaredInput, undeclared_inputs},
-        provider_account::RouteAccount,
+        missing_policy_input::{UndeclaredInput, undeclared_inputs},
+        provider_account_gate::RouteAccount,
         review::ApprovalRule,
-        tool::ToolStatus,
+        tool_requirements::ToolStatus,
         vector_gate::{EmbeddingStatus, VectorIndexStatus},
     },
     slug::Slug,

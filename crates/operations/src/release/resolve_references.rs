@@ -4,8 +4,8 @@
 use crate::{
     Failure,
     prompt::include::{body_of, label_of, refusal_of},
-    reference::Unresolved,
     release::Releases,
+    resolve_reference::Unresolved,
 };
 use fairway_domain::{
     access::{Caller, ResourcePosition},

@@ -5,7 +5,7 @@ use crate::{
     access::{Claims, Identities, PinCache, ScopeResolver, SessionRenewals},
     asset::{Artifacts, RecordedMismatches},
     cache::{MAX_BYTES, caller_bytes, claims_bytes, weighted_cache},
-    clock_and_ids::ClockAndIds,
+    commit_context::CommitContext,
     execution::{
         active_runs::ActiveRuns, large_runs::LargeRuns, plan::PlanCache, run_limit::RunSlots, script::ScriptSlots,
     },
@@ -45,7 +45,7 @@ pub(crate) struct SharedState {
     pub(crate) witnesses: Vec<Arc<dyn Witness>>,
     /// Tiles of transparency logs. A full tile never changes.
     pub(crate) log_tiles: TileCache,
-    pub(crate) context: ClockAndIds,
+    pub(crate) context: CommitContext,
     pub(crate) settings: Arc<Settings>,
     pub(crate) plans: Arc<PlanCache>,
     /// Callers by their claims. The accept statement verifies the revision of their permissions.
@@ -92,7 +92,7 @@ impl SharedState {
             checkpoint_signer: gateways.checkpoint_signer,
             witnesses: gateways.witnesses,
             log_tiles: new_tile_cache(),
-            context: ClockAndIds::new(gateways.clock, gateways.ids),
+            context: CommitContext::new(gateways.clock, gateways.ids),
             settings: Arc::new(settings),
             plans: Arc::new(PlanCache::new()),
             callers: weighted_cache(MAX_BYTES.callers, |claims: &Claims, caller: &Arc<Caller>| {

@@ -8,7 +8,7 @@ use fairway_domain::{
         kind::AssetKind,
     },
     flow::{Flow, ToolChoice},
-    release::policy_input::{UndeclaredInput, undeclared_inputs},
+    release::missing_policy_input::{UndeclaredInput, undeclared_inputs},
     slug::Slug,
     tenant::TenantScope,
     use_case::{

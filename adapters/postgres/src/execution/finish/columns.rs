@@ -3,7 +3,7 @@
 use super::PendingFinish;
 use crate::{
     execution::stored_decision,
-    guarded::{FactColumns, Input},
+    guarded_commit::{FactColumns, Input},
 };
 use fairway_domain::{
     evidence::{EvidenceArtifact, RecordedDecision, lineage::LineageItem, lineage::UntrustedReason},

@@ -1,6 +1,6 @@
 //! Turns of conversations, written with the ends of their runs.
 
-use crate::{guarded::Input, memory::locked_session};
+use crate::{guarded_commit::Input, memory::locked_session};
 use fairway_domain::{
     execution::FinishRecord,
     memory::{OnRevoke, Writeback},

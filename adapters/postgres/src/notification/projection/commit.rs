@@ -2,7 +2,7 @@
 
 use crate::{
     database::Database,
-    guarded::{FactColumns, GuardedBatch, Input},
+    guarded_commit::{FactColumns, GuardedBatch, Input},
     row::decode,
 };
 use fairway_domain::{

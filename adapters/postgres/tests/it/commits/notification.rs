@@ -11,8 +11,8 @@ use fairway_domain::{
         Channel, Tier,
         announcement::{Announcement, Audience},
         delivery::{DeliveryTarget, NewDelivery},
+        derived_identifier::EventKey,
         destination::{Destination, DestinationPatch, DestinationScope, NewDestination},
-        identifier::EventKey,
         inbox::{InboxStatus, Notification, inbox_read_fact},
         ports::{
             AnnouncementStore, DeliveryStore, DestinationStore, InboxStore, PreferenceStore, ProfileStore,

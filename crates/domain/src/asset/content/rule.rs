@@ -7,7 +7,7 @@
 mod agent;
 mod annotations;
 mod evaluation;
-mod external;
+mod external_endpoints;
 mod guardrail;
 mod harness;
 mod knowledge_base;
@@ -52,10 +52,10 @@ fn check_rules(kind: AssetKind, content: &Value, compile: CompileMode) -> Vec<Co
     match kind {
         AssetKind::ModelPolicy => model_policy::check(content, &mut findings),
         AssetKind::KnowledgeBase => knowledge_base::check(content, &mut findings),
-        AssetKind::ToolDefinition => external::check_tool(content, &mut findings),
-        AssetKind::HookDefinition => external::check_hook(content, &mut findings),
-        AssetKind::McpServer => external::check_mcp_server(content, &mut findings),
-        AssetKind::ConnectorDefinition => external::check_connector(content, &mut findings),
+        AssetKind::ToolDefinition => external_endpoints::check_tool(content, &mut findings),
+        AssetKind::HookDefinition => external_endpoints::check_hook(content, &mut findings),
+        AssetKind::McpServer => external_endpoints::check_mcp_server(content, &mut findings),
+        AssetKind::ConnectorDefinition => external_endpoints::check_connector(content, &mut findings),
         AssetKind::Skill => skill::check(content, &mut findings),
         AssetKind::Agent => agent::check(content, &mut findings),
         AssetKind::Memory => memory::check(content, &mut findings),

@@ -2,7 +2,7 @@
 
 use super::{
     ContentProblem,
-    published::PublishedSchema,
+    published_schemas::PublishedSchema,
     schema_walk::{self, VisitFlow, member_pointer},
 };
 use crate::asset::kind::AssetKind;

@@ -1,11 +1,11 @@
 //! The verification of bundles: a pure function of the file and of keys from outside.
 
-mod outside;
 mod records;
 mod release;
+mod trusted_inputs;
 
-pub use outside::{OutsideEvidence, SecondCheckpoint};
 pub use records::names_run_records;
+pub use trusted_inputs::{OutsideEvidence, SecondCheckpoint};
 
 use super::{
     BundledRelease, BundledVersion, EXECUTION_PREDICATE, Envelope, ExecutionPredicate, ExecutionStatement,
@@ -62,7 +62,7 @@ pub fn verify_bundle<'k>(file: &[u8], outside: impl Into<OutsideEvidence<'k>>) -
     // A failed check of the form leaves nothing to check behind it.
     let checkpoint = check_bundle(&mut report, file, outside);
     if let Some(second) = outside.second_checkpoint {
-        outside::check_second_checkpoint(&mut report, checkpoint.as_ref(), second, outside.log_keys);
+        trusted_inputs::check_second_checkpoint(&mut report, checkpoint.as_ref(), second, outside.log_keys);
     }
     report
 }
@@ -115,7 +115,7 @@ fn check_bundle(report: &mut BundleReport, file: &[u8], outside: OutsideEvidence
     records::check_records(report, predicate, &facts);
     check_release(report, predicate, &facts, end);
     if let Some(input) = outside.policy_input {
-        outside::check_policy_decision(report, predicate, input);
+        trusted_inputs::check_policy_decision(report, predicate, input);
     }
     checkpoint
 }
@@ -171,7 +171,7 @@ fn check_checkpoint(report: &mut BundleReport, log: LogPart<'_>, outside: Outsid
     report.compare("origin of the log", "", signer.map_or("the name of a given key", VerifierKey::name), origin);
     let tenant = origin.rsplit('/').next().unwrap_or_default();
     report.compare("tenant of the log", "", log.tenant_id.to_string(), tenant);
-    outside::check_cosignatures(report, note.as_ref(), outside);
+    trusted_inputs::check_cosignatures(report, note.as_ref(), outside);
     checkpoint
 }
 

@@ -25,7 +25,7 @@ use crate::{
         tool::{ToolFailure, ToolRequest, ToolResult, ToolTarget},
     },
     flow::{Step, ToolChoice},
-    moment::Moment,
+    time_and_ids::Moment,
 };
 use serde_json::{Map, Value, json};
 use std::{collections::VecDeque, sync::Arc};

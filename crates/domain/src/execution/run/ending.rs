@@ -9,8 +9,8 @@ use super::{
 };
 use crate::{
     execution::{RunError, StepRecord, progress::RunEvent},
-    moment::Moment,
     redaction::Redactor,
+    time_and_ids::Moment,
 };
 
 impl Run<'_> {

@@ -22,9 +22,9 @@ use crate::{
     flow::Step,
     guardrail::{GuardrailCheck, GuardrailOutcome, GuardrailResult, OnError, Stage},
     hook::{self, Applicability, Decision, Event, Hook, HookError, HookHandler, HookResponse},
-    moment::Moment,
     policy::{CompiledPolicy, Obligation, PolicyDecision},
     time::Timestamp,
+    time_and_ids::Moment,
 };
 use serde_json::{Map, Value, json};
 use std::{borrow::Cow, mem};

@@ -1,7 +1,8 @@
 //! Model requests and the validation of their responses.
 
 use super::{
-    Run, RunScope, SchemaResult, StepFailure, StepProgress, documents::documents_message, scope::RenderedPromptScope,
+    Run, RunScope, SchemaResult, StepFailure, StepProgress, documents::documents_message,
+    reference_values::RenderedPromptScope,
 };
 use crate::{
     asset::{artifact_store::ArtifactPath, content::embedded::SchemaRejection, kind::AssetKind},

@@ -6,11 +6,11 @@
 use super::{
     MAX_VALUE_BYTES, Run, RunEffect,
     interceptors::{ActiveStep, Continuation},
-    scope::RunScope,
+    reference_values::RunScope,
 };
 use crate::{
     flow::{Step, StepKind, StepOutput, budget::ValueBudget, reference::ResolveError},
-    moment::Moment,
+    time_and_ids::Moment,
 };
 use serde_json::{Value, json};
 

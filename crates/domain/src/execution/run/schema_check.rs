@@ -10,7 +10,7 @@ use crate::{
     asset::content::embedded::{EmbeddedSchema, SchemaRejection},
     execution::routing::ModelResponse,
     flow::{Step, StepKind},
-    moment::Moment,
+    time_and_ids::Moment,
 };
 use serde_json::Value;
 

@@ -8,7 +8,7 @@ use crate::{
     id::{FactId, SuppressedDecisionId, WorkloadId, WorkspaceId},
     notification::{
         Channel,
-        identifier::EventKey,
+        derived_identifier::EventKey,
         preference::{DecidingScope, ReasonCode, Suppression},
     },
     store::Revision,

@@ -74,7 +74,7 @@ impl Outbox {
     fn sender(self: &Arc<Self>) -> Arc<NotificationSender> {
         let outbox_store: Arc<Self> = Arc::clone(self);
         Arc::new(NotificationSender {
-            context: ClockAndIds::new(Arc::new(Fixed), Arc::new(Fixed)),
+            context: CommitContext::new(Arc::new(Fixed), Arc::new(Fixed)),
             outbox_store,
             message_sender: Arc::new(Panicking),
             outbox_wakeup: Arc::default(),

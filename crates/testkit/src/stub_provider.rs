@@ -1,4 +1,4 @@
-//! A stub provider.
+//! A stub model provider.
 
 use async_trait::async_trait;
 use fairway_domain::execution::provider::{

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use nix::unistd::geteuid;
 
-use crate::account::Account;
+use crate::os_account::Account;
 
 /// The variable with the state directory.
 pub const STATE_VARIABLE: &str = "FAIRWAY_STATE_DIR";

@@ -1,25 +1,25 @@
-//! The process's clock, id source and sequencer wakeup. Every operation that commits facts shares them.
+//! The context of commits that write facts: the clock, the id source and the sequencer wakeup of the process.
 
 use crate::sequencer_wakeup::SequencerWakeup;
 use fairway_domain::{
     access::Caller,
     audit::Stamp,
     id::IdSource,
-    moment::Moment,
     time::{Clock, Timestamp},
+    time_and_ids::Moment,
 };
 use std::sync::Arc;
 
 /// The clock and the id source of the process, and the wakeup for committed facts. It holds nothing about a single call;
 /// a stamp takes its caller as an argument.
 #[derive(Clone)]
-pub(crate) struct ClockAndIds {
+pub(crate) struct CommitContext {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) ids: Arc<dyn IdSource>,
     pub(crate) sequencer: Arc<SequencerWakeup>,
 }
 
-impl ClockAndIds {
+impl CommitContext {
     pub(crate) fn new(clock: Arc<dyn Clock>, ids: Arc<dyn IdSource>) -> Self {
         Self { clock, ids, sequencer: Arc::default() }
     }

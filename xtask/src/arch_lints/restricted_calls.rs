@@ -27,12 +27,20 @@ const RESTRICTIONS: &[Restriction] = &[
         problem: "makes an aggregate without a decision; only a store restores what was committed",
         callers: &["adapters/postgres/src"],
     },
-    Restriction { call: "INSERT INTO fact (", problem: WRITES_FACT, callers: &["adapters/postgres/src/guarded.rs"] },
-    Restriction { call: "INTO fact_pending", problem: WRITES_FACT, callers: &["adapters/postgres/src/guarded.rs"] },
+    Restriction {
+        call: "INSERT INTO fact (",
+        problem: WRITES_FACT,
+        callers: &["adapters/postgres/src/guarded_commit.rs"],
+    },
+    Restriction {
+        call: "INTO fact_pending",
+        problem: WRITES_FACT,
+        callers: &["adapters/postgres/src/guarded_commit.rs"],
+    },
     Restriction {
         call: "fairway_commit(",
         problem: "ends a commit beside `Guarded`, which adds its guard",
-        callers: &["adapters/postgres/src/guarded.rs"],
+        callers: &["adapters/postgres/src/guarded_commit.rs"],
     },
     Restriction { call: "insert_into(fact::", problem: WRITES_FACT, callers: &[] },
     Restriction { call: "insert_into(fact_pending::", problem: WRITES_FACT, callers: &[] },
@@ -47,7 +55,7 @@ const RESTRICTIONS: &[Restriction] = &[
         // The cancellation of a run claims its key with the lease; the end of the run writes the fact.
         call: "INTO idempotency_key",
         problem: "claims an idempotency key beside `Guarded`, which claims it with its change",
-        callers: &["adapters/postgres/src/guarded.rs", "adapters/postgres/src/execution/queue.rs"],
+        callers: &["adapters/postgres/src/guarded_commit.rs", "adapters/postgres/src/execution/queue.rs"],
     },
     Restriction {
         call: "TenantScope::for_background_task(",

@@ -29,7 +29,7 @@ const EXEMPT_PATHS: &[&str] = &[
     "crates/testkit/src",
     "crates/bench/src",
     // `fairway` connects to the server that the user names.
-    "crates/cli/src/server.rs",
+    "crates/cli/src/http_client.rs",
     "crates/cli/src/server",
     // It signs in at the identity provider that this server names, over its HTTP agent.
     "crates/cli/src/sign_in/provider.rs",
@@ -100,7 +100,7 @@ mod tests {
     fn accepts_the_guard_its_types_tests_and_comments() {
         for (path, text) in [
             ("crates/egress/src/endpoint.rs", "use reqwest::Client;"),
-            ("crates/cli/src/server/events.rs", "use ureq::Body;"),
+            ("crates/cli/src/http_client/events.rs", "use ureq::Body;"),
             ("crates/api/src/http/outermost_middleware/tests.rs", "let client = reqwest::Client::new();"),
             ("crates/api/tests/it/walk.rs", "use reqwest::Client;"),
             ("xtask/src/check_api.rs", "use reqwest::Client;"),

@@ -1,4 +1,4 @@
-//! A guard between the socket and the framework, for limits that cannot be enforced above it.
+//! Limits of a connection that the framework cannot enforce, in a guard between it and the socket.
 //!
 //! **Idle timeout.** The framework bounds the arrival time of the first request of a connection only. The guard closes
 //! an idle connection after the time limit for a request head. Each response, and each part that the client reads,

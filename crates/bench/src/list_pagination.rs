@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use tokio_postgres::Client;
 
 use crate::child::ChildProcess;
+use crate::closed_loop_clients::histogram;
 use crate::connection::{Connection, get};
 use crate::fill_history::HistorySize;
 use crate::fixtures::{Fixtures, WORKSPACE};
-use crate::load::histogram;
 use crate::run::report_progress;
 use crate::thresholds::{TargetResult, TargetVerdict};
 

@@ -1,4 +1,4 @@
-//! The note of a request.
+//! Parses the note in a field of a request body.
 
 use crate::error::FieldProblem;
 use fairway_domain::note::Note;

@@ -14,7 +14,7 @@ use std::{
 /// The Python interpreter in whose environment `cargo xtask test` installed the server.
 const PYTHON_VARIABLE: &str = "FAIRWAY_TEST_S3_PYTHON";
 /// The program that it runs.
-const SERVER: &str = include_str!("bucket/server.py");
+const SERVER: &str = include_str!("s3_server/server.py");
 /// Timeout of the server's start.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// The access key. The server accepts any credentials, but the client sends no request without one.

@@ -16,10 +16,10 @@ use tokio_postgres::Client;
 
 use crate::Plan;
 use crate::child::ChildProcess;
+use crate::closed_loop_clients::ClientScript;
 use crate::cost_meter::{processor_time, time_with_children};
 use crate::environment::{Postgres, RunDirectory, start_server_with};
 use crate::fixtures::Fixtures;
-use crate::load::ClientScript;
 use crate::run::Measurement;
 use crate::scenario::{KeyMode, Scenario, WorkloadSpread};
 use crate::thresholds::{TargetResult, TargetVerdict};
@@ -327,8 +327,8 @@ pub(crate) fn judge(seen: &[TaskCost]) -> Vec<TargetResult> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::closed_loop_clients::tests::tally;
     use crate::cost_meter::Cost;
-    use crate::load::tests::tally;
 
     #[test]
     fn targets_judge_the_median_pair_and_the_backlog() {

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 /// The Python interpreter in whose environment `cargo xtask test` installed the gateway.
 const PYTHON_VARIABLE: &str = "FAIRWAY_TEST_GATEWAY_PYTHON";
 /// The gateway's configuration. `PORT` is its own port, because one model forwards to another by the other protocol.
-const SETTINGS: &str = include_str!("gateway/settings.yaml");
+const SETTINGS: &str = include_str!("litellm_gateway/settings.yaml");
 /// Timeout of the gateway's start, which takes about 15 s on an idle machine.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 /// The gateway's API key.

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 /// The Python interpreter in whose environment `cargo xtask test` installed the server.
 const PYTHON_VARIABLE: &str = "FAIRWAY_TEST_RECEIVERS_PYTHON";
 /// The program that it runs.
-const SERVER: &str = include_str!("mail/server.py");
+const SERVER: &str = include_str!("smtp_server/server.py");
 /// Timeout of the server's start, and of the arrival of a message.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// The password of the user `fairway`, with characters that a URL encodes.
