@@ -413,7 +413,7 @@ impl<'a> Run<'a> {
     /// The output of a step, as later steps see it.
     fn map_output(&mut self, step: &Step, value: Value) -> Result<Value, StepFailure> {
         match &step.output {
-            // A named output is an alias of the whole output (see `reference_values::member`).
+            // A named output is an alias of the whole output (see `reference_values`).
             None | Some(StepOutput::Named(_)) => Ok(value),
             Some(StepOutput::Mapped(template)) => self.resolve(template, Some((&step.id, value))),
         }
