@@ -22,7 +22,7 @@ use fairway_domain::{
         lane::Lane,
         ports::{DeploymentStore, ReleaseStore, ReleaseWithDeployment},
     },
-    rollout::{LaneMetrics, Rollout, SoakStatus, ports::RolloutStore},
+    rollout::{AdvanceInputs, Rollout, SoakStatus, ports::RolloutStore},
     store::{CommitError, Revision},
     tenant::TenantScope,
     workload::{Workload, interface::RolloutConfig},
@@ -49,7 +49,7 @@ pub struct RolloutReport {
     /// The rollout.
     pub rollout: Rollout,
     /// The observations that the controller evaluates; `None` once the rollout is no longer in progress.
-    pub observed: Option<LaneMetrics>,
+    pub observed: Option<AdvanceInputs>,
 }
 
 impl AdvanceResult {
@@ -199,7 +199,7 @@ impl Rollouts {
         &self,
         scope: TenantScope,
         current: &ReleaseWithDeployment,
-    ) -> Result<Option<LaneMetrics>, Failure> {
+    ) -> Result<Option<AdvanceInputs>, Failure> {
         let release = &current.release;
         let workload = self.workloads.workload_of(scope, release.workload_id).await?;
         let config = rollout_config(&workload);
@@ -211,7 +211,7 @@ impl Rollouts {
         let report = self.releases.activation_report(scope, release, CheckScope::Decisive).await?;
         let rule = self.releases.approval_rule(scope, release).await?;
         let gates = release.check_next_lane(&report, rule);
-        Ok(Some(LaneMetrics::new(lane, runs.recommend(&config), gates, workload.status, &config)))
+        Ok(Some(AdvanceInputs::new(lane, runs.recommend(&config), gates, workload.status, &config)))
     }
 }
 

@@ -23,7 +23,7 @@ use fairway_domain::{
     id::FactId,
     tenant::TenantScope,
     transparency_log::{
-        Checkpoint, CheckpointSigner, InclusionClaim, LogOrigin, LoggedFact, ProofPlan, TileRequest, TreeEdge,
+        Checkpoint, CheckpointSigner, InclusionClaim, LogOriginBase, LoggedFact, ProofPlan, TileRequest, TreeEdge,
         TreeHash, TreeState, TreeStore, VerifierKey,
     },
 };
@@ -64,7 +64,7 @@ pub struct TransparencyLogs {
     tree_store: Arc<dyn TreeStore>,
     tile_loader: TileLoader,
     signer: Arc<dyn CheckpointSigner>,
-    origin: LogOrigin,
+    origin: LogOriginBase,
     scope_resolver: Arc<ScopeResolver>,
 }
 

@@ -15,7 +15,7 @@ use crate::{
     Failure, MaybeReplayed, Precondition, Stores,
     access::{Operation, ScopeResolver, authorize},
     asset::{Artifacts, Assets, home_of},
-    blocking::{WorkDeadline, run_blocking},
+    blocking::{ProcessorWait, run_blocking},
     clock_and_ids::ClockAndIds,
     generator::DraftGenerator,
     idempotency::{KeyedRequests, MAX_ATTEMPTS, keyed_outcome},
@@ -386,7 +386,7 @@ impl UseCases {
         bundle: Value,
     ) -> Result<BundlePlan, Failure> {
         // A flow or a schema may take long to check.
-        let parsed = run_blocking(scope, WorkDeadline::Request, move || BundlePlan::parse(&bundle)).await?;
+        let parsed = run_blocking(scope, ProcessorWait::Request, move || BundlePlan::parse(&bundle)).await?;
         let plan = parsed?;
         let policy = self.visible_model_policy(caller, scope, position, plan.model_policy_ref()).await?;
         let (policy, _) = policy.ok_or_else(unknown_model_policy)?;

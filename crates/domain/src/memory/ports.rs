@@ -11,7 +11,7 @@ use async_trait::async_trait;
 /// Query of a run for earlier turns.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RecallQuery {
-    /// Memory asset of the turns.
+    /// The memory asset whose turns are recalled.
     pub asset: AssetId,
     /// Turns of the session, or of all sessions of the owner.
     pub scope: MemoryScope,

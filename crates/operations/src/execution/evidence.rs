@@ -52,7 +52,7 @@ pub(super) enum Ownership {
 pub struct ExecutionDetail {
     /// The execution; its output only for the submitter.
     pub execution: Execution,
-    /// Its steps; `None` for a submitter that may not see executions in that scope.
+    /// Its steps; `None` if the caller may read the run only as its submitter.
     pub steps: Option<Vec<StepRow>>,
     /// Its workload, tokens and cost, under the same condition.
     pub summary: Option<RunSummary>,

@@ -188,6 +188,8 @@ impl NotificationSender {
                 Ok(()) => return,
                 Err(error) if attempt < STORE_ATTEMPTS => {
                     tracing::info!(
+                        delivery_id = %claimed.outgoing.message.delivery_id,
+                        attempt,
                         error = &error as &dyn std::error::Error,
                         "failed to store the outcome of a delivery; retrying in 1 s"
                     );

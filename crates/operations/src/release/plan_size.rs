@@ -2,7 +2,7 @@
 
 use crate::{
     Failure,
-    blocking::{WorkDeadline, run_blocking},
+    blocking::{ProcessorWait, run_blocking},
     cache::MAX_PLAN_BYTES,
     execution::{BASE_TEXT_BYTES, is_in_plan, plan_bytes},
     prompt::include::body_of,
@@ -138,5 +138,5 @@ async fn policy_bytes(scope: TenantScope, content: Value) -> Result<usize, Failu
         Ok(CheckedContent::PolicyBundle(policy)) => policy.pattern_bytes(),
         _ => 0,
     };
-    run_blocking(scope, WorkDeadline::Request, compile).await
+    run_blocking(scope, ProcessorWait::Request, compile).await
 }

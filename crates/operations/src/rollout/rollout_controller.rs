@@ -9,7 +9,7 @@ use fairway_domain::{
         advance::Advance,
         ports::{ReleaseWithDeployment, TenantRelease},
     },
-    rollout::{HoldReason, LaneMetrics, Rollout},
+    rollout::{AdvanceInputs, HoldReason, Rollout},
     store::CommitError,
     tenant::TenantScope,
 };
@@ -31,7 +31,7 @@ const ACTOR: &str = "rollout-pilot";
 pub struct RoundResult {
     /// Rollouts that advanced.
     pub advanced: u64,
-    /// Rollouts that are held.
+    /// Rollouts that the controller did not advance, for a hold reason.
     pub held: u64,
 }
 
@@ -147,7 +147,7 @@ impl Rollouts {
         scope: TenantScope,
         current: &ReleaseWithDeployment,
         rollout: &Rollout,
-        observed: &LaneMetrics,
+        observed: &AdvanceInputs,
     ) -> Result<Option<StepResult>, Failure> {
         if let Some(hold) = rollout.hold_reason(observed) {
             return self.record_hold(scope, current, hold).await;

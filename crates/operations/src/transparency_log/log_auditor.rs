@@ -8,7 +8,7 @@ use fairway_domain::{
     id::TenantId,
     tenant::TenantScope,
     transparency_log::{
-        Checkpoint, CheckpointArchive, CheckpointSigner, FullTile, LogAudit, LogDefect, LogOrigin, PendingLog,
+        Checkpoint, CheckpointArchive, CheckpointSigner, FullTile, LogAudit, LogDefect, LogOriginBase, PendingLog,
         SignedNote, TileCoordinate, TreeEdge, TreeStore, VerifierKey,
     },
 };
@@ -56,7 +56,7 @@ pub struct LogAuditor {
     artifact_store: Arc<dyn ArtifactStore>,
     archive: Arc<dyn CheckpointArchive>,
     signer: Arc<dyn CheckpointSigner>,
-    origin: LogOrigin,
+    origin: LogOriginBase,
 }
 
 impl LogAuditor {

@@ -3,7 +3,7 @@
 use super::{BASE_TEXT_BYTES, CachedPlan, RunPlans, is_in_plan, plan_bytes, source};
 use crate::{
     Failure,
-    blocking::{WorkDeadline, run_blocking},
+    blocking::{ProcessorWait, run_blocking},
 };
 use fairway_domain::{
     asset::content::{ModelPolicy, SovereigntyProfile},
@@ -252,7 +252,7 @@ async fn compile_binding(
         let read = content::read(role, &content).ok().filter(|_| added.is_ok());
         read.map(|read| (content, read, guardrails))
     };
-    let compiled = run_blocking(scope, WorkDeadline::Request, compile).await?;
+    let compiled = run_blocking(scope, ProcessorWait::Request, compile).await?;
     compiled.ok_or(Failure::Inconsistent("a bound version cannot be parsed"))
 }
 
