@@ -3,7 +3,7 @@
 use crate::{
     Failure, MaybeReplayed, Stores,
     access::{Operation, ScopeResolver, authorize},
-    asset::{Artifacts, Assets, check_not_reserved, home_of},
+    asset::{Artifacts, Assets, check_not_reserved, workspace_and_namespace},
     blocking::{ProcessorWait, run_blocking},
     clock_and_ids::ClockAndIds,
     idempotency::{KeyedRequests, keyed_outcome},
@@ -133,7 +133,7 @@ impl Flows {
         let position =
             self.scope_resolver.position_for_new(caller, Operation::CreateFlow, new_flow.workspace_id).await?;
         let scope = authorize::authorize(caller, Operation::CreateFlow, &position)?;
-        let (workspace_id, namespace_id) = home_of(&position)?;
+        let (workspace_id, namespace_id) = workspace_and_namespace(&position)?;
         self.keyed_requests
             .idempotent(
                 scope,

@@ -18,7 +18,7 @@ use fairway_domain::{
     idempotency::{KeyedOutcome, RequestKey},
     release::{
         ReleaseRefusal,
-        advance::Advance,
+        advance::AdvanceTrigger,
         lane::Lane,
         ports::{DeploymentStore, ReleaseStore, ReleaseWithDeployment},
     },
@@ -119,7 +119,10 @@ impl Rollouts {
                         let record = self.lane_record(scope, &current).await?;
                         let outcome = keyed_outcome(key, 200, id.uuid());
                         let stamp = self.context.stamp(caller);
-                        match self.advance(scope, &current, Advance::Manual(record), &stamp, outcome.as_ref()).await? {
+                        match self
+                            .advance(scope, &current, AdvanceTrigger::Manual(record), &stamp, outcome.as_ref())
+                            .await?
+                        {
                             Some(advanced) => return Ok(advanced),
                             None => match expected.stale_failure() {
                                 Some(failure) => return Err(failure),
@@ -153,7 +156,7 @@ impl Rollouts {
         &self,
         scope: TenantScope,
         current: &ReleaseWithDeployment,
-        advance: Advance,
+        advance: AdvanceTrigger,
         stamp: &Stamp,
         key: Option<&KeyedOutcome>,
     ) -> Result<Option<AdvanceResult>, Failure> {

@@ -143,7 +143,7 @@ impl ShareLinks {
                 scope,
                 key,
                 async || {
-                    workload.check_accepts_new()?;
+                    workload.check_accepts_releases_and_links()?;
                     let id: ShareLinkId = self.context.new_id();
                     let change = NewShareLink::create(id, &workload, terms, &self.context.stamp(caller))?;
                     let new = change.next.clone();

@@ -201,7 +201,7 @@ impl TransparencyLogs {
     ///
     /// # Errors
     /// When the keys cannot be read.
-    pub(crate) async fn seal(&self, scope: TenantScope, payload: Vec<u8>) -> Result<String, Failure> {
+    pub(crate) async fn sign_payload(&self, scope: TenantScope, payload: Vec<u8>) -> Result<String, Failure> {
         let name = self.origin.of_tenant(scope.tenant());
         let signed = Envelope::signed_bytes(PAYLOAD_TYPE, &payload);
         let mut signatures = Vec::new();

@@ -129,7 +129,7 @@ impl RetrievalFailure {
 
 /// The passages of a knowledge base that a reader of a result asks for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct PassageRequest<'r> {
+pub(crate) struct RetrievedChunksRequest<'r> {
     /// The knowledge base.
     pub(crate) asset: AssetId,
     /// The contracts that allowed the retrievals.
@@ -169,10 +169,10 @@ impl KnowledgeBases {
         &self,
         caller: &Caller,
         workspace: WorkspaceId,
-        retrieved: PassageRequest<'_>,
+        retrieved: RetrievedChunksRequest<'_>,
     ) -> Result<Option<Vec<RetrievedChunk>>, Failure> {
         let scope = TenantScope::for_caller(caller);
-        let PassageRequest { asset, contracts, chunks } = retrieved;
+        let RetrievedChunksRequest { asset, contracts, chunks } = retrieved;
         let contracts: Vec<(AssetId, String)> = contracts.iter().map(|name| (asset, name.clone())).collect();
         let states = self.contract_revocation_store.contract_states(scope, &contracts).await?;
         if states.len() < contracts.len() || states.iter().any(|state| *state != ContractState::InForce) {

@@ -6,7 +6,7 @@ use crate::{
     access::Operation,
     asset::{Assets, ValidContent, validate},
     blocking::{Processor, ProcessorWait, busy},
-    reference::Unresolved,
+    reference::ResolutionFailure,
 };
 use fairway_domain::{
     access::{Caller, ResourcePosition},
@@ -78,7 +78,7 @@ impl Assets {
                 self.find_include(caller, &home, reference, offset).await?.map_err(Failure::prompt)?;
             if !self.sees_asset(caller, &asset, from.as_ref()).await? {
                 let known = from.is_some() && self.sees_asset(caller, &asset, None).await?;
-                let unresolved = if known { Unresolved::OtherWorkspace } else { Unresolved::Unknown };
+                let unresolved = if known { ResolutionFailure::OtherWorkspace } else { ResolutionFailure::Unknown };
                 return Err(Failure::prompt(refusal_of(unresolved, offset)));
             }
             let body = body_of(&asset, &version)?;

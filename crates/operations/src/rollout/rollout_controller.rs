@@ -6,7 +6,7 @@ use fairway_domain::{
     access::ActorRef,
     audit::Stamp,
     release::{
-        advance::Advance,
+        advance::AdvanceTrigger,
         ports::{ReleaseWithDeployment, TenantRelease},
     },
     rollout::{AdvanceInputs, HoldReason, Rollout},
@@ -155,7 +155,7 @@ impl Rollouts {
         if !rollout.is_due(observed) {
             return Ok(Some(StepResult::Skipped));
         }
-        let by = Advance::Automatic(observed.soak_status);
+        let by = AdvanceTrigger::Automatic(observed.soak_status);
         let advanced = self.advance(scope, current, by, &self.controller_stamp(), None).await?;
         Ok(advanced.map(|_| StepResult::Advanced))
     }

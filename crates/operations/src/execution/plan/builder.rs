@@ -1,6 +1,6 @@
 //! Builds the plan of a release from the content of its bindings.
 
-use super::{BASE_TEXT_BYTES, CachedPlan, RunPlans, is_in_plan, plan_bytes, source};
+use super::{BASE_TEXT_BYTES, CachedPlan, RunPlans, is_read_by_runs, plan_bytes, source};
 use crate::{
     Failure,
     blocking::{ProcessorWait, run_blocking},
@@ -95,7 +95,7 @@ impl RunPlans {
         binding: &Binding,
     ) -> Result<(), Failure> {
         let mut asset = BoundAsset { role: binding.role, slug: binding.asset_slug.to_string(), source: None };
-        if !is_in_plan(binding.role) {
+        if !is_read_by_runs(binding.role) {
             parts.bound.push(asset);
             return Ok(());
         }
