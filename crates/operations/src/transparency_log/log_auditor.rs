@@ -122,16 +122,16 @@ impl LogAuditor {
                 break;
             }
             for entry in entries {
-                if !audit.take(&entry) {
+                if !audit.check_entry(&entry) {
                     break 'walk;
                 }
                 if let Some(tile) = audit.filled_tile() {
-                    audit.compare(self.claimed_tile(scope, tile).await?.as_ref());
+                    audit.compare_tile(self.claimed_tile(scope, tile).await?.as_ref());
                 }
             }
         }
         if let Some(tile) = audit.open_tile() {
-            audit.compare(self.claimed_tile(scope, tile).await?.as_ref());
+            audit.compare_tile(self.claimed_tile(scope, tile).await?.as_ref());
         }
         Ok(audit)
     }
