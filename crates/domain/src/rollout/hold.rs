@@ -154,7 +154,7 @@ mod tests {
         Rollout::start(plan, Revision::FIRST, Timestamp::new(::time::OffsetDateTime::UNIX_EPOCH))
     }
 
-    fn lane_metrics(soak_left: u64, ended: u32, failed: u32, recommended: bool) -> AdvanceInputs {
+    fn advance_inputs(soak_left: u64, ended: u32, failed: u32, recommended: bool) -> AdvanceInputs {
         let recommendation =
             Recommendation { is_recommended: recommended, error_rate: 0.0, sample_size: 20, threshold: 0.3 };
         let lane = SoakStatus { soak_seconds_left: soak_left, runs: EndedRuns { ended, failed } };
@@ -170,20 +170,20 @@ mod tests {
     #[test]
     fn advances_after_soak_with_enough_successful_runs() {
         let cases = [
-            (lane_metrics(0, 5, 1, false), true, None),
-            (lane_metrics(1, 5, 0, false), false, None),
-            (lane_metrics(0, 4, 0, false), false, Some(HoldReason::TooFewRuns)),
-            (lane_metrics(0, 10, 4, false), false, Some(HoldReason::ErrorRate)),
+            (advance_inputs(0, 5, 1, false), true, None),
+            (advance_inputs(1, 5, 0, false), false, None),
+            (advance_inputs(0, 4, 0, false), false, Some(HoldReason::TooFewRuns)),
+            (advance_inputs(0, 10, 4, false), false, Some(HoldReason::ErrorRate)),
             // An error rate equal to the threshold is acceptable.
-            (lane_metrics(0, 10, 3, false), true, None),
-            (lane_metrics(0, 10, 0, true), false, Some(HoldReason::RollbackRecommended)),
+            (advance_inputs(0, 10, 3, false), true, None),
+            (advance_inputs(0, 10, 0, true), false, Some(HoldReason::RollbackRecommended)),
             (
-                AdvanceInputs { workload_status: Status::Suspended, ..lane_metrics(0, 10, 0, false) },
+                AdvanceInputs { workload_status: Status::Suspended, ..advance_inputs(0, 10, 0, false) },
                 false,
                 Some(HoldReason::WorkloadStopped),
             ),
             (
-                AdvanceInputs { next_lane_gates: NextLaneGates::Blocked, ..lane_metrics(0, 10, 0, false) },
+                AdvanceInputs { next_lane_gates: NextLaneGates::Blocked, ..advance_inputs(0, 10, 0, false) },
                 false,
                 Some(HoldReason::GateBlocked),
             ),
