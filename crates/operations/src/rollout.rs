@@ -147,7 +147,7 @@ impl Rollouts {
     pub async fn read_rollout(&self, caller: &Caller, id: ReleaseId) -> Result<RolloutReport, Failure> {
         let (scope, _, placed) = self.releases.authorize_release(caller, Operation::ReadRollout, id).await?;
         let rollout = placed.release.rollout.clone().ok_or(Failure::NotFound)?;
-        let observed = if rollout.is_in_progress() { self.lane_metrics(scope, &placed).await? } else { None };
+        let observed = if rollout.is_in_progress() { self.advance_inputs(scope, &placed).await? } else { None };
         Ok(RolloutReport { release_id: id, rollout, observed })
     }
 
@@ -198,7 +198,7 @@ impl Rollouts {
     }
 
     /// The observations of a rollout; `None` if it is no longer in progress.
-    async fn lane_metrics(
+    async fn advance_inputs(
         &self,
         scope: TenantScope,
         current: &ReleaseWithDeployment,

@@ -129,7 +129,8 @@ impl Rollouts {
             let Some(current) = self.release_store.find(scope, due.release).await? else {
                 return Ok(StepResult::Skipped);
             };
-            let (Some(rollout), Some(observed)) = (&current.release.rollout, self.lane_metrics(scope, &current).await?)
+            let (Some(rollout), Some(observed)) =
+                (&current.release.rollout, self.advance_inputs(scope, &current).await?)
             else {
                 return Ok(StepResult::Skipped);
             };
