@@ -11,7 +11,7 @@ use crate::{
     sealing,
 };
 use async_trait::async_trait;
-use discovery::{Addresses, DiscoveredAddresses};
+use discovery::{DiscoveredAddresses, IssuerEndpoints};
 use fairway_domain::{
     access::{
         identity::{GroupsClaim, InvalidToken, TokenRefusal, TokenUse, UnverifiedToken},
@@ -75,7 +75,7 @@ impl fmt::Debug for OidcSignIn {
 struct PortalClient {
     config: SignInConfig,
     keys: Arc<KeyStore>,
-    addresses: Addresses,
+    addresses: IssuerEndpoints,
 }
 
 /// The member of token responses that OpenID Connect adds.
@@ -126,7 +126,7 @@ impl OidcSignIn {
         let client = |config: SignInConfig| {
             config.issuer.check()?;
             let keys = verifier.keys_of(&config.issuer.rules.issuer).ok_or(IssuerConfigError::NoIssuer)?;
-            let addresses = Addresses::new(KeySource::new(guard, &config.issuer)?);
+            let addresses = IssuerEndpoints::new(KeySource::new(guard, &config.issuer)?);
             Ok(PortalClient { config, keys, addresses })
         };
         let clients = configs.into_iter().map(client).collect::<Result<_, _>>()?;
@@ -271,7 +271,7 @@ fn bearer(token: &str) -> Result<HeaderValue, SignInError> {
 }
 
 /// Sends the requests of the OAuth library through the egress guard.
-struct GuardedClient<'a>(&'a Addresses);
+struct GuardedClient<'a>(&'a IssuerEndpoints);
 
 impl<'c> AsyncHttpClient<'c> for GuardedClient<'_> {
     type Error = SignInError;
@@ -364,7 +364,7 @@ impl SignInProvider for OidcSignIn {
         Ok(url.to_string())
     }
 
-    async fn redeem(
+    async fn exchange_code(
         &self,
         issuer: &str,
         redirect_uri: &str,
@@ -405,7 +405,7 @@ impl SignInProvider for OidcSignIn {
         Ok(renewed_tokens(&response, tokens))
     }
 
-    async fn read_again(&self, issuer: &str, renewed: &RenewedTokens) -> Result<SignedInPerson, SignInError> {
+    async fn reread_identity(&self, issuer: &str, renewed: &RenewedTokens) -> Result<SignedInPerson, SignInError> {
         let client = self.client(issuer)?;
         let addresses = client.addresses.get().await?;
         self.person(client, &addresses, renewed, None).await

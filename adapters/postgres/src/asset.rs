@@ -179,7 +179,7 @@ impl AssetStore for Database {
         self.fetch_page(list::asset_list(scope, filter), page, asset).await
     }
 
-    async fn own_active(
+    async fn list_owned_active(
         &self,
         scope: TenantScope,
         (namespace, workspace): (NamespaceId, WorkspaceId),

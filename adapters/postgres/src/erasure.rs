@@ -180,7 +180,7 @@ impl ErasureStore for Database {
             .with("decided_by", next.decided_by.as_ref().map(ToString::to_string))
             .with("decided_at", next.decided_at.map(Timestamp::to_datetime))
             .with("covers_before", next.covers_before)
-            .with("settling_seconds", SubjectErasure::SETTLING.as_secs_f64())
+            .with("settling_seconds", SubjectErasure::SETTLING_PERIOD.as_secs_f64())
             .with("decided_on", decided_on.get())
             .with("erasure_revision", next.revision.get());
         self.commit_guarded(&DECIDE, scope, &fact, key, input).await.map(|_| ())

@@ -188,7 +188,7 @@ impl ContractRevocationStore for Database {
         scope: TenantScope,
         contracts: &[(AssetId, String)],
     ) -> Result<Vec<ContractState>, StoreError> {
-        contract::standings(self, scope, contracts).await
+        contract::contract_states(self, scope, contracts).await
     }
 
     async fn commit_contract_revocation(

@@ -15,7 +15,7 @@ use diesel::{
 };
 use fairway_domain::{
     memory::{
-        ConversationKey, Erasure, MAX_REPLAY_BYTES, MemoryScope, RecalledTurns, StoredTurn,
+        ConversationErasure, ConversationKey, MAX_REPLAY_BYTES, MemoryScope, RecalledTurns, StoredTurn,
         ports::{MemoryStore, RecallQuery},
     },
     store::{CommitError, StoreError},
@@ -137,7 +137,7 @@ impl MemoryStore for Database {
         turns.into_iter().map(TurnRow::into_value).collect()
     }
 
-    async fn commit_erasure(&self, scope: TenantScope, erasure: &Erasure) -> Result<(), CommitError> {
+    async fn commit_erasure(&self, scope: TenantScope, erasure: &ConversationErasure) -> Result<(), CommitError> {
         let place = &erasure.conversation;
         let input = Input::new(scope)
             .with("workload_id", place.workload.uuid())

@@ -22,7 +22,7 @@ use std::{
 /// Exit code if the input is not a valid script.
 const INVALID_INPUT: u8 = 65;
 /// Exit code if no script arrived: the child has read nothing.
-pub(crate) const NO_INPUT: u8 = 66;
+pub(crate) const NO_SCRIPT_EXIT_CODE: u8 = 66;
 
 /// How long the child waits for its script. The server decides within seconds whether it sends one.
 const INPUT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -44,7 +44,7 @@ pub fn run_child(language: &str, limited: &str) -> ExitCode {
     // The script's time starts with its arrival, and no byte is read before the confinement is complete.
     match wait_for_input(io::stdin().as_fd(), INPUT_TIMEOUT) {
         Ok(InputState::Ready) => {}
-        Ok(InputState::TimedOut) => return ExitCode::from(NO_INPUT),
+        Ok(InputState::TimedOut) => return ExitCode::from(NO_SCRIPT_EXIT_CODE),
         Err(_) => return ExitCode::from(INVALID_INPUT),
     }
     if let Err(error) = lock_down(&limits) {

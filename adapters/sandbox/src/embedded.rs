@@ -2,7 +2,7 @@
 //! than most scripts.
 
 use crate::{
-    child::NO_INPUT,
+    child::NO_SCRIPT_EXIT_CODE,
     confine::ConfinementFailure,
     ipc::{MAX_RESPONSE, Request, Response, limits},
 };
@@ -234,7 +234,7 @@ fn evaluate_exit(answer: &[u8], status: ExitStatus, output: usize) -> Result<Scr
     if status.success() {
         return Response::read(answer, output);
     }
-    if status.code() == Some(i32::from(NO_INPUT)) {
+    if status.code() == Some(i32::from(NO_SCRIPT_EXIT_CODE)) {
         tracing::warn!("a sandbox exited because no script arrived in time; refusing the script");
         return Err(GatewayFailure::Unreachable);
     }

@@ -34,7 +34,7 @@ use fairway_domain::{
     rate_limit::Quota,
     redaction::NationalId,
     secret::ServerSecretRef,
-    transparency_log::{LogOrigin, WitnessKey},
+    transparency_log::{LogOriginBase, WitnessKey},
 };
 use fairway_egress::Allowance;
 use fairway_operations::generator::Provisioning;
@@ -60,7 +60,7 @@ pub struct Settings {
     /// Location of the published checkpoints, outside the database.
     pub facts: Location,
     /// Identity of this installation's transparency logs.
-    pub log_origin: LogOrigin,
+    pub log_origin: LogOriginBase,
     /// Reference of the key that signs checkpoints; `None` for a generated file in the data directory.
     pub checkpoint_key: Option<ServerSecretRef>,
     /// Reference of the previous key, which signs too while keys are rotated.

@@ -320,7 +320,7 @@ fn respond(run: &Run) -> Result<HttpResponse, ApiError> {
         Status::Denied => Err(refused(review::denied_error(execution))),
         Status::Completed | Status::Failed | Status::Cancelled | Status::Unknown => {
             if let Some(error) = &execution.error
-                && let Some(code) = error.caller_mistake()
+                && let Some(code) = error.caller_error_code()
             {
                 let message = error.message.clone();
                 let mistake = refused(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, message));

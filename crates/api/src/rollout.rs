@@ -13,7 +13,7 @@ use actix_web::{HttpResponse, get, http::StatusCode, post, web};
 use fairway_domain::{
     id::ReleaseId,
     release::{activate::LaneSelection, lane::Lane},
-    rollout::{AdvanceMode, LaneMetrics, MAX_SOAK_MINUTES, PlanRefusal, Rollout, RolloutPlan},
+    rollout::{AdvanceInputs, AdvanceMode, MAX_SOAK_MINUTES, PlanRefusal, Rollout, RolloutPlan},
 };
 use fairway_operations::rollout::{AdvanceResult, RolloutReport};
 use serde::{Deserialize, Serialize};
@@ -152,7 +152,7 @@ impl RolloutDetail {
 }
 
 impl ObservedView {
-    fn of(observed: &LaneMetrics) -> Self {
+    fn of(observed: &AdvanceInputs) -> Self {
         Self {
             soak_left_seconds: observed.soak_status.soak_seconds_left,
             runs_ended: observed.soak_status.runs.ended,

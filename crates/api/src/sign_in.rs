@@ -203,7 +203,7 @@ async fn finish_sign_in(request: HttpRequest, api: web::Data<Api>) -> Result<Htt
     let attempt = pending.attempt();
     let redeemed = match (&callback.code, callback.error) {
         (Some(code), None) => {
-            provider.redeem(&pending.issuer, &redirect, &attempt, code, callback.iss.as_deref()).await
+            provider.exchange_code(&pending.issuer, &redirect, &attempt, code, callback.iss.as_deref()).await
         }
         _ => Err(SignInError::Refused),
     };

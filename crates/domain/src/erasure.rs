@@ -123,7 +123,7 @@ impl SubjectErasure {
     pub const MAX_SUBJECT_CHARS: usize = ActorRef::MAX_CHARS;
     /// Time after the approval in which every run and ingest that got its identifier before has been committed or has
     /// failed: an ingest may wait a minute for embeddings and half a minute each for a connection and its statement.
-    pub const SETTLING: Duration = Duration::from_secs(180);
+    pub const SETTLING_PERIOD: Duration = Duration::from_secs(180);
 
     /// Whether an actor can be the subject of an erasure: one that starts runs of its own.
     #[must_use]
@@ -306,8 +306,8 @@ pub trait ErasureStore: Send + Sync {
         change: Change<SubjectErasure>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// Stores a decision. Stale when the erasure changed since. An approved one settles [`SubjectErasure::SETTLING`] later,
-    /// by the clock of the database.
+    /// Stores a decision. Stale when the erasure changed since. An approved one settles
+    /// [`SubjectErasure::SETTLING_PERIOD`] later, by the clock of the database.
     async fn commit_decision(
         &self,
         scope: TenantScope,

@@ -162,7 +162,7 @@ impl RunError {
 
     /// The code, if the caller can mend the error by another request.
     #[must_use]
-    pub fn caller_mistake(&self) -> Option<&'static str> {
+    pub fn caller_error_code(&self) -> Option<&'static str> {
         const CODES: [&str; 8] = [
             "prompt_argument_missing",
             "prompt_argument_type",

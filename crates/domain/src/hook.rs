@@ -66,7 +66,7 @@ impl Event {
 /// Whether responses take effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Mode {
+pub enum EnforcementMode {
     /// Responses take effect.
     #[default]
     Enforce,
@@ -109,7 +109,7 @@ pub struct Hook {
     /// Timeout of the handler.
     pub timeout: Duration,
     /// Whether its responses take effect.
-    pub mode: Mode,
+    pub mode: EnforcementMode,
     /// Reaction to an error.
     pub on_error: OnError,
     /// Permitted decisions.
@@ -138,7 +138,7 @@ struct HookContent {
     #[serde(default)]
     order: u32,
     #[serde(default)]
-    mode: Mode,
+    mode: EnforcementMode,
     #[serde(default)]
     on_error: OnError,
     may: Option<Vec<Decision>>,
@@ -236,7 +236,7 @@ impl Hook {
     /// Whether the run must buffer its response until the end because of this hook.
     #[must_use]
     pub fn requires_buffering(&self) -> bool {
-        self.mode == Mode::Enforce
+        self.mode == EnforcementMode::Enforce
             && (self.event.requires_buffering() || self.allowed_decisions.contains(&Decision::Ask))
     }
 

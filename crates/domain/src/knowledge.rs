@@ -9,7 +9,7 @@ pub mod retrieval;
 pub mod revocation;
 
 use crate::id::{AssetId, TenantId};
-use contract::{AccessContract, AccessRequest, ContractDecision, ContractState, MalformedContract};
+use contract::{AccessContract, ContractDecision, ContractState, KnowledgeAccessRequest, MalformedContract};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt;
@@ -258,7 +258,7 @@ impl KnowledgeBase {
 
     /// Decides an access request and gives every reason. A malformed contract denies every request.
     #[must_use]
-    pub fn decide(&self, request: &AccessRequest<'_>, state: ContractState) -> ContractDecision {
+    pub fn decide(&self, request: &KnowledgeAccessRequest<'_>, state: ContractState) -> ContractDecision {
         match &self.contract {
             Ok(contract) => contract.decide(request, state),
             Err(malformed) => ContractDecision::malformed(*malformed, request.mode),

@@ -333,9 +333,9 @@ pub fn question_of(inputs: &Map<String, Value>) -> String {
     }
 }
 
-/// Erasure of all turns that existed at the time of the decision.
+/// Erasure of all turns of a conversation that existed at the time of the decision.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Erasure {
+pub struct ConversationErasure {
     /// Conversation.
     pub conversation: ConversationKey,
     /// Number of turns.
@@ -344,7 +344,7 @@ pub struct Erasure {
     pub fact: Fact,
 }
 
-impl Erasure {
+impl ConversationErasure {
     /// Erases a conversation. The fact names the owner and the number of turns; it omits the session id, which is the
     /// caller's text.
     #[must_use]

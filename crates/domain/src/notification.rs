@@ -69,7 +69,7 @@ impl Channel {
 
     /// The built-in preference, for a person who set none and whose role has no default: the inbox alone.
     #[must_use]
-    pub const fn fallback(self) -> bool {
+    pub const fn is_enabled_by_default(self) -> bool {
         match self {
             Self::Portal => true,
             Self::Email | Self::ChatA | Self::ChatB | Self::ChatC | Self::Paging | Self::Webhook => false,

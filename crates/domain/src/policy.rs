@@ -23,7 +23,7 @@ use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use variables::{Evaluation, EvaluationError};
 
-pub use explanation::{ClauseExplanation, DecisionExplanation, ExplanationRefusal, Holds, RuleExplanation};
+pub use explanation::{ClauseExplanation, ConditionResult, DecisionExplanation, ExplanationRefusal, RuleExplanation};
 pub use scenario::{DecisionPart, Difference, Scenario};
 pub use unreachable::Unreachable;
 pub use variables::MAX_STEPS;

@@ -30,7 +30,7 @@ use crate::{
 pub use digest::BindingsDigest;
 use lane::{Deployment, TargetLane};
 use reference::{FrozenReference, UnresolvedReference};
-pub use refusal::{ReleaseRefusal, SELF_APPROVAL_RULE};
+pub use refusal::{ReleaseRefusal, SELF_APPROVAL_REMEDY};
 use review::Approval;
 use serde_json::json;
 

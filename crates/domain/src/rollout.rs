@@ -8,7 +8,7 @@ use crate::{
     store::{Revision, aggregate},
     time::Timestamp,
 };
-pub use hold::{HoldReason, LaneMetrics, NextLaneGates, SoakStatus};
+pub use hold::{AdvanceInputs, HoldReason, NextLaneGates, SoakStatus};
 use serde_json::{Value, json};
 use std::time::Duration;
 

@@ -63,10 +63,10 @@ impl TenantScope {
         Self(tenant)
     }
 
-    /// The scope in which requests with an unknown share token are counted. Such a token names no tenant that could be
-    /// trusted.
+    /// The default tenant, in which guesses of share tokens are rate-limited. An unknown token names no trustworthy
+    /// tenant.
     #[must_use]
-    pub fn for_unknown_token() -> Self {
+    pub fn for_counting_unknown_tokens() -> Self {
         Self(DEFAULT_TENANT.into())
     }
 

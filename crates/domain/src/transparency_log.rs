@@ -13,7 +13,7 @@ mod signed_note;
 mod tile;
 mod tree_edge;
 
-pub use checkpoint::{Checkpoint, CheckpointRefusal, LogOrigin, LogOriginRefusal};
+pub use checkpoint::{Checkpoint, CheckpointRefusal, LogOriginBase, LogOriginRefusal};
 pub use cosignature::{WitnessKey, WitnessRequest, cosigned_message};
 pub use log_audit::{LogAudit, LogDefect, LogDefectCause};
 pub use merkle::{ConsistencyClaim, InclusionClaim, TreeHash, node_hash};

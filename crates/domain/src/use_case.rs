@@ -20,7 +20,7 @@ use crate::{
     time::Timestamp,
 };
 use bundle::BundlePlan;
-pub use publish::{MadePieces, NewPieces, Publication, PublicationIds, default_policy_content};
+pub use publish::{CreatedPieces, Publication, PublicationIds, PublicationInput, default_policy_content};
 use serde_json::json;
 
 /// The status of a use case.
@@ -327,7 +327,7 @@ impl UseCase {
     /// When it does not wait for access, or a connection is not resolved.
     pub fn activate(&self, connections: &[ConnectionSnapshot], stamp: &Stamp) -> Result<Change<Self>, UseCaseRefusal> {
         self.require(&[UseCaseStatus::PendingAccess])?;
-        let open = self.unresolved(connections);
+        let open = self.unresolved_connections(connections);
         if !open.is_empty() {
             return Err(UseCaseRefusal::ConnectionsUnresolved(open));
         }
@@ -337,14 +337,15 @@ impl UseCase {
     /// The use case after a grant of one of its requests, and whether the grant activates it. The revision rises in both
     /// cases, so that concurrent grants see each other.
     pub(crate) fn after_grant(&self, connections: &[ConnectionSnapshot], stamp: &Stamp) -> (Self, bool) {
-        let is_last = self.status == UseCaseStatus::PendingAccess && self.unresolved(connections).is_empty();
+        let is_last =
+            self.status == UseCaseStatus::PendingAccess && self.unresolved_connections(connections).is_empty();
         let status = if is_last { UseCaseStatus::Active } else { self.status };
         (self.with_status(status, stamp), is_last)
     }
 
     /// The needed connections without a usable connection of their name, in the order of the plan.
     #[must_use]
-    pub fn unresolved(&self, connections: &[ConnectionSnapshot]) -> Vec<String> {
+    pub fn unresolved_connections(&self, connections: &[ConnectionSnapshot]) -> Vec<String> {
         let is_usable = |name: &String| connections.iter().any(|one| one.connection.name == *name && one.is_usable());
         self.plan.connections().iter().filter(|name| !is_usable(name)).cloned().collect()
     }

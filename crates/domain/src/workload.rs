@@ -397,7 +397,7 @@ impl Workload {
     ///
     /// # Errors
     /// When it is retired.
-    pub const fn check_accepts_new(&self) -> Result<(), WorkloadRefusal> {
+    pub const fn check_accepts_releases_and_links(&self) -> Result<(), WorkloadRefusal> {
         match self.0.status {
             Status::Registered | Status::Suspended => Ok(()),
             Status::Retired => Err(WorkloadRefusal::Retired),

@@ -35,7 +35,8 @@ impl Guard {
             return Err(EgressRefusal::Credentials.into());
         }
         let port = url.port().unwrap_or(default_port);
-        // The parser keeps the host of an unknown scheme as a text, also that of an address.
+        // For an unknown scheme, the URL parser returns every host as text, even an IP address. Host::parse recognizes
+        // addresses.
         let host = url.host_str().and_then(|host| Host::parse(host).ok()).ok_or(EgressRefusal::InvalidAddress)?;
         let policy = self.dial_policy(&url, &host, port);
         let addresses = match host {

@@ -10,7 +10,7 @@ mod visibility;
 
 pub(crate) use artifact_maintenance::RecordedMismatches;
 pub use artifact_maintenance::{Artifacts, CollectionReport, Discrepancy, VerificationReport};
-pub use impact::{BlastRadius, Hop, ImpactedRelease, ImpactedWorkload};
+pub use impact::{BlastRadius, ImpactedRelease, ImpactedWorkload, ReferenceHop};
 pub use lifecycle::LifecycleCommand;
 
 use crate::{
@@ -84,7 +84,7 @@ pub(crate) fn check_not_reserved(slug: &Slug) -> Result<(), Failure> {
 }
 
 /// The workspace and namespace of a resource position.
-pub(crate) fn home_of(position: &ResourcePosition) -> Result<(WorkspaceId, NamespaceId), Failure> {
+pub(crate) fn workspace_and_namespace(position: &ResourcePosition) -> Result<(WorkspaceId, NamespaceId), Failure> {
     position.workspace.zip(position.namespace).ok_or(Failure::Inconsistent("a workspace without a namespace"))
 }
 
@@ -131,7 +131,7 @@ impl Assets {
     ) -> Result<MaybeReplayed<Asset>, Failure> {
         let position = self.scope_resolver.position_for_new(caller, Operation::CreateAsset, draft.workspace_id).await?;
         let scope = authorize::authorize(caller, Operation::CreateAsset, &position)?;
-        let (workspace_id, namespace_id) = home_of(&position)?;
+        let (workspace_id, namespace_id) = workspace_and_namespace(&position)?;
         self.keyed_requests
             .idempotent(
                 scope,

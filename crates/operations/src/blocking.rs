@@ -33,14 +33,14 @@ const fn limits(processors: usize) -> Limits {
 
 /// How long work waits for a processor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum WorkDeadline {
+pub(crate) enum ProcessorWait {
     /// Work of a request, 10 seconds: the caller can retry.
     Request,
     /// Work of an accepted run, 60 seconds: a run has no retry and a deadline of its own.
     Run,
 }
 
-impl WorkDeadline {
+impl ProcessorWait {
     const fn wait(self) -> Duration {
         match self {
             Self::Request => Duration::from_secs(10),
@@ -57,7 +57,7 @@ impl Processor {
     ///
     /// # Errors
     /// Unavailable when no processor becomes free for this tenant in time, or the tenant's queue is full.
-    pub(crate) async fn acquire(scope: TenantScope, deadline: WorkDeadline) -> Result<Self, Failure> {
+    pub(crate) async fn acquire(scope: TenantScope, deadline: ProcessorWait) -> Result<Self, Failure> {
         PROCESSOR_PERMITS.acquire(scope.tenant(), deadline.wait()).await.map(Self).map_err(busy)
     }
 
@@ -82,7 +82,7 @@ impl Processor {
 /// run.
 pub(crate) async fn run_blocking<T: Send + 'static>(
     scope: TenantScope,
-    deadline: WorkDeadline,
+    deadline: ProcessorWait,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Failure> {
     Processor::acquire(scope, deadline).await?.run(work).await
@@ -109,7 +109,7 @@ mod tests {
     async fn blocking_work_leaves_its_thread_free() {
         let (sender, receiver) = mpsc::channel();
         // Ends only once the same thread has reached the second future.
-        let work = run_blocking(tenant(1), WorkDeadline::Request, move || receiver.recv_timeout(LONG));
+        let work = run_blocking(tenant(1), ProcessorWait::Request, move || receiver.recv_timeout(LONG));
         let (done, ()) = tokio::join!(work, async { sender.send("on").unwrap() });
         assert_eq!(done.unwrap(), Ok("on"));
     }
@@ -117,7 +117,7 @@ mod tests {
     #[tokio::test]
     async fn panicking_work_fails_and_releases_its_permit() {
         for _ in 0..=processors() {
-            let broken: Result<(), _> = run_blocking(tenant(1), WorkDeadline::Request, || panic!("canary")).await;
+            let broken: Result<(), _> = run_blocking(tenant(1), ProcessorWait::Request, || panic!("canary")).await;
             assert!(broken.is_err());
         }
     }
@@ -149,12 +149,12 @@ mod tests {
     async fn refuses_work_beyond_the_queue_of_a_tenant() {
         let _held = all_processors(tenant(1)).await;
         for waiting in 1..=MAX_WAITING {
-            tokio::spawn(run_blocking(tenant(1), WorkDeadline::Request, || ()));
+            tokio::spawn(run_blocking(tenant(1), ProcessorWait::Request, || ()));
             while PROCESSOR_PERMITS.waiting_for(&tenant(1).tenant()) < waiting {
                 tokio::task::yield_now().await;
             }
         }
-        let refused = run_blocking(tenant(1), WorkDeadline::Request, || ()).await.unwrap_err();
+        let refused = run_blocking(tenant(1), ProcessorWait::Request, || ()).await.unwrap_err();
         let Failure::Store(StoreError { fault: StoreFault::Unavailable, source }) = refused else {
             panic!("{refused:?}")
         };
@@ -170,7 +170,7 @@ mod tests {
             let done = done.clone();
             let scope = tenant(number);
             let before = PROCESSOR_PERMITS.waiting_for(&scope.tenant());
-            tokio::spawn(run_blocking(scope, WorkDeadline::Run, move || done.send(number).unwrap()));
+            tokio::spawn(run_blocking(scope, ProcessorWait::Run, move || done.send(number).unwrap()));
             while PROCESSOR_PERMITS.waiting_for(&scope.tenant()) == before {
                 tokio::task::yield_now().await;
             }
@@ -182,7 +182,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn work_waits_no_longer_than_its_deadline() {
         let _held = all_processors(tenant(1)).await;
-        let refused = run_blocking(tenant(2), WorkDeadline::Request, || ()).await.unwrap_err();
+        let refused = run_blocking(tenant(2), ProcessorWait::Request, || ()).await.unwrap_err();
         let Failure::Store(StoreError { fault: StoreFault::Unavailable, .. }) = refused else { panic!("{refused:?}") };
     }
 }

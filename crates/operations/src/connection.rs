@@ -9,7 +9,7 @@ pub use scheduled_checks::run_connection_checks;
 use crate::{
     Failure, MaybeReplayed, Precondition, Stores,
     access::{Operation, ScopeResolver, authorize},
-    asset::home_of,
+    asset::workspace_and_namespace,
     commit_context::CommitContext,
     idempotency::{KeyedRequests, MAX_ATTEMPTS, keyed_outcome, read_after_commit},
     services::{CommonOperations, SharedState},
@@ -80,7 +80,7 @@ impl Connections {
     ) -> Result<MaybeReplayed<Connection>, Failure> {
         let position = self.scope_resolver.position_for_new(caller, Operation::CreateConnection, workspace).await?;
         let scope = authorize::authorize(caller, Operation::CreateConnection, &position)?;
-        let (workspace_id, _) = home_of(&position)?;
+        let (workspace_id, _) = workspace_and_namespace(&position)?;
         self.keyed_requests
             .idempotent(
                 scope,

@@ -152,7 +152,7 @@ impl EvidenceBundles {
             facts,
             checkpoint,
         });
-        self.transparency_logs.seal(scope, statement.to_payload()).await
+        self.transparency_logs.sign_payload(scope, statement.to_payload()).await
     }
 
     /// The signed summary of a release.
@@ -182,7 +182,7 @@ impl EvidenceBundles {
         };
         let location = ReleaseLocation { workspace_id: release.workspace_id, environment: &release.environment };
         let statement = ReleaseStatement::summarize(chain, location);
-        self.transparency_logs.seal(scope, statement.to_payload()).await
+        self.transparency_logs.sign_payload(scope, statement.to_payload()).await
     }
 
     /// The records of a run, as facts name them, and the evidence documents among them.

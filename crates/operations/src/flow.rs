@@ -3,8 +3,8 @@
 use crate::{
     Failure, MaybeReplayed, Stores,
     access::{Operation, ScopeResolver, authorize},
-    asset::{Artifacts, Assets, check_not_reserved, home_of},
-    blocking::{WorkDeadline, run_blocking},
+    asset::{Artifacts, Assets, check_not_reserved, workspace_and_namespace},
+    blocking::{ProcessorWait, run_blocking},
     commit_context::CommitContext,
     idempotency::{KeyedRequests, keyed_outcome},
     services::{CommonOperations, SharedState},
@@ -74,7 +74,7 @@ pub struct FlowVersion {
 /// Parses a YAML text to canonical content, and returns the text with it.
 async fn parse_content(scope: TenantScope, text: String) -> Result<(Canonical, String), Failure> {
     // The aliases of a short text may expand to large content.
-    let read = run_blocking(scope, WorkDeadline::Request, move || {
+    let read = run_blocking(scope, ProcessorWait::Request, move || {
         let content = flow::parse_yaml(&text).map_err(Failure::Flow)?.to_content();
         Ok((Canonical::of(&content)?, text))
     });
@@ -133,7 +133,7 @@ impl Flows {
         let position =
             self.scope_resolver.position_for_new(caller, Operation::CreateFlow, new_flow.workspace_id).await?;
         let scope = authorize::authorize(caller, Operation::CreateFlow, &position)?;
-        let (workspace_id, namespace_id) = home_of(&position)?;
+        let (workspace_id, namespace_id) = workspace_and_namespace(&position)?;
         self.keyed_requests
             .idempotent(
                 scope,
@@ -216,7 +216,7 @@ impl Flows {
     ) -> Result<Vec<FlowProblem>, Failure> {
         let (scope, _) = self.flow_from_optional(caller, Operation::ValidateFlow, id, from).await?;
         let validate = move || flow::parse_yaml(&content_yaml).err().unwrap_or_default();
-        run_blocking(scope, WorkDeadline::Request, validate).await
+        run_blocking(scope, ProcessorWait::Request, validate).await
     }
 
     /// A flow with its newest version and the version's YAML.

@@ -12,7 +12,7 @@ pub use ingest::IngestReport;
 pub use pinned_revisions::ServedRevisions;
 pub use query::KnowledgeQuery;
 pub use reembed::ReembeddingReport;
-pub(crate) use retrieve::PassageRequest;
+pub(crate) use retrieve::RetrievedChunksRequest;
 pub use retrieve::{ContractCheck, Retrieval, RetrievalFailure, RetrievalRequest};
 
 use crate::{

@@ -14,7 +14,7 @@ use crate::{
 use fairway_domain::{
     access::{ActorRef, Caller},
     id::WorkloadId,
-    memory::{ConversationKey, Erasure, SessionId, StoredTurn, ports::MemoryStore},
+    memory::{ConversationErasure, ConversationKey, SessionId, StoredTurn, ports::MemoryStore},
     store::CommitError,
     tenant::TenantScope,
     workload::{Workload, ports::WorkloadStore},
@@ -84,7 +84,7 @@ impl Memories {
         for _ in 0..MAX_ATTEMPTS {
             let turns = self.memory_store.list_turns(scope, &key).await?.len();
             let turns = u32::try_from(turns).unwrap_or(u32::MAX);
-            let erasure = Erasure::create(key.clone(), turns, &workload, &self.context.stamp(caller));
+            let erasure = ConversationErasure::create(key.clone(), turns, &workload, &self.context.stamp(caller));
             match self.memory_store.commit_erasure(scope, &erasure).await {
                 Err(CommitError::Stale) => continue,
                 committed => committed?,

@@ -93,14 +93,14 @@ pub struct PreferenceContext {
 
 /// The settings of a scope, and their revision if any were set.
 #[derive(Clone, Debug)]
-pub struct Explicit<T> {
+pub struct ExplicitSettings<T> {
     /// The settings.
     pub settings: Vec<T>,
     /// Their revision.
     pub revision: Option<Revision>,
 }
 
-impl Explicit<Preference> {
+impl ExplicitSettings<Preference> {
     fn of_set(set: Option<&PreferenceSet>) -> Self {
         Self {
             settings: set.map(|set| set.preferences().collect()).unwrap_or_default(),
@@ -109,7 +109,7 @@ impl Explicit<Preference> {
     }
 }
 
-impl Explicit<DefaultPreference> {
+impl ExplicitSettings<DefaultPreference> {
     fn of_profiles(profiles: Option<&DefaultProfiles>) -> Self {
         Self {
             settings: profiles.map(|profiles| profiles.defaults().collect()).unwrap_or_default(),
@@ -293,7 +293,11 @@ impl Notifications {
     /// # Errors
     /// Not found when the caller does not see the workspace or the workload; refused when it may not manage its
     /// preferences, or a setting of the tenant is off.
-    pub async fn preferences(&self, caller: &Caller, path: PreferencePath) -> Result<Explicit<Preference>, Failure> {
+    pub async fn preferences(
+        &self,
+        caller: &Caller,
+        path: PreferencePath,
+    ) -> Result<ExplicitSettings<Preference>, Failure> {
         let operations = [
             Operation::ReadPreferences,
             Operation::ReadWorkspacePreferences,
@@ -302,7 +306,7 @@ impl Notifications {
         ];
         let (scope, preferences) = self.authorize_preferences(caller, path, operations).await?;
         let stored_set = self.find_set(scope, caller, &preferences).await?;
-        Ok(Explicit::of_set(stored_set.as_ref()))
+        Ok(ExplicitSettings::of_set(stored_set.as_ref()))
     }
 
     /// Sets preferences of the caller in a scope; those that are not named stay as they are.
@@ -315,7 +319,7 @@ impl Notifications {
         path: PreferencePath,
         preferences: &[Preference],
         expected: &Precondition,
-    ) -> Result<Explicit<Preference>, Failure> {
+    ) -> Result<ExplicitSettings<Preference>, Failure> {
         let operations = [
             Operation::ChangePreferences,
             Operation::ChangeWorkspacePreferences,
@@ -332,7 +336,7 @@ impl Notifications {
             let (id, stamp) = (self.context.new_id(), self.context.stamp(caller));
             let change =
                 PreferenceSet::upsert(id, before.as_ref(), &caller.actor, of_scope.clone(), preferences, &stamp)?;
-            let Some(change) = change else { return Ok(Explicit::of_set(before.as_ref())) };
+            let Some(change) = change else { return Ok(ExplicitSettings::of_set(before.as_ref())) };
             let next = change.next.clone();
             match self.preference_store.commit_set(scope, change).await {
                 Err(CommitError::Stale) => match expected.stale_failure() {
@@ -342,7 +346,7 @@ impl Notifications {
                 committed => committed?,
             }
             self.context.notify_facts();
-            return Ok(Explicit::of_set(Some(&next)));
+            return Ok(ExplicitSettings::of_set(Some(&next)));
         }
         Err(Failure::Contended)
     }
@@ -434,9 +438,9 @@ impl Notifications {
     ///
     /// # Errors
     /// When the caller may not manage them, or the tenant's notifications are off.
-    pub async fn default_profiles(&self, caller: &Caller) -> Result<Explicit<DefaultPreference>, Failure> {
+    pub async fn default_profiles(&self, caller: &Caller) -> Result<ExplicitSettings<DefaultPreference>, Failure> {
         let scope = self.authorize_profiles(caller, Operation::ReadDefaultProfiles).await?;
-        Ok(Explicit::of_profiles(self.preference_store.find_profiles(scope).await?.as_ref()))
+        Ok(ExplicitSettings::of_profiles(self.preference_store.find_profiles(scope).await?.as_ref()))
     }
 
     /// Sets default preferences of roles; those that are not named stay as they are.
@@ -448,7 +452,7 @@ impl Notifications {
         caller: &Caller,
         defaults: &[DefaultPreference],
         expected: &Precondition,
-    ) -> Result<Explicit<DefaultPreference>, Failure> {
+    ) -> Result<ExplicitSettings<DefaultPreference>, Failure> {
         let scope = self.authorize_profiles(caller, Operation::ChangeDefaultProfiles).await?;
         for _ in 0..MAX_ATTEMPTS {
             let before = self.preference_store.find_profiles(scope).await?;
@@ -458,7 +462,7 @@ impl Notifications {
             }
             let stamp = self.context.stamp(caller);
             let change = DefaultProfiles::upsert(scope.tenant(), before.as_ref(), defaults, &stamp)?;
-            let Some(change) = change else { return Ok(Explicit::of_profiles(before.as_ref())) };
+            let Some(change) = change else { return Ok(ExplicitSettings::of_profiles(before.as_ref())) };
             let next = change.next.clone();
             match self.preference_store.commit_profiles(scope, change).await {
                 Err(CommitError::Stale) => match expected.stale_failure() {
@@ -468,7 +472,7 @@ impl Notifications {
                 committed => committed?,
             }
             self.context.notify_facts();
-            return Ok(Explicit::of_profiles(Some(&next)));
+            return Ok(ExplicitSettings::of_profiles(Some(&next)));
         }
         Err(Failure::Contended)
     }

@@ -4,7 +4,7 @@ use crate::{
     Failure,
     access::Operation,
     asset::Assets,
-    blocking::{WorkDeadline, run_blocking},
+    blocking::{ProcessorWait, run_blocking},
 };
 use fairway_domain::{
     access::Caller,
@@ -37,7 +37,7 @@ impl Assets {
         if asset.kind != AssetKind::PolicyBundle {
             return Err(Failure::invalid_field("asset_id", "wrong_asset_kind", "the asset is no policy bundle"));
         }
-        run_blocking(scope, WorkDeadline::Request, move || decide(&content, &input)).await?
+        run_blocking(scope, ProcessorWait::Request, move || decide(&content, &input)).await?
     }
 }
 

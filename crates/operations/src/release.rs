@@ -172,7 +172,7 @@ impl Releases {
                 scope,
                 key,
                 async || {
-                    workload.check_accepts_new()?;
+                    workload.check_accepts_releases_and_links()?;
                     if let Some(bundle) = draft.policy_bundle_id {
                         let Some(asset) = self.asset_store.find(scope, bundle).await? else {
                             return Err(self.assets.refuse_unknown_asset(caller, bundle).await);

@@ -10,7 +10,7 @@ use fairway_domain::{
 
 /// Reason why a reference does not resolve.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Unresolved {
+pub(crate) enum ResolutionFailure {
     /// The asset or version does not exist, or is hidden from the caller.
     Unknown,
     /// The caller may see the asset, but not from this workspace.
@@ -27,13 +27,13 @@ impl Assets {
         from: &ResourcePosition,
         slug: &Slug,
         label: Option<&VersionLabel>,
-    ) -> Result<Result<(Asset, AssetVersion), Unresolved>, Failure> {
+    ) -> Result<Result<(Asset, AssetVersion), ResolutionFailure>, Failure> {
         let found = self.asset_store.find_by_slug(TenantScope::for_caller(caller), slug, label).await?;
-        let Some((asset, version)) = found else { return Ok(Err(Unresolved::Unknown)) };
+        let Some((asset, version)) = found else { return Ok(Err(ResolutionFailure::Unknown)) };
         if !self.is_visible_in(caller, &asset, from).await? {
             let known = self.sees_asset(caller, &asset, None).await?;
-            return Ok(Err(if known { Unresolved::OtherWorkspace } else { Unresolved::Unknown }));
+            return Ok(Err(if known { ResolutionFailure::OtherWorkspace } else { ResolutionFailure::Unknown }));
         }
-        Ok(version.map(|version| (asset, version)).ok_or(Unresolved::Unknown))
+        Ok(version.map(|version| (asset, version)).ok_or(ResolutionFailure::Unknown))
     }
 }

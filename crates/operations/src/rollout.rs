@@ -18,11 +18,11 @@ use fairway_domain::{
     idempotency::{KeyedOutcome, RequestKey},
     release::{
         ReleaseRefusal,
-        advance::Advance,
+        advance::AdvanceTrigger,
         lane::Lane,
         ports::{DeploymentStore, ReleaseStore, ReleaseWithDeployment},
     },
-    rollout::{LaneMetrics, Rollout, SoakStatus, ports::RolloutStore},
+    rollout::{AdvanceInputs, Rollout, SoakStatus, ports::RolloutStore},
     store::{CommitError, Revision},
     tenant::TenantScope,
     workload::{Workload, interface::RolloutConfig},
@@ -49,7 +49,7 @@ pub struct RolloutReport {
     /// The rollout.
     pub rollout: Rollout,
     /// The observations that the controller evaluates; `None` once the rollout is no longer in progress.
-    pub observed: Option<LaneMetrics>,
+    pub observed: Option<AdvanceInputs>,
 }
 
 impl AdvanceResult {
@@ -119,7 +119,10 @@ impl Rollouts {
                         let record = self.lane_record(scope, &current).await?;
                         let outcome = keyed_outcome(key, 200, id.uuid());
                         let stamp = self.context.stamp(caller);
-                        match self.advance(scope, &current, Advance::Manual(record), &stamp, outcome.as_ref()).await? {
+                        match self
+                            .advance(scope, &current, AdvanceTrigger::Manual(record), &stamp, outcome.as_ref())
+                            .await?
+                        {
                             Some(advanced) => return Ok(advanced),
                             None => match expected.stale_failure() {
                                 Some(failure) => return Err(failure),
@@ -144,7 +147,7 @@ impl Rollouts {
     pub async fn read_rollout(&self, caller: &Caller, id: ReleaseId) -> Result<RolloutReport, Failure> {
         let (scope, _, placed) = self.releases.authorize_release(caller, Operation::ReadRollout, id).await?;
         let rollout = placed.release.rollout.clone().ok_or(Failure::NotFound)?;
-        let observed = if rollout.is_in_progress() { self.lane_metrics(scope, &placed).await? } else { None };
+        let observed = if rollout.is_in_progress() { self.advance_inputs(scope, &placed).await? } else { None };
         Ok(RolloutReport { release_id: id, rollout, observed })
     }
 
@@ -153,7 +156,7 @@ impl Rollouts {
         &self,
         scope: TenantScope,
         current: &ReleaseWithDeployment,
-        advance: Advance,
+        advance: AdvanceTrigger,
         stamp: &Stamp,
         key: Option<&KeyedOutcome>,
     ) -> Result<Option<AdvanceResult>, Failure> {
@@ -195,11 +198,11 @@ impl Rollouts {
     }
 
     /// The observations of a rollout; `None` if it is no longer in progress.
-    async fn lane_metrics(
+    async fn advance_inputs(
         &self,
         scope: TenantScope,
         current: &ReleaseWithDeployment,
-    ) -> Result<Option<LaneMetrics>, Failure> {
+    ) -> Result<Option<AdvanceInputs>, Failure> {
         let release = &current.release;
         let workload = self.workloads.workload_of(scope, release.workload_id).await?;
         let config = rollout_config(&workload);
@@ -211,7 +214,7 @@ impl Rollouts {
         let report = self.releases.activation_report(scope, release, CheckScope::Decisive).await?;
         let rule = self.releases.approval_rule(scope, release).await?;
         let gates = release.check_next_lane(&report, rule);
-        Ok(Some(LaneMetrics::new(lane, runs.recommend(&config), gates, workload.status, &config)))
+        Ok(Some(AdvanceInputs::new(lane, runs.recommend(&config), gates, workload.status, &config)))
     }
 }
 

@@ -88,7 +88,7 @@ use fairway_domain::{
     slug::Slug,
     tenant::{TenantStore, WorkspaceStore},
     time::Clock,
-    transparency_log::{CheckpointArchive, CheckpointSigner, LogOrigin, TreeStore, Witness},
+    transparency_log::{CheckpointArchive, CheckpointSigner, LogOriginBase, TreeStore, Witness},
     use_case::ports::UseCaseStore,
     wakeup::WakeupBus,
     workload::ports::WorkloadStore,
@@ -230,7 +230,7 @@ pub struct Settings {
     /// Settings of knowledge bases.
     pub knowledge: KnowledgeSettings,
     /// The identity of this installation's transparency logs.
-    pub log_origin: LogOrigin,
+    pub log_origin: LogOriginBase,
 }
 
 impl Settings {

@@ -143,7 +143,7 @@ impl ShareLinks {
                 scope,
                 key,
                 async || {
-                    workload.check_accepts_new()?;
+                    workload.check_accepts_releases_and_links()?;
                     let id: ShareLinkId = self.context.new_id();
                     let change = NewShareLink::create(id, &workload, terms, &self.context.stamp(caller))?;
                     let new = change.next.clone();
@@ -280,7 +280,7 @@ impl ShareLinks {
     async fn refuse_guess(&self, address: ClientAddress) -> Failure {
         let Quota { per_minute, .. } = self.settings.public_rate;
         let quota = Quota { per_minute, burst: per_minute };
-        let scope = TenantScope::for_unknown_token();
+        let scope = TenantScope::for_counting_unknown_tokens();
         match self.rate_limits.count_request(scope, RateLimitKey::UnknownTokens(address), quota).await {
             Ok(()) => Failure::ShareToken(ShareTokenRefusal::Invalid),
             Err(refused) => refused,

@@ -23,7 +23,7 @@ use fairway_domain::{
     id::FactId,
     tenant::TenantScope,
     transparency_log::{
-        Checkpoint, CheckpointSigner, InclusionClaim, LogOrigin, LoggedFact, ProofPlan, TileRequest, TreeEdge,
+        Checkpoint, CheckpointSigner, InclusionClaim, LogOriginBase, LoggedFact, ProofPlan, TileRequest, TreeEdge,
         TreeHash, TreeState, TreeStore, VerifierKey,
     },
 };
@@ -64,7 +64,7 @@ pub struct TransparencyLogs {
     tree_store: Arc<dyn TreeStore>,
     tile_loader: TileLoader,
     signer: Arc<dyn CheckpointSigner>,
-    origin: LogOrigin,
+    origin: LogOriginBase,
     scope_resolver: Arc<ScopeResolver>,
 }
 
@@ -201,7 +201,7 @@ impl TransparencyLogs {
     ///
     /// # Errors
     /// When the keys cannot be read.
-    pub(crate) async fn seal(&self, scope: TenantScope, payload: Vec<u8>) -> Result<String, Failure> {
+    pub(crate) async fn sign_payload(&self, scope: TenantScope, payload: Vec<u8>) -> Result<String, Failure> {
         let name = self.origin.of_tenant(scope.tenant());
         let signed = Envelope::signed_bytes(PAYLOAD_TYPE, &payload);
         let mut signatures = Vec::new();

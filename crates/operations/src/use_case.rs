@@ -7,15 +7,15 @@ mod refine;
 mod warnings;
 
 pub use changes::PlanComparison;
-pub use generate::{GeneratedPlan, Generation, GenerationResult};
-pub use refine::{RefineRequest, Refined};
+pub use generate::{GeneratedPlan, GenerationOutcome, GenerationResult};
+pub use refine::{RefineRequest, RefinementOutcome};
 pub use warnings::PlanWarning;
 
 use crate::{
     Failure, MaybeReplayed, Precondition, Stores,
     access::{Operation, ScopeResolver, authorize},
-    asset::{Artifacts, Assets, home_of},
-    blocking::{WorkDeadline, run_blocking},
+    asset::{Artifacts, Assets, workspace_and_namespace},
+    blocking::{ProcessorWait, run_blocking},
     commit_context::CommitContext,
     generator::DraftGenerator,
     idempotency::{KeyedRequests, MAX_ATTEMPTS, keyed_outcome},
@@ -155,7 +155,7 @@ impl UseCases {
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<UseCase>, Failure> {
         let (scope, position) = self.authorize_new(caller, Operation::CreateUseCase, workspace).await?;
-        let (workspace_id, _) = home_of(&position)?;
+        let (workspace_id, _) = workspace_and_namespace(&position)?;
         self.keyed_requests
             .idempotent(
                 scope,
@@ -234,7 +234,7 @@ impl UseCases {
                 id: existing.map(|connection| connection.connection_id.uuid()),
             });
         }
-        let open = use_case.unresolved(&connections);
+        let open = use_case.unresolved_connections(&connections);
         let gaps = connection_gaps(&use_case.plan, &connections, access);
         let is_open = |gap: &Gap| gap.reference.as_ref().is_some_and(|name| open.contains(name));
         Ok(PersistedBundle {
@@ -386,7 +386,7 @@ impl UseCases {
         bundle: Value,
     ) -> Result<BundlePlan, Failure> {
         // A flow or a schema may take long to check.
-        let parsed = run_blocking(scope, WorkDeadline::Request, move || BundlePlan::parse(&bundle)).await?;
+        let parsed = run_blocking(scope, ProcessorWait::Request, move || BundlePlan::parse(&bundle)).await?;
         let plan = parsed?;
         let policy = self.visible_model_policy(caller, scope, position, plan.model_policy_ref()).await?;
         let (policy, _) = policy.ok_or_else(unknown_model_policy)?;

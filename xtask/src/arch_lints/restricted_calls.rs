@@ -88,7 +88,7 @@ const RESTRICTIONS: &[Restriction] = &[
         callers: &["crates/operations/src/share_link.rs"],
     },
     Restriction {
-        call: "TenantScope::for_unknown_token(",
+        call: "TenantScope::for_counting_unknown_tokens(",
         problem: CHOOSES_TENANT,
         callers: &["crates/operations/src/share_link.rs"],
     },

@@ -33,7 +33,7 @@ pub(super) struct DiscoveredAddresses {
 }
 
 /// Reads the addresses, and sends requests to them.
-pub(super) struct Addresses {
+pub(super) struct IssuerEndpoints {
     source: KeySource,
     cached: Mutex<CachedAddresses>,
 }
@@ -46,7 +46,7 @@ struct CachedAddresses {
     next_read: Option<Instant>,
 }
 
-impl Addresses {
+impl IssuerEndpoints {
     pub(super) fn new(source: KeySource) -> Self {
         Self { source, cached: Mutex::default() }
     }
@@ -91,7 +91,7 @@ impl Addresses {
     }
 
     /// An address that a token names, if it is as protected as the issuer's.
-    pub(super) fn protected(&self, text: &str) -> Option<Url> {
+    pub(super) fn checked_url(&self, text: &str) -> Option<Url> {
         Url::parse(text).ok().filter(|url| is_protected(url, self.source.url()))
     }
 

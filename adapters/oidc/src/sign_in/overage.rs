@@ -1,6 +1,6 @@
 //! Groups that a token announces without listing them: distributed claims (OpenID Connect Core 5.6.2).
 
-use super::{bearer, discovery::Addresses};
+use super::{bearer, discovery::IssuerEndpoints};
 use fairway_domain::{
     access::{identity::ClaimSource, sign_in::SignInError},
     json,
@@ -15,11 +15,11 @@ use serde_json::{Map, Value};
 ///
 /// The request has the source's own token and no other: the token of the sign-in is for the provider alone.
 pub(super) async fn read_claims(
-    addresses: &Addresses,
+    addresses: &IssuerEndpoints,
     source: &ClaimSource,
 ) -> Result<Option<Map<String, Value>>, SignInError> {
     let issuer = addresses.issuer();
-    let Some(url) = addresses.protected(&source.endpoint) else {
+    let Some(url) = addresses.checked_url(&source.endpoint) else {
         tracing::warn!(issuer, "link to the groups of a person is not protected; refusing the sign-in");
         return Ok(None);
     };

@@ -12,7 +12,7 @@ use diesel::{BoolExpressionMethods as _, ExpressionMethods as _, QueryDsl as _};
 use fairway_domain::{
     access::{
         ActorRef,
-        identity::{IdentityStore, NameHolder, PinnedIdentity, Replaces},
+        identity::{IdentityStore, NameHolder, PinnedIdentity, ReplacedFields},
     },
     audit::Fact,
     id::TenantId,
@@ -74,7 +74,7 @@ impl IdentityStore for Database {
         &self,
         scope: TenantScope,
         presented: &PinnedIdentity,
-        replaces: Replaces,
+        replaces: ReplacedFields,
     ) -> Result<Option<PinnedIdentity>, StoreError> {
         let tenant = scope.tenant().uuid();
         let refresh = || {

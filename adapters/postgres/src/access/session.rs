@@ -165,7 +165,7 @@ impl SessionStore for Database {
         self.first("claim of a session", claim).await
     }
 
-    async fn keep_tokens(
+    async fn store_renewed_tokens(
         &self,
         scope: TenantScope,
         claim: RenewalClaim,

@@ -49,7 +49,7 @@ struct ChunkBody {
 }
 
 /// Decodes progress chunks from a JSON aggregate, in order; null means none.
-pub(super) fn decode_chunks(text: Option<&str>) -> Result<Vec<ProgressRecord>, StoreError> {
+pub(super) fn decode_progress(text: Option<&str>) -> Result<Vec<ProgressRecord>, StoreError> {
     let bodies: Vec<ChunkBody> = text.map(parse_json).transpose()?.unwrap_or_default();
     let piece = |body: ChunkBody| {
         let answer: Option<StoredAnswer> = body.answer.as_deref().map(parse_json).transpose()?;

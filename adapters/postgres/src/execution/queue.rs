@@ -1,7 +1,7 @@
 //! The queue of runs, and the leases of the workers that claim them.
 
 use super::{
-    EXECUTION_COLUMNS, NULL_OUTPUT, NULL_REASON_CODE, execution, lease::lease_params, progress::decode_chunks,
+    EXECUTION_COLUMNS, NULL_OUTPUT, NULL_REASON_CODE, execution, lease::lease_params, progress::decode_progress,
     stored_decision::StoredDecision,
 };
 use crate::{
@@ -212,7 +212,7 @@ impl ResumeData {
         Ok(Self {
             sender: row.column::<Option<&str>>("sender")?.map(parse_json).transpose()?,
             decisions: decisions.into_iter().map(StoredDecision::read).collect::<Result<_, _>>()?,
-            progress: decode_chunks(row.column("progress")?)?,
+            progress: decode_progress(row.column("progress")?)?,
         })
     }
 }

@@ -49,7 +49,7 @@ impl StoredRevocation {
     }
 }
 
-pub(super) async fn standings(
+pub(super) async fn contract_states(
     database: &Database,
     scope: TenantScope,
     contracts: &[(AssetId, String)],

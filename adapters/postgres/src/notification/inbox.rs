@@ -220,7 +220,7 @@ impl InboxStore for Database {
         found.into_iter().map(StoredNotification::into_value).collect()
     }
 
-    async fn projected(&self, scope: TenantScope) -> Result<u64, StoreError> {
+    async fn count_projected(&self, scope: TenantScope) -> Result<u64, StoreError> {
         let tenant = scope.tenant().uuid();
         let find = || notification_position::table.find(tenant).select(notification_position::position);
         let found: Option<i64> = self.first("projected facts", find).await?;

@@ -18,7 +18,7 @@ use fairway_domain::{
         delivery::{DeliveryEvent, DeliveryStatus},
         link::INBOX_PAGE,
         message::{DigestLine, Message, OutgoingMessage, Receiver},
-        ports::{AttemptOutcome, Claim, ClaimedDelivery, DeliveryClaim, OutboxStore},
+        ports::{AttemptOutcome, ClaimResult, ClaimedDelivery, DeliveryClaim, OutboxStore},
         text::digest_title,
     },
     store::{CommitError, StoreError},
@@ -226,7 +226,7 @@ impl Database {
 
 #[async_trait]
 impl OutboxStore for Database {
-    async fn claim(&self, claim: &DeliveryClaim) -> Result<Claim, StoreError> {
+    async fn claim(&self, claim: &DeliveryClaim) -> Result<ClaimResult, StoreError> {
         let (busy_lanes, busy_counts): (Vec<Uuid>, Vec<i64>) =
             claim.in_progress.iter().map(|(lane, count)| (*lane, i64::from(*count))).unzip();
         let input = Input::without_rows()
@@ -266,7 +266,7 @@ impl OutboxStore for Database {
                 ),
             }
         }
-        Ok(Claim { passed_over: rows.len().saturating_sub(deliveries.len()), deliveries })
+        Ok(ClaimResult { passed_over: rows.len().saturating_sub(deliveries.len()), deliveries })
     }
 
     async fn release(&self, claimed: &[(TenantId, DeliveryId, Uuid)]) -> Result<(), StoreError> {

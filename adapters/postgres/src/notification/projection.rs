@@ -26,7 +26,7 @@ use fairway_domain::{
         destination::ActiveDestination,
         ports::{FactBatch, HeldRole, HeldRoles, ProjectionStore},
         preference::PreferenceSet,
-        projection::{AnnouncementContext, NotifiableFact, Projection, SubjectContext, TurnedOn},
+        projection::{AnnouncementContext, NotifiableFact, Projection, SettingsTurnedOnAt, SubjectContext},
         recipient::MAX_RECIPIENTS,
         rule::rule_of,
     },
@@ -323,7 +323,11 @@ fn places(positions: &[ResourcePosition]) -> BTreeSet<(&'static str, Uuid)> {
 
 #[async_trait]
 impl ProjectionStore for Database {
-    async fn tenants_behind(&self, after: Option<TenantId>, limit: usize) -> Result<Vec<TenantId>, StoreError> {
+    async fn tenants_with_unprojected_facts(
+        &self,
+        after: Option<TenantId>,
+        limit: usize,
+    ) -> Result<Vec<TenantId>, StoreError> {
         let after = after.map_or_else(Uuid::nil, TenantId::uuid);
         let behind = || {
             let position = || notification_position::position.nullable();
@@ -372,7 +376,7 @@ impl ProjectionStore for Database {
             end: position.saturating_add(count),
             at: first.timestamp("at")?,
             generation: decode("generation", u64::try_from(first.column::<i64>("generation")?).ok())?,
-            turned_on: TurnedOn {
+            turned_on: SettingsTurnedOnAt {
                 notifications: first.optional_timestamp("notifications_on_since")?,
                 advanced: first.optional_timestamp("advanced_notifications_on_since")?,
             },
@@ -426,11 +430,15 @@ impl ProjectionStore for Database {
         self.active_destinations(scope, workspaces).await
     }
 
-    async fn mailboxes(&self, scope: TenantScope, people: &[ActorRef]) -> Result<HashSet<ActorRef>, StoreError> {
-        self.verified_mailboxes(scope, people).await
+    async fn people_with_mailbox(
+        &self,
+        scope: TenantScope,
+        people: &[ActorRef],
+    ) -> Result<HashSet<ActorRef>, StoreError> {
+        self.people_with_verified_mailbox(scope, people).await
     }
 
-    async fn recent_singles(
+    async fn count_recent_single_deliveries(
         &self,
         scope: TenantScope,
         people: &[ActorRef],

@@ -16,7 +16,7 @@ use fairway_domain::{
     idempotency::KeyedOutcome,
     release::{
         BindingsDigest,
-        lane::{DeploymentChange, Lane, Soak},
+        lane::{DeploymentChange, Lane, SoakEffect},
     },
     slug::Slug,
     store::{CommitError, StoreError},
@@ -247,7 +247,7 @@ impl BatchCommitter for LaneChangeCommitter {
         let change = &pending.change;
         let alone = change.superseded.is_empty() && change.reinstated.is_empty() && change.evidence.is_none();
         let rolls = change.release.rollout.is_some()
-            || change.soak != Soak::Kept
+            || change.soak != SoakEffect::Kept
             || change.requires_ended_soak
             || !change.stopped_rollouts.is_empty()
             || !change.deployment.soaking.is_empty();

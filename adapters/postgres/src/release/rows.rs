@@ -11,7 +11,7 @@ use fairway_domain::{
     asset::{VersionLabel, canonical::Checksum, kind::AssetKind},
     release::{
         Binding, BindingsDigest, Release, ReleaseRecord, State, StateName,
-        lane::{Deployment, DeploymentChange, DeploymentRecord, Lane, Soak, TargetLane},
+        lane::{Deployment, DeploymentChange, DeploymentRecord, Lane, SoakEffect, TargetLane},
         ports::ReleaseWithDeployment,
         reference::FrozenReference,
         review::{Approval, Verdict},
@@ -196,8 +196,8 @@ fn lanes(name: &'static str, spelled: &[String]) -> Result<Vec<Lane>, StoreError
 pub(super) fn with_rollout<'v>(input: Input<'v>, change: &'v DeploymentChange) -> Input<'v> {
     let rollout = change.release.rollout.as_ref();
     let starts_soak = match change.soak {
-        Soak::Begun => true,
-        Soak::Kept => false,
+        SoakEffect::Begun => true,
+        SoakEffect::Kept => false,
     };
     let holds = |rollout: &'v Rollout| rollout.hold_reasons.iter().map(|hold| hold.as_str()).collect();
     input

@@ -14,7 +14,7 @@ use fairway_domain::{
     idempotency::KeyedOutcome,
     store::{Change, ChangeRecord, CommitError},
     tenant::TenantScope,
-    use_case::{MadePieces, Publication},
+    use_case::{CreatedPieces, Publication},
 };
 
 /// The requests, after the CTE `changed`.
@@ -131,8 +131,8 @@ fn name_of(request: &AccessRequest) -> &str {
 }
 
 /// Adds the columns of the new assets, their versions, the release and its bindings.
-fn with_pieces<'v>(input: Input<'v>, made: &'v MadePieces) -> Input<'v> {
-    let MadePieces { assets, workload, release, reused_assets } = made;
+fn with_pieces<'v>(input: Input<'v>, made: &'v CreatedPieces) -> Input<'v> {
+    let CreatedPieces { assets, workload, release, reused_assets } = made;
     let versions = || assets.iter().map(|(_, version)| version);
     let label = |label: Option<&'v VersionLabel>| label.map(VersionLabel::as_str);
     input

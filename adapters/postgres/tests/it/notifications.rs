@@ -162,7 +162,7 @@ async fn batches_follow_the_index_of_the_log_without_gaps() {
     }
     while stage.store.sequence().await.unwrap() > 0 {}
     let facts = u64::try_from(stage.query_number("SELECT max(size) FROM fact_log").await).unwrap();
-    assert_eq!(stage.store.tenants_behind(None, 10).await.unwrap(), [scope().tenant()]);
+    assert_eq!(stage.store.tenants_with_unprojected_facts(None, 10).await.unwrap(), [scope().tenant()]);
     let (mut projected, mut sizes) = (0, Vec::new());
     while let Some(batch) = stage.store.next_batch(scope(), 2).await.unwrap() {
         assert_eq!(batch.position, projected);
@@ -177,7 +177,7 @@ async fn batches_follow_the_index_of_the_log_without_gaps() {
             .unwrap();
     }
     assert_eq!((projected, sizes), (facts, vec![2, 2, 1]));
-    assert!(stage.store.tenants_behind(None, 10).await.unwrap().is_empty());
+    assert!(stage.store.tenants_with_unprojected_facts(None, 10).await.unwrap().is_empty());
 }
 
 #[tokio::test]

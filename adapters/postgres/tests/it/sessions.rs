@@ -68,7 +68,7 @@ async fn statements_of_sessions_find_their_rows_by_an_index() {
         store.record_use(scope(), id).await.unwrap();
         let claim = RenewalClaim { session_id: id, renewal_id: uuid::Uuid::now_v7().into() };
         assert_eq!(store.claim_renewal(scope(), claim).await.unwrap(), None, "its groups are new");
-        store.keep_tokens(scope(), claim, &[2]).await.unwrap();
+        store.store_renewed_tokens(scope(), claim, &[2]).await.unwrap();
         SessionStore::renew(store, scope(), claim, &session.groups, &[2]).await.unwrap();
         store.release_renewal(scope(), claim).await.unwrap();
         for target in [LogoutTarget::IssuerSession("none".to_owned()), LogoutTarget::Subject(found.subject)] {
@@ -102,13 +102,13 @@ async fn one_server_claims_a_renewal_until_it_ends() {
     assert_eq!(store.claim_renewal(scope(), other).await.unwrap(), None);
     store.release_renewal(scope(), other).await.unwrap();
     assert_eq!(store.claim_renewal(scope(), other).await.unwrap(), None, "only its holder releases a claim");
-    store.keep_tokens(scope(), one, &[7]).await.unwrap();
+    store.store_renewed_tokens(scope(), one, &[7]).await.unwrap();
     store.release_renewal(scope(), one).await.unwrap();
     assert_eq!(store.claim_renewal(scope(), other).await.unwrap(), Some(vec![7]));
     age("renewal_until = renewal_until - interval '90 seconds'").await;
     assert_eq!(store.claim_renewal(scope(), one).await.unwrap(), Some(vec![7]), "a claim ends by itself");
     // The server whose claim has ended may still hold older tokens.
-    store.keep_tokens(scope(), other, &[6]).await.unwrap();
+    store.store_renewed_tokens(scope(), other, &[6]).await.unwrap();
     SessionStore::renew(store, scope(), other, &session.groups, &[6]).await.unwrap();
     assert_eq!(store.claim_renewal(scope(), one).await.unwrap(), Some(vec![7]), "only the holder stores tokens");
     SessionStore::renew(store, scope(), one, &session.groups, &[8]).await.unwrap();
@@ -118,7 +118,7 @@ async fn one_server_claims_a_renewal_until_it_ends() {
     let snapshot = SessionStore::find(store, scope(), &hash).await.unwrap().unwrap();
     let fact = snapshot.ended_fact(SessionEnd::SignedOut, &stamp());
     store.commit_end(scope(), id, fact).await.unwrap();
-    store.keep_tokens(scope(), other, &[9]).await.unwrap();
+    store.store_renewed_tokens(scope(), other, &[9]).await.unwrap();
     assert_eq!(store.claim_renewal(scope(), other).await.unwrap(), None, "it has ended");
     let kept = owner.query_one("SELECT sealed_tokens FROM session", &[]).await.unwrap();
     assert!(kept.get::<_, Vec<u8>>(0).is_empty(), "an ended session has no tokens");

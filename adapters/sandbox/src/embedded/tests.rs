@@ -124,10 +124,10 @@ fn unconfined_child_reports_its_reason() {
         assert!(log.contains(" ERROR ") && log.contains(unconfined.cause()), "{log}");
         causes.push((unconfined.exit_code(), unconfined.cause()));
     }
-    assert_eq!(ended(NO_INPUT).0, Err(GatewayFailure::Unreachable), "the child has read nothing");
+    assert_eq!(ended(NO_SCRIPT_EXIT_CODE).0, Err(GatewayFailure::Unreachable), "the child has read nothing");
     causes.dedup_by(|one, other| one.0 == other.0 || one.1 == other.1);
     assert_eq!(causes.len(), ConfinementFailure::ALL.len(), "each has a distinct code and text");
-    for code in (1..=u8::MAX).filter(|code| *code != NO_INPUT && !causes.iter().any(|(of, _)| of == code)) {
+    for code in (1..=u8::MAX).filter(|code| *code != NO_SCRIPT_EXIT_CODE && !causes.iter().any(|(of, _)| of == code)) {
         assert_eq!(ended(code).0, Ok(failed(ScriptFailure::Stopped)), "{code}");
     }
 }

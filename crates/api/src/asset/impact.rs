@@ -10,7 +10,7 @@ use crate::{
 };
 use actix_web::{HttpResponse, get, web};
 use fairway_domain::{asset::VersionLabel, field_path, id::AssetId};
-use fairway_operations::asset::{BlastRadius, Hop, ImpactedRelease, ImpactedWorkload};
+use fairway_operations::asset::{BlastRadius, ImpactedRelease, ImpactedWorkload, ReferenceHop};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
@@ -86,7 +86,7 @@ pub(crate) struct ReferenceView {
 }
 
 impl HopView {
-    fn of(hop: &Hop) -> Self {
+    fn of(hop: &ReferenceHop) -> Self {
         let referrer = &hop.referrer;
         Self {
             asset_id: referrer.asset.asset_id.uuid(),

@@ -15,7 +15,7 @@ use fairway_domain::{
     redaction::NationalId,
     secret::ServerSecretRef,
     slug::Slug,
-    transparency_log::{LogOrigin, WitnessKey},
+    transparency_log::{LogOriginBase, WitnessKey},
 };
 use fairway_egress::{Allowance, Guard, ServerMode};
 use fairway_message_sender::MailServer;
@@ -169,8 +169,8 @@ pub(super) fn artifacts(text: &str) -> Result<Location, String> {
     Location::parse(text).map_err(|refusal| format!("is not a location for artifacts: {refusal}"))
 }
 
-pub(super) fn log_origin(text: &str) -> Result<LogOrigin, String> {
-    LogOrigin::parse(text).map_err(|refusal| refusal.to_string())
+pub(super) fn log_origin(text: &str) -> Result<LogOriginBase, String> {
+    LogOriginBase::parse(text).map_err(|refusal| refusal.to_string())
 }
 
 /// Parses a secret reference. The error omits the text, because it may be the secret itself.

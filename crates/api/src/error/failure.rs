@@ -34,7 +34,7 @@ use fairway_domain::{
     flow::FlowProblem,
     knowledge::document::KnowledgeRefusal,
     rate_limit::RateLimitRefusal,
-    release::{ReleaseRefusal, SELF_APPROVAL_RULE, StateName, reference::UnresolvedReference},
+    release::{ReleaseRefusal, SELF_APPROVAL_REMEDY, StateName, reference::UnresolvedReference},
     slug::Slug,
     store::{Conflict, StoreError, StoreFault},
     workload::{Status, WorkloadRefusal, interface::InterfaceProblem},
@@ -366,7 +366,7 @@ fn map_release_refusal(refusal: ReleaseRefusal) -> ApiError {
                 (true, _) => "the newest verdict is not an approval".to_owned(),
                 (false, false) => "the current bindings have too few approvals".to_owned(),
                 (false, true) => {
-                    format!("the current bindings have too few approvals; authors do not count: {SELF_APPROVAL_RULE}")
+                    format!("the current bindings have too few approvals; authors do not count: {SELF_APPROVAL_REMEDY}")
                 }
             };
             ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, message)
@@ -376,7 +376,7 @@ fn map_release_refusal(refusal: ReleaseRefusal) -> ApiError {
         ReleaseRefusal::SelfApprovalNotAllowed => ApiError::new(
             StatusCode::FORBIDDEN,
             code,
-            format!("an author of the release may not approve it in this environment: {SELF_APPROVAL_RULE}"),
+            format!("an author of the release may not approve it in this environment: {SELF_APPROVAL_REMEDY}"),
         )
         .with_detail("setting", "allow_self_approval"),
         ReleaseRefusal::TooManyVerdicts => conflict(

@@ -19,11 +19,13 @@ use actix_web::{HttpResponse, get, put, web};
 use fairway_domain::{
     access::Role,
     id::{WorkloadId, WorkspaceId},
-    notification::preference::{DefaultPreference, EffectivePreference, MAX_DEFAULTS, PAIRS, Preference},
+    notification::preference::{
+        CATEGORY_CHANNEL_PAIRS, DefaultPreference, EffectivePreference, MAX_DEFAULTS, Preference,
+    },
     slug::Slug,
     store::Revision,
 };
-use fairway_operations::notification::{Explicit, PreferenceContext, PreferencePath};
+use fairway_operations::notification::{ExplicitSettings, PreferenceContext, PreferencePath};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
@@ -66,7 +68,7 @@ pub(crate) struct DefaultPreferenceList(Vec<DefaultPreferenceView>);
 /// The handler parses the entries and names the position of each problem, so only the length is a rule here.
 impl Validate for PreferenceList {
     fn validate(&self) -> Result<(), ValidationErrors> {
-        validate_list_length(self.0.len(), PAIRS)
+        validate_list_length(self.0.len(), CATEGORY_CHANNEL_PAIRS)
     }
 }
 
@@ -131,12 +133,12 @@ fn parse_defaults(entries: &DefaultPreferenceList) -> Result<Vec<DefaultPreferen
     fields.finish(|| parsed.into_iter().collect())
 }
 
-fn respond(explicit: &Explicit<Preference>) -> HttpResponse {
+fn respond(explicit: &ExplicitSettings<Preference>) -> HttpResponse {
     let view: Vec<_> = explicit.settings.iter().map(PreferenceView::of).collect();
     ResourceResponse::ok(&view).with_etag(explicit.revision.unwrap_or(Revision::UNSET)).into_response()
 }
 
-fn respond_with_defaults(explicit: &Explicit<DefaultPreference>) -> HttpResponse {
+fn respond_with_defaults(explicit: &ExplicitSettings<DefaultPreference>) -> HttpResponse {
     let view_of = |default: &DefaultPreference| DefaultPreferenceView {
         profile_ref: default.role.as_str().to_owned(),
         category: default.preference.category.as_str().to_owned(),

@@ -23,7 +23,7 @@ use fairway_domain::{
 };
 use fairway_operations::{
     MaybeReplayed,
-    use_case::{Generation, GenerationResult, PlanWarning, RefineRequest, Refined},
+    use_case::{GenerationOutcome, GenerationResult, PlanWarning, RefineRequest, RefinementOutcome},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -148,10 +148,10 @@ impl GeneratedBundleView {
             generation_id: result.generation_id.uuid(),
         };
         match result.outcome {
-            Generation::Question { question, proposed_answer } => {
+            GenerationOutcome::Question { question, proposed_answer } => {
                 Self { needs_clarification: true, question: Some(question), proposed_answer, ..empty }
             }
-            Generation::Plan(generated) => {
+            GenerationOutcome::Plan(generated) => {
                 let gaps = &generated.gaps;
                 let plan = &generated.plan;
                 let bundle = if gaps.redacted { plan.to_redacted_document() } else { plan.to_document() };
@@ -247,11 +247,11 @@ pub(crate) async fn refine_use_case(
     let request = fields.finish(|| Some(RefineRequest { description, notes, key }))?;
     let refined = api.services.use_cases.refine_use_case(&caller, query.id(), *use_case, request, &expected).await?;
     match refined {
-        Refined::Question { question, proposed_answer } => {
+        RefinementOutcome::Question { question, proposed_answer } => {
             let view = RefinementView { use_case: None, question: Some(question), proposed_answer };
             Ok(ResourceResponse::ok(&view).into_response())
         }
-        Refined::Successor { use_case, is_replay } => {
+        RefinementOutcome::Successor { use_case, is_replay } => {
             let view =
                 RefinementView { use_case: Some(UseCaseView::of(&use_case)), question: None, proposed_answer: None };
             if is_replay {

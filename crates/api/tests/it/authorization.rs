@@ -215,7 +215,7 @@ pub(crate) const EXPECTED_ACCESS: &[(&str, &str)] = &[
 #[test]
 fn every_operation_is_in_the_authorization_table() {
     let documented: BTreeSet<String> = routes().iter().map(|route| route.operation_id().to_owned()).collect();
-    let parts: Vec<&str> = Operation::PARTS.iter().map(|operation| operation.id()).collect();
+    let parts: Vec<&str> = Operation::WITHOUT_OWN_ROUTE.iter().map(|operation| operation.id()).collect();
     let guarded: BTreeSet<String> =
         Operation::ALL.iter().map(|operation| operation.id().to_owned()).filter(|id| !parts.contains(&&**id)).collect();
     assert_eq!(documented, guarded, "routes and the authorization table differ");

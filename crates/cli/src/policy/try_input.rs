@@ -13,7 +13,9 @@ use crate::{
 use clap::Args;
 use fairway_domain::{
     asset::kind::AssetKind,
-    policy::{ClauseExplanation, CompiledPolicy, DecisionExplanation, ExplanationRefusal, Holds, RuleExplanation},
+    policy::{
+        ClauseExplanation, CompiledPolicy, ConditionResult, DecisionExplanation, ExplanationRefusal, RuleExplanation,
+    },
 };
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
@@ -167,28 +169,28 @@ fn print_rule(rule: &RuleExplanation) -> Result<(), Failure> {
     Ok(())
 }
 
-const fn sign(holds: Holds) -> char {
+const fn sign(holds: ConditionResult) -> char {
     match holds {
-        Holds::Yes => '+',
-        Holds::No => '-',
-        Holds::Failed => '!',
+        ConditionResult::Yes => '+',
+        ConditionResult::No => '-',
+        ConditionResult::Failed => '!',
     }
 }
 
-const fn verb(holds: Holds) -> &'static str {
+const fn verb(holds: ConditionResult) -> &'static str {
     match holds {
-        Holds::Yes => "holds",
-        Holds::No => "does not hold",
-        Holds::Failed => "cannot be evaluated, so the decision is deny",
+        ConditionResult::Yes => "holds",
+        ConditionResult::No => "does not hold",
+        ConditionResult::Failed => "cannot be evaluated, so the decision is deny",
     }
 }
 
 fn why(clause: &ClauseExplanation) -> String {
     match (&clause.missing_field, clause.holds) {
         (Some(name), _) => format!("  <- the input has no `{name}`"),
-        (None, Holds::Failed) => "  <- a type does not fit".to_owned(),
-        (None, Holds::No) => "  <- false".to_owned(),
-        (None, Holds::Yes) => String::new(),
+        (None, ConditionResult::Failed) => "  <- a type does not fit".to_owned(),
+        (None, ConditionResult::No) => "  <- false".to_owned(),
+        (None, ConditionResult::Yes) => String::new(),
     }
 }
 

@@ -13,7 +13,7 @@ mod token;
 pub use claims::{ClaimRules, ClaimedIdentity};
 pub use mapping::{MappingRule, MappingVerdict, NameHolder, mapping_verdicts, pin_verdict};
 pub use pin::{
-    IdentityRefusal, IdentityStore, PinnedIdentity, Replaces, actor_name, group_actor, group_actors, tenant_slug,
+    IdentityRefusal, IdentityStore, PinnedIdentity, ReplacedFields, actor_name, group_actor, group_actors, tenant_slug,
 };
 pub use token::{MAX_KEY_ID_BYTES, MAX_TOKEN_BYTES, SignatureAlgorithm, TokenUse, UnverifiedToken};
 

@@ -281,14 +281,14 @@ pub trait SessionStore: Send + Sync {
     async fn claim_renewal(&self, scope: TenantScope, claim: RenewalClaim) -> Result<Option<Vec<u8>>, StoreError>;
     /// Replaces the tokens of a session before the rest of its renewal is known, unless the session has ended or another
     /// server claimed it since.
-    async fn keep_tokens(
+    async fn store_renewed_tokens(
         &self,
         scope: TenantScope,
         claim: RenewalClaim,
         sealed_tokens: &[u8],
     ) -> Result<(), StoreError>;
     /// Replaces groups and tokens that were read again from the identity provider, under the conditions of
-    /// [`Self::keep_tokens`], and ends the claim.
+    /// [`Self::store_renewed_tokens`], and ends the claim.
     async fn renew(
         &self,
         scope: TenantScope,

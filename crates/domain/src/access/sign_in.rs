@@ -172,7 +172,7 @@ pub trait SignInProvider: Send + Sync {
 
     /// Exchanges the code of a callback for the person's identity. `named_issuer` is the issuer that the callback names
     /// (RFC 9207): it must be the chosen one, and an issuer that announces to name itself must do so.
-    async fn redeem(
+    async fn exchange_code(
         &self,
         issuer: &str,
         redirect_uri: &str,
@@ -185,7 +185,7 @@ pub trait SignInProvider: Send + Sync {
     async fn renew(&self, issuer: &str, tokens: &ProviderTokens) -> Result<RenewedTokens, SignInError>;
 
     /// The identity that renewed tokens prove.
-    async fn read_again(&self, issuer: &str, renewed: &RenewedTokens) -> Result<SignedInPerson, SignInError>;
+    async fn reread_identity(&self, issuer: &str, renewed: &RenewedTokens) -> Result<SignedInPerson, SignInError>;
 
     /// The address at which the provider ends its session too; `None` if it offers none.
     async fn end_session_url(&self, issuer: &str, id_token: &str, return_to: &str) -> Option<String>;

@@ -76,7 +76,7 @@ pub trait AssetStore: Send + Sync {
         page: PageRequest,
     ) -> Result<Page<Asset>, StoreError>;
     /// Active assets of a kind that a workspace owns, newest first, at most `limit`. Built-in ones are left out.
-    async fn own_active(
+    async fn list_owned_active(
         &self,
         scope: TenantScope,
         owner: (NamespaceId, WorkspaceId),

@@ -17,10 +17,10 @@ use serde_json::json;
 const OWN_FACT_KINDS: [&str; 2] = ["review", "settlement"];
 
 /// The member of a fact's detail that names records.
-pub const EVIDENCE_DIGEST: &str = "evidence_digest";
+pub const EVIDENCE_DIGEST_MEMBER: &str = "evidence_digest";
 
 /// The member of the detail of a run's end that says that a review was asked for before.
-pub const REVIEW_ASKED: &str = "review_asked";
+pub const REVIEW_ASKED_MEMBER: &str = "review_asked";
 
 /// The policy decisions, evidence documents and lineage of a run, each by the members that its evidence shows.
 ///
@@ -162,7 +162,7 @@ impl Fact {
     /// Names the records of the fact's subject, as they are stored with its commit and before.
     #[must_use]
     pub fn naming_records(self, records: &RunRecords) -> Self {
-        if records.is_empty() { self } else { self.merge_detail(json!({ EVIDENCE_DIGEST: records.digest() })) }
+        if records.is_empty() { self } else { self.merge_detail(json!({ EVIDENCE_DIGEST_MEMBER: records.digest() })) }
     }
 }
 

@@ -10,7 +10,7 @@ use crate::{
     audit::{Fact, FactKind, Stamp},
     evidence::{
         EvidenceArtifact, EvidenceRecord,
-        records::{REVIEW_ASKED, RunRecords},
+        records::{REVIEW_ASKED_MEMBER, RunRecords},
     },
     fact_category::FactCategory,
     id::ExecutionId,
@@ -237,11 +237,12 @@ impl<'r> PendingReview<'r> {
     fn end_without_answer(self, code: &str, message: &str, stamp: &Stamp) -> ReviewEnd {
         let fact = self.run_ref().ended_fact(ExecutionOutcome::Cancelled, Some(code), None, stamp);
         // A verifier then requires the fact that asked for the review, which names the records of the run.
-        let fact = fact.merge_detail(json!({ REVIEW_ASKED: true }));
+        let fact = fact.merge_detail(json!({ REVIEW_ASKED_MEMBER: true }));
         self.end(Status::Cancelled, ExecutionOutcome::Cancelled, Some(RunError::new(code, message)), fact, stamp)
     }
 
-    /// Builds the end record. The fact notifies the owner if any decision of the run imposed that.
+    /// Builds the record that ends the run. Its fact notifies the workload's owner if a decision imposed
+    /// `notify_owner`.
     fn end(
         self,
         status: Status,

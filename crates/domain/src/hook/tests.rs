@@ -56,7 +56,7 @@ fn default_decisions_are_allow_and_deny() {
     assert_eq!(plain.allowed_decisions, [Decision::Allow, Decision::Deny]);
     assert_eq!(
         (plain.mode, plain.on_error, plain.timeout),
-        (Mode::Enforce, OnError::FailClosed, Duration::from_secs(5))
+        (EnforcementMode::Enforce, OnError::FailClosed, Duration::from_secs(5))
     );
 }
 

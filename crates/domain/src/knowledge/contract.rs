@@ -85,7 +85,7 @@ pub struct MalformedContract {
 
 /// An access request.
 #[derive(Clone, Copy, Debug)]
-pub struct AccessRequest<'a> {
+pub struct KnowledgeAccessRequest<'a> {
     /// The actor and its groups.
     pub principals: &'a [ActorRef],
     /// Workspace of the request.
@@ -275,7 +275,7 @@ impl AccessContract {
 
     /// Decides an access request and gives every reason.
     #[must_use]
-    pub fn decide(&self, request: &AccessRequest<'_>, state: ContractState) -> ContractDecision {
+    pub fn decide(&self, request: &KnowledgeAccessRequest<'_>, state: ContractState) -> ContractDecision {
         use ContractReason as Reason;
         let mut reasons = Vec::new();
         match state {

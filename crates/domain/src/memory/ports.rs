@@ -1,6 +1,6 @@
 //! Storage port of chat memory.
 
-use super::{ConversationKey, Erasure, MemoryScope, PersonalDataPolicy, RecalledTurns, StoredTurn};
+use super::{ConversationErasure, ConversationKey, MemoryScope, PersonalDataPolicy, RecalledTurns, StoredTurn};
 use crate::{
     id::AssetId,
     store::{CommitError, StoreError},
@@ -11,7 +11,7 @@ use async_trait::async_trait;
 /// Query of a run for earlier turns.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RecallQuery {
-    /// Memory asset of the turns.
+    /// The memory asset whose turns are recalled.
     pub asset: AssetId,
     /// Turns of the session, or of all sessions of the owner.
     pub scope: MemoryScope,
@@ -37,7 +37,7 @@ pub trait MemoryStore: Send + Sync {
     async fn list_turns(&self, scope: TenantScope, place: &ConversationKey) -> Result<Vec<StoredTurn>, StoreError>;
     /// Erases a conversation; active runs that started before the erasure write no turn. Stale when the number of turns
     /// has changed.
-    async fn commit_erasure(&self, scope: TenantScope, erasure: &Erasure) -> Result<(), CommitError>;
+    async fn commit_erasure(&self, scope: TenantScope, erasure: &ConversationErasure) -> Result<(), CommitError>;
     /// Deletes expired turns, turns under a revoked contract, and erasures that no active run needs any more. Returns
     /// the number of deleted turns.
     async fn delete_expired(&self) -> Result<u64, StoreError>;

@@ -16,7 +16,7 @@ use crate::{
 use std::collections::HashMap;
 
 /// How many notifications of a category a person gets one by one on a channel, in one window.
-pub const MAX_SINGLES: u32 = 3;
+pub const MAX_SINGLE_DELIVERIES: u32 = 3;
 /// Microseconds of a window.
 const WINDOW_MICROS: i64 = 5 * 60 * 1_000_000;
 
@@ -45,9 +45,9 @@ impl BurstCounts {
         Self { tenant, generation, window, singles }
     }
 
-    /// Collects personal deliveries beyond [`MAX_SINGLES`] into one that is due when the window ends. Deliveries to
-    /// destinations, of chosen digests and without an address stay as they are, and so do those of collapsed facts:
-    /// they share one identifier, so a person gets one of them in any case.
+    /// Collects personal deliveries beyond [`MAX_SINGLE_DELIVERIES`] into one that is due when the window ends.
+    /// Deliveries to destinations, of chosen digests and without an address stay as they are, and so do those of
+    /// collapsed facts: they share one identifier, so a person gets one of them in any case.
     pub fn collect(&mut self, deliveries: &mut [NewDelivery]) {
         let is_single = |delivery: &NewDelivery| {
             delivery.digest.is_none()
@@ -58,7 +58,7 @@ impl BurstCounts {
             let DeliveryTarget::Person(person) = &delivery.target else { continue };
             let category = delivery.notification.category;
             let count = self.singles.entry((person.clone(), delivery.channel, category)).or_default();
-            if *count < MAX_SINGLES {
+            if *count < MAX_SINGLE_DELIVERIES {
                 *count = count.saturating_add(1);
                 continue;
             }

@@ -18,7 +18,7 @@ use crate::{
         message::{OutgoingMessage, SendFailure},
         preference::{DefaultProfiles, PreferenceScope, PreferenceSet, Switches},
         profile::NotificationProfile,
-        projection::{NotifiableFact, Projection, SubjectContext, SuppressedDecision, TurnedOn},
+        projection::{NotifiableFact, Projection, SettingsTurnedOnAt, SubjectContext, SuppressedDecision},
     },
     slug::Slug,
     store::{Change, CommitError, Page, PageRequest, Revision, StoreError},
@@ -80,7 +80,7 @@ pub trait InboxStore: Send + Sync {
         limit: u32,
     ) -> Result<Vec<Notification>, StoreError>;
     /// The number of projected facts of the tenant's log: notifications about them exist.
-    async fn projected(&self, scope: TenantScope) -> Result<u64, StoreError>;
+    async fn count_projected(&self, scope: TenantScope) -> Result<u64, StoreError>;
     /// The number of unread notifications of the recipient, counted up to 10,001.
     async fn count_unread(&self, scope: TenantScope, recipient: &ActorRef) -> Result<u64, StoreError>;
 }
@@ -218,7 +218,7 @@ pub struct ClaimedDelivery {
 
 /// The result of a claim.
 #[derive(Debug, Default)]
-pub struct Claim {
+pub struct ClaimResult {
     /// The deliveries to send.
     pub deliveries: Vec<ClaimedDelivery>,
     /// The number of due deliveries that became suppressed or cancelled, or are not readable by this version.
@@ -241,7 +241,7 @@ pub enum AttemptOutcome {
 pub trait OutboxStore: Send + Sync {
     /// Claims due deliveries of all tenants. Deliveries whose tenant's setting or destination went off since they were
     /// decided become suppressed or cancelled instead. A delivery whose lease has ended is claimed again.
-    async fn claim(&self, claim: &DeliveryClaim) -> Result<Claim, StoreError>;
+    async fn claim(&self, claim: &DeliveryClaim) -> Result<ClaimResult, StoreError>;
     /// Stores the outcome of an attempt. Nothing changes if the claim was lost.
     async fn finish(&self, claimed: &ClaimedDelivery, outcome: AttemptOutcome) -> Result<(), StoreError>;
     /// Returns deliveries that were claimed and not sent, each with its tenant and claim, as if the claim had not happened.
@@ -309,7 +309,7 @@ pub struct FactBatch {
     /// How often a setting of the tenant went off. A digest holds notifications of one generation.
     pub generation: u64,
     /// When the tenant's settings were turned on.
-    pub turned_on: TurnedOn,
+    pub turned_on: SettingsTurnedOnAt,
     /// The facts of the batch that carry categories, in the order of the log, each with its subject.
     pub facts: Vec<(NotifiableFact, SubjectContext)>,
 }
@@ -339,7 +339,11 @@ pub struct HeldRoles {
 pub trait ProjectionStore: Send + Sync {
     /// The tenants after `after` whose log has facts that were not projected, in the order of their identifiers, at most
     /// `limit`.
-    async fn tenants_behind(&self, after: Option<TenantId>, limit: usize) -> Result<Vec<TenantId>, StoreError>;
+    async fn tenants_with_unprojected_facts(
+        &self,
+        after: Option<TenantId>,
+        limit: usize,
+    ) -> Result<Vec<TenantId>, StoreError>;
     /// The next facts of a tenant's log, at most `limit`, and none if it has no further ones.
     async fn next_batch(&self, scope: TenantScope, limit: u32) -> Result<Option<FactBatch>, StoreError>;
     /// The roles that apply in any of these positions, and all roles of the named people.
@@ -366,9 +370,13 @@ pub trait ProjectionStore: Send + Sync {
         workspaces: &[WorkspaceId],
     ) -> Result<Vec<ActiveDestination>, StoreError>;
     /// Those of these people who have a verified e-mail address.
-    async fn mailboxes(&self, scope: TenantScope, people: &[ActorRef]) -> Result<HashSet<ActorRef>, StoreError>;
+    async fn people_with_mailbox(
+        &self,
+        scope: TenantScope,
+        people: &[ActorRef],
+    ) -> Result<HashSet<ActorRef>, StoreError>;
     /// The numbers of deliveries that these people were queued one by one since a moment.
-    async fn recent_singles(
+    async fn count_recent_single_deliveries(
         &self,
         scope: TenantScope,
         people: &[ActorRef],

@@ -15,9 +15,9 @@ use serde_json::json;
 use std::collections::BTreeMap;
 
 /// The number of pairs of category and channel.
-pub const PAIRS: usize = FactCategory::ALL.len() * Channel::ALL.len();
+pub const CATEGORY_CHANNEL_PAIRS: usize = FactCategory::ALL.len() * Channel::ALL.len();
 /// The number of default settings: one for each role and pair.
-pub const MAX_DEFAULTS: usize = Role::ALL.len() * PAIRS;
+pub const MAX_DEFAULTS: usize = Role::ALL.len() * CATEGORY_CHANNEL_PAIRS;
 
 /// A scope in which a person sets preferences. A deeper scope decides before a wider one.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -357,7 +357,7 @@ impl PreferenceLayers<'_> {
                 EffectivePreference { channel, enabled, scope, revision: Some(revision) }
             }
             None => {
-                let (enabled, scope) = (channel.fallback(), DecidingScope::Fallback);
+                let (enabled, scope) = (channel.is_enabled_by_default(), DecidingScope::Fallback);
                 EffectivePreference { channel, enabled, scope, revision: None }
             }
         }

@@ -4,7 +4,7 @@ mod suppression;
 mod tenant_settings;
 
 pub use suppression::SuppressedDecision;
-pub use tenant_settings::TurnedOn;
+pub use tenant_settings::SettingsTurnedOnAt;
 
 use crate::{
     access::{ActorKind, ActorRef, ResourcePosition, Role},
@@ -21,7 +21,7 @@ use crate::{
         link::console_path,
         preference::{DefaultProfiles, DeliveryDecision, PreferenceLayers, PreferenceScope, PreferenceSet, Switches},
         profile::ProfileSettings,
-        recipient::{Directory, Recipients, recipients},
+        recipient::{RecipientRights, Recipients, recipients},
         rule::rule_for,
         text::texts,
     },
@@ -104,7 +104,7 @@ pub struct AnnouncementContext {
 
 /// The preferences of the recipients of a batch.
 #[derive(Clone, Debug)]
-pub struct PreferenceBook {
+pub struct RecipientPreferences {
     /// The preferences that can decide about a fact of the batch, by person.
     pub sets: HashMap<ActorRef, Vec<PreferenceSet>>,
     /// The defaults of the tenant's roles.
@@ -112,7 +112,7 @@ pub struct PreferenceBook {
     /// The tenant's settings.
     pub switches: Switches,
     /// When they were turned on.
-    pub turned_on: TurnedOn,
+    pub turned_on: SettingsTurnedOnAt,
     /// The tenant.
     pub tenant: TenantId,
     /// How often a setting of the tenant went off.
@@ -126,7 +126,7 @@ pub struct PreferenceBook {
     pub mailboxes: HashSet<ActorRef>,
 }
 
-impl PreferenceBook {
+impl RecipientPreferences {
     /// Whether the recipient has the inbox off for some category, by its own preferences or by the default of a role.
     #[must_use]
     pub fn may_turn_inbox_off(&self, recipient: &ActorRef) -> bool {
@@ -222,7 +222,11 @@ impl Projection {
 
 /// The recipients of a fact; `None` if its kind concerns nobody.
 #[must_use]
-pub fn recipients_of(fact: &NotifiableFact, subject: &SubjectContext, directory: &Directory) -> Option<Recipients> {
+pub fn recipients_of(
+    fact: &NotifiableFact,
+    subject: &SubjectContext,
+    directory: &RecipientRights,
+) -> Option<Recipients> {
     Some(recipients(fact, subject, &rule_for(fact.kind, &fact.categories)?, directory))
 }
 
@@ -231,8 +235,8 @@ pub fn recipients_of(fact: &NotifiableFact, subject: &SubjectContext, directory:
 pub fn project(
     fact: &NotifiableFact,
     subject: &SubjectContext,
-    directory: &Directory,
-    book: &PreferenceBook,
+    directory: &RecipientRights,
+    book: &RecipientPreferences,
     at: Timestamp,
 ) -> Projection {
     let Some(rule) = rule_for(fact.kind, &fact.categories) else { return Projection::default() };
@@ -377,7 +381,7 @@ fn shared_deliveries(
 fn personal_deliveries(
     event: EventKey,
     new: &NewNotification,
-    (book, switches): (&PreferenceBook, Switches),
+    (book, switches): (&RecipientPreferences, Switches),
     at: Timestamp,
 ) -> Vec<NewDelivery> {
     let NewNotification { notification, channels, standard_channels: _ } = new;
@@ -452,8 +456,8 @@ fn event_key(fact: &NotifiableFact, subject: &SubjectContext) -> EventKey {
 fn layers<'b>(
     recipient: &ActorRef,
     subject: &SubjectContext,
-    directory: &Directory,
-    book: &'b PreferenceBook,
+    directory: &RecipientRights,
+    book: &'b RecipientPreferences,
 ) -> PreferenceLayers<'b> {
     let environment = subject.environment.as_deref().and_then(|name| Slug::parse(name).ok());
     let sets = book.sets.get(recipient).map_or(&[][..], Vec::as_slice);

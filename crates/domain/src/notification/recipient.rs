@@ -14,7 +14,7 @@ pub const MAX_RECIPIENTS: usize = 1_000;
 
 /// The rights of everybody whom the facts of a batch can concern.
 #[derive(Clone, Debug, Default)]
-pub struct Directory {
+pub struct RecipientRights {
     /// Rights by actor.
     pub rights: BTreeMap<ActorRef, Rights>,
 }
@@ -42,7 +42,7 @@ pub fn recipients(
     fact: &NotifiableFact,
     subject: &SubjectContext,
     rule: &NotificationRule,
-    directory: &Directory,
+    directory: &RecipientRights,
 ) -> Recipients {
     if let Some(announcement) = &subject.announcement {
         return cut(announcement.audience.iter().filter(|actor| has_inbox(actor)).cloned().collect());

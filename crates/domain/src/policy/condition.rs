@@ -201,14 +201,14 @@ fn within_parser_bounds(source: &str) -> Result<(), ConditionRefusal> {
 
 /// The operator between the parts of a condition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Joint {
+pub(super) enum LogicalOperator {
     /// All parts must hold.
     And,
     /// One part must hold.
     Or,
 }
 
-impl Joint {
+impl LogicalOperator {
     /// The operator.
     pub(super) const fn as_str(self) -> &'static str {
         match self {
@@ -219,7 +219,7 @@ impl Joint {
 }
 
 /// Splits a condition at its outermost `||`, else at its outermost `&&`. Conditionals stay undivided.
-pub(super) fn split_clauses(source: &str) -> (Option<Joint>, Vec<&str>) {
+pub(super) fn split_clauses(source: &str) -> (Option<LogicalOperator>, Vec<&str>) {
     let mut lexer = Lexer::new(source);
     let (mut depth, mut conjunctions, mut disjunctions) = (0_usize, Vec::new(), Vec::new());
     for _ in 0..MAX_TOKENS {
@@ -241,8 +241,8 @@ pub(super) fn split_clauses(source: &str) -> (Option<Joint>, Vec<&str>) {
         }
     }
     let (joint, cuts) = match (disjunctions.is_empty(), conjunctions.is_empty()) {
-        (false, _) => (Some(Joint::Or), disjunctions),
-        (true, false) => (Some(Joint::And), conjunctions),
+        (false, _) => (Some(LogicalOperator::Or), disjunctions),
+        (true, false) => (Some(LogicalOperator::And), conjunctions),
         (true, true) => (None, conjunctions),
     };
     let starts = std::iter::once(0).chain(cuts.iter().map(|cut| cut.end));

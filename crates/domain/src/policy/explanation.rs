@@ -8,7 +8,7 @@
 use super::{
     CompiledPolicy, Evaluator, Outcome, PolicyDecision, Rule,
     bundle::RuleContent,
-    condition::{Condition, Joint, split_clauses},
+    condition::{Condition, LogicalOperator, split_clauses},
     fast_path::FastPath,
     scenario::ScenarioInput,
     variables::{EvaluationError, MAX_STEPS},
@@ -20,7 +20,7 @@ use serde_json::Value;
 /// Whether a condition or a part of it holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Holds {
+pub enum ConditionResult {
     /// It is true.
     Yes,
     /// It is false.
@@ -29,7 +29,7 @@ pub enum Holds {
     Failed,
 }
 
-impl Holds {
+impl ConditionResult {
     /// Every result.
     pub const ALL: [Self; 3] = [Self::Yes, Self::No, Self::Failed];
 
@@ -50,7 +50,7 @@ pub struct ClauseExplanation {
     /// The part's source.
     pub source: String,
     /// Whether the part holds.
-    pub holds: Holds,
+    pub holds: ConditionResult,
     /// The name of a field that the part reads and the input lacks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missing_field: Option<String>,
@@ -62,7 +62,7 @@ pub struct RuleExplanation {
     /// The rule's id.
     pub rule: String,
     /// Whether the condition holds.
-    pub holds: Holds,
+    pub holds: ConditionResult,
     /// The outcome that the rule asks for when it holds.
     pub outcome: Outcome,
     /// The rule's reason.
@@ -119,14 +119,14 @@ impl CompiledPolicy {
     }
 }
 
-fn explain_rule(rule: &Rule, holds: Holds, source: &str, clauses: &mut Evaluator<'_>) -> RuleExplanation {
+fn explain_rule(rule: &Rule, holds: ConditionResult, source: &str, clauses: &mut Evaluator<'_>) -> RuleExplanation {
     let (joint, sources) = split_clauses(source);
     RuleExplanation {
         rule: rule.id.clone(),
         holds,
         outcome: rule.outcome,
         reason_code: rule.reason_code.clone(),
-        operator: joint.map(Joint::as_str),
+        operator: joint.map(LogicalOperator::as_str),
         clauses: sources.into_iter().map(|source| explain_clause(source, clauses)).collect(),
     }
 }
@@ -136,19 +136,19 @@ fn explain_clause(source: &str, clauses: &mut Evaluator<'_>) -> ClauseExplanatio
     let mut patterns = clauses.policy.patterns.clone();
     // A part of a valid condition compiles, because each limit applies to the whole condition.
     let Ok(condition) = Condition::compile(source, &mut patterns) else {
-        return ClauseExplanation { source: source.to_owned(), holds: Holds::Failed, missing_field: None };
+        return ClauseExplanation { source: source.to_owned(), holds: ConditionResult::Failed, missing_field: None };
     };
     let plain = FastPath::compile(&condition);
     let (holds, missing_field) = result(clauses.try_holds(&condition, plain.as_ref()));
     ClauseExplanation { source: source.to_owned(), holds, missing_field }
 }
 
-fn result(held: Result<bool, EvaluationError>) -> (Holds, Option<String>) {
+fn result(held: Result<bool, EvaluationError>) -> (ConditionResult, Option<String>) {
     match held {
-        Ok(true) => (Holds::Yes, None),
-        Ok(false) => (Holds::No, None),
-        Err(EvaluationError::MissingField(name)) => (Holds::Failed, Some(name)),
-        Err(EvaluationError::Other) => (Holds::Failed, None),
+        Ok(true) => (ConditionResult::Yes, None),
+        Ok(false) => (ConditionResult::No, None),
+        Err(EvaluationError::MissingField(name)) => (ConditionResult::Failed, Some(name)),
+        Err(EvaluationError::Other) => (ConditionResult::Failed, None),
     }
 }
 
@@ -158,19 +158,19 @@ mod tests {
     use serde_json::json;
 
     /// A clause's source, whether it holds, and the field that it misses.
-    type Clause = (String, Holds, Option<String>);
+    type Clause = (String, ConditionResult, Option<String>);
 
-    fn explain(condition: &str, input: &Value) -> (Holds, Option<&'static str>, Vec<Clause>) {
+    fn explain(condition: &str, input: &Value) -> (ConditionResult, Option<&'static str>, Vec<Clause>) {
         let bundle =
             json!({ "rules": [{ "id": "r", "condition": condition, "outcome": "allow", "reason_code": "x" }] });
         let found = CompiledPolicy::explain(&bundle, input).unwrap();
         let rule = found.rules.into_iter().next().unwrap();
-        assert_eq!(rule.holds == Holds::Yes, found.decision.matched_rules == ["r"], "{condition}");
+        assert_eq!(rule.holds == ConditionResult::Yes, found.decision.matched_rules == ["r"], "{condition}");
         let clauses = rule.clauses.into_iter().map(|clause| (clause.source, clause.holds, clause.missing_field));
         (rule.holds, rule.operator, clauses.collect())
     }
 
-    fn clause(source: &str, holds: Holds, missing: Option<&str>) -> Clause {
+    fn clause(source: &str, holds: ConditionResult, missing: Option<&str>) -> Clause {
         (source.to_owned(), holds, missing.map(str::to_owned))
     }
 
@@ -178,43 +178,47 @@ mod tests {
     fn explains_each_part_of_a_condition() {
         let input = json!({ "environment": "dev", "inputs": { "n": 7.0, "a": ["x&&y"] } });
         for (condition, expected) in [
-            ("always", (Holds::Yes, None, vec![clause("always", Holds::Yes, None)])),
-            ("never", (Holds::No, None, vec![clause("never", Holds::No, None)])),
+            ("always", (ConditionResult::Yes, None, vec![clause("always", ConditionResult::Yes, None)])),
+            ("never", (ConditionResult::No, None, vec![clause("never", ConditionResult::No, None)])),
             (
                 "environment == \"dev\" && (inputs.n > 9 || inputs.n < 3) && inputs.n > 5",
                 (
-                    Holds::No,
+                    ConditionResult::No,
                     Some("&&"),
                     vec![
-                        clause("environment == \"dev\"", Holds::Yes, None),
-                        clause("(inputs.n > 9 || inputs.n < 3)", Holds::No, None),
-                        clause("inputs.n > 5", Holds::Yes, None),
+                        clause("environment == \"dev\"", ConditionResult::Yes, None),
+                        clause("(inputs.n > 9 || inputs.n < 3)", ConditionResult::No, None),
+                        clause("inputs.n > 5", ConditionResult::Yes, None),
                     ],
                 ),
             ),
             (
                 "inputs.n > 9 && inputs.n > 8 || inputs.a[0] == \"x&&y\"",
                 (
-                    Holds::Yes,
+                    ConditionResult::Yes,
                     Some("||"),
                     vec![
-                        clause("inputs.n > 9 && inputs.n > 8", Holds::No, None),
-                        clause("inputs.a[0] == \"x&&y\"", Holds::Yes, None),
+                        clause("inputs.n > 9 && inputs.n > 8", ConditionResult::No, None),
+                        clause("inputs.a[0] == \"x&&y\"", ConditionResult::Yes, None),
                     ],
                 ),
             ),
             (
                 "inputs.n > 9 && true ? false : true",
-                (Holds::Yes, None, vec![clause("inputs.n > 9 && true ? false : true", Holds::Yes, None)]),
+                (
+                    ConditionResult::Yes,
+                    None,
+                    vec![clause("inputs.n > 9 && true ? false : true", ConditionResult::Yes, None)],
+                ),
             ),
             (
                 "inputs.n > 5 && inputs.ticket == \"x\"",
                 (
-                    Holds::Failed,
+                    ConditionResult::Failed,
                     Some("&&"),
                     vec![
-                        clause("inputs.n > 5", Holds::Yes, None),
-                        clause("inputs.ticket == \"x\"", Holds::Failed, Some("ticket")),
+                        clause("inputs.n > 5", ConditionResult::Yes, None),
+                        clause("inputs.ticket == \"x\"", ConditionResult::Failed, Some("ticket")),
                     ],
                 ),
             ),
@@ -236,13 +240,18 @@ mod tests {
         let bundle = json!({ "rules": (0..12).map(rule).collect::<Vec<_>>() });
         let input = json!({ "inputs": { "list": (0..90).collect::<Vec<_>>() } });
         let found = CompiledPolicy::explain(&bundle, &input).unwrap();
-        let failed: Vec<&str> =
-            found.rules.iter().filter(|rule| rule.holds == Holds::Failed).map(|rule| rule.rule.as_str()).collect();
+        let failed: Vec<&str> = found
+            .rules
+            .iter()
+            .filter(|rule| rule.holds == ConditionResult::Failed)
+            .map(|rule| rule.rule.as_str())
+            .collect();
         let expected: Vec<&str> = found.decision.failed_rules.iter().map(|failed| failed.rule.as_str()).collect();
         assert_eq!(failed, expected, "rules fail as in the decision");
         assert!((1..12).contains(&failed.len()), "{failed:?}");
-        let clauses: Vec<Holds> = found.rules.iter().flat_map(|rule| &rule.clauses).map(|part| part.holds).collect();
-        assert_eq!((clauses.first(), clauses.last()), (Some(&Holds::No), Some(&Holds::Failed)));
+        let clauses: Vec<ConditionResult> =
+            found.rules.iter().flat_map(|rule| &rule.clauses).map(|part| part.holds).collect();
+        assert_eq!((clauses.first(), clauses.last()), (Some(&ConditionResult::No), Some(&ConditionResult::Failed)));
     }
 
     #[test]
@@ -250,10 +259,10 @@ mod tests {
         let condition = "inputs.a.matches('^x+$') && inputs.b.matches('^y+$')";
         let input = json!({ "inputs": { "a": "xx", "b": "z" } });
         let expected = vec![
-            clause("inputs.a.matches('^x+$')", Holds::Yes, None),
-            clause("inputs.b.matches('^y+$')", Holds::No, None),
+            clause("inputs.a.matches('^x+$')", ConditionResult::Yes, None),
+            clause("inputs.b.matches('^y+$')", ConditionResult::No, None),
         ];
-        assert_eq!(explain(condition, &input), (Holds::No, Some("&&"), expected));
+        assert_eq!(explain(condition, &input), (ConditionResult::No, Some("&&"), expected));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::{
     BindingsDigest, Release, ReleaseRefusal, State,
-    lane::{Deployment, DeploymentChange, DeploymentChangeRecord, Lane, LaneMove, MoveReason, Soak},
+    lane::{Deployment, DeploymentChange, DeploymentChangeRecord, Lane, LaneMove, MoveReason, SoakEffect},
     missing_policy_input::{self, UndeclaredInput},
     provider_account_gate::{self, RouteAccount},
     review::ApprovalRule,
@@ -196,7 +196,7 @@ pub(super) struct LaneReassignment<'a> {
     /// The rollout lane that starts its soak.
     pub(super) soaking_lane: Option<Lane>,
     /// The effect on the soak time.
-    pub(super) soak: Soak,
+    pub(super) soak: SoakEffect,
     /// Whether the commit requires a completed soak.
     pub(super) requires_ended_soak: bool,
 }
@@ -381,7 +381,7 @@ impl Release {
             reason: MoveReason::Activation,
             soaked_lane: None,
             soaking_lane: planned.map(RolloutPlan::first),
-            soak: if planned.is_some() { Soak::Begun } else { Soak::Kept },
+            soak: if planned.is_some() { SoakEffect::Begun } else { SoakEffect::Kept },
             requires_ended_soak: false,
         };
         let fact = self.transition_fact(&release.state, stamp);
@@ -415,7 +415,7 @@ impl Release {
             reason: MoveReason::Retirement,
             soaked_lane: None,
             soaking_lane: None,
-            soak: Soak::Kept,
+            soak: SoakEffect::Kept,
             requires_ended_soak: false,
         };
         Ok(self.reassign_lanes(release, &reassignment, deployment, fact))

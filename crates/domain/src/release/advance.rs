@@ -3,7 +3,7 @@
 use super::{
     Release, ReleaseRecord, ReleaseRefusal, State,
     activate::{ActivationReport, LaneReassignment},
-    lane::{Deployment, DeploymentChange, Lane, MoveReason, Soak},
+    lane::{Deployment, DeploymentChange, Lane, MoveReason, SoakEffect},
     review::ApprovalRule,
 };
 use crate::{
@@ -15,7 +15,7 @@ use serde_json::json;
 
 /// The initiator of an advance, with the soak status of the current lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Advance {
+pub enum AdvanceTrigger {
     /// A person, at any time.
     Manual(SoakStatus),
     /// The rollout controller, once the lane has soaked.
@@ -29,7 +29,7 @@ impl Release {
     /// When no rollout is in progress, or the release no longer meets the requirements.
     pub fn advance(
         &self,
-        advance: Advance,
+        advance: AdvanceTrigger,
         deployment: &Deployment,
         report: &ActivationReport,
         rule: ApprovalRule,
@@ -51,8 +51,8 @@ impl Release {
         release.record_superseded(&taken, deployment);
         release.0.rollout = Some(advanced);
         let (seen, requires_ended_soak) = match advance {
-            Advance::Manual(seen) => (seen, false),
-            Advance::Automatic(seen) => (seen, true),
+            AdvanceTrigger::Manual(seen) => (seen, false),
+            AdvanceTrigger::Automatic(seen) => (seen, true),
         };
         let reassignment = LaneReassignment {
             lanes: &taken,
@@ -60,7 +60,7 @@ impl Release {
             reason: MoveReason::Advance,
             soaked_lane: Some(rollout.current_lane()),
             soaking_lane: next,
-            soak: if next.is_some() { Soak::Begun } else { Soak::Kept },
+            soak: if next.is_some() { SoakEffect::Begun } else { SoakEffect::Kept },
             requires_ended_soak,
         };
         let detail = json!({ "to_lane": next, "soak_left_seconds": seen.soak_seconds_left });

@@ -311,7 +311,7 @@ pub struct DeploymentChangeRecord {
     /// Other releases whose rollout ends, because they lose its current lane.
     pub stopped_rollouts: Vec<ReleaseId>,
     /// The effect on the soak time of the release's rollout.
-    pub soak: Soak,
+    pub soak: SoakEffect,
     /// Whether the commit requires a completed soak, by the database's clock.
     pub requires_ended_soak: bool,
     /// Superseded releases that hold lanes again and become active.
@@ -328,7 +328,7 @@ pub struct DeploymentChangeRecord {
 
 /// The effect of a change on a rollout's soak time, which only the database's clock measures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Soak {
+pub enum SoakEffect {
     /// It is unchanged.
     Kept,
     /// It starts with the commit.

@@ -55,7 +55,7 @@ pub enum ReleaseRefusal {
         excludes_authors: bool,
     },
     /// Authors may not approve the release in this environment.
-    #[error("authors of a release may not approve it in this environment: {SELF_APPROVAL_RULE}")]
+    #[error("authors of a release may not approve it in this environment: {SELF_APPROVAL_REMEDY}")]
     SelfApprovalNotAllowed,
     /// The release has the maximum number of verdicts, per person or in total.
     #[error("a release accepts 50 verdicts per person and 500 in total, plus one objection per person")]
@@ -125,7 +125,7 @@ impl ReleaseRefusal {
 }
 
 /// The settings that exclude authors, and the way to change them.
-pub const SELF_APPROVAL_RULE: &str = "another person approves, or an administrator of the workspace sets \
+pub const SELF_APPROVAL_REMEDY: &str = "another person approves, or an administrator of the workspace sets \
     `allow_self_approval` in the settings of the environment (a bound workload profile with `separation_of_duties` \
     excludes authors too)";
 
@@ -134,5 +134,5 @@ fn missing_approvals(counted: usize, needed: usize, refused: bool, excludes_auth
         return "the latest verdict is not an approval".to_owned();
     }
     let count = format!("{counted} of {needed} required people approved the current bindings");
-    if excludes_authors { format!("{count}; authors do not count: {SELF_APPROVAL_RULE}") } else { count }
+    if excludes_authors { format!("{count}; authors do not count: {SELF_APPROVAL_REMEDY}") } else { count }
 }

@@ -2,7 +2,9 @@
 
 use super::{
     BindingsDigest, Release, ReleaseRefusal, State, StateName,
-    lane::{Deployment, DeploymentChange, DeploymentChangeRecord, Lane, LaneHistoryEntry, LaneMove, MoveReason, Soak},
+    lane::{
+        Deployment, DeploymentChange, DeploymentChangeRecord, Lane, LaneHistoryEntry, LaneMove, MoveReason, SoakEffect,
+    },
 };
 use crate::{
     access::ActorRef,
@@ -173,7 +175,7 @@ impl Release {
             superseded: Vec::new(),
             // The returned lanes are its own, so no other rollout is affected.
             stopped_rollouts: Vec::new(),
-            soak: Soak::Kept,
+            soak: SoakEffect::Kept,
             requires_ended_soak: false,
             reinstated: returned.into_iter().collect(),
             moves,

@@ -4,7 +4,7 @@ mod verdicts;
 
 use super::{
     activate::{ActivationReport, FlowStatus, LaneSelection, RouteStatus, UnenforcedControl},
-    advance::Advance,
+    advance::AdvanceTrigger,
     gate::{GateContext, GateVerdict},
     lane::{DeploymentChange, DeploymentRecord, Lane},
     missing_policy_input::UndeclaredInput,
@@ -153,7 +153,7 @@ fn try_transitions(from: StateName) -> [(StateName, &'static str, Result<StateNa
     let (artifact, reason) = (Uuid::from_u128(40).into(), "It answers in riddles.");
     let rollbacks = Lane::ALL.map(|lane| (lane, &earlier));
     let rolling = Release(ReleaseRecord { rollout: Some(started_rollout()), ..release.0.clone() });
-    let seen = Advance::Manual(SoakStatus { soak_seconds_left: 0, runs: EndedRuns { ended: 0, failed: 0 } });
+    let seen = AdvanceTrigger::Manual(SoakStatus { soak_seconds_left: 0, runs: EndedRuns { ended: 0, failed: 0 } });
     let plain = |change: Change<Release>| change.next.state.name();
     let lanes = |change: DeploymentChange| change.release.state.name();
     [

@@ -68,7 +68,7 @@ pub struct SoakStatus {
 
 /// The inputs of the rollout controller's decision.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct LaneMetrics {
+pub struct AdvanceInputs {
     /// The soak status of the lane.
     pub soak_status: SoakStatus,
     /// The recommendation from all runs of the release.
@@ -81,7 +81,7 @@ pub struct LaneMetrics {
     pub required_runs: u32,
 }
 
-impl LaneMetrics {
+impl AdvanceInputs {
     /// Combines the inputs with the workload's rollout configuration.
     #[must_use]
     pub fn new(
@@ -104,18 +104,23 @@ impl LaneMetrics {
 impl Rollout {
     /// Whether the rollout controller advances now.
     #[must_use]
-    pub fn is_due(&self, observed: &LaneMetrics) -> bool {
+    pub fn is_due(&self, observed: &AdvanceInputs) -> bool {
         self.is_automatic() && observed.soak_status.soak_seconds_left == 0 && self.hold_reason(observed).is_none()
     }
 
     /// The hold reason; `None` while the lane soaks, or when a person advances the rollout.
     #[must_use]
-    pub fn hold_reason(&self, observed: &LaneMetrics) -> Option<HoldReason> {
+    pub fn hold_reason(&self, observed: &AdvanceInputs) -> Option<HoldReason> {
         if !self.is_automatic() || observed.soak_status.soak_seconds_left > 0 {
             return None;
         }
-        let LaneMetrics { soak_status: lane, recommendation, next_lane_gates, workload_status, required_runs: needed } =
-            observed;
+        let AdvanceInputs {
+            soak_status: lane,
+            recommendation,
+            next_lane_gates,
+            workload_status,
+            required_runs: needed,
+        } = observed;
         if *workload_status != Status::Registered {
             return Some(HoldReason::WorkloadStopped);
         }
@@ -149,11 +154,11 @@ mod tests {
         Rollout::start(plan, Revision::FIRST, Timestamp::new(::time::OffsetDateTime::UNIX_EPOCH))
     }
 
-    fn lane_metrics(soak_left: u64, ended: u32, failed: u32, recommended: bool) -> LaneMetrics {
+    fn advance_inputs(soak_left: u64, ended: u32, failed: u32, recommended: bool) -> AdvanceInputs {
         let recommendation =
             Recommendation { is_recommended: recommended, error_rate: 0.0, sample_size: 20, threshold: 0.3 };
         let lane = SoakStatus { soak_seconds_left: soak_left, runs: EndedRuns { ended, failed } };
-        LaneMetrics {
+        AdvanceInputs {
             soak_status: lane,
             recommendation,
             next_lane_gates: NextLaneGates::Open,
@@ -165,20 +170,20 @@ mod tests {
     #[test]
     fn advances_after_soak_with_enough_successful_runs() {
         let cases = [
-            (lane_metrics(0, 5, 1, false), true, None),
-            (lane_metrics(1, 5, 0, false), false, None),
-            (lane_metrics(0, 4, 0, false), false, Some(HoldReason::TooFewRuns)),
-            (lane_metrics(0, 10, 4, false), false, Some(HoldReason::ErrorRate)),
+            (advance_inputs(0, 5, 1, false), true, None),
+            (advance_inputs(1, 5, 0, false), false, None),
+            (advance_inputs(0, 4, 0, false), false, Some(HoldReason::TooFewRuns)),
+            (advance_inputs(0, 10, 4, false), false, Some(HoldReason::ErrorRate)),
             // An error rate equal to the threshold is acceptable.
-            (lane_metrics(0, 10, 3, false), true, None),
-            (lane_metrics(0, 10, 0, true), false, Some(HoldReason::RollbackRecommended)),
+            (advance_inputs(0, 10, 3, false), true, None),
+            (advance_inputs(0, 10, 0, true), false, Some(HoldReason::RollbackRecommended)),
             (
-                LaneMetrics { workload_status: Status::Suspended, ..lane_metrics(0, 10, 0, false) },
+                AdvanceInputs { workload_status: Status::Suspended, ..advance_inputs(0, 10, 0, false) },
                 false,
                 Some(HoldReason::WorkloadStopped),
             ),
             (
-                LaneMetrics { next_lane_gates: NextLaneGates::Blocked, ..lane_metrics(0, 10, 0, false) },
+                AdvanceInputs { next_lane_gates: NextLaneGates::Blocked, ..advance_inputs(0, 10, 0, false) },
                 false,
                 Some(HoldReason::GateBlocked),
             ),
@@ -200,7 +205,7 @@ mod tests {
             let config: RolloutConfig =
                 serde_json::from_value(serde_json::json!({ "sample_size": sample_size })).unwrap();
             let runs = EndedRuns { ended: 0, failed: 0 };
-            LaneMetrics::new(lane, runs.recommend(&config), NextLaneGates::Open, Status::Registered, &config)
+            AdvanceInputs::new(lane, runs.recommend(&config), NextLaneGates::Open, Status::Registered, &config)
                 .required_runs
         };
         assert_eq!((needed(20), needed(5), needed(2)), (5, 5, 2));

@@ -5,17 +5,17 @@ use crate::id::TenantId;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use std::fmt;
 
-/// The identity of an installation's logs. The log of a tenant has the origin `<base>/<tenant id>`, which is also the
-/// name of its keys, so a checkpoint of one tenant never passes for that of another.
+/// The common part of the origins of an installation's logs. The log of a tenant has the origin `<base>/<tenant id>`,
+/// which is also the name of its keys, so a checkpoint of one tenant never passes for that of another.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct LogOrigin(String);
+pub struct LogOriginBase(String);
 
 /// The text is not the origin of logs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("must be 1 to 200 characters of a URL without scheme, without spaces and `+`")]
 pub struct LogOriginRefusal;
 
-impl LogOrigin {
+impl LogOriginBase {
     /// The maximum length, in bytes. With the tenant's identifier it fits the name of a key.
     const MAX_BYTES: usize = 200;
 

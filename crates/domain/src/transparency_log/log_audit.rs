@@ -100,8 +100,8 @@ impl LogAudit {
         self.log.size()
     }
 
-    /// Takes the next entry; whether the audit continues behind it.
-    pub fn take(&mut self, entry: &StoredEntry) -> bool {
+    /// Checks the next entry; returns whether the audit continues behind it.
+    pub fn check_entry(&mut self, entry: &StoredEntry) -> bool {
         let index = self.next_index();
         let Some(body) = entry.body.as_ref().filter(|_| entry.index == index) else {
             self.broken = Some(LogDefect::at(index, LogDefectCause::Missing));
@@ -121,7 +121,7 @@ impl LogAudit {
         true
     }
 
-    /// The tile that the last entries fill, which [`Self::compare`] expects.
+    /// The tile that the last entries fill, which [`Self::compare_tile`] expects.
     #[must_use]
     pub fn filled_tile(&self) -> Option<TileCoordinate> {
         (self.open.len() == TILE_HASHES).then(|| self.open_tile()).flatten()
@@ -137,7 +137,7 @@ impl LogAudit {
 
     /// Compares the last entries with their stored tile, if there is one. Its hashes need no verification: they only say
     /// where a log differs that does not match its checkpoint.
-    pub fn compare(&mut self, tile: Option<&FullTile>) {
+    pub fn compare_tile(&mut self, tile: Option<&FullTile>) {
         let start = self.log.size().saturating_sub(length(&self.open));
         let is_full = self.open.len() == TILE_HASHES;
         let hashes = tile.map_or(self.open.as_slice(), FullTile::hashes);

@@ -53,7 +53,7 @@ pub struct PublicationIds {
 
 /// What a publication reads: the reused assets, the connections, and what the caller may do.
 #[derive(Clone, Debug)]
-pub struct NewPieces {
+pub struct PublicationInput {
     /// The namespace of the workspace.
     pub namespace_id: NamespaceId,
     /// The owner of the new resources.
@@ -70,7 +70,7 @@ pub struct NewPieces {
 
 /// The resources that a publication makes.
 #[derive(Clone, PartialEq, Debug)]
-pub struct MadePieces {
+pub struct CreatedPieces {
     /// The new assets with their first versions.
     pub assets: Vec<(Asset, NewVersion)>,
     /// The workload.
@@ -89,7 +89,7 @@ pub struct Publication {
     /// The requests for its missing connections.
     pub requests: Vec<AccessRequest>,
     /// The resources that it makes; `None` if an earlier publication made them.
-    pub made: Option<Box<MadePieces>>,
+    pub made: Option<Box<CreatedPieces>>,
 }
 
 impl UseCase {
@@ -101,11 +101,11 @@ impl UseCase {
     pub fn publish(
         &self,
         ids: PublicationIds,
-        new: &NewPieces,
+        new: &PublicationInput,
         stamp: &Stamp,
     ) -> Result<Change<Publication>, UseCaseRefusal> {
         self.require(&[UseCaseStatus::Draft])?;
-        let missing = self.unresolved(&new.connections);
+        let missing = self.unresolved_connections(&new.connections);
         if !missing.is_empty() && new.may_create_connections {
             return Err(UseCaseRefusal::ConnectionsMissing(missing));
         }
@@ -139,7 +139,12 @@ impl UseCase {
         Ok(Change::replace(Publication { use_case: next, requests, made }, self.revision, fact))
     }
 
-    fn make_pieces(&self, ids: &PublicationIds, new: &NewPieces, stamp: &Stamp) -> Result<MadePieces, UseCaseRefusal> {
+    fn make_pieces(
+        &self,
+        ids: &PublicationIds,
+        new: &PublicationInput,
+        stamp: &Stamp,
+    ) -> Result<CreatedPieces, UseCaseRefusal> {
         // A new plan passes. An earlier server may have accepted one that a form cannot ask for.
         let broken = UseCaseRefusal::PlanNotPublishable;
         let piece = |kind: AssetKind, part: &str, ids: (AssetId, AssetVersionId), content: &Value| {
@@ -186,11 +191,11 @@ impl UseCase {
             release = change.map_err(|_| refused)?.into_record().next;
         }
         release.0.revision = Revision::FIRST;
-        Ok(MadePieces { assets, workload, release, reused_assets })
+        Ok(CreatedPieces { assets, workload, release, reused_assets })
     }
 
     /// The workload with a form for the inputs of the flow; `None` if a form cannot ask for them.
-    fn workload(&self, workload_id: WorkloadId, new: &NewPieces, stamp: &Stamp) -> Option<Workload> {
+    fn workload(&self, workload_id: WorkloadId, new: &PublicationInput, stamp: &Stamp) -> Option<Workload> {
         let workload = NewWorkload {
             workload_id,
             slug: self.slug("")?,

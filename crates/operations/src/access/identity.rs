@@ -193,7 +193,7 @@ impl Identities {
 
 impl Identities {
     /// The grants of an actor and its groups in their own tenant, as the store has them now.
-    pub(crate) async fn grants_at_home(
+    pub(crate) async fn grants_in_home_tenant(
         &self,
         tenant: TenantId,
         principals: &[ActorRef],

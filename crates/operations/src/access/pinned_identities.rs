@@ -11,8 +11,8 @@ use fairway_domain::{
     access::{
         ActorRef,
         identity::{
-            IdentityRefusal, IdentityStore, PinnedIdentity, Replaces, TenantClaim, VerifiedIdentity, group_actors,
-            tenant_slug,
+            IdentityRefusal, IdentityStore, PinnedIdentity, ReplacedFields, TenantClaim, VerifiedIdentity,
+            group_actors, tenant_slug,
         },
     },
     audit::{AuditStore, Fact, Stamp},
@@ -129,7 +129,7 @@ impl PinnedIdentities {
     ) -> Result<(TenantId, Arc<PinnedIdentity>), Failure> {
         let (key, groups) = self.subject(identity).await?;
         let presented = PinnedIdentity::first_seen(self.context.new_id(), identity, groups);
-        let pin = self.read_or_pin(&key, &presented, Replaces::BY_SIGN_IN, request_id).await?;
+        let pin = self.read_or_pin(&key, &presented, ReplacedFields::BY_SIGN_IN, request_id).await?;
         Ok((key.tenant, pin))
     }
 
@@ -145,7 +145,7 @@ impl PinnedIdentities {
         }
         let presented =
             PinnedIdentity { email: None, ..PinnedIdentity::first_seen(self.context.new_id(), identity, groups) };
-        let replaces = Replaces::by_access_token(&identity.groups);
+        let replaces = ReplacedFields::by_access_token(&identity.groups);
         let pin = self.read_or_pin(&key, &presented, replaces, request_id).await?;
         let tenant = key.tenant;
         self.cache.pins.insert(key, Arc::clone(&pin));
@@ -182,7 +182,7 @@ impl PinnedIdentities {
         &self,
         key: &SubjectKey,
         presented: &PinnedIdentity,
-        replaces: Replaces,
+        replaces: ReplacedFields,
         request_id: RequestId,
     ) -> Result<Arc<PinnedIdentity>, Failure> {
         let scope = TenantScope::for_identity(key.tenant);
@@ -204,7 +204,7 @@ impl PinnedIdentities {
         scope: TenantScope,
         key: &SubjectKey,
         presented: &PinnedIdentity,
-        replaces: Replaces,
+        replaces: ReplacedFields,
         request_id: RequestId,
     ) -> Result<PinnedIdentity, Failure> {
         let stamp = self.stamp(&presented.actor, request_id);

@@ -138,7 +138,7 @@ impl SignInTests {
         };
         let Ok(groups) = groups else { return Ok((verdicts, None)) };
         let principals: Vec<ActorRef> = std::iter::once(&actor).chain(&groups).cloned().collect();
-        let grants = self.identities.grants_at_home(tenant, &principals).await?;
+        let grants = self.identities.grants_in_home_tenant(tenant, &principals).await?;
         Ok((verdicts, Some(TestedPrincipal { actor, groups, tenant, grants })))
     }
 }

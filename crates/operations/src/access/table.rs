@@ -295,7 +295,7 @@ operations! {
 
 impl Operation {
     /// Parts of other operations without a route of their own: the body of the route determines which one applies.
-    pub const PARTS: &[Self] = &[
+    pub const WITHOUT_OWN_ROUTE: &[Self] = &[
         Self::ChangePublicHosts,
         Self::SuspendWorkload,
         Self::ExposeWorkload,

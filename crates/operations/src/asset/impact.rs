@@ -52,7 +52,7 @@ pub struct BlastRadius {
     /// Their workloads.
     pub workloads: Vec<ImpactedWorkload>,
     /// Versions that refer to the asset, directly or indirectly, nearest first.
-    pub via: Vec<Arc<Hop>>,
+    pub via: Vec<Arc<ReferenceHop>>,
     /// Whether the lists are incomplete.
     pub truncated: bool,
 }
@@ -64,7 +64,7 @@ pub struct ImpactedRelease {
     pub release: BoundRelease,
     /// The path from the asset to that version: each hop refers to the one before, the first to the asset. Empty if
     /// the release binds the asset itself; `None` for a version that the caller may not see.
-    pub path: Vec<Option<Arc<Hop>>>,
+    pub path: Vec<Option<Arc<ReferenceHop>>>,
 }
 
 /// A workload with releases that depend on an asset.
@@ -82,7 +82,7 @@ pub struct ImpactedWorkload {
 
 /// A version on a path of references to the asset.
 #[derive(Clone, Debug)]
-pub struct Hop {
+pub struct ReferenceHop {
     /// The version with the location of its reference.
     pub referrer: Referrer,
     /// The version that it refers to; `None` for the asset itself.
@@ -113,10 +113,10 @@ impl Assets {
         truncated |= is_full(&further, MAX_BINDINGS);
         bound.extend(further);
         let visible_assets = self.visible_assets(caller, hops.iter().map(|hop| &hop.referrer.asset)).await?;
-        let visible = |hop: &Hop| visible_assets.contains(&hop.referrer.asset.asset_id);
-        let hops: Vec<Arc<Hop>> = hops.into_iter().map(Arc::new).collect();
+        let visible = |hop: &ReferenceHop| visible_assets.contains(&hop.referrer.asset.asset_id);
+        let hops: Vec<Arc<ReferenceHop>> = hops.into_iter().map(Arc::new).collect();
         let (releases, workloads, left_out) = visible_impact(caller, bound, &hops, visible);
-        let mut via: Vec<Arc<Hop>> = hops.into_iter().filter(|hop| visible(hop)).collect();
+        let mut via: Vec<Arc<ReferenceHop>> = hops.into_iter().filter(|hop| visible(hop)).collect();
         truncated |= left_out || via.len() > MAX_LISTED_VERSIONS;
         via.truncate(MAX_LISTED_VERSIONS);
         Ok(BlastRadius { releases, workloads, via, truncated })
@@ -130,8 +130,8 @@ async fn find_referrers(
     scope: TenantScope,
     asset: &Asset,
     bounds: SearchLimits,
-) -> Result<(Vec<Hop>, bool), Failure> {
-    let (mut hops, mut truncated): (Vec<Hop>, bool) = (Vec::new(), false);
+) -> Result<(Vec<ReferenceHop>, bool), Failure> {
+    let (mut hops, mut truncated): (Vec<ReferenceHop>, bool) = (Vec::new(), false);
     let mut visited: HashSet<AssetVersionId> = HashSet::new();
     // The names by which references may refer to a found version: its slug with its label, or its slug alone.
     let mut version_by_name: HashMap<(Slug, Option<VersionLabel>), AssetVersionId> = HashMap::new();
@@ -154,9 +154,9 @@ async fn find_referrers(
             let target = next.entry(slug.to_string()).or_insert(ReferenceTarget { slug, labels: Some(Vec::new()) });
             target.labels.get_or_insert_default().push(referrer.version_label.clone());
             let towards = version_by_name.get(&(referrer.target_slug.clone(), referrer.target_label.clone())).copied();
-            hops.push(Hop { referrer, towards });
+            hops.push(ReferenceHop { referrer, towards });
         }
-        for Hop { referrer, .. } in hops.iter().skip(nearer) {
+        for ReferenceHop { referrer, .. } in hops.iter().skip(nearer) {
             let slug = &referrer.asset.slug;
             version_by_name.insert((slug.clone(), Some(referrer.version_label.clone())), referrer.asset_version_id);
             version_by_name.insert((slug.clone(), None), referrer.asset_version_id);
@@ -175,10 +175,10 @@ fn is_full<T>(rows: &[T], limit: u32) -> bool {
 fn visible_impact(
     caller: &Caller,
     bound: Vec<BoundRelease>,
-    hops: &[Arc<Hop>],
-    visible: impl Fn(&Hop) -> bool,
+    hops: &[Arc<ReferenceHop>],
+    visible: impl Fn(&ReferenceHop) -> bool,
 ) -> (Vec<ImpactedRelease>, Vec<ImpactedWorkload>, bool) {
-    let by_version: HashMap<AssetVersionId, &Arc<Hop>> =
+    let by_version: HashMap<AssetVersionId, &Arc<ReferenceHop>> =
         hops.iter().map(|hop| (hop.referrer.asset_version_id, hop)).collect();
     let lengths = path_lengths(hops);
     let mut workloads: BTreeMap<WorkloadId, ImpactedWorkload> = BTreeMap::new();
@@ -218,7 +218,7 @@ fn visible_impact(
 }
 
 /// The path length of each version. A hop leads to a nearer version, and nearer versions come first.
-fn path_lengths(hops: &[Arc<Hop>]) -> HashMap<AssetVersionId, usize> {
+fn path_lengths(hops: &[Arc<ReferenceHop>]) -> HashMap<AssetVersionId, usize> {
     let mut lengths: HashMap<AssetVersionId, usize> = HashMap::with_capacity(hops.len());
     for hop in hops {
         let nearer = hop.towards.and_then(|version| lengths.get(&version)).copied().unwrap_or(0);
@@ -230,9 +230,9 @@ fn path_lengths(hops: &[Arc<Hop>]) -> HashMap<AssetVersionId, usize> {
 /// The path from the asset to a version.
 fn path_to(
     version: AssetVersionId,
-    by_version: &HashMap<AssetVersionId, &Arc<Hop>>,
-    visible: &impl Fn(&Hop) -> bool,
-) -> Vec<Option<Arc<Hop>>> {
+    by_version: &HashMap<AssetVersionId, &Arc<ReferenceHop>>,
+    visible: &impl Fn(&ReferenceHop) -> bool,
+) -> Vec<Option<Arc<ReferenceHop>>> {
     let mut path = Vec::new();
     let mut at = Some(version);
     // Each hop leads to a nearer version, so the path ends.

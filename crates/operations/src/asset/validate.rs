@@ -2,7 +2,7 @@
 
 use crate::{
     Failure,
-    blocking::{WorkDeadline, run_blocking},
+    blocking::{ProcessorWait, run_blocking},
 };
 use fairway_domain::{
     asset::{
@@ -36,7 +36,7 @@ pub(crate) async fn validate(scope: TenantScope, kind: AssetKind, content: Value
     if is_fast(kind, &content) {
         return validate_now(kind, &content);
     }
-    run_blocking(scope, WorkDeadline::Request, move || validate_now(kind, &content)).await?
+    run_blocking(scope, ProcessorWait::Request, move || validate_now(kind, &content)).await?
 }
 
 fn validate_now(kind: AssetKind, content: &Value) -> Result<ValidContent, Failure> {

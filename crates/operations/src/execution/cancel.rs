@@ -91,7 +91,7 @@ impl Cancellations {
     ) -> Result<MaybeReplayed<ExecutionDetail>, Failure> {
         let scope = TenantScope::for_caller(caller);
         let (RunState { execution, .. }, own) =
-            self.execution_reader.state_as(caller, id, token, Operation::ReadExecution).await?;
+            self.execution_reader.state_with_ownership(caller, id, token, Operation::ReadExecution).await?;
         if own == Ownership::Other {
             let position =
                 self.scope_resolver.position_of_workload(caller, execution.workspace_id, execution.workload_id).await?;

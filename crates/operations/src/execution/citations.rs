@@ -2,7 +2,7 @@
 
 use crate::{
     Failure, Stores,
-    knowledge::{KnowledgeBases, PassageRequest},
+    knowledge::{KnowledgeBases, RetrievedChunksRequest},
 };
 use fairway_domain::{
     access::Caller,
@@ -76,7 +76,7 @@ impl Citations {
             let read = if is_withheld {
                 None
             } else {
-                let request = PassageRequest { asset, contracts: &contracts, chunks: &chunks };
+                let request = RetrievedChunksRequest { asset, contracts: &contracts, chunks: &chunks };
                 self.knowledge_bases.read_chunks(caller, execution.workspace_id, request).await?
             };
             texts.insert(asset, read);

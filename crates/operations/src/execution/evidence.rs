@@ -52,7 +52,7 @@ pub(super) enum Ownership {
 pub struct ExecutionDetail {
     /// The execution; its output only for the submitter.
     pub execution: Execution,
-    /// Its steps; `None` for a submitter that may not see executions in that scope.
+    /// Its steps; `None` if the caller may read the run only as its submitter.
     pub steps: Option<Vec<StepRow>>,
     /// Its workload, tokens and cost, under the same condition.
     pub summary: Option<RunSummary>,
@@ -160,7 +160,7 @@ impl ExecutionReader {
     ) -> Result<(Execution, Ownership), Failure> {
         // A large output waits for memory, so the server reads it only for callers who may see it.
         let (RunState { execution, is_output_omitted: is_output_left_out }, own) =
-            self.state_as(caller, id, token, operation).await?;
+            self.state_with_ownership(caller, id, token, operation).await?;
         match own {
             Ownership::Own if is_output_left_out => {
                 let execution = self.execution_store.find(TenantScope::for_caller(caller), id).await?;
@@ -171,8 +171,8 @@ impl ExecutionReader {
         }
     }
 
-    /// Like `read_as`, without a large output, for operations that return no output.
-    pub(super) async fn state_as(
+    /// Like [`Self::read_with_ownership`], without a large output, for operations that return no output.
+    pub(super) async fn state_with_ownership(
         &self,
         caller: &Caller,
         id: ExecutionId,

@@ -1,6 +1,6 @@
 //! The parameters and the result of an execution.
 
-use super::{plan::EntryKey, script::RunPayload};
+use super::{plan::WorkloadCacheKey, script::RunPayload};
 use crate::share_link::VerifiedLink;
 use fairway_domain::{
     access::{ActorRef, Caller},
@@ -37,8 +37,8 @@ pub struct ExecuteRequest {
 }
 
 impl ExecuteRequest {
-    pub(super) fn entry_key(&self, caller: &Caller) -> EntryKey {
-        EntryKey { tenant: caller.tenant, slug: self.slug.clone(), environment: self.environment.clone() }
+    pub(super) fn workload_cache_key(&self, caller: &Caller) -> WorkloadCacheKey {
+        WorkloadCacheKey { tenant: caller.tenant, slug: self.slug.clone(), environment: self.environment.clone() }
     }
 }
 

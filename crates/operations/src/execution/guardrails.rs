@@ -2,7 +2,7 @@
 
 use super::run::MAX_INLINE_BYTES;
 use crate::{
-    blocking::{WorkDeadline, run_blocking},
+    blocking::{ProcessorWait, run_blocking},
     execution::engine::RunEngine,
 };
 use fairway_domain::{
@@ -26,7 +26,7 @@ impl RunEngine {
 
     /// Checks a value against a schema on the blocking pool. Without a free processor, the value is rejected.
     pub(super) async fn check_schema(&self, scope: TenantScope, check: SchemaCheck) -> Result<(), SchemaRejection> {
-        match run_blocking(scope, WorkDeadline::Run, move || check.run()).await {
+        match run_blocking(scope, ProcessorWait::Run, move || check.run()).await {
             Ok(verdict) => verdict,
             Err(error) => {
                 tracing::warn!(
@@ -46,7 +46,7 @@ impl RunEngine {
         looking: GuardrailCheck,
     ) -> Option<GuardrailResult> {
         let redactor = Arc::clone(&self.settings.redactor);
-        let looked = run_blocking(scope, WorkDeadline::Run, move || looking.run(&redactor)).await;
+        let looked = run_blocking(scope, ProcessorWait::Run, move || looking.run(&redactor)).await;
         looked
             .inspect_err(|error| {
                 tracing::warn!(

@@ -3,7 +3,7 @@
 
 use super::{retrieval::RetrievalContext, run::MAX_INLINE_BYTES};
 use crate::{
-    blocking::{WorkDeadline, run_blocking},
+    blocking::{ProcessorWait, run_blocking},
     execution::engine::RunEngine,
 };
 use fairway_domain::{
@@ -62,7 +62,7 @@ impl RunEngine {
         let (context, redactor, knowledge) =
             (self.context.clone(), Arc::clone(&self.settings.redactor), knowledge.clone());
         let mut evaluated = ended.clone();
-        let work = run_blocking(reader.scope, WorkDeadline::Run, move || {
+        let work = run_blocking(reader.scope, ProcessorWait::Run, move || {
             let moment = context.moment();
             let writeback = evaluated.evaluate_turn(
                 execution_id,

@@ -58,7 +58,7 @@ struct PlanKey {
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct EntryKey {
+pub(crate) struct WorkloadCacheKey {
     pub(crate) tenant: TenantId,
     pub(crate) slug: Slug,
     pub(crate) environment: Slug,
@@ -70,7 +70,7 @@ pub(crate) struct EntryKey {
 pub struct PlanCache {
     plans: Cache<PlanKey, Arc<CachedPlan>>,
     plans_in_flight: PendingLoads<PlanKey, Arc<CachedPlan>>,
-    pub(crate) entries: Cache<EntryKey, Arc<WorkloadWithDeployment>>,
+    pub(crate) entries: Cache<WorkloadCacheKey, Arc<WorkloadWithDeployment>>,
     pub(crate) entries_by_workload: Cache<(TenantId, WorkloadId, Slug), Arc<WorkloadWithDeployment>>,
 }
 
@@ -79,7 +79,7 @@ impl PlanCache {
         Self {
             plans: weighted_cache(MAX_BYTES.plans, |_: &PlanKey, kept: &Arc<CachedPlan>| kept.bytes).build(),
             plans_in_flight: PendingLoads::new(),
-            entries: weighted_cache(MAX_BYTES.entries, |_: &EntryKey, entry: &Arc<WorkloadWithDeployment>| {
+            entries: weighted_cache(MAX_BYTES.entries, |_: &WorkloadCacheKey, entry: &Arc<WorkloadWithDeployment>| {
                 SLUG_BYTES.saturating_mul(2).saturating_add(entry_bytes(entry))
             })
             .build(),
@@ -95,7 +95,7 @@ impl PlanCache {
 
     /// Caches the workload and deployment behind an authorized caller's run. Environments without a deployment are
     /// not cached: callers can invent their names.
-    pub(crate) fn cache_entry(&self, key: EntryKey, entry: &Arc<WorkloadWithDeployment>) {
+    pub(crate) fn cache_workload(&self, key: WorkloadCacheKey, entry: &Arc<WorkloadWithDeployment>) {
         if entry.deployment.is_some() {
             self.entries.insert(key, Arc::clone(entry));
         }
@@ -183,7 +183,7 @@ impl RunPlans {
 }
 
 /// Whether runs read the content of this kind of binding.
-pub(crate) const fn is_in_plan(kind: AssetKind) -> bool {
+pub(crate) const fn is_read_by_runs(kind: AssetKind) -> bool {
     matches!(
         kind,
         AssetKind::PolicyBundle

@@ -68,7 +68,7 @@ impl UnknownOutcomes {
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<ExecutionDetail>, Failure> {
         let (RunState { execution, .. }, own) =
-            self.execution_reader.state_as(caller, id, None, Operation::ReadExecution).await?;
+            self.execution_reader.state_with_ownership(caller, id, None, Operation::ReadExecution).await?;
         let position = self.execution_reader.position_of_run(caller, &execution).await?;
         let scope = match authorize::authorize(caller, Operation::SettleExecution, &position) {
             // The caller sees its own run, so the refusal names the permission.

@@ -11,7 +11,7 @@ use fairway_domain::{
         retrieval::{RetrievalError, RetrievalQuery, RetrievalResult},
     },
     id::{ReleaseId, RequestId, WorkspaceId},
-    knowledge::contract::{AccessMode, AccessRequest, ContractDecision},
+    knowledge::contract::{AccessMode, ContractDecision, KnowledgeAccessRequest},
     memory::ConversationKey,
     slug::Slug,
     tenant::TenantScope,
@@ -43,8 +43,8 @@ pub(super) fn principals_of(attributes: &PolicyAttributes) -> Vec<ActorRef> {
 }
 
 impl RetrievalContext<'_> {
-    fn access_request(&self, mode: AccessMode) -> AccessRequest<'_> {
-        AccessRequest { principals: &self.principals, workspace: self.workspace, mode }
+    fn access_request(&self, mode: AccessMode) -> KnowledgeAccessRequest<'_> {
+        KnowledgeAccessRequest { principals: &self.principals, workspace: self.workspace, mode }
     }
 }
 

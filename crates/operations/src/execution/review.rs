@@ -100,7 +100,7 @@ impl Reviews {
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<ExecutionDetail>, Failure> {
         let (RunState { execution, .. }, own) =
-            self.execution_reader.state_as(caller, id, None, Operation::ReadExecution).await?;
+            self.execution_reader.state_with_ownership(caller, id, None, Operation::ReadExecution).await?;
         let scope = self.authorize_review(caller, &execution, own, Operation::ReviewExecution).await?;
         let outcome = keyed_outcome(key, 200, id.uuid());
         let reviewed = self.keyed_requests.idempotent(
@@ -120,7 +120,7 @@ impl Reviews {
     /// As for the verdict; not found when no review is pending.
     pub async fn awaiting_review(&self, caller: &Caller, id: ExecutionId) -> Result<AnswerUnderReview, Failure> {
         let (RunState { execution, .. }, own) =
-            self.execution_reader.state_as(caller, id, None, Operation::ReadExecution).await?;
+            self.execution_reader.state_with_ownership(caller, id, None, Operation::ReadExecution).await?;
         let scope = self.authorize_review(caller, &execution, own, Operation::ReadReview).await?;
         let record = self.execution_store.evidence(scope, id).await?.ok_or(Failure::NotFound)?;
         let Ok(pending) = PendingReview::from_record(&record) else { return Err(Failure::NotFound) };

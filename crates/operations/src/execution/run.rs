@@ -10,7 +10,7 @@ use super::{
     script::RunWork,
 };
 use crate::{
-    blocking::{WorkDeadline, run_blocking},
+    blocking::{ProcessorWait, run_blocking},
     execution::engine::RunEngine,
 };
 use fairway_domain::{
@@ -291,7 +291,7 @@ impl ActiveRun {
         let unfulfilled = closed.without_fulfilment();
         let (context, redactor) = (engine.context.clone(), Arc::clone(&engine.settings.redactor));
         let fulfil = move || closed.fulfil(context.moment(), &redactor);
-        let work = run_blocking(self.scope, WorkDeadline::Run, fulfil);
+        let work = run_blocking(self.scope, ProcessorWait::Run, fulfil);
         tokio::select! {
             fulfilled = work => fulfilled.unwrap_or(unfulfilled),
             _ = self.renew_lease(recheck) => unfulfilled,

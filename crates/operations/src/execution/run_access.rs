@@ -85,7 +85,7 @@ pub(crate) fn select_lane(
 }
 
 /// The guest access of a run, and the result token of an anonymous submitter.
-pub(crate) fn guest_of(
+pub(crate) fn guest_access(
     ids: &dyn IdSource,
     caller: &Caller,
     presented_link: Option<&VerifiedLink>,

@@ -213,7 +213,7 @@ impl Executions {
         request: &ExecuteRequest,
         fresh: bool,
     ) -> Result<(Arc<WorkloadWithDeployment>, bool), Failure> {
-        let key = request.entry_key(caller);
+        let key = request.workload_cache_key(caller);
         // A hidden workload costs the same read as an unknown slug, so that the response time reveals nothing.
         let sees = |entry: &WorkloadWithDeployment| {
             request.payload.authorize_view(caller, request.link.as_ref(), &entry.workload).is_ok()

@@ -211,7 +211,7 @@ impl Executions {
         let lane = run_access::select_lane(caller, link, request.lane, workload)?;
         run_access::check_start(link, workload).map_err(|refusal| NotStarted::RefusedUnlessReplayed(refusal.into()))?;
         if *is_entry_read {
-            self.plans.cache_entry(request.entry_key(caller), entry);
+            self.plans.cache_workload(request.workload_cache_key(caller), entry);
         }
         Ok(lane)
     }
@@ -273,7 +273,7 @@ impl Executions {
             lane: requested_lane.as_str().to_owned(),
             session: request.session.as_ref().map(SessionId::to_string),
         };
-        let (guest, result_token) = run_access::guest_of(self.context.ids.as_ref(), caller, request.link.as_ref());
+        let (guest, result_token) = run_access::guest_access(self.context.ids.as_ref(), caller, request.link.as_ref());
         let delegate = delegate.as_ref().map(|client| client.actor.clone());
         let acceptance = Acceptance {
             execution_id,

@@ -85,8 +85,8 @@ pub async fn run_worker(worker: Arc<RunWorker>) {
             Err(error) => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    claim = %claim.lease,
-                    "failed to claim queued runs; the next claim reclaims any runs of this one"
+                    lease_token = %claim.lease,
+                    "failed to claim queued runs; the next claim takes over runs that this claim may have leased"
                 );
                 drop(claim_guard);
                 lost.add(claim.lease, claim.lease_for);

@@ -5,7 +5,7 @@ use super::invalid_base;
 use crate::{
     Failure, MaybeReplayed,
     access::{Operation, authorize},
-    blocking::{WorkDeadline, busy, run_blocking},
+    blocking::{ProcessorWait, busy, run_blocking},
     idempotency::{keyed_outcome, read_after_commit},
     knowledge::KnowledgeBases,
 };
@@ -180,7 +180,7 @@ impl KnowledgeBases {
         // Model and decision use the same revision, so that no vector of a replaced model is added.
         let base_revision = self.index_revision_store.current_revision(scope, id).await?;
         let model = self.ingest_model(scope, id, base_revision, &base).await?;
-        self.embed_chunks(model.as_ref(), &mut documents).await?;
+        self.embed_chunks(scope, id, model.as_ref(), &mut documents).await?;
         let stamp = self.context.stamp(caller);
         let mut change = Ingest::add(asset, ingest_id, base.chunking, model, documents, base_revision, &stamp)?;
         self.commit_ingest(scope, &mut change, &base, key).await?;
@@ -219,7 +219,7 @@ impl KnowledgeBases {
                         return Err(Failure::Contended);
                     }
                     embeddings += 1;
-                    self.embed_chunks(model.as_ref(), change.replace_model(model.clone())).await?;
+                    self.embed_chunks(scope, asset, model.as_ref(), change.replace_model(model.clone())).await?;
                 }
                 committed => return Ok(committed.map(|_| ())?),
             }
@@ -349,11 +349,17 @@ impl KnowledgeBases {
             }
             Ok(documents)
         };
-        run_blocking(scope, WorkDeadline::Request, cut).await?.map_err(Failure::from)
+        run_blocking(scope, ProcessorWait::Request, cut).await?.map_err(Failure::from)
     }
 
     /// Embeds every chunk, if there is a model.
-    async fn embed_chunks(&self, model: Option<&EmbeddingModel>, documents: &mut [NewDocument]) -> Result<(), Failure> {
+    async fn embed_chunks(
+        &self,
+        scope: TenantScope,
+        asset: AssetId,
+        model: Option<&EmbeddingModel>,
+        documents: &mut [NewDocument],
+    ) -> Result<(), Failure> {
         let Some(model) = model else { return Ok(()) };
         let text_of = |document: &NewDocument, chunk: &NewChunk| {
             document.text.get(chunk.start..chunk.end).unwrap_or_default().to_owned()
@@ -361,7 +367,12 @@ impl KnowledgeBases {
         let texts =
             documents.iter().flat_map(|document| document.chunks.iter().map(move |chunk| text_of(document, chunk)));
         let embedded = with_embed_timeout(self.embed_texts(model, texts.collect())).await.map_err(|error| {
-            tracing::warn!(code = error.code(), "failed to embed documents; failing the ingest");
+            tracing::warn!(
+                tenant_id = %scope.tenant(),
+                asset_id = %asset,
+                code = error.code(),
+                "failed to embed documents; failing the ingest"
+            );
             KnowledgeRefusal::NoVectors
         })?;
         let chunks = documents.iter_mut().flat_map(|document| &mut document.chunks);

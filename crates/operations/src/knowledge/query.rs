@@ -11,7 +11,7 @@ use fairway_domain::{
     asset::Asset,
     id::WorkspaceId,
     knowledge::{
-        contract::{AccessMode, AccessRequest, ContractDecision},
+        contract::{AccessMode, ContractDecision, KnowledgeAccessRequest},
         document::{KnowledgeRefusal, check_accepts_documents},
         query_audit::QueryAudit,
     },
@@ -68,7 +68,7 @@ impl KnowledgeBases {
             let check = ContractCheck {
                 asset: asset.asset_id,
                 base: &base,
-                request: AccessRequest { principals: &principals, workspace, mode: AccessMode::Retrieve },
+                request: KnowledgeAccessRequest { principals: &principals, workspace, mode: AccessMode::Retrieve },
             };
             if let Some(decision) =
                 self.contract_decisions(scope, &[check]).await?.pop().filter(ContractDecision::is_allowed)

@@ -9,7 +9,7 @@ use fairway_domain::{
     id::{AssetId, ChunkId, WorkspaceId},
     knowledge::{
         IndexRevision, KnowledgeBase, RetrievalStrategy,
-        contract::{AccessMode, AccessRequest, ContractDecision, ContractState},
+        contract::{AccessMode, ContractDecision, ContractState, KnowledgeAccessRequest},
         ports::SearchScope,
         retrieval::{
             EmbeddingModel, QueryEmbedding, RetrievedChunk, SearchHit, SearchResults, select_chunks, truncate_query,
@@ -34,7 +34,7 @@ pub struct ContractCheck<'a> {
     /// The bound version of it.
     pub base: &'a KnowledgeBase,
     /// Principal, workspace and access mode.
-    pub request: AccessRequest<'a>,
+    pub request: KnowledgeAccessRequest<'a>,
 }
 
 /// The parameters of a retrieval.
@@ -129,7 +129,7 @@ impl RetrievalFailure {
 
 /// The passages of a knowledge base that a reader of a result asks for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct PassageRequest<'r> {
+pub(crate) struct RetrievedChunksRequest<'r> {
     /// The knowledge base.
     pub(crate) asset: AssetId,
     /// The contracts that allowed the retrievals.
@@ -169,10 +169,10 @@ impl KnowledgeBases {
         &self,
         caller: &Caller,
         workspace: WorkspaceId,
-        retrieved: PassageRequest<'_>,
+        retrieved: RetrievedChunksRequest<'_>,
     ) -> Result<Option<Vec<RetrievedChunk>>, Failure> {
         let scope = TenantScope::for_caller(caller);
-        let PassageRequest { asset, contracts, chunks } = retrieved;
+        let RetrievedChunksRequest { asset, contracts, chunks } = retrieved;
         let contracts: Vec<(AssetId, String)> = contracts.iter().map(|name| (asset, name.clone())).collect();
         let states = self.contract_revocation_store.contract_states(scope, &contracts).await?;
         if states.len() < contracts.len() || states.iter().any(|state| *state != ContractState::InForce) {
@@ -181,7 +181,7 @@ impl KnowledgeBases {
         let Some(asset) = self.asset_store.find(scope, asset).await? else { return Ok(None) };
         let base = self.latest_base(scope, &asset).await?;
         let principals = caller.principals();
-        let request = AccessRequest { principals: &principals, workspace, mode: AccessMode::Retrieve };
+        let request = KnowledgeAccessRequest { principals: &principals, workspace, mode: AccessMode::Retrieve };
         let check = ContractCheck { asset: asset.asset_id, base: &base, request };
         let decision = self.contract_decisions(scope, &[check]).await?.pop();
         if !decision.is_some_and(|decision| decision.is_allowed()) {
@@ -201,7 +201,7 @@ impl KnowledgeBases {
         request: &RetrievalRequest<'_>,
     ) -> Result<Retrieval, RetrievalFailure> {
         let RetrievalRequest { asset, base, pinned, principals, workspace, mode, query, top_k, sovereignty } = *request;
-        let check = ContractCheck { asset, base, request: AccessRequest { principals, workspace, mode } };
+        let check = ContractCheck { asset, base, request: KnowledgeAccessRequest { principals, workspace, mode } };
         // Neither index nor model is used for a caller that may not read.
         self.require_contract(scope, &check).await?;
         let present = self.index_revision_store.current_revision(scope, asset).await?;

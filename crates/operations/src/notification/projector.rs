@@ -15,8 +15,11 @@ use fairway_domain::{
         burst::{self, BurstCounts},
         ports::{FactBatch, HeldRoles, PreferenceStore, ProfileStore, ProjectionStore},
         preference::{PreferenceSet, Switches},
-        projection::{NotifiableFact, PreferenceBook, Projection, SubjectContext, TurnedOn, project, recipients_of},
-        recipient::Directory,
+        projection::{
+            NotifiableFact, Projection, RecipientPreferences, SettingsTurnedOnAt, SubjectContext, project,
+            recipients_of,
+        },
+        recipient::RecipientRights,
     },
     store::{CommitError, Revision},
     tenant::TenantScope,
@@ -89,7 +92,7 @@ impl Projector {
     pub async fn project_pending(&self) -> Result<u64, Failure> {
         let (mut facts, mut last) = (0_u64, None);
         loop {
-            let tenants = self.projection_store.tenants_behind(last, MAX_LOGS).await?;
+            let tenants = self.projection_store.tenants_with_unprojected_facts(last, MAX_LOGS).await?;
             for tenant in &tenants {
                 if self.is_left_out(*tenant) {
                     continue;
@@ -220,7 +223,7 @@ impl Projector {
         &self,
         scope: TenantScope,
         facts: &[(NotifiableFact, SubjectContext)],
-    ) -> Result<Directory, CommitError> {
+    ) -> Result<RecipientRights, CommitError> {
         let positions: Vec<_> = facts.iter().map(|(_, subject)| subject.position).collect();
         let named = facts.iter().flat_map(|(fact, subject)| {
             subject
@@ -250,7 +253,7 @@ impl Projector {
     }
 
     /// The rights of the named people, and of everybody who holds one of the roles.
-    fn rights(&self, scope: TenantScope, holders: HeldRoles, people: &[ActorRef]) -> Directory {
+    fn rights(&self, scope: TenantScope, holders: HeldRoles, people: &[ActorRef]) -> RecipientRights {
         let HeldRoles { roles, never_bound } = holders;
         let mut grants: BTreeMap<ActorRef, Vec<Grant>> =
             people.iter().map(|person| (person.clone(), Vec::new())).collect();
@@ -268,15 +271,15 @@ impl Projector {
             let rights = effective_rights(self.settings.identity, &actor, &known);
             (actor, rights)
         });
-        Directory { rights: rights.collect() }
+        RecipientRights { rights: rights.collect() }
     }
 
     /// What each person got one by one in the present window; `None` below the advanced tier, which collects nothing.
     async fn burst_counts(
         &self,
         scope: TenantScope,
-        directory: &Directory,
-        book: &PreferenceBook,
+        directory: &RecipientRights,
+        book: &RecipientPreferences,
         at: Timestamp,
     ) -> Result<Option<BurstCounts>, CommitError> {
         let window = match book.switches {
@@ -285,17 +288,17 @@ impl Projector {
         };
         let Some(window) = window else { return Ok(None) };
         let people: Vec<ActorRef> = directory.rights.keys().cloned().collect();
-        let singles = self.projection_store.recent_singles(scope, &people, window.start).await?;
+        let singles = self.projection_store.count_recent_single_deliveries(scope, &people, window.start).await?;
         Ok(Some(BurstCounts::new(book.tenant, book.generation, window, singles)))
     }
 
     async fn preference_book(
         &self,
         scope: TenantScope,
-        directory: &Directory,
+        directory: &RecipientRights,
         facts: &[(NotifiableFact, SubjectContext)],
-        (generation, turned_on): (u64, TurnedOn),
-    ) -> Result<PreferenceBook, CommitError> {
+        (generation, turned_on): (u64, SettingsTurnedOnAt),
+    ) -> Result<RecipientPreferences, CommitError> {
         let people: Vec<ActorRef> = directory.rights.keys().cloned().collect();
         let workspaces: BTreeSet<WorkspaceId> =
             facts.iter().filter_map(|(_, subject)| subject.position.workspace).collect();
@@ -321,7 +324,7 @@ impl Projector {
             let profile = profile.into_record();
             (profile.principal, profile.settings)
         });
-        let mut book = PreferenceBook {
+        let mut book = RecipientPreferences {
             sets,
             profiles,
             switches,
@@ -334,7 +337,7 @@ impl Projector {
         };
         let uncertain: Vec<ActorRef> = people.into_iter().filter(|person| book.may_turn_inbox_off(person)).collect();
         if !uncertain.is_empty() {
-            book.mailboxes = self.projection_store.mailboxes(scope, &uncertain).await?;
+            book.mailboxes = self.projection_store.people_with_mailbox(scope, &uncertain).await?;
         }
         Ok(book)
     }

@@ -7,7 +7,7 @@ use fairway_domain::{
         backlog::NotificationObserver,
         delivery::{AfterFailure, after_failure},
         message::{MessageSender, SendFailure},
-        ports::{AttemptOutcome, Claim, ClaimedDelivery, DeliveryClaim, OutboxStore},
+        ports::{AttemptOutcome, ClaimResult, ClaimedDelivery, DeliveryClaim, OutboxStore},
     },
     store::StoreError,
 };
@@ -88,10 +88,10 @@ impl NotificationSender {
     ///
     /// # Errors
     /// When the store fails.
-    pub async fn claim(&self, room: usize) -> Result<Claim, StoreError> {
+    pub async fn claim(&self, room: usize) -> Result<ClaimResult, StoreError> {
         let _claiming = self.claiming.lock().await;
         if self.is_stopping.load(Ordering::Relaxed) {
-            return Ok(Claim::default());
+            return Ok(ClaimResult::default());
         }
         let (lanes, tenants) = self.attempts_in_progress();
         let share = MAX_IN_FLIGHT.checked_div(tenants.len().saturating_add(1)).unwrap_or(0).max(MIN_TENANT_SHARE);
@@ -188,6 +188,8 @@ impl NotificationSender {
                 Ok(()) => return,
                 Err(error) if attempt < STORE_ATTEMPTS => {
                     tracing::info!(
+                        delivery_id = %claimed.outgoing.message.delivery_id,
+                        attempt,
                         error = &error as &dyn std::error::Error,
                         "failed to store the outcome of a delivery; retrying in 1 s"
                     );
@@ -212,9 +214,9 @@ pub async fn run_notification_sender(sender: Arc<NotificationSender>) {
         while attempts.try_join_next().is_some() {}
         let is_stopping = sender.is_stopping.load(Ordering::Relaxed);
         let room = if is_stopping { 0 } else { MAX_IN_FLIGHT.saturating_sub(attempts.len()) };
-        let claimed = if room == 0 { Ok(Claim::default()) } else { sender.claim(room).await };
+        let claimed = if room == 0 { Ok(ClaimResult::default()) } else { sender.claim(room).await };
         match claimed {
-            Ok(Claim { deliveries, passed_over: 0 }) if deliveries.is_empty() => tokio::select! {
+            Ok(ClaimResult { deliveries, passed_over: 0 }) if deliveries.is_empty() => tokio::select! {
                 // A finished attempt makes room in its lane.
                 Some(_) = attempts.join_next() => {}
                 () = sender.outbox_wakeup.notified() => {}

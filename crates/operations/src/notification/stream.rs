@@ -31,7 +31,7 @@ impl Notifications {
     pub async fn open_inbox(&self, caller: &Caller, last_seen: Option<u64>) -> Result<InboxBatch, Failure> {
         let scope = self.authorize_own(caller, Operation::ReadInboxStream).await?;
         // The position is read first, so that no notification lies between the count and the stream.
-        let end = self.inbox_store.projected(scope).await?;
+        let end = self.inbox_store.count_projected(scope).await?;
         let mut batch = match last_seen.filter(|last_seen| *last_seen <= end) {
             Some(from) => self.inbox_since(caller, from, None).await?,
             None => InboxBatch { notifications: Vec::new(), next: end, unread: None, has_more: false },

@@ -1,6 +1,6 @@
 //! Included assets of prompts: checked when a version is created, and composed for runs.
 
-use crate::{Failure, asset::Assets, execution::source, resolve_reference::Unresolved};
+use crate::{Failure, asset::Assets, execution::source, resolve_reference::ResolutionFailure};
 use fairway_domain::{
     access::{Caller, ResourcePosition},
     asset::{Asset, AssetVersion, Lifecycle, VersionLabel},
@@ -115,10 +115,10 @@ pub(crate) fn label_of(reference: &IncludedAsset, offset: usize) -> Result<Optio
 }
 
 /// The refusal of an include that does not resolve.
-pub(crate) const fn refusal_of(unresolved: Unresolved, offset: usize) -> PromptRefusal {
+pub(crate) const fn refusal_of(unresolved: ResolutionFailure, offset: usize) -> PromptRefusal {
     match unresolved {
-        Unresolved::Unknown => PromptRefusal::UnknownAsset { offset },
-        Unresolved::OtherWorkspace => PromptRefusal::CrossWorkspace { offset },
+        ResolutionFailure::Unknown => PromptRefusal::UnknownAsset { offset },
+        ResolutionFailure::OtherWorkspace => PromptRefusal::CrossWorkspace { offset },
     }
 }
 

@@ -5,8 +5,8 @@ use crate::{
     Failure,
     access::Operation,
     asset::{Assets, ValidContent, validate},
-    blocking::{Processor, WorkDeadline, busy},
-    resolve_reference::Unresolved,
+    blocking::{Processor, ProcessorWait, busy},
+    resolve_reference::ResolutionFailure,
 };
 use fairway_domain::{
     access::{Caller, ResourcePosition},
@@ -45,7 +45,7 @@ impl Assets {
         }
         let ValidContent { prompt, .. } = validate(scope, asset.kind, content).await?;
         let prompt = prompt.ok_or(Failure::Inconsistent("valid content of a prompt template is no template"))?;
-        let processor = Processor::acquire(scope, WorkDeadline::Request).await?;
+        let processor = Processor::acquire(scope, ProcessorWait::Request).await?;
         let _memory = admit(PREVIEW_BYTES, PREVIEW_WAIT).await.map_err(|_| busy(AcquireError::TimedOut))?;
         let bodies = self.read_seen_includes(caller, &asset, from, &prompt).await?;
         let render = move || prompt.compose(|reference| bodies.get(reference).cloned())?.render(&arguments);
@@ -78,7 +78,7 @@ impl Assets {
                 self.find_include(caller, &home, reference, offset).await?.map_err(Failure::prompt)?;
             if !self.sees_asset(caller, &asset, from.as_ref()).await? {
                 let known = from.is_some() && self.sees_asset(caller, &asset, None).await?;
-                let unresolved = if known { Unresolved::OtherWorkspace } else { Unresolved::Unknown };
+                let unresolved = if known { ResolutionFailure::OtherWorkspace } else { ResolutionFailure::Unknown };
                 return Err(Failure::prompt(refusal_of(unresolved, offset)));
             }
             let body = body_of(&asset, &version)?;

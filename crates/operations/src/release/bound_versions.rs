@@ -2,7 +2,7 @@
 
 use crate::{
     Failure,
-    blocking::{WorkDeadline, run_blocking},
+    blocking::{ProcessorWait, run_blocking},
     release::Releases,
 };
 use fairway_domain::{
@@ -67,7 +67,8 @@ impl Releases {
             let (kind, read) = (asset.kind, move || content::read(asset.kind, &content));
             // This server cannot evaluate other kinds of handler.
             if kind == AssetKind::PolicyBundle
-                && let Ok(CheckedContent::PolicyBundle(read)) = run_blocking(scope, WorkDeadline::Request, read).await?
+                && let Ok(CheckedContent::PolicyBundle(read)) =
+                    run_blocking(scope, ProcessorWait::Request, read).await?
             {
                 policy = (Some(read), version.canonical.len());
             }

@@ -2,9 +2,9 @@
 
 use crate::{
     Failure,
-    blocking::{WorkDeadline, run_blocking},
+    blocking::{ProcessorWait, run_blocking},
     cache::MAX_PLAN_BYTES,
-    execution::{BASE_TEXT_BYTES, is_in_plan, plan_bytes},
+    execution::{BASE_TEXT_BYTES, is_read_by_runs, plan_bytes},
     prompt::include::body_of,
     release::Releases,
 };
@@ -48,7 +48,7 @@ impl Releases {
     /// When the plan does not fit, or a binding cannot be read.
     pub(crate) async fn check_bound_size(&self, scope: TenantScope, release: &Release) -> Result<PlanSize, Failure> {
         let (mut size, mut schemas) = (PlanSize { text: BASE_TEXT_BYTES, compiled: 0 }, 0_usize);
-        for binding in release.bindings.iter().filter(|binding| is_in_plan(binding.role)) {
+        for binding in release.bindings.iter().filter(|binding| is_read_by_runs(binding.role)) {
             let version = self.version_for_size(scope, binding.asset_version_id).await?;
             let mut compiled = 0;
             if may_hold_compiled_parts(binding.role) {
@@ -138,5 +138,5 @@ async fn policy_bytes(scope: TenantScope, content: Value) -> Result<usize, Failu
         Ok(CheckedContent::PolicyBundle(policy)) => policy.pattern_bytes(),
         _ => 0,
     };
-    run_blocking(scope, WorkDeadline::Request, compile).await
+    run_blocking(scope, ProcessorWait::Request, compile).await
 }

@@ -4,6 +4,7 @@
 use crate::{
     Failure,
     prompt::include::{body_of, label_of, refusal_of},
+    resolve_reference::ResolutionFailure,
     release::Releases,
     resolve_reference::Unresolved,
 };
@@ -49,7 +50,7 @@ struct ReferenceResolution {
     enqueued: BTreeSet<AssetVersionId>,
     /// INVARIANT: each name is looked up once. A version created concurrently must not change the meaning of an
     /// equal reference.
-    targets: HashMap<(Slug, Option<VersionLabel>), Result<ResolvedTarget, Unresolved>>,
+    targets: HashMap<(Slug, Option<VersionLabel>), Result<ResolvedTarget, ResolutionFailure>>,
     bytes: usize,
     resolved: Vec<FrozenReference>,
     unresolved: Vec<UnresolvedReference>,
@@ -251,7 +252,7 @@ impl Releases {
         slug: &Slug,
         label: Option<&VersionLabel>,
         resolution: &mut ReferenceResolution,
-    ) -> Result<Result<ResolvedTarget, Unresolved>, Failure> {
+    ) -> Result<Result<ResolvedTarget, ResolutionFailure>, Failure> {
         let named = (slug.clone(), label.cloned());
         if let Some(resolved) = resolution.targets.get(&named) {
             return Ok(resolved.clone());

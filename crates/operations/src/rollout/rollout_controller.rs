@@ -6,10 +6,10 @@ use fairway_domain::{
     access::ActorRef,
     audit::Stamp,
     release::{
-        advance::Advance,
+        advance::AdvanceTrigger,
         ports::{ReleaseWithDeployment, TenantRelease},
     },
-    rollout::{HoldReason, LaneMetrics, Rollout},
+    rollout::{AdvanceInputs, HoldReason, Rollout},
     store::CommitError,
     tenant::TenantScope,
 };
@@ -31,7 +31,7 @@ const ACTOR: &str = "rollout-pilot";
 pub struct RoundResult {
     /// Rollouts that advanced.
     pub advanced: u64,
-    /// Rollouts that are held.
+    /// Rollouts that the controller did not advance, for a hold reason.
     pub held: u64,
 }
 
@@ -129,7 +129,8 @@ impl Rollouts {
             let Some(current) = self.release_store.find(scope, due.release).await? else {
                 return Ok(StepResult::Skipped);
             };
-            let (Some(rollout), Some(observed)) = (&current.release.rollout, self.lane_metrics(scope, &current).await?)
+            let (Some(rollout), Some(observed)) =
+                (&current.release.rollout, self.advance_inputs(scope, &current).await?)
             else {
                 return Ok(StepResult::Skipped);
             };
@@ -147,7 +148,7 @@ impl Rollouts {
         scope: TenantScope,
         current: &ReleaseWithDeployment,
         rollout: &Rollout,
-        observed: &LaneMetrics,
+        observed: &AdvanceInputs,
     ) -> Result<Option<StepResult>, Failure> {
         if let Some(hold) = rollout.hold_reason(observed) {
             return self.record_hold(scope, current, hold).await;
@@ -155,7 +156,7 @@ impl Rollouts {
         if !rollout.is_due(observed) {
             return Ok(Some(StepResult::Skipped));
         }
-        let by = Advance::Automatic(observed.soak_status);
+        let by = AdvanceTrigger::Automatic(observed.soak_status);
         let advanced = self.advance(scope, current, by, &self.controller_stamp(), None).await?;
         Ok(advanced.map(|_| StepResult::Advanced))
     }

@@ -8,7 +8,7 @@ use fairway_domain::{
     id::TenantId,
     tenant::TenantScope,
     transparency_log::{
-        Checkpoint, CheckpointArchive, CheckpointSigner, FullTile, LogAudit, LogDefect, LogOrigin, PendingLog,
+        Checkpoint, CheckpointArchive, CheckpointSigner, FullTile, LogAudit, LogDefect, LogOriginBase, PendingLog,
         SignedNote, TileCoordinate, TreeEdge, TreeStore, VerifierKey,
     },
 };
@@ -56,7 +56,7 @@ pub struct LogAuditor {
     artifact_store: Arc<dyn ArtifactStore>,
     archive: Arc<dyn CheckpointArchive>,
     signer: Arc<dyn CheckpointSigner>,
-    origin: LogOrigin,
+    origin: LogOriginBase,
 }
 
 impl LogAuditor {
@@ -122,16 +122,16 @@ impl LogAuditor {
                 break;
             }
             for entry in entries {
-                if !audit.take(&entry) {
+                if !audit.check_entry(&entry) {
                     break 'walk;
                 }
                 if let Some(tile) = audit.filled_tile() {
-                    audit.compare(self.claimed_tile(scope, tile).await?.as_ref());
+                    audit.compare_tile(self.claimed_tile(scope, tile).await?.as_ref());
                 }
             }
         }
         if let Some(tile) = audit.open_tile() {
-            audit.compare(self.claimed_tile(scope, tile).await?.as_ref());
+            audit.compare_tile(self.claimed_tile(scope, tile).await?.as_ref());
         }
         Ok(audit)
     }

@@ -164,7 +164,7 @@ impl KnownWitness {
                 tenant_id = %tenant,
                 witness,
                 error = source,
-                "a witness did not cosign a checkpoint"
+                "a witness knows a larger tree than this checkpoint; continuing without its cosignature"
             ),
             CosignError::Witness(WitnessError::UnknownLog) | CosignError::Unsigned | CosignError::NoProof => {
                 self.memory().logs_wait_until.insert(tenant, Instant::now() + RETRY_DELAY);

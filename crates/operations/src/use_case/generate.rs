@@ -7,7 +7,7 @@ use super::{
 use crate::{
     Failure,
     access::Operation,
-    asset::home_of,
+    asset::workspace_and_namespace,
     generator::{GenerateRefusal, GeneratedObject},
 };
 use fairway_domain::{
@@ -52,7 +52,7 @@ pub struct GeneratedPlan {
 
 /// The outcome of a generation.
 #[derive(Clone, Debug)]
-pub enum Generation {
+pub enum GenerationOutcome {
     /// A plan.
     Plan(Box<GeneratedPlan>),
     /// The description is too short; a question with a proposed answer.
@@ -68,7 +68,7 @@ pub enum Generation {
 #[derive(Clone, Debug)]
 pub struct GenerationResult {
     /// The outcome.
-    pub outcome: Generation,
+    pub outcome: GenerationOutcome,
     /// The run of the generator.
     pub generation_id: ExecutionId,
     /// Whether an earlier request with the same key started the run.
@@ -155,7 +155,7 @@ impl UseCases {
         let gaps = self.plan_gaps(caller, scope, position, &plan).await?;
         let mut warnings = plan_warnings(&plan, &gaps, generated.is_local.then_some(input));
         warnings.extend(self.policy_input_warnings(scope, &plan, &gaps).await?);
-        let outcome = Generation::Plan(Box::new(GeneratedPlan { plan, warnings, gaps }));
+        let outcome = GenerationOutcome::Plan(Box::new(GeneratedPlan { plan, warnings, gaps }));
         Ok(GenerationResult { outcome, generation_id, replayed })
     }
 
@@ -167,15 +167,19 @@ impl UseCases {
         scope: TenantScope,
         position: &ResourcePosition,
     ) -> Result<Vec<String>, Failure> {
-        let (workspace, namespace) = home_of(position)?;
+        let (workspace, namespace) = workspace_and_namespace(position)?;
         let visibility = AssetVisibility::FromWorkspace {
             namespace,
             workspace: position.workspace,
             principals: caller.principals(),
         };
         let filter = AssetFilter { visibility, kind: Some(AssetKind::ModelPolicy), lifecycle: Some(Lifecycle::Active) };
-        let from_workspace =
-            self.asset_store.own_active(scope, (namespace, workspace), AssetKind::ModelPolicy, MAX_MODEL_POLICIES);
+        let from_workspace = self.asset_store.list_owned_active(
+            scope,
+            (namespace, workspace),
+            AssetKind::ModelPolicy,
+            MAX_MODEL_POLICIES,
+        );
         let from_workspace = from_workspace.await?;
         let visible = self.asset_store.list(scope, &filter, PageRequest::first(MAX_LISTED)).await?;
         let from_other_workspaces =
@@ -240,12 +244,12 @@ fn invalid_plan(execution_id: ExecutionId, refusal: &BundleRefusal) -> GenerateR
 }
 
 /// The generator's question, if it is plain text without secrets.
-fn clarification(answer: &Value) -> Option<Generation> {
+fn clarification(answer: &Value) -> Option<GenerationOutcome> {
     let text = |name: &str| {
         let text = answer.get(name).and_then(Value::as_str)?;
         let is_plain = is_prose(text, MAX_QUESTION) && !text.contains('<') && !has_credential(text);
         is_plain.then(|| text.to_owned())
     };
     let question = text("question").filter(|question| !question.trim().is_empty())?;
-    Some(Generation::Question { question, proposed_answer: text("proposed_answer") })
+    Some(GenerationOutcome::Question { question, proposed_answer: text("proposed_answer") })
 }

@@ -4,7 +4,7 @@ use super::{UseCases, connection_access, model_policy_unavailable};
 use crate::{
     Failure, MaybeReplayed, Precondition,
     access::Operation,
-    asset::home_of,
+    asset::workspace_and_namespace,
     idempotency::{MAX_ATTEMPTS, keyed_outcome},
 };
 use fairway_domain::{
@@ -20,7 +20,7 @@ use fairway_domain::{
     slug::Slug,
     store::CommitError,
     tenant::TenantScope,
-    use_case::{NewPieces, PublicationIds, UseCase, gaps::ConnectionAccess},
+    use_case::{PublicationIds, PublicationInput, UseCase, gaps::ConnectionAccess},
 };
 use futures_util::{future::try_join_all, try_join};
 
@@ -86,8 +86,8 @@ impl UseCases {
         scope: TenantScope,
         position: &ResourcePosition,
         use_case: &UseCase,
-    ) -> Result<NewPieces, Failure> {
-        let (_, namespace_id) = home_of(position)?;
+    ) -> Result<PublicationInput, Failure> {
+        let (_, namespace_id) = workspace_and_namespace(position)?;
         let policy_bundle = async {
             match self.sole_policy_bundle(scope, position).await? {
                 Some(asset) => self.newest_version(scope, &asset.slug).await,
@@ -99,7 +99,7 @@ impl UseCases {
             self.approved_model_policy(caller, scope, position, use_case.plan.model_policy_ref()),
             self.named_connections(scope, use_case),
         )?;
-        Ok(NewPieces {
+        Ok(PublicationInput {
             namespace_id,
             owner_ref: owner_of(caller)?,
             model_policy,
@@ -166,9 +166,9 @@ impl UseCases {
         scope: TenantScope,
         position: &ResourcePosition,
     ) -> Result<Option<Asset>, Failure> {
-        let (workspace, namespace) = home_of(position)?;
+        let (workspace, namespace) = workspace_and_namespace(position)?;
         // Two are enough to know that there are several.
-        let own = self.asset_store.own_active(scope, (namespace, workspace), AssetKind::PolicyBundle, 2).await?;
+        let own = self.asset_store.list_owned_active(scope, (namespace, workspace), AssetKind::PolicyBundle, 2).await?;
         let mut own = own.into_iter();
         let (first, second) = (own.next(), own.next());
         Ok(first.filter(|_| second.is_none()))

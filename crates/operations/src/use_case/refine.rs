@@ -2,7 +2,7 @@
 
 use super::{
     UseCases,
-    generate::{Generation, GenerationInput},
+    generate::{GenerationInput, GenerationOutcome},
 };
 use crate::{Failure, Precondition, access::Operation, generator::GeneratedObject, idempotency::MAX_ATTEMPTS};
 use fairway_domain::{
@@ -35,7 +35,7 @@ pub struct RefineRequest {
 
 /// The outcome of a refinement.
 #[derive(Clone, Debug)]
-pub enum Refined {
+pub enum RefinementOutcome {
     /// The successor.
     Successor {
         /// The new draft.
@@ -66,7 +66,7 @@ impl UseCases {
         id: UseCaseId,
         request: RefineRequest,
         expected: &Precondition,
-    ) -> Result<Refined, Failure> {
+    ) -> Result<RefinementOutcome, Failure> {
         let (scope, position, first) = self.authorize_use_case(caller, Operation::RefineUseCase, workspace, id).await?;
         if let Some(successor) = self.earlier_refinement(scope, workspace, id, &request.key).await? {
             return Ok(successor);
@@ -83,10 +83,10 @@ impl UseCases {
             self.await_generated(caller, workspace, &message, &generation_key(caller, id, &request.key)).await?;
         let generated = self.check_generated(caller, scope, &position, answer, input).await?;
         let plan = match generated.outcome {
-            Generation::Question { question, proposed_answer } => {
-                return Ok(Refined::Question { question, proposed_answer });
+            GenerationOutcome::Question { question, proposed_answer } => {
+                return Ok(RefinementOutcome::Question { question, proposed_answer });
             }
-            Generation::Plan(generated) => {
+            GenerationOutcome::Plan(generated) => {
                 if is_redacted(&generated.gaps) {
                     return Err(BundleRefusal::Redacted.into());
                 }
@@ -116,7 +116,7 @@ impl UseCases {
                 committed => {
                     committed?;
                     self.context.notify_facts();
-                    return Ok(Refined::Successor { use_case: Box::new(successor), is_replay: false });
+                    return Ok(RefinementOutcome::Successor { use_case: Box::new(successor), is_replay: false });
                 }
             }
         }
@@ -147,7 +147,7 @@ impl UseCases {
         workspace: WorkspaceId,
         id: UseCaseId,
         key: &RefinementKey,
-    ) -> Result<Option<Refined>, Failure> {
+    ) -> Result<Option<RefinementOutcome>, Failure> {
         let Some(earlier) = self.use_case_store.find_refinement(scope, workspace, &key.key).await? else {
             return Ok(None);
         };
@@ -155,7 +155,7 @@ impl UseCases {
             return Err(UseCaseRefusal::RefinementKeyConflict.into());
         }
         let successor = self.use_case_store.find(scope, earlier.successor_id).await?.ok_or(Failure::NotFound)?;
-        Ok(Some(Refined::Successor { use_case: Box::new(successor), is_replay: true }))
+        Ok(Some(RefinementOutcome::Successor { use_case: Box::new(successor), is_replay: true }))
     }
 }
 

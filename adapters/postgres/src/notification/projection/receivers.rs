@@ -88,7 +88,7 @@ impl Database {
     }
 
     /// Those of these people who have a verified e-mail address.
-    pub(super) async fn verified_mailboxes(
+    pub(super) async fn people_with_verified_mailbox(
         &self,
         scope: TenantScope,
         people: &[ActorRef],

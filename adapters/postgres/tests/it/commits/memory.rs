@@ -6,8 +6,8 @@ use fairway_domain::{
     execution::{Acceptance, FinishRecord, ports::RunStore},
     id::WorkloadId,
     memory::{
-        BoundMemory, CandidateTurn, ConversationKey, Erasure, MemoryConfig, MemoryScope, OnRevoke, PersonalDataPolicy,
-        SessionId, WritePolicy, Writeback, ports::MemoryStore,
+        BoundMemory, CandidateTurn, ConversationErasure, ConversationKey, MemoryConfig, MemoryScope, OnRevoke,
+        PersonalDataPolicy, SessionId, WritePolicy, Writeback, ports::MemoryStore,
     },
 };
 use uuid::Uuid;
@@ -60,7 +60,7 @@ pub(super) async fn erasure(stage: &Fixture) -> Decision {
     stage.store.finish(scope(), &ending_with_turn(&run, "erasure")).await.unwrap();
     let workload = fairway_domain::workload::ports::WorkloadStore::find(&*stage.store, scope(), run.workload_id).await;
     let place = place(run.workload_id, "erasure");
-    let erasure = Erasure::create(place, 1, &workload.unwrap().unwrap(), &stamp());
+    let erasure = ConversationErasure::create(place, 1, &workload.unwrap().unwrap(), &stamp());
     let (id, other) = (run.execution_id, Uuid::now_v7());
     let columns = "workload_id, asset_id, owner, session_id, said, answered, bytes, salt, digest, clean, contracts,
         erased_on_revoke, remembered_at, expires_at";

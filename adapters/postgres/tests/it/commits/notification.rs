@@ -23,8 +23,8 @@ use fairway_domain::{
             Switches,
         },
         profile::{NotificationProfile, ProfileSettings},
-        projection::{NotifiableFact, PreferenceBook, Projection, SubjectContext, TurnedOn, project},
-        recipient::Directory,
+        projection::{NotifiableFact, Projection, RecipientPreferences, SettingsTurnedOnAt, SubjectContext, project},
+        recipient::RecipientRights,
     },
     store::{Change, Conflict, Revision},
     tenant::DEFAULT_TENANT,
@@ -67,18 +67,18 @@ pub(crate) fn projection_of(submitter: &ActorRef, opted_out: bool) -> Projection
         updated_at: now(),
         revision: Revision::FIRST,
     });
-    let book = PreferenceBook {
+    let book = RecipientPreferences {
         sets: HashMap::from([(submitter.clone(), vec![set])]),
         profiles: None,
         switches: Switches::Enabled(Tier::Standard),
-        turned_on: TurnedOn::default(),
+        turned_on: SettingsTurnedOnAt::default(),
         tenant: DEFAULT_TENANT.into(),
         generation: 0,
         destinations: Vec::new(),
         people: HashMap::new(),
         mailboxes: HashSet::new(),
     };
-    project(&fact, &subject, &Directory::default(), &book, now())
+    project(&fact, &subject, &RecipientRights::default(), &book, now())
 }
 
 async fn position(stage: &Fixture) -> u64 {

@@ -9,7 +9,7 @@ use fairway_domain::{
     release::{
         Release,
         activate::LaneSelection,
-        advance::Advance,
+        advance::AdvanceTrigger,
         lane::{DeploymentChange, Lane},
         ports::{DeploymentStore, RecommendationStore, ReleaseStore, ReleaseWithDeployment},
         recommendation::Recommendation,
@@ -180,7 +180,7 @@ pub(super) async fn rollout(stage: &Fixture) -> Decision {
 pub(super) async fn advance(stage: &Fixture) -> Decision {
     let (workload, placed) = release_in_rollout(stage).await;
     let record = stage.store.soak_status(scope(), placed.release.release_id, 20).await.unwrap().unwrap();
-    let by = Advance::Automatic(record);
+    let by = AdvanceTrigger::Automatic(record);
     let change = placed.release.advance(by, &placed.deployment, &passing_checks(), RULE, &stamp()).unwrap();
     let (id, store) = (placed.release.release_id, store(stage));
     Decision::new(async move |key| store.commit_lane_change(scope(), change, key.as_ref()).await.map(|_| ()))

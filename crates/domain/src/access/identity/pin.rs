@@ -49,14 +49,14 @@ impl fmt::Debug for PinnedIdentity {
 
 /// What a verified identity replaces of the pinned one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Replaces {
+pub struct ReplacedFields {
     /// The groups.
     pub groups: bool,
     /// The e-mail address.
     pub email: bool,
 }
 
-impl Replaces {
+impl ReplacedFields {
     /// By a sign-in, which presents everything.
     pub const BY_SIGN_IN: Self = Self { groups: true, email: true };
 
@@ -261,7 +261,7 @@ pub trait IdentityStore: Send + Sync {
         &self,
         scope: TenantScope,
         presented: &PinnedIdentity,
-        replaces: Replaces,
+        replaces: ReplacedFields,
     ) -> Result<Option<PinnedIdentity>, StoreError>;
     /// The holder of an identity's name, without a change to what is stored.
     async fn name_holder(&self, scope: TenantScope, presented: &PinnedIdentity) -> Result<NameHolder, StoreError>;

@@ -298,7 +298,7 @@ impl<'a> Run<'a> {
             }
         });
         self.record_hook(hook, &answer, passage);
-        if hook.mode == hook::Mode::Observe {
+        if hook.mode == hook::EnforcementMode::Observe {
             return Ok(());
         }
         let answer = match (answer, hook.on_error) {

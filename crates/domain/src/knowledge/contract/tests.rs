@@ -21,7 +21,8 @@ fn actors(names: &[&str]) -> Vec<ActorRef> {
 /// Decides a request with the given contract.
 fn decide(contract: &Value, names: &[&str], workspace: u128, mode: AccessMode) -> ContractDecision {
     let principals = actors(names);
-    let request = AccessRequest { principals: &principals, workspace: Uuid::from_u128(workspace).into(), mode };
+    let request =
+        KnowledgeAccessRequest { principals: &principals, workspace: Uuid::from_u128(workspace).into(), mode };
     let content = json!({ "source_type": "inline", "access_contract": contract });
     KnowledgeBase::parse(&content).unwrap().decide(&request, ContractState::InForce)
 }
@@ -100,7 +101,7 @@ fn empty_lists_deny() {
 fn revoked_or_unknown_contracts_deny() {
     let principals = actors(&["user:ada"]);
     let workspace = Uuid::from_u128(HERE).into();
-    let request = AccessRequest { principals: &principals, workspace, mode: AccessMode::Retrieve };
+    let request = KnowledgeAccessRequest { principals: &principals, workspace, mode: AccessMode::Retrieve };
     let contract = AccessContract::parse(&valid_contract()).unwrap();
     for (state, reason, allowed) in [
         (ContractState::InForce, ContractReason::PrincipalAllowed, true),

@@ -10,14 +10,14 @@ use crate::{
 /// A projector may be behind when a setting is turned on. Facts of the time before stay without notifications then, because
 /// nobody expects a notification of a time in which they were off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct TurnedOn {
+pub struct SettingsTurnedOnAt {
     /// The setting of all notifications.
     pub notifications: Option<Timestamp>,
     /// The setting of the advanced tier.
     pub advanced: Option<Timestamp>,
 }
 
-impl TurnedOn {
+impl SettingsTurnedOnAt {
     /// The settings for a fact of this time, where `present` are those of now.
     #[must_use]
     pub fn switches(self, present: Switches, occurred_at: Timestamp) -> Switches {
@@ -38,7 +38,7 @@ mod tests {
     #[test]
     fn a_setting_covers_no_fact_of_the_time_before() {
         let at = |seconds: i64| Timestamp::from_micros(seconds * 1_000_000).unwrap();
-        let turned_on = TurnedOn { notifications: Some(at(10)), advanced: Some(at(20)) };
+        let turned_on = SettingsTurnedOnAt { notifications: Some(at(10)), advanced: Some(at(20)) };
         let (standard, advanced) = (Switches::Enabled(Tier::Standard), Switches::Enabled(Tier::Advanced));
         for (present, occurred, expected) in [
             (advanced, 9, Switches::Disabled),
@@ -50,7 +50,7 @@ mod tests {
             (Switches::Disabled, 20, Switches::Disabled),
         ] {
             assert_eq!(turned_on.switches(present, at(occurred)), expected, "{present:?} {occurred}");
-            assert_eq!(TurnedOn::default().switches(present, at(occurred)), present);
+            assert_eq!(SettingsTurnedOnAt::default().switches(present, at(occurred)), present);
         }
     }
 }

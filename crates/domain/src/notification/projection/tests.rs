@@ -62,18 +62,18 @@ fn denial(submitter: &str, number: u128) -> (NotifiableFact, SubjectContext) {
     (fact, subject)
 }
 
-fn directory(roles: &[(&str, Role)]) -> Directory {
+fn directory(roles: &[(&str, Role)]) -> RecipientRights {
     let scope = GrantScope::Workspace(id(3).into());
     let rights = roles.iter().map(|(name, role)| (actor(name), Rights::new(vec![Grant::of_role(*role, scope)])));
-    Directory { rights: rights.collect() }
+    RecipientRights { rights: rights.collect() }
 }
 
-fn book() -> PreferenceBook {
-    PreferenceBook {
+fn book() -> RecipientPreferences {
+    RecipientPreferences {
         sets: HashMap::new(),
         profiles: None,
         switches: Switches::Enabled(Tier::Standard),
-        turned_on: TurnedOn::default(),
+        turned_on: SettingsTurnedOnAt::default(),
         tenant: id(1).into(),
         generation: 0,
         destinations: Vec::new(),
@@ -115,7 +115,7 @@ fn owner_submitter_and_acting_people_are_recipients_if_they_may_see_the_run() {
     assert_eq!(names(&projection), ["user:owner", "user:member", "user:ada", "user:operator", "service:bot"]);
     let without_role = directory(&[("user:operator", Role::Operator)]);
     assert_eq!(names(&project(&fact, &subject, &without_role, &book(), at())), ["user:ada", "user:operator"]);
-    let elsewhere = Directory {
+    let elsewhere = RecipientRights {
         rights: BTreeMap::from([(
             actor("user:operator"),
             Rights::new(vec![Grant::of_role(Role::Operator, GrantScope::Workspace(id(99).into()))]),
@@ -127,7 +127,7 @@ fn owner_submitter_and_acting_people_are_recipients_if_they_may_see_the_run() {
 #[test]
 fn notifications_hold_slugs_codes_and_identifiers() {
     let (fact, subject) = denial("user:ada", 0);
-    let projection = project(&fact, &subject, &Directory::default(), &book(), at());
+    let projection = project(&fact, &subject, &RecipientRights::default(), &book(), at());
     let notification = &projection.notifications[0].notification;
     assert_eq!(notification.title, "A policy denied a run of `refunds` in `production`");
     assert_eq!(notification.body, format!("execution {}, reason no_rule, by user:ada", id(50)));
@@ -139,7 +139,8 @@ fn notifications_hold_slugs_codes_and_identifiers() {
 fn second_category_delivers_to_a_recipient_who_turned_the_first_one_off() {
     let (fact, subject) = denial("user:ada", 0);
     let sets = HashMap::from([opt_out("user:ada", &[FactCategory::Executions])]);
-    let projection = project(&fact, &subject, &Directory::default(), &PreferenceBook { sets, ..book() }, at());
+    let projection =
+        project(&fact, &subject, &RecipientRights::default(), &RecipientPreferences { sets, ..book() }, at());
     assert_eq!(projection.notifications[0].notification.category, FactCategory::ComplianceFindings);
     assert!(projection.suppressed.is_empty());
 }
@@ -148,8 +149,8 @@ fn second_category_delivers_to_a_recipient_who_turned_the_first_one_off() {
 fn opt_out_leaves_one_record_for_each_category_with_its_digest_in_a_fact() {
     let (fact, subject) = denial("user:ada", 0);
     let sets = HashMap::from([opt_out("user:ada", &[FactCategory::Executions, FactCategory::ComplianceFindings])]);
-    let book = PreferenceBook { sets, ..book() };
-    let projection = project(&fact, &subject, &Directory::default(), &book, at());
+    let book = RecipientPreferences { sets, ..book() };
+    let projection = project(&fact, &subject, &RecipientRights::default(), &book, at());
     assert!(projection.notifications.is_empty());
     let records: Vec<_> = projection
         .suppressed
@@ -168,7 +169,7 @@ fn opt_out_leaves_one_record_for_each_category_with_its_digest_in_a_fact() {
         assert_eq!(shown.as_ref(), Some(&record.detail), "an auditor recomputes the leaf hash from it");
         assert!(record.categories.is_empty(), "the record must not cause notifications");
     }
-    let again = project(&fact, &subject, &Directory::default(), &book, at());
+    let again = project(&fact, &subject, &RecipientRights::default(), &book, at());
     let ids = |projection: &Projection| -> Vec<_> {
         projection.suppressed.iter().map(|(decision, fact)| (decision.suppressed_decision_id, fact.fact_id)).collect()
     };
@@ -181,7 +182,8 @@ fn opt_out_of_reports_leaves_no_record() {
     fact.kind = FactKind::ExecutionEnded;
     fact.categories = vec![FactCategory::Reports];
     let sets = HashMap::from([opt_out("user:ada", &[FactCategory::Reports])]);
-    let projection = project(&fact, &subject, &Directory::default(), &PreferenceBook { sets, ..book() }, at());
+    let projection =
+        project(&fact, &subject, &RecipientRights::default(), &RecipientPreferences { sets, ..book() }, at());
     assert!(projection.notifications.is_empty() && projection.suppressed.is_empty());
 }
 
@@ -203,7 +205,7 @@ fn denials_of_guests_collapse_by_workload_and_hour() {
 #[test]
 fn collapsed_denials_share_one_record() {
     let sets = HashMap::from([opt_out("user:owner", &[FactCategory::Executions, FactCategory::ComplianceFindings])]);
-    let (owner, book) = (directory(&[("user:owner", Role::Viewer)]), PreferenceBook { sets, ..book() });
+    let (owner, book) = (directory(&[("user:owner", Role::Viewer)]), RecipientPreferences { sets, ..book() });
     let mut all = Projection::default();
     for number in [1, 2] {
         let (fact, subject) = denial("anonymous", number);
@@ -235,11 +237,11 @@ fn report_to_the_owner_asks_nobody_to_act() {
 fn facts_of_a_time_without_notifications_are_not_made_up_for() {
     let (fact, subject) = denial("user:ada", 0);
     let later = fact.occurred_at.plus(std::time::Duration::from_secs(1));
-    let turned_on = TurnedOn { notifications: Some(later), advanced: None };
-    let book = PreferenceBook { turned_on, ..book() };
-    assert!(project(&fact, &subject, &Directory::default(), &book, at()).notifications.is_empty());
+    let turned_on = SettingsTurnedOnAt { notifications: Some(later), advanced: None };
+    let book = RecipientPreferences { turned_on, ..book() };
+    assert!(project(&fact, &subject, &RecipientRights::default(), &book, at()).notifications.is_empty());
     let fact = NotifiableFact { occurred_at: later, ..fact };
-    assert_eq!(project(&fact, &subject, &Directory::default(), &book, at()).notifications.len(), 1);
+    assert_eq!(project(&fact, &subject, &RecipientRights::default(), &book, at()).notifications.len(), 1);
 }
 
 #[test]
@@ -261,7 +263,7 @@ fn default_profile_of_a_role_adds_a_channel() {
         updated_by: actor("user:admin"),
         revision: Revision::FIRST,
     });
-    let book = PreferenceBook { profiles: Some(profiles), ..book() };
+    let book = RecipientPreferences { profiles: Some(profiles), ..book() };
     let projection = project(&fact, &subject, &directory(&[("user:operator", Role::Operator)]), &book, at());
     let channels: Vec<_> = projection.notifications.iter().map(|new| new.channels.clone()).collect();
     assert_eq!(channels, [vec![Channel::Portal], vec![Channel::Portal, Channel::Email]]);
@@ -283,11 +285,11 @@ fn facts_of_one_window_share_a_digest() {
     let sets = HashMap::from([opt_in(&[Channel::Email])]);
     let digest = std::collections::BTreeMap::from([(FactCategory::Executions, DigestFrequency::Hourly)]);
     let people = HashMap::from([(actor("user:ada"), ProfileSettings { digest, ..ProfileSettings::default() })]);
-    let book = PreferenceBook { sets, people, switches: Switches::Enabled(Tier::Advanced), ..book() };
+    let book = RecipientPreferences { sets, people, switches: Switches::Enabled(Tier::Advanced), ..book() };
     let digest_at = |number, time: &str| {
         let (fact, subject) = denial("user:ada", number);
         let at = Timestamp::parse(time).unwrap();
-        let mut projection = project(&fact, &subject, &Directory::default(), &book, at);
+        let mut projection = project(&fact, &subject, &RecipientRights::default(), &book, at);
         assert_eq!(projection.notifications.len(), 1, "the inbox gets it at once");
         let delivery = projection.deliveries.remove(0);
         (delivery.delivery_id, delivery.digest.unwrap().end.to_string())
@@ -297,16 +299,16 @@ fn facts_of_one_window_share_a_digest() {
     assert_eq!(first, digest_at(2, "2026-11-27T07:59:59Z"));
     assert_ne!(first.0, digest_at(3, "2026-11-27T08:00:00Z").0);
     let (fact, subject) = denial("user:ada", 4);
-    let later = PreferenceBook { generation: 1, ..book };
+    let later = RecipientPreferences { generation: 1, ..book };
     let at = Timestamp::parse("2026-11-27T07:10:00Z").unwrap();
-    let after_a_pause = project(&fact, &subject, &Directory::default(), &later, at);
+    let after_a_pause = project(&fact, &subject, &RecipientRights::default(), &later, at);
     assert_ne!(first.0, after_a_pause.deliveries[0].delivery_id, "a setting went off and on");
 }
 
 #[test]
 fn burst_is_collected_after_three_single_messages() {
     let sets = HashMap::from([opt_in(&[Channel::Email])]);
-    let book = PreferenceBook { sets, switches: Switches::Enabled(Tier::Advanced), ..book() };
+    let book = RecipientPreferences { sets, switches: Switches::Enabled(Tier::Advanced), ..book() };
     let at = Timestamp::parse("2026-11-27T07:11:00Z").unwrap();
     let window = burst::window(at).unwrap();
     assert_eq!(
@@ -319,7 +321,7 @@ fn burst_is_collected_after_three_single_messages() {
         let mut all = Vec::new();
         for number in 1..=6 {
             let (fact, subject) = denial("user:ada", number);
-            let mut deliveries = project(&fact, &subject, &Directory::default(), &book, at).deliveries;
+            let mut deliveries = project(&fact, &subject, &RecipientRights::default(), &book, at).deliveries;
             counts.collect(&mut deliveries);
             all.extend(deliveries);
         }
@@ -341,16 +343,16 @@ fn what_only_the_advanced_tier_delivers_depends_on_it() {
     of_workload.0.scope = PreferenceScope::Project(subject.workload_id.unwrap());
     of_workload.0.settings = [((FactCategory::Executions, Channel::Webhook), true)].into();
     sets.push(of_workload);
-    let book = PreferenceBook {
+    let book = RecipientPreferences {
         sets: HashMap::from([(person, sets)]),
         switches: Switches::Enabled(Tier::Advanced),
         destinations: vec![destination(20, DestinationScope::Organization, Channel::Webhook)],
         ..book()
     };
-    let projection = project(&fact, &subject, &Directory::default(), &book, at());
+    let projection = project(&fact, &subject, &RecipientRights::default(), &book, at());
     assert_eq!(projection.deliveries.iter().map(|one| one.requires_advanced_tier).collect::<Vec<_>>(), [true]);
-    let everywhere = PreferenceBook { sets: HashMap::from([opt_in(&[Channel::Webhook])]), ..book };
-    let projection = project(&fact, &subject, &Directory::default(), &everywhere, at());
+    let everywhere = RecipientPreferences { sets: HashMap::from([opt_in(&[Channel::Webhook])]), ..book };
+    let projection = project(&fact, &subject, &RecipientRights::default(), &everywhere, at());
     assert_eq!(projection.deliveries.iter().map(|one| one.requires_advanced_tier).collect::<Vec<_>>(), [false]);
 }
 
@@ -368,13 +370,13 @@ fn announcements_reach_their_audience_with_their_text() {
     let (_, mut sets) = opt_out("user:bob", &[]);
     let channels = [Channel::ChatA, Channel::Email];
     sets[0].0.settings = channels.map(|channel| ((FactCategory::Reports, channel), true)).into();
-    let book = PreferenceBook {
+    let book = RecipientPreferences {
         sets: HashMap::from([(actor("user:bob"), sets)]),
         switches: Switches::Enabled(Tier::Advanced),
         destinations: vec![destination(20, DestinationScope::Organization, Channel::ChatA)],
         ..book()
     };
-    let projection = project(&fact, &subject, &Directory::default(), &book, at());
+    let projection = project(&fact, &subject, &RecipientRights::default(), &book, at());
     assert_eq!(names(&projection), ["user:bob"]);
     let reached: Vec<_> = projection.deliveries.iter().map(|one| (one.channel, one.requires_advanced_tier)).collect();
     assert_eq!(reached, [(Channel::Email, true)], "not everybody who reads the chat is in the audience");
@@ -396,7 +398,7 @@ fn rules_cover_every_category() {
     let (mut fact, subject) = denial("user:ada", 0);
     fact.kind = FactKind::ReleaseCreated;
     let admin = Rights::new(vec![Grant::of_role(Role::TenantAdmin, GrantScope::Tenant(tenant))]);
-    let all = Directory { rights: BTreeMap::from([(actor("user:admin"), admin)]) };
+    let all = RecipientRights { rights: BTreeMap::from([(actor("user:admin"), admin)]) };
     assert!(project(&fact, &subject, &all, &book(), at()).notifications.is_empty());
 }
 

@@ -44,15 +44,15 @@ impl Published {
     fn audit(&self, checkpoint: Option<&Checkpoint>) -> Option<LogDefect> {
         let mut audit = LogAudit::new(checkpoint.cloned());
         for entry in &self.entries {
-            if !audit.take(entry) {
+            if !audit.check_entry(entry) {
                 break;
             }
             if let Some(tile) = audit.filled_tile() {
-                audit.compare(self.tiles.get(&tile));
+                audit.compare_tile(self.tiles.get(&tile));
             }
         }
         if let Some(tile) = audit.open_tile() {
-            audit.compare(self.tiles.get(&tile));
+            audit.compare_tile(self.tiles.get(&tile));
         }
         audit.finish(self.entries.len() as u64, &self.edge)
     }

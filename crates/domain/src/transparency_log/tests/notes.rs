@@ -1,7 +1,7 @@
 use crate::{
     id::TenantId,
     transparency_log::{
-        Checkpoint, LogOrigin, NoteRefusal, NoteSignature, NoteSigningKey, SignedNote, TreeHash, VerifierKey,
+        Checkpoint, LogOriginBase, NoteRefusal, NoteSignature, NoteSigningKey, SignedNote, TreeHash, VerifierKey,
         VerifierKeyRefusal, WitnessKey, WitnessRequest, cosigned_message,
     },
 };
@@ -102,7 +102,7 @@ fn one_note_carries_signatures_of_several_keys() {
 #[test]
 fn parses_only_canonical_checkpoints() {
     let root = TreeHash::of_empty_tree();
-    let origin = LogOrigin::parse("fairway.example/logs").unwrap().of_tenant(TenantId::from(Uuid::from_u128(7)));
+    let origin = LogOriginBase::parse("fairway.example/logs").unwrap().of_tenant(TenantId::from(Uuid::from_u128(7)));
     assert_eq!(origin, "fairway.example/logs/00000000-0000-0000-0000-000000000007");
     let checkpoint = Checkpoint { origin, size: 20_852_163, root };
     let text = checkpoint.to_string();
@@ -124,7 +124,7 @@ fn parses_only_canonical_checkpoints() {
         assert!(Checkpoint::parse(text).is_err(), "{text:?}");
     }
     for bad in ["", "a b", "a+b", "a/", "a\u{0}", &"x".repeat(201)] {
-        assert!(LogOrigin::parse(bad).is_err(), "{bad:?}");
+        assert!(LogOriginBase::parse(bad).is_err(), "{bad:?}");
     }
 }
 

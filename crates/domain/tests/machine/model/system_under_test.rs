@@ -9,7 +9,7 @@ use fairway_domain::{
     release::{
         BindableVersion, Release, ReleaseRefusal, StateName,
         activate::{self, ActivationReport, FlowStatus},
-        advance::Advance,
+        advance::AdvanceTrigger,
         lane::{Deployment, DeploymentChange, Lane, LaneHistoryEntry, MoveReason},
         review::{ApprovalRule, ReviewedRelease, SelfApproval},
         rollback::{LaneRollbackTarget, earlier_holders, lanes_by_recency},
@@ -93,7 +93,7 @@ pub(crate) fn decide(
         Operation::Advance(release) => {
             let record = SoakStatus { soak_seconds_left: 60, runs: EndedRuns { ended: 0, failed: 0 } };
             releases[*release]
-                .advance(Advance::Manual(record), deployment, &report, APPROVAL_RULE, stamp)
+                .advance(AdvanceTrigger::Manual(record), deployment, &report, APPROVAL_RULE, stamp)
                 .map(lane_decision)
         }
         Operation::Retire(release) => releases[*release].retire(deployment, stamp).map(lane_decision),

@@ -177,7 +177,7 @@ impl Sessions {
         };
         // Before anything else can fail: the provider may accept the old refresh token no more.
         let sealed = sealed(provider, token, &renewed.tokens)?;
-        self.session_store.keep_tokens(TenantScope::for_session(token), claim, &sealed).await?;
-        Ok(provider.read_again(issuer, &renewed).await)
+        self.session_store.store_renewed_tokens(TenantScope::for_session(token), claim, &sealed).await?;
+        Ok(provider.reread_identity(issuer, &renewed).await)
     }
 }

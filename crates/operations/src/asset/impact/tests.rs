@@ -177,7 +177,7 @@ fn search_ends_at_its_total() {
 }
 
 /// The hops of a chain that refers to `base`, with as many references as a release can resolve.
-fn longest_chain() -> Vec<Arc<Hop>> {
+fn longest_chain() -> Vec<Arc<ReferenceHop>> {
     let slugs: Vec<String> = (0..MAX_REFERENCES - 1).map(|number| format!("a{number}")).collect();
     let target = |number: usize| number.checked_sub(1).map_or("base", |before| slugs[before].as_str());
     let chain: Vec<_> = (0..slugs.len()).map(|number| (format!("{}@v1", slugs[number]), target(number))).collect();

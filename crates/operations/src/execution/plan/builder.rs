@@ -1,9 +1,9 @@
 //! Builds the plan of a release from the content of its bindings.
 
-use super::{BASE_TEXT_BYTES, CachedPlan, RunPlans, is_in_plan, plan_bytes, source};
+use super::{BASE_TEXT_BYTES, CachedPlan, RunPlans, is_read_by_runs, plan_bytes, source};
 use crate::{
     Failure,
-    blocking::{WorkDeadline, run_blocking},
+    blocking::{ProcessorWait, run_blocking},
 };
 use fairway_domain::{
     asset::content::{ModelPolicy, SovereigntyProfile},
@@ -95,7 +95,7 @@ impl RunPlans {
         binding: &Binding,
     ) -> Result<(), Failure> {
         let mut asset = BoundAsset { role: binding.role, slug: binding.asset_slug.to_string(), source: None };
-        if !is_in_plan(binding.role) {
+        if !is_read_by_runs(binding.role) {
             parts.bound.push(asset);
             return Ok(());
         }
@@ -252,7 +252,7 @@ async fn compile_binding(
         let read = content::read(role, &content).ok().filter(|_| added.is_ok());
         read.map(|read| (content, read, guardrails))
     };
-    let compiled = run_blocking(scope, WorkDeadline::Request, compile).await?;
+    let compiled = run_blocking(scope, ProcessorWait::Request, compile).await?;
     compiled.ok_or(Failure::Inconsistent("a bound version cannot be parsed"))
 }
 

@@ -115,11 +115,11 @@ fn delivery(claim_id: Uuid) -> ClaimedDelivery {
 
 #[async_trait]
 impl OutboxStore for Outbox {
-    async fn claim(&self, claim: &DeliveryClaim) -> Result<Claim, StoreError> {
+    async fn claim(&self, claim: &DeliveryClaim) -> Result<ClaimResult, StoreError> {
         self.in_progress.lock().unwrap().push(claim.in_progress.clone());
         self.is_asked.notify_one();
         self.permits.acquire().await.unwrap().forget();
-        Ok(Claim { deliveries: vec![delivery(claim.claim_id)], passed_over: 0 })
+        Ok(ClaimResult { deliveries: vec![delivery(claim.claim_id)], passed_over: 0 })
     }
 
     async fn finish(&self, _: &ClaimedDelivery, _: AttemptOutcome) -> Result<(), StoreError> {

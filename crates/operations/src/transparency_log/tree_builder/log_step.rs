@@ -15,8 +15,8 @@ use fairway_domain::{
     store::StoreError,
     tenant::TenantScope,
     transparency_log::{
-        ArchiveError, Checkpoint, CheckpointArchive, CheckpointSigner, FullTile, LogOrigin, NoteSignature, PendingLog,
-        SignedNote, SigningError, TreeAdvance, TreeEdge, TreeStore, VerifierKey,
+        ArchiveError, Checkpoint, CheckpointArchive, CheckpointSigner, FullTile, LogOriginBase, NoteSignature,
+        PendingLog, SignedNote, SigningError, TreeAdvance, TreeEdge, TreeStore, VerifierKey,
     },
 };
 use futures_util::future::try_join_all;
@@ -97,7 +97,7 @@ pub(super) struct LogStepper {
     pub(super) artifact_store: Arc<dyn ArtifactStore>,
     pub(super) archive: Arc<dyn CheckpointArchive>,
     pub(super) signer: Arc<dyn CheckpointSigner>,
-    pub(super) origin: LogOrigin,
+    pub(super) origin: LogOriginBase,
     pub(super) witnesses: Witnesses,
     /// When the witnesses that miss in the latest checkpoint of a log are asked again.
     pub(super) cosign_again_at: Mutex<HashMap<TenantId, Instant>>,

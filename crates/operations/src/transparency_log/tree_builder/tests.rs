@@ -22,7 +22,7 @@ use fairway_domain::{
     store::{StoreError, StoreFault},
     tenant::TenantScope,
     transparency_log::{
-        ArchiveError, Checkpoint, CheckpointArchive, CheckpointSigner, LogOrigin, LoggedFact, NoteSigningKey,
+        ArchiveError, Checkpoint, CheckpointArchive, CheckpointSigner, LogOriginBase, LoggedFact, NoteSigningKey,
         PendingLog, SignedNote, SigningError, StoredEntry, TreeAdvance, TreeEdge, TreeHash, TreeState, TreeStore,
         VerifierKey, Witness,
     },
@@ -82,8 +82,8 @@ fn tenant() -> TenantId {
     Uuid::from_u128(7).into()
 }
 
-fn origin() -> LogOrigin {
-    LogOrigin::parse("logs.example").unwrap()
+fn origin() -> LogOriginBase {
+    LogOriginBase::parse("logs.example").unwrap()
 }
 
 fn leaf(number: usize) -> TreeHash {

@@ -6,7 +6,7 @@ use crate::{
     evidence::{
         RETRIEVAL_EVENT,
         bundle::{BundleReport, ExecutionPredicate},
-        records::{ArtifactEntry, DecisionEntry, EVIDENCE_DIGEST, REVIEW_ASKED, RunRecords},
+        records::{ArtifactEntry, DecisionEntry, EVIDENCE_DIGEST_MEMBER, REVIEW_ASKED_MEMBER, RunRecords},
     },
     id::ExecutionId,
     policy::Outcome,
@@ -32,7 +32,7 @@ fn is_closing(kind: &str) -> bool {
 }
 
 fn digest_pointer() -> String {
-    format!("/detail/{EVIDENCE_DIGEST}")
+    format!("/detail/{EVIDENCE_DIGEST_MEMBER}")
 }
 
 /// Compares the records with the facts about the run, and the evidence with the records.
@@ -84,7 +84,7 @@ pub(super) fn check_records(report: &mut BundleReport, predicate: &ExecutionPred
 /// Requires the fact that closed the run before a person decided on it. It names the records.
 fn check_earlier_fact(report: &mut BundleReport, closing: &[&ReadFact<'_>]) {
     let Some((end, earlier)) = closing.split_last() else { return };
-    let was_asked = end.body.pointer(&format!("/detail/{REVIEW_ASKED}")) == Some(&Value::Bool(true));
+    let was_asked = end.body.pointer(&format!("/detail/{REVIEW_ASKED_MEMBER}")) == Some(&Value::Bool(true));
     let needed = match end.text("/kind") {
         "execution.reviewed" => REVIEW_REQUEST,
         "execution.settled" => "execution.ended",

@@ -36,8 +36,8 @@ impl<'a> Run<'a> {
             HookHandler::Unavailable => "unavailable",
         };
         let mode = match hook.mode {
-            hook::Mode::Enforce => "enforce",
-            hook::Mode::Observe => "observe",
+            hook::EnforcementMode::Enforce => "enforce",
+            hook::EnforcementMode::Observe => "observe",
         };
         let response = answer.as_ref().ok();
         let body = Map::from_iter([

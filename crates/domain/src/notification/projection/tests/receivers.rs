@@ -12,11 +12,11 @@ fn each_destination_of_a_wanted_channel_gets_one_delivery() {
         destination(22, DestinationScope::Workspace(id(99).into()), Channel::Webhook),
         destination(23, DestinationScope::Organization, Channel::Paging),
     ];
-    let nobody = PreferenceBook { destinations: destinations.clone(), ..book() };
+    let nobody = RecipientPreferences { destinations: destinations.clone(), ..book() };
     assert!(project(&fact, &subject, &operators, &nobody, at()).deliveries.is_empty());
     let mut sets = HashMap::from([opt_in(&[Channel::Webhook])]);
     sets.insert(actor("user:operator"), opt_in(&[Channel::Webhook]).1);
-    let wanted = PreferenceBook { destinations, sets, ..book() };
+    let wanted = RecipientPreferences { destinations, sets, ..book() };
     let projection = project(&fact, &subject, &operators, &wanted, at());
     let reached: Vec<_> = projection.deliveries.iter().map(|one| one.target.destination().unwrap().uuid()).collect();
     assert_eq!(reached, [id(20), id(21)], "one for both recipients, none elsewhere or on other channels");
@@ -28,17 +28,17 @@ fn each_destination_of_a_wanted_channel_gets_one_delivery() {
 fn mailbox_is_personal_and_chat_needs_the_advanced_tier_and_an_address() {
     let (fact, subject) = denial("user:ada", 0);
     let sets = HashMap::from([opt_in(&[Channel::Email, Channel::ChatB])]);
-    let standard = PreferenceBook { sets, ..book() };
-    let channels = |book: &PreferenceBook| -> Vec<_> {
-        let projection = project(&fact, &subject, &Directory::default(), book, at());
+    let standard = RecipientPreferences { sets, ..book() };
+    let channels = |book: &RecipientPreferences| -> Vec<_> {
+        let projection = project(&fact, &subject, &RecipientRights::default(), book, at());
         projection.deliveries.iter().map(|one| (one.channel, one.requires_advanced_tier)).collect()
     };
     assert_eq!(channels(&standard), [(Channel::Email, false)]);
     let profile = ProfileSettings { chat_secret_ref: Some("env:CHAT".to_owned()), ..ProfileSettings::default() };
     let people = HashMap::from([(actor("user:ada"), profile)]);
-    let with_profile = PreferenceBook { people, ..standard };
+    let with_profile = RecipientPreferences { people, ..standard };
     assert_eq!(channels(&with_profile), [(Channel::Email, false)], "the standard tier ignores profiles");
-    let advanced = PreferenceBook { switches: Switches::Enabled(Tier::Advanced), ..with_profile };
+    let advanced = RecipientPreferences { switches: Switches::Enabled(Tier::Advanced), ..with_profile };
     assert_eq!(channels(&advanced), [(Channel::Email, false), (Channel::ChatB, true)]);
 }
 
@@ -50,7 +50,7 @@ fn channels_without_a_receiver_leave_one_record() {
     let wanted = |channels: &[Channel]| {
         let (person, mut sets) = opt_in(channels);
         sets[0].0.settings.insert((FactCategory::Executions, Channel::Portal), false);
-        PreferenceBook { sets: HashMap::from([(person, sets)]), ..book() }
+        RecipientPreferences { sets: HashMap::from([(person, sets)]), ..book() }
     };
     let organization = |channel| vec![destination(20, DestinationScope::Organization, channel)];
     let elsewhere = vec![destination(20, DestinationScope::Workspace(id(99).into()), Channel::Webhook)];
@@ -58,7 +58,7 @@ fn channels_without_a_receiver_leave_one_record() {
     let daily = [(FactCategory::Executions, DigestFrequency::Daily)].into();
     let profile = ProfileSettings { digest: daily, ..ProfileSettings::default() };
     let chat = ProfileSettings { chat_secret_ref: Some("env:CHAT".to_owned()), ..profile.clone() };
-    let advanced = |channel, profile: &ProfileSettings| PreferenceBook {
+    let advanced = |channel, profile: &ProfileSettings| RecipientPreferences {
         people: HashMap::from([(actor("user:ada"), profile.clone())]),
         switches: Switches::Enabled(Tier::Advanced),
         ..wanted(&[channel])
@@ -67,11 +67,19 @@ fn channels_without_a_receiver_leave_one_record() {
     let (email, webhook, chat_b) = (Channel::Email, Channel::Webhook, Channel::ChatB);
     for (book, unreachable, deliveries) in [
         (wanted(&[email]), vec![email], vec![(email, no_address)]),
-        (PreferenceBook { mailboxes, ..wanted(&[email]) }, vec![], vec![(email, None)]),
-        (PreferenceBook { destinations: organization(email), ..wanted(&[email]) }, vec![], vec![(email, None); 2]),
+        (RecipientPreferences { mailboxes, ..wanted(&[email]) }, vec![], vec![(email, None)]),
+        (
+            RecipientPreferences { destinations: organization(email), ..wanted(&[email]) },
+            vec![],
+            vec![(email, None); 2],
+        ),
         (wanted(&[webhook]), vec![webhook], vec![]),
-        (PreferenceBook { destinations: elsewhere, ..wanted(&[webhook]) }, vec![webhook], vec![]),
-        (PreferenceBook { destinations: organization(webhook), ..wanted(&[webhook]) }, vec![], vec![(webhook, None)]),
+        (RecipientPreferences { destinations: elsewhere, ..wanted(&[webhook]) }, vec![webhook], vec![]),
+        (
+            RecipientPreferences { destinations: organization(webhook), ..wanted(&[webhook]) },
+            vec![],
+            vec![(webhook, None)],
+        ),
         (wanted(&[email, webhook]), vec![email, webhook], vec![(email, no_address)]),
         (wanted(&[chat_b]), vec![chat_b], vec![]),
         (advanced(chat_b, &profile), vec![chat_b], vec![]),
@@ -79,7 +87,7 @@ fn channels_without_a_receiver_leave_one_record() {
         // A digest of later notifications must not take the message along.
         (advanced(email, &profile), vec![email], vec![(email, no_address)]),
     ] {
-        let projection = project(&fact, &subject, &Directory::default(), &book, at());
+        let projection = project(&fact, &subject, &RecipientRights::default(), &book, at());
         let sent: Vec<_> = projection.deliveries.iter().map(|one| (one.channel, one.failure)).collect();
         assert_eq!(sent, deliveries, "{unreachable:?}");
         assert!(
@@ -103,7 +111,7 @@ fn channels_without_a_receiver_leave_one_record() {
 fn mailbox_is_looked_up_only_where_the_inbox_may_be_off() {
     let ada = actor("user:ada");
     assert!(!book().may_turn_inbox_off(&ada));
-    let with_sets = |set| PreferenceBook { sets: HashMap::from([set]), ..book() };
+    let with_sets = |set| RecipientPreferences { sets: HashMap::from([set]), ..book() };
     assert!(!with_sets(opt_in(&[Channel::Email])).may_turn_inbox_off(&ada));
     let off = with_sets(opt_out("user:ada", &[FactCategory::Executions]));
     assert!(off.may_turn_inbox_off(&ada) && !off.may_turn_inbox_off(&actor("user:bob")));
@@ -113,5 +121,5 @@ fn mailbox_is_looked_up_only_where_the_inbox_may_be_off() {
         updated_by: actor("user:admin"),
         revision: Revision::FIRST,
     });
-    assert!(PreferenceBook { profiles: Some(profiles), ..book() }.may_turn_inbox_off(&ada));
+    assert!(RecipientPreferences { profiles: Some(profiles), ..book() }.may_turn_inbox_off(&ada));
 }
