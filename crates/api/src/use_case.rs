@@ -158,12 +158,12 @@ impl PersistedBundleView {
 /// The workspace of a use case.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct UseCaseWorkspace {
+pub(crate) struct UseCaseWorkspaceQuery {
     /// The workspace of the use case.
     workspace_id: Uuid,
 }
 
-impl UseCaseWorkspace {
+impl UseCaseWorkspaceQuery {
     pub(crate) fn id(&self) -> WorkspaceId {
         self.workspace_id.into()
     }
@@ -229,7 +229,7 @@ fn respond(outcome: &MaybeReplayed<UseCase>) -> Result<HttpResponse, ApiError> {
 #[utoipa::path(
     operation_id = "create_use_case",
     tag = "use cases",
-    params(UseCaseWorkspace, KeyParams),
+    params(UseCaseWorkspaceQuery, KeyParams),
     request_body = NewUseCase,
     responses((status = 201, description = "The new use case", body = UseCaseView), WriteRefusals)
 )]
@@ -237,7 +237,7 @@ fn respond(outcome: &MaybeReplayed<UseCase>) -> Result<HttpResponse, ApiError> {
 pub(crate) async fn create_use_case(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
-    query: Query<UseCaseWorkspace>,
+    query: Query<UseCaseWorkspaceQuery>,
     keyed: IdempotencyHeader,
     body: Body<NewUseCase>,
 ) -> Result<HttpResponse, ApiError> {
@@ -274,7 +274,7 @@ pub(crate) async fn list_use_cases(
 #[utoipa::path(
     operation_id = "read_use_case",
     tag = "use cases",
-    params(("use_case_id" = Uuid, Path, description = "The use case"), UseCaseWorkspace),
+    params(("use_case_id" = Uuid, Path, description = "The use case"), UseCaseWorkspaceQuery),
     responses((status = 200, description = "The use case", body = UseCaseView), ReadRefusals)
 )]
 #[get("/v1/use-cases/{use_case_id}")]
@@ -282,7 +282,7 @@ pub(crate) async fn read_use_case(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     use_case: PathId<UseCaseId>,
-    query: Query<UseCaseWorkspace>,
+    query: Query<UseCaseWorkspaceQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let use_case = api.services.use_cases.read_use_case(&caller, query.id(), *use_case).await?;
     Ok(ResourceResponse::ok(&UseCaseView::of(&use_case)).with_etag(use_case.revision).into_response())
@@ -292,7 +292,7 @@ pub(crate) async fn read_use_case(
 #[utoipa::path(
     operation_id = "read_use_case_bundle",
     tag = "use cases",
-    params(("use_case_id" = Uuid, Path, description = "The use case"), UseCaseWorkspace),
+    params(("use_case_id" = Uuid, Path, description = "The use case"), UseCaseWorkspaceQuery),
     responses((status = 200, description = "The bundle", body = PersistedBundleView), ReadRefusals)
 )]
 #[get("/v1/use-cases/{use_case_id}/bundle")]
@@ -300,7 +300,7 @@ pub(crate) async fn read_use_case_bundle(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     use_case: PathId<UseCaseId>,
-    query: Query<UseCaseWorkspace>,
+    query: Query<UseCaseWorkspaceQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let bundle = api.services.use_cases.read_bundle(&caller, query.id(), *use_case).await?;
     Ok(ResourceResponse::ok(&PersistedBundleView::of(bundle)).into_response())
@@ -311,7 +311,7 @@ pub(crate) async fn read_use_case_bundle(
 #[utoipa::path(
     operation_id = "publish_use_case",
     tag = "use cases",
-    params(("use_case_id" = Uuid, Path, description = "The use case"), UseCaseWorkspace, KeyParams, IfMatchParams),
+    params(("use_case_id" = Uuid, Path, description = "The use case"), UseCaseWorkspaceQuery, KeyParams, IfMatchParams),
     request_body = UseCaseMove,
     responses((status = 200, description = "The published use case", body = UseCaseView), RevisionRefusal, WriteRefusals)
 )]
@@ -320,7 +320,7 @@ pub(crate) async fn publish_use_case(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     use_case: PathId<UseCaseId>,
-    query: Query<UseCaseWorkspace>,
+    query: Query<UseCaseWorkspaceQuery>,
     keyed: IdempotencyHeader,
     expected: IfMatch,
     body: Body<UseCaseMove>,
@@ -334,7 +334,7 @@ pub(crate) async fn publish_use_case(
 #[utoipa::path(
     operation_id = "activate_use_case",
     tag = "use cases",
-    params(("use_case_id" = Uuid, Path, description = "The use case"), UseCaseWorkspace, KeyParams, IfMatchParams),
+    params(("use_case_id" = Uuid, Path, description = "The use case"), UseCaseWorkspaceQuery, KeyParams, IfMatchParams),
     request_body = UseCaseMove,
     responses((status = 200, description = "The active use case", body = UseCaseView), RevisionRefusal, WriteRefusals)
 )]
@@ -343,7 +343,7 @@ pub(crate) async fn activate_use_case(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     use_case: PathId<UseCaseId>,
-    query: Query<UseCaseWorkspace>,
+    query: Query<UseCaseWorkspaceQuery>,
     keyed: IdempotencyHeader,
     expected: IfMatch,
     body: Body<UseCaseMove>,
@@ -357,7 +357,7 @@ pub(crate) async fn activate_use_case(
 #[utoipa::path(
     operation_id = "archive_use_case",
     tag = "use cases",
-    params(("use_case_id" = Uuid, Path, description = "The use case"), UseCaseWorkspace, KeyParams, IfMatchParams),
+    params(("use_case_id" = Uuid, Path, description = "The use case"), UseCaseWorkspaceQuery, KeyParams, IfMatchParams),
     request_body = UseCaseMove,
     responses((status = 200, description = "The archived use case", body = UseCaseView), RevisionRefusal, WriteRefusals)
 )]
@@ -366,7 +366,7 @@ pub(crate) async fn archive_use_case(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     use_case: PathId<UseCaseId>,
-    query: Query<UseCaseWorkspace>,
+    query: Query<UseCaseWorkspaceQuery>,
     keyed: IdempotencyHeader,
     expected: IfMatch,
     body: Body<UseCaseMove>,
@@ -380,7 +380,7 @@ pub(crate) async fn archive_use_case(
 #[utoipa::path(
     operation_id = "reopen_use_case",
     tag = "use cases",
-    params(("use_case_id" = Uuid, Path, description = "The use case"), UseCaseWorkspace, KeyParams, IfMatchParams),
+    params(("use_case_id" = Uuid, Path, description = "The use case"), UseCaseWorkspaceQuery, KeyParams, IfMatchParams),
     request_body = UseCaseMove,
     responses((status = 200, description = "The draft", body = UseCaseView), RevisionRefusal, WriteRefusals)
 )]
@@ -389,7 +389,7 @@ pub(crate) async fn reopen_use_case(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     use_case: PathId<UseCaseId>,
-    query: Query<UseCaseWorkspace>,
+    query: Query<UseCaseWorkspaceQuery>,
     keyed: IdempotencyHeader,
     expected: IfMatch,
     body: Body<UseCaseMove>,

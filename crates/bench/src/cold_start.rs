@@ -39,12 +39,12 @@ pub(crate) async fn measure(home: &RunDirectory, postgres: &Postgres, program: &
 
 impl ColdStart {
     /// Time until the health check succeeds.
-    pub(crate) fn health(&self) -> MinAndMedian {
+    pub(crate) fn time_to_health(&self) -> MinAndMedian {
         min_and_median(self.starts.iter().map(|first| first.health))
     }
 
     /// Time until a read from the database succeeds.
-    pub(crate) fn read(&self) -> MinAndMedian {
+    pub(crate) fn time_to_first_read(&self) -> MinAndMedian {
         min_and_median(self.starts.iter().map(|first| first.read))
     }
 }

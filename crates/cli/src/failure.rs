@@ -145,11 +145,19 @@ impl Failure {
 
     /// Whether the server found nothing with a name that the caller gave.
     pub(crate) fn is_missing_resource(&self) -> bool {
-        match self {
-            Self::Advised { failure, .. } => failure.is_missing_resource(),
-            Self::Unknown { .. } => true,
-            other => other.is_refusal("not_found"),
+        if let Self::Advised { failure, .. } = self {
+            return failure.is_missing_resource();
         }
+        matches!(self, Self::Unknown { .. }) || self.is_refusal("not_found")
+    }
+
+    /// Changes the refusal with this code. Other failures stay as they are.
+    pub(crate) fn map_refusal(self, code: &str, change: impl FnOnce(Box<Refusal>) -> Self) -> Self {
+        if !self.is_refusal(code) {
+            return self;
+        }
+        let Self::Refused(refusal) = self else { return self };
+        change(refusal)
     }
 
     /// Converts a transient failure to [`Failure::Unreachable`]: no response, an overloaded or starting server, or a

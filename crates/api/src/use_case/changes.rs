@@ -1,6 +1,6 @@
 //! The route that compares a use case with the one that it refines.
 
-use super::UseCaseWorkspace;
+use super::UseCaseWorkspaceQuery;
 use crate::{
     caller::IdentifiedCaller,
     compose::Api,
@@ -63,7 +63,7 @@ impl PlanComparisonView {
 #[utoipa::path(
     operation_id = "read_use_case_changes",
     tag = "use cases",
-    params(("use_case_id" = Uuid, Path, description = "The use case"), UseCaseWorkspace),
+    params(("use_case_id" = Uuid, Path, description = "The use case"), UseCaseWorkspaceQuery),
     responses((status = 200, description = "The comparison", body = PlanComparisonView), ReadRefusals)
 )]
 #[get("/v1/use-cases/{use_case_id}/changes")]
@@ -71,7 +71,7 @@ pub(crate) async fn read_use_case_changes(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     use_case: PathId<UseCaseId>,
-    query: Query<UseCaseWorkspace>,
+    query: Query<UseCaseWorkspaceQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let compared = api.services.use_cases.compare_with_predecessor(&caller, query.id(), *use_case).await?;
     Ok(ResourceResponse::ok(&PlanComparisonView::of(compared)).into_response())

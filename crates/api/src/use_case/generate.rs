@@ -1,6 +1,6 @@
 //! Routes that generate bundle plans: from a description, and as the refinement of a draft.
 
-use super::{GapView, UseCaseView, UseCaseWorkspace, credential_problem, description_rule};
+use super::{GapView, UseCaseView, UseCaseWorkspaceQuery, credential_problem, description_rule};
 use crate::{
     caller::IdentifiedCaller,
     compose::Api,
@@ -189,7 +189,7 @@ pub(crate) struct RefinementView {
 #[utoipa::path(
     operation_id = "generate_use_case",
     tag = "use cases",
-    params(UseCaseWorkspace, KeyParams),
+    params(UseCaseWorkspaceQuery, KeyParams),
     request_body = GenerateRequest,
     responses(
         (status = 200, description = "The bundle, or a question", body = GeneratedBundleView),
@@ -201,7 +201,7 @@ pub(crate) struct RefinementView {
 pub(crate) async fn generate_use_case(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
-    query: Query<UseCaseWorkspace>,
+    query: Query<UseCaseWorkspaceQuery>,
     keyed: IdempotencyHeader,
     body: Body<GenerateRequest>,
 ) -> Result<HttpResponse, ApiError> {
@@ -217,7 +217,7 @@ pub(crate) async fn generate_use_case(
 #[utoipa::path(
     operation_id = "refine_use_case",
     tag = "use cases",
-    params(("use_case_id" = Uuid, Path, description = "The draft"), UseCaseWorkspace, IfMatchParams),
+    params(("use_case_id" = Uuid, Path, description = "The draft"), UseCaseWorkspaceQuery, IfMatchParams),
     request_body = RefineUseCase,
     responses(
         (status = 201, description = "The successor", body = RefinementView),
@@ -232,7 +232,7 @@ pub(crate) async fn refine_use_case(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     use_case: PathId<UseCaseId>,
-    query: Query<UseCaseWorkspace>,
+    query: Query<UseCaseWorkspaceQuery>,
     expected: IfMatch,
     body: Body<RefineUseCase>,
 ) -> Result<HttpResponse, ApiError> {

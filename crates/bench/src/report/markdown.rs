@@ -173,8 +173,8 @@ fn process(out: &mut String, findings: &Findings) {
     let share = |time: Duration| time.as_secs_f64() * 1e3 / idle.elapsed.as_secs_f64().max(f64::EPSILON);
     let commits = idle.log.map(|log| per_second(log.commits, idle.elapsed));
     for (what, value) in [
-        ("cold start to the first 200 of `/healthz`, best / median", spread(findings.cold_start.health())),
-        ("cold start to the first 200 of a read, best / median", spread(findings.cold_start.read())),
+        ("cold start to the first 200 of `/healthz`, best / median", spread(findings.cold_start.time_to_health())),
+        ("cold start to the first 200 of a read, best / median", spread(findings.cold_start.time_to_first_read())),
         ("first start, which migrates an empty database", format!("{} ms", millis(findings.cold_start.migrating.read))),
         ("resident memory, idle after start", format!("{:.1} MiB", mebibytes(findings.idle.memory))),
         ("resident memory after all scenarios", format!("{:.1} MiB", mebibytes(findings.memory_after))),

@@ -4,9 +4,8 @@
 use crate::{
     Failure,
     prompt::include::{body_of, label_of, refusal_of},
-    resolve_reference::ResolutionFailure,
     release::Releases,
-    resolve_reference::Unresolved,
+    resolve_reference::ResolutionFailure,
 };
 use fairway_domain::{
     access::{Caller, ResourcePosition},
