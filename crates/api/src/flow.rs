@@ -28,7 +28,6 @@ use fairway_operations::{
     flow::{FlowVersion, FlowView as Flow, NewFlow, NewFlowVersion},
 };
 use serde::{Deserialize, Serialize};
-use std::borrow::Cow;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 use validator::Validate;
@@ -137,13 +136,13 @@ pub(crate) struct FlowErrorView {
     column: Option<u32>,
     /// A stable code, such as `unknown_step`.
     code: &'static str,
-    /// Human-readable message. It names steps, inputs, types and keys, and repeats no other text of the flow.
-    message: Cow<'static, str>,
+    /// Human-readable message, without the text of the flow.
+    message: &'static str,
 }
 
 impl FlowErrorView {
     pub(crate) fn of(problem: &FlowProblem) -> Self {
-        Self { line: problem.line, column: problem.column, code: problem.code, message: problem.message.clone() }
+        Self { line: problem.line, column: problem.column, code: problem.code, message: problem.message }
     }
 }
 

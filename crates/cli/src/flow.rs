@@ -8,6 +8,7 @@ use crate::{
     http_client::required_string,
     output::{Column, print},
     terminal_text::sanitize_lines,
+    unknown_name,
     untrusted_file::{MAX_FILE_BYTES, Source},
 };
 use clap::Subcommand;
@@ -136,8 +137,11 @@ fn check(file: &std::path::Path, session: &Session) -> Result<(), Failure> {
 /// The server's findings for a flow.
 pub(crate) fn problems(source: &Source) -> Vec<Finding> {
     let Err(problems) = flow::parse_yaml(&source.text) else { return Vec::new() };
+    let names_any = problems.iter().any(|problem| matches!(problem.code, "unknown_step" | "unknown_input"));
+    let flow: Value = if names_any { serde_yaml::from_str(&source.text).unwrap_or_default() } else { Value::Null };
     let stated = |problem: FlowProblem| {
-        Finding::whole(&source.name, problem.code, problem.message)
+        let hint = unknown_name::in_flow(&flow, &problem.pointer, problem.code).unwrap_or_default();
+        Finding::whole(&source.name, problem.code, format!("{}{hint}", problem.message))
             .at(problem.line.zip(problem.column).map(|(line, column)| Position { line, column }))
     };
     problems.into_iter().map(stated).collect()

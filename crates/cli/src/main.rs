@@ -34,6 +34,7 @@ mod share_link;
 mod sign_in;
 mod sync;
 mod terminal_text;
+mod unknown_name;
 mod unknown_tenant;
 mod untrusted_file;
 mod usage;

@@ -14,10 +14,7 @@ use crate::asset::kind::AssetKind;
 use problems::LocatedProblem;
 use reference::{Reference, Template, TextTemplate};
 use serde_json::{Map, Value, json};
-use std::{
-    borrow::Cow,
-    collections::{BTreeMap, BTreeSet},
-};
+use std::collections::{BTreeMap, BTreeSet};
 use yaml::MemberPart;
 
 /// The maximum number of steps of a flow.
@@ -226,13 +223,13 @@ pub struct FlowProblem {
     pub pointer: String,
     /// The stable code.
     pub code: &'static str,
-    /// The message for people. It names steps, inputs and types, and repeats no other content.
-    pub message: Cow<'static, str>,
+    /// The message for people; it never repeats the content.
+    pub message: &'static str,
 }
 
 impl FlowProblem {
-    fn new(code: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { line: None, column: None, pointer: String::new(), code, message: message.into() }
+    const fn new(code: &'static str, message: &'static str) -> Self {
+        Self { line: None, column: None, pointer: String::new(), code, message }
     }
 }
 

@@ -90,19 +90,9 @@ pub struct IncludedAsset {
 /// Why a template or its rendering is refused. Offsets are bytes from the start of the template.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PromptRefusal {
-    /// A token is malformed.
-    #[error("a token is malformed")]
+    /// A token is malformed or names an undeclared variable.
+    #[error("a token is malformed or names an undeclared variable")]
     MalformedToken {
-        /// Start of the token.
-        offset: usize,
-    },
-    /// A token names an undeclared variable.
-    #[error("the variable `{name}` is not declared; {declared}")]
-    UndeclaredVariable {
-        /// The name in the token, which has the form of a variable's name.
-        name: String,
-        /// The declared names, for people.
-        declared: String,
         /// Start of the token.
         offset: usize,
     },
@@ -164,7 +154,7 @@ impl PromptRefusal {
     #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {
-            Self::MalformedToken { .. } | Self::UndeclaredVariable { .. } => "prompt_malformed_token",
+            Self::MalformedToken { .. } => "prompt_malformed_token",
             Self::UnknownAsset { .. } => "prompt_unknown_asset",
             Self::CrossWorkspace { .. } => "prompt_cross_workspace",
             Self::NestedReference { .. } => "prompt_nested_reference",
@@ -181,7 +171,6 @@ impl PromptRefusal {
     pub const fn offset(&self) -> Option<usize> {
         match self {
             Self::MalformedToken { offset }
-            | Self::UndeclaredVariable { offset, .. }
             | Self::UnknownAsset { offset }
             | Self::CrossWorkspace { offset }
             | Self::NestedReference { offset }
@@ -192,17 +181,6 @@ impl PromptRefusal {
             Self::NotATemplate => None,
         }
     }
-}
-
-/// The maximum number of declared names that a message lists.
-const MAX_LISTED: usize = 10;
-
-fn declared_names(names: &BTreeSet<&str>) -> String {
-    if names.is_empty() {
-        return "the template declares no variables".to_owned();
-    }
-    let end = if names.len() > MAX_LISTED { ", …" } else { "" };
-    format!("declared: {}{end}", names.iter().copied().take(MAX_LISTED).collect::<Vec<_>>().join(", "))
 }
 
 impl PromptTemplate {
@@ -224,8 +202,7 @@ impl PromptTemplate {
         for piece in &pieces {
             match piece {
                 TemplateSegment::Argument { name, offset } if !names.contains(name.as_str()) => {
-                    let (name, declared) = (name.clone(), declared_names(&names));
-                    return Err(PromptRefusal::UndeclaredVariable { name, declared, offset: *offset });
+                    return Err(PromptRefusal::MalformedToken { offset: *offset });
                 }
                 TemplateSegment::Command { slug, offset } if !commands.contains(slug.as_str()) => {
                     return Err(PromptRefusal::CommandNotAllowed { offset: *offset });

@@ -5,6 +5,7 @@ use crate::{
     failure::{Candidate, Failure, Finding, candidate_hint},
     output::{eprint, print},
     resolve_names::similar_names,
+    unknown_name,
     untrusted_file::{LocatedValue, MAX_FILE_BYTES, Source},
 };
 use clap::{Args, builder::PossibleValuesParser};
@@ -141,7 +142,8 @@ pub(crate) fn content_problems(kind: AssetKind, located: &LocatedValue, pointer:
             problems.into_iter().map(|problem| at(&problem.pointer, problem.code, problem.message)).collect()
         }
         Err(ContentRefusal::Prompt(refusal)) => {
-            let finding = at("/system_prompt", refusal.code(), refusal.to_string());
+            let hint = refusal.offset().and_then(|offset| unknown_name::in_prompt(content, offset)).unwrap_or_default();
+            let finding = at("/system_prompt", refusal.code(), format!("{refusal}{hint}"));
             vec![finding.with_offset(refusal.offset())]
         }
     }

@@ -43,14 +43,10 @@ pub(super) fn create(
 
 /// Names the slug that another asset has.
 fn taken_slug(failure: Failure, slug: &str) -> Failure {
-    match failure {
-        Failure::Refused(mut refusal) if refusal.code == "duplicate_slug" => {
-            refusal.message = format!("`{}`: {}", sanitize(slug), refusal.message);
-            Failure::Refused(refusal)
-                .with_next(format!("`fairway assets add-version {slug} FILE` adds a version to it"))
-        }
-        other => other,
-    }
+    failure.map_refusal("duplicate_slug", |mut refusal| {
+        refusal.message = format!("`{}`: {}", sanitize(slug), refusal.message);
+        Failure::Refused(refusal).with_next(format!("`fairway assets add-version {slug} FILE` adds a version to it"))
+    })
 }
 
 fn post_asset(server: &Server, slug: &str, kind: &str, owner: &str) -> Result<Value, Failure> {

@@ -93,14 +93,12 @@ pub(super) fn explain(server: &Server, release: &str, failure: Failure) -> Failu
         let found = server.get(&["releases", release], &[]).unwrap_or_default();
         return failure.with_next(approval_hint(release, string_or_empty(&found, "environment"), is_own));
     }
-    match failure {
-        Failure::Refused(refusal) if refusal.code == "invalid_transition" => invalid_transition(*refusal, release),
-        Failure::Refused(refusal) if refusal.code == "release_not_editable" => not_editable(*refusal, release),
-        Failure::Refused(refusal) if refusal.code == "activation_blocked" => {
+    failure
+        .map_refusal("invalid_transition", |refusal| invalid_transition(*refusal, release))
+        .map_refusal("release_not_editable", |refusal| not_editable(*refusal, release))
+        .map_refusal("activation_blocked", |refusal| {
             Failure::Refused(refusal).with_next(format!("`fairway releases gates {release}` shows all requirements"))
-        }
-        other => other,
-    }
+        })
 }
 
 /// Whether the server refused an approval or activation because the newest verdict is no approval.

@@ -75,10 +75,10 @@ pub(super) fn bind(server: &Server, release: &str, versions: &[String], replaces
 /// Says that the draft exists without the version that was refused.
 fn incomplete_draft(failure: Failure, release: &str, role: &str) -> Failure {
     let failure = if failure.is_refusal("duplicate_role") { bound_role(failure, release, role) } else { failure };
-    match failure {
-        Failure::Advised { failure, next } => failure.with_next(format!("the draft {release} exists; {next}")),
-        other => other.with_next(format!("the draft {release} exists: `fairway releases bind {release} VERSION`")),
+    if let Failure::Advised { failure, next } = failure {
+        return failure.with_next(format!("the draft {release} exists; {next}"));
     }
+    failure.with_next(format!("the draft {release} exists: `fairway releases bind {release} VERSION`"))
 }
 
 /// Adds the role, which the server's refusal does not name, and the way to replace its version.
@@ -112,16 +112,12 @@ fn next_for_inactive(state: Option<Lifecycle>, slug: &str) -> String {
 
 /// Adds the asset and its state to a refusal of the state.
 fn inactive_asset(failure: Failure, asset: &Value) -> Failure {
-    match failure {
-        Failure::Refused(mut refusal) if refusal.code == "asset_not_active" => {
-            let slug = sanitize(string_or_empty(asset, "slug"));
-            let state = string_or_empty(asset, "lifecycle_state");
-            refusal.message = format!("`{slug}` is {}: {}", sanitize(state), refusal.message);
-            let next = next_for_inactive(Lifecycle::parse(state), &slug);
-            Failure::Refused(refusal).with_next(next)
-        }
-        other => other,
-    }
+    failure.map_refusal("asset_not_active", |mut refusal| {
+        let slug = sanitize(string_or_empty(asset, "slug"));
+        let state = string_or_empty(asset, "lifecycle_state");
+        refusal.message = format!("`{slug}` is {}: {}", sanitize(state), refusal.message);
+        Failure::Refused(refusal).with_next(next_for_inactive(Lifecycle::parse(state), &slug))
+    })
 }
 
 /// The bindings of a release.

@@ -6,7 +6,7 @@
 use super::{
     MAX_STEPS,
     parser::StepType,
-    problems::{Path, ProblemList, listed, quoted},
+    problems::{Path, ProblemList},
     reference::{Reference, TextTemplate},
 };
 use serde_json::{Map, Value};
@@ -96,19 +96,13 @@ impl<'c> StepIndex<'c> {
         }
     }
 
-    /// The message for an id that no step has.
-    fn unknown_step(&self, id: &str) -> String {
-        format!("no step has {}; {}", quoted("the id", id), listed("steps", self.positions.keys().copied()))
-    }
-
     /// The step that a value names, if it is unique.
     fn target(&self, value: &Value, path: &Path, findings: &mut ProblemList) -> Option<usize> {
         match self.find(value.as_str()?) {
             StepLookup::Unique(position) => Some(position),
             StepLookup::Ambiguous => None,
             StepLookup::Missing => {
-                let id = value.as_str().unwrap_or_default();
-                findings.report(path, "unknown_step", self.unknown_step(id));
+                findings.report(path, "unknown_step", "no step has this id");
                 None
             }
         }
@@ -285,16 +279,15 @@ impl ReferenceCheck<'_> {
     fn check_reference(&self, reference: &Reference, path: &Path, sees_own: bool, findings: &mut ProblemList) {
         match reference {
             Reference::Trigger { input } => {
-                let Some(inputs) = self.inputs.filter(|inputs| !inputs.contains(input.as_str())) else { return };
-                let message = format!(
-                    "the trigger does not declare {}; {}",
-                    quoted("the input", input),
-                    listed("inputs", inputs.iter().copied())
-                );
-                findings.report(path, "unknown_input", message);
+                if self.inputs.is_some_and(|inputs| !inputs.contains(input.as_str())) {
+                    let message = "a reference names an input that the trigger does not declare";
+                    findings.report(path, "unknown_input", message);
+                }
             }
             Reference::Step { step, .. } => match self.steps.find(step) {
-                StepLookup::Missing => findings.report(path, "unknown_step", self.steps.unknown_step(step)),
+                StepLookup::Missing => {
+                    findings.report(path, "unknown_step", "a reference names a step that does not exist")
+                }
                 StepLookup::Unique(position) => {
                     let own = position == self.index;
                     if (own && !sees_own) || (!own && self.control_flow.cannot_precede(position, self.index)) {

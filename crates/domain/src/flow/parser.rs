@@ -2,7 +2,7 @@
 
 use super::{
     Action, Flow, MAX_AGENT_STEPS, MAX_STEPS, Step, StepKind, StepOutput, Successor, ToolChoice, Trigger, graph,
-    problems::{LocatedProblem, Path, ProblemList, listed, quoted},
+    problems::{LocatedProblem, Path, ProblemList},
     reference::{Reference, ReferenceRefusal, Template, TextTemplate, is_name, is_step_id},
 };
 use crate::number;
@@ -52,20 +52,15 @@ pub(super) enum StepType {
 }
 
 impl StepType {
-    const ALL: [Self; 5] = [Self::Task, Self::LlmCall, Self::Agent, Self::Embedding, Self::Return];
-
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Task => "task",
-            Self::LlmCall => "llm_call",
-            Self::Agent => "agent",
-            Self::Embedding => "embedding",
-            Self::Return => "return",
-        }
-    }
-
     pub(super) fn parse(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|step_type| step_type.as_str() == word)
+        match word {
+            "task" => Some(Self::Task),
+            "llm_call" => Some(Self::LlmCall),
+            "agent" => Some(Self::Agent),
+            "embedding" => Some(Self::Embedding),
+            "return" => Some(Self::Return),
+            _ => None,
+        }
     }
 
     const fn keys(self) -> &'static [&'static str] {
@@ -224,10 +219,11 @@ fn step(value: &Value, path: &Path, findings: &mut ProblemList) -> Option<Step> 
     let word = findings.required_text(map, "type", path);
     let form = word.and_then(StepType::parse);
     if word.is_some() && form.is_none() {
-        let types = StepType::ALL.iter().map(|step_type| step_type.as_str());
-        let message =
-            format!("no step has {}; {}", quoted("the type", word.unwrap_or_default()), listed("types", types));
-        findings.report(&path.key("type"), "unknown_step_type", message);
+        findings.report(
+            &path.key("type"),
+            "unknown_step_type",
+            "a step has the type task, llm_call, agent, embedding or return",
+        );
     }
     let kind = form.and_then(|form| kind(form, map, path, findings));
     findings.object(value, path, form.map_or(&STEP_KEYS, StepType::keys));

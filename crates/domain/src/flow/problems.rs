@@ -1,8 +1,7 @@
 //! Problems of a flow with their paths.
 
-use super::reference::is_step_id;
 use serde_json::{Map, Value};
-use std::{borrow::Cow, fmt::Write as _, rc::Rc};
+use std::{fmt::Write as _, rc::Rc};
 
 /// The maximum number of reported problems.
 pub(super) const MAX_PROBLEMS: usize = 1_000;
@@ -23,7 +22,7 @@ pub(super) enum Segment {
 pub(super) struct LocatedProblem {
     pub(super) path: Vec<Segment>,
     pub(super) code: &'static str,
-    pub(super) message: Cow<'static, str>,
+    pub(super) message: &'static str,
 }
 
 impl LocatedProblem {
@@ -71,40 +70,14 @@ impl Path {
     }
 }
 
-/// The maximum number of names that a message lists, and the maximum length of a name.
-const MAX_LISTED: usize = 10;
-const MAX_NAME_LENGTH: usize = 64;
-
-fn is_showable(name: &str) -> bool {
-    name.len() <= MAX_NAME_LENGTH && is_step_id(name)
-}
-
-/// A noun with a name, or the noun alone if the text has not the form of a name: messages repeat no other content.
-pub(super) fn quoted(noun: &str, name: &str) -> String {
-    if is_showable(name) { format!("{noun} `{name}`") } else { format!("{noun} that is given here") }
-}
-
-/// The first known names, in order.
-pub(super) fn listed<'n>(noun: &str, known: impl Iterator<Item = &'n str>) -> String {
-    let mut names: Vec<&str> = known.filter(|name| is_showable(name)).take(MAX_LISTED + 1).collect();
-    if names.is_empty() {
-        return format!("there are no {noun}");
-    }
-    if names.len() > MAX_LISTED {
-        names.truncate(MAX_LISTED);
-        names.push("…");
-    }
-    format!("{noun}: {}", names.join(", "))
-}
-
 /// The problems found so far.
 #[derive(Default)]
 pub(super) struct ProblemList(pub(super) Vec<LocatedProblem>);
 
 impl ProblemList {
-    pub(super) fn report(&mut self, path: &Path, code: &'static str, message: impl Into<Cow<'static, str>>) {
+    pub(super) fn report(&mut self, path: &Path, code: &'static str, message: &'static str) {
         if self.0.len() < MAX_PROBLEMS {
-            self.0.push(LocatedProblem { path: path.segments(), code, message: message.into() });
+            self.0.push(LocatedProblem { path: path.segments(), code, message });
         }
     }
 
@@ -113,12 +86,7 @@ impl ProblemList {
     }
 
     pub(super) fn missing(&mut self, path: &Path) {
-        match path.segments().last() {
-            Some(Segment::Key(key)) => {
-                self.report(path, "missing_key", format!("{} is missing", quoted("the key", key)))
-            }
-            Some(Segment::Index(_)) | None => self.report(path, "missing_key", "a required key is missing"),
-        }
+        self.report(path, "missing_key", "a required key is missing");
     }
 
     pub(super) fn wrong_type(&mut self, path: &Path) {
