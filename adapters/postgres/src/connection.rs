@@ -3,7 +3,7 @@
 use crate::{
     database::{Database, MeasuredRows, PageBounds, StoredRow},
     guarded_commit::{Guarded, Input, Query},
-    joinable_tables::{database_now, time_ago, time_or},
+    joinable_tables::database_now,
     row::{Row, decode},
     schema::{connection, connection_check},
 };
@@ -302,23 +302,22 @@ impl ConnectionStore for Database {
     }
 
     async fn due_checks(&self, limit: u32) -> Result<Vec<DueCheck>, StoreError> {
-        let due = || {
-            let last_check = || time_or(connection::checked_at, connection::updated_at);
-            connection::table
-                .filter(connection::status.eq("active").and(connection::endpoint.is_not_null()))
-                .filter(connection::connector_kind.ne("other"))
-                .filter(last_check().le(time_ago(CHECK_INTERVAL)))
-                .order(last_check())
-                .limit(i64::from(limit))
-                .select((connection::tenant_id, connection::connection_id, connection::revision))
+        // A text for a point connection: its settings use the partial index `connection_by_check` without statistics.
+        static DUE_CHECKS: Query = Query::new(
+            "SELECT tenant_id, connection_id, revision FROM connection
+             WHERE status = 'active' AND endpoint IS NOT NULL AND connector_kind <> 'other'
+                AND coalesce(checked_at, updated_at)
+                    <= fairway_now() - make_interval(secs => (SELECT interval_seconds FROM input))
+             ORDER BY coalesce(checked_at, updated_at) LIMIT (SELECT max_rows FROM input)",
+        );
+        let input =
+            Input::one().with("max_rows", i64::from(limit)).with("interval_seconds", CHECK_INTERVAL.as_secs_f64());
+        let rows = self.fetch(&DUE_CHECKS, input).await?;
+        let due = |row: &Row| {
+            let (tenant, connection_id) = (row.id("tenant_id")?, row.id("connection_id")?);
+            Ok(DueCheck { tenant, connection_id, revision: row.revision("revision")? })
         };
-        let found: Vec<(Uuid, Uuid, i64)> = self.load("due checks of connections", due).await?;
-        let due = |(tenant, id, revision): (Uuid, Uuid, i64)| DueCheck {
-            tenant: tenant.into(),
-            connection_id: id.into(),
-            revision: Revision::new(revision),
-        };
-        Ok(found.into_iter().map(due).collect())
+        rows.iter().map(due).collect()
     }
 
     async fn due_expiry_notices(&self, limit: u32) -> Result<Vec<DueNotice>, StoreError> {

@@ -64,6 +64,8 @@ const MAX_TYPED_STATEMENTS: usize = 256;
 /// The same for ingest connections, which use one or two statements.
 const MAX_INGEST_STATEMENTS: usize = 16;
 
+/// Minimum number of connections for typed statements.
+const MIN_TYPED_CONNECTIONS: usize = 2;
 /// Point connections for each list connection.
 const POINTS_PER_LIST: usize = 4;
 /// Point connections for each of them that lists by month may use at the same time.
@@ -101,11 +103,18 @@ impl DatabaseOptions {
         (self.connections / POINTS_PER_LIST).max(1)
     }
 
+    /// Maximum number of connections for typed statements. Background tasks have few connections and send most of their
+    /// reads through this pool, so one slow statement must not stop the others.
+    fn typed_connections(&self) -> usize {
+        self.list_connections().max(MIN_TYPED_CONNECTIONS)
+    }
+
     /// Maximum number of connections of a database with these options: for hot reads and commits, for lists, for typed
     /// statements, and for ingests.
     #[must_use]
     pub fn max_connections(&self) -> usize {
-        self.connections.saturating_add(2 * self.list_connections()).saturating_add(INGEST_LIMITS.permits)
+        let other = self.list_connections() + self.typed_connections() + INGEST_LIMITS.permits;
+        self.connections.saturating_add(other)
     }
 }
 
@@ -200,7 +209,13 @@ impl Database {
             capped_counts: CappedCounts::default(),
             has_vector_column: Arc::default(),
             list_pool: build_pool(&options.url, for_lists, LIST_SESSION)?,
-            typed_pool: build_typed_pool(&options.url, lists, MAX_TYPED_STATEMENTS, LIST_SESSION, CONNECTION_WAIT)?,
+            typed_pool: build_typed_pool(
+                &options.url,
+                options.typed_connections(),
+                MAX_TYPED_STATEMENTS,
+                LIST_SESSION,
+                CONNECTION_WAIT,
+            )?,
             list_permits: ListPermits::new(lists),
             month_list_permits: ListPermits::new((options.connections / POINTS_PER_MONTH_LIST).max(1)),
             ingest_pool: build_pool(&options.url, for_ingests, INGEST_SESSION)?,

@@ -31,13 +31,6 @@ extern "SQL" {
 
     /// The length of a text in bytes.
     fn octet_length(text: diesel::sql_types::Text) -> diesel::sql_types::Integer;
-
-    /// The first time, or the second one if the first is null.
-    #[sql_name = "coalesce"]
-    fn time_or(
-        time: diesel::sql_types::Nullable<diesel::sql_types::Timestamptz>,
-        other: diesel::sql_types::Timestamptz,
-    ) -> diesel::sql_types::Timestamptz;
 }
 
 diesel::infix_operator!(Earlier, " - ", sql_types::Timestamptz, backend: diesel::pg::Pg);

@@ -69,6 +69,14 @@ pub async fn migrate(owner_url: &str) -> Result<(), MigrationError> {
     Ok(())
 }
 
+/// A lock was not available at any attempt.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "a table that the database setup changes was locked at each of {LOCK_ATTEMPTS} attempts; end the session that holds \
+     the lock, such as a dump, and start again"
+)]
+struct LockedSetUp;
+
 /// Executes statements, again while a lock that they need is not available.
 async fn execute_with_lock_retries(client: &Client, sql: &str) -> Result<(), MigrationError> {
     let mut attempt = 1;
@@ -78,6 +86,9 @@ async fn execute_with_lock_retries(client: &Client, sql: &str) -> Result<(), Mig
                 tracing::warn!(attempt, "a table of the set-up is locked; retrying in 1.5 s");
                 attempt += 1;
                 tokio::time::sleep(LOCK_RETRY_PAUSE).await;
+            }
+            Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
+                return Err(MigrationError::Schema(Box::new(LockedSetUp)));
             }
             done => return Ok(done?),
         }

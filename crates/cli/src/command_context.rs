@@ -100,7 +100,7 @@ impl Session {
 /// list workspaces learns nothing here.
 pub(crate) fn refuse_unknown_workspace(server: &Server) -> Result<(), Failure> {
     match server.workspace_id() {
-        Err(unknown @ Failure::Usage(_)) => Err(unknown),
+        Err(failure @ (Failure::Usage(_) | Failure::Unreachable { .. } | Failure::NotFairway { .. })) => Err(failure),
         Ok(_) | Err(_) => Ok(()),
     }
 }

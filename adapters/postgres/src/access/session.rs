@@ -4,15 +4,12 @@ use crate::{
     batch_load::BatchLoader,
     database::{Database, StatementPool, read},
     guarded_commit::{Guarded, Input, Query},
-    joinable_tables::{database_now, time_ago, time_ahead},
+    joinable_tables::{database_now, time_ago},
     row::{Row, decode, read_count},
     schema::{identity, session},
 };
 use async_trait::async_trait;
-use diesel::{
-    BoolExpressionMethods as _, ExpressionMethods as _, JoinOnDsl as _, NullableExpressionMethods as _, QueryDsl as _,
-    pg::Pg,
-};
+use diesel::{BoolExpressionMethods as _, ExpressionMethods as _, JoinOnDsl as _, QueryDsl as _, pg::Pg};
 use fairway_domain::{
     access::{
         ActorRef,
@@ -88,6 +85,12 @@ fn texts(actors: &[ActorRef]) -> Vec<String> {
     actors.iter().map(ActorRef::to_string).collect()
 }
 
+/// The input of a statement on a session that this claim renews. These statements are texts for point connections: the
+/// provider may accept the old refresh token no more, so the write must not wait behind lists.
+fn input_of_claim<'v>(scope: TenantScope, claim: RenewalClaim) -> Input<'v> {
+    Input::new(scope).with("session_id", claim.session_id.uuid()).with("renewal_id", claim.renewal_id.uuid())
+}
+
 /// A session that this claim renews.
 #[diesel::dsl::auto_type(no_type_alias)]
 fn claimed_session(tenant: Uuid, session: Uuid, renewal: Uuid) -> _ {
@@ -143,26 +146,26 @@ impl SessionStore for Database {
     }
 
     async fn claim_renewal(&self, scope: TenantScope, claim: RenewalClaim) -> Result<Option<Vec<u8>>, StoreError> {
-        let (key, renewal) = ((scope.tenant().uuid(), claim.session_id.uuid()), claim.renewal_id);
         // A repeated statement finds its own claim.
-        let claim = || {
-            let is_free = session::renewal_until
-                .is_null()
-                .or(session::renewal_until.le(database_now().nullable()))
-                .or(session::renewal_id.eq(renewal.uuid()));
-            let stale = session::table
-                .find(key)
-                .filter(session::ended_at.is_null())
-                .filter(session::groups_read_at.le(time_ago(MAX_GROUPS_AGE)))
-                .filter(is_free);
-            diesel::update(stale)
-                .set((
-                    session::renewal_id.eq(renewal.uuid()),
-                    session::renewal_until.eq(time_ahead(RENEWAL_LEASE).nullable()),
-                ))
-                .returning(session::sealed_tokens)
-        };
-        self.first("claim of a session", claim).await
+        static CLAIM: Query = Query::new(
+            "claimed AS (
+                UPDATE session SET renewal_id = input.renewal_id,
+                    renewal_until = fairway_now() + make_interval(secs => lease_seconds)
+                FROM input
+                WHERE session.tenant_id = input.tenant_id AND session.session_id = input.session_id
+                    AND ended_at IS NULL
+                    AND groups_read_at <= fairway_now() - make_interval(secs => max_age_seconds)
+                    AND (renewal_until IS NULL OR renewal_until <= fairway_now()
+                        OR session.renewal_id = input.renewal_id)
+                RETURNING sealed_tokens
+            )
+            SELECT sealed_tokens FROM claimed",
+        );
+        let input = input_of_claim(scope, claim)
+            .with("lease_seconds", RENEWAL_LEASE.as_secs_f64())
+            .with("max_age_seconds", MAX_GROUPS_AGE.as_secs_f64());
+        let rows = self.write_idempotent(CLAIM.text(&input)?, &input.params()).await?;
+        rows.first().map(|row| row.column("sealed_tokens")).transpose()
     }
 
     async fn store_renewed_tokens(
@@ -171,12 +174,17 @@ impl SessionStore for Database {
         claim: RenewalClaim,
         sealed_tokens: &[u8],
     ) -> Result<(), StoreError> {
-        let (tenant, session, renewal) = (scope.tenant().uuid(), claim.session_id.uuid(), claim.renewal_id.uuid());
-        let keep = || {
-            let held = claimed_session(tenant, session, renewal).filter(session::ended_at.is_null());
-            diesel::update(held).set(session::sealed_tokens.eq(sealed_tokens.to_vec()))
-        };
-        self.execute("tokens of a session", keep).await.map(drop)
+        static STORE_TOKENS: Query = Query::new(
+            "stored AS (
+                UPDATE session SET sealed_tokens = new_tokens FROM input
+                WHERE session.tenant_id = input.tenant_id AND session.session_id = input.session_id
+                    AND session.renewal_id = input.renewal_id AND ended_at IS NULL
+                RETURNING 1
+            )
+            SELECT count(*) FROM stored",
+        );
+        let input = input_of_claim(scope, claim).with("new_tokens", sealed_tokens);
+        self.write_idempotent(STORE_TOKENS.text(&input)?, &input.params()).await.map(drop)
     }
 
     async fn release_renewal(&self, scope: TenantScope, claim: RenewalClaim) -> Result<(), StoreError> {
@@ -195,17 +203,20 @@ impl SessionStore for Database {
         groups: &[ActorRef],
         sealed_tokens: &[u8],
     ) -> Result<(), StoreError> {
-        let (tenant, session, renewal) = (scope.tenant().uuid(), claim.session_id.uuid(), claim.renewal_id.uuid());
-        let renew = || {
-            let held = claimed_session(tenant, session, renewal).filter(session::ended_at.is_null());
-            diesel::update(held).set((
-                session::groups.eq(texts(groups)),
-                session::groups_read_at.eq(database_now()),
-                session::sealed_tokens.eq(sealed_tokens.to_vec()),
-                session::renewal_until.eq(None::<OffsetDateTime>),
-            ))
-        };
-        self.execute("renewal of a session", renew).await.map(drop)
+        static RENEW: Query = Query::new(
+            "renewed AS (
+                UPDATE session SET groups = new_groups, groups_read_at = fairway_now(), sealed_tokens = new_tokens,
+                    renewal_until = NULL
+                FROM input
+                WHERE session.tenant_id = input.tenant_id AND session.session_id = input.session_id
+                    AND session.renewal_id = input.renewal_id AND ended_at IS NULL
+                RETURNING 1
+            )
+            SELECT count(*) FROM renewed",
+        );
+        let input =
+            input_of_claim(scope, claim).with_all("new_groups", texts(groups)).with("new_tokens", sealed_tokens);
+        self.write_idempotent(RENEW.text(&input)?, &input.params()).await.map(drop)
     }
 
     async fn commit_end(&self, scope: TenantScope, session: SessionId, fact: Fact) -> Result<(), CommitError> {

@@ -12,6 +12,7 @@ use fairway_domain::{
     release::{StateName, review},
 };
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 /// Drafts a release and binds versions to it.
 pub(super) fn create(
@@ -58,18 +59,40 @@ pub(super) fn bind(server: &Server, release: &str, versions: &[String], replaces
     for (asset, version) in &found.collect::<Result<Vec<_>, _>>()? {
         let role = required_string(asset, "asset_kind")?;
         let version = required_string(version, "asset_version_id")?;
+        let takes_many = AssetKind::parse(role).is_some_and(AssetKind::allows_many_bindings);
         match bind_version(server, release, role, version) {
-            Err(failure) if failure.is_refusal("duplicate_role") => {
-                if !replaces {
-                    return Err(bound_role(failure, release, role));
-                }
-                unbind_role(server, release, role)?;
-                bind_version(server, release, role, version)?;
+            Err(failure) if failure.is_refusal("duplicate_role") && !replaces => {
+                return Err(bound_role(failure, release, role));
             }
+            Err(failure) if failure.is_refusal("duplicate_role") => replace_role(server, release, role, version)?,
+            Ok(()) if replaces && takes_many => unbind_other_versions(server, release, asset, version)?,
             bound => bound.map_err(|failure| inactive_asset(failure, asset))?,
         }
     }
     server.get(&["releases", release], &[])
+}
+
+/// Replaces the version of a role that takes one.
+fn replace_role(server: &Server, release: &str, role: &str, version: &str) -> Result<(), Failure> {
+    for binding in bindings_of(server, release)?.iter().filter(|binding| string_or_empty(binding, "role") == role) {
+        unbind_one(server, release, binding)?;
+    }
+    bind_version(server, release, role, version).map_err(|failure| {
+        let role = sanitize(role);
+        failure.with_next(format!(
+            "the previous version of `{role}` was removed: `fairway releases bind {release} VERSION`"
+        ))
+    })
+}
+
+/// Removes the bindings of other versions of an asset whose role takes several versions.
+fn unbind_other_versions(server: &Server, release: &str, asset: &Value, version: &str) -> Result<(), Failure> {
+    for binding in bindings_of_asset(server, asset, &bindings_of(server, release)?)? {
+        if string_or_empty(binding, "asset_version_id") != version {
+            unbind_one(server, release, binding)?;
+        }
+    }
+    Ok(())
 }
 
 /// Says that the draft exists without the version that was refused.
@@ -126,12 +149,18 @@ fn bindings_of(server: &Server, release: &str) -> Result<Vec<Value>, Failure> {
     Ok(found.get("bindings").and_then(Value::as_array).cloned().unwrap_or_default())
 }
 
-/// Removes the binding of a role that takes one version.
-fn unbind_role(server: &Server, release: &str, role: &str) -> Result<(), Failure> {
-    for binding in bindings_of(server, release)?.iter().filter(|binding| string_or_empty(binding, "role") == role) {
-        server.delete(&["releases", release, "bindings", required_string(binding, "binding_id")?])?;
-    }
-    Ok(())
+/// The bindings of versions of an asset.
+fn bindings_of_asset<'b>(server: &Server, asset: &Value, bindings: &'b [Value]) -> Result<Vec<&'b Value>, Failure> {
+    let versions = asset::list_versions(server, asset)?;
+    let is_version = |binding: &&Value| {
+        let bound = string_or_empty(binding, "asset_version_id");
+        versions.iter().any(|version| string_or_empty(version, "asset_version_id") == bound)
+    };
+    Ok(bindings.iter().filter(is_version).collect())
+}
+
+fn unbind_one(server: &Server, release: &str, binding: &Value) -> Result<(), Failure> {
+    server.delete(&["releases", release, "bindings", required_string(binding, "binding_id")?])
 }
 
 /// Removes the bindings of versions of these assets from a draft, and returns the draft.
@@ -141,13 +170,8 @@ fn unbind_role(server: &Server, release: &str, role: &str) -> Result<(), Failure
 pub(super) fn unbind(server: &Server, release: &str, slugs: &[String]) -> Result<Value, Failure> {
     let bindings = bindings_of(server, release)?;
     let mut removed = Vec::new();
-    for slug in slugs {
-        let versions = asset::list_versions(server, &asset::find_asset(server, slug)?)?;
-        let is_version = |binding: &&Value| {
-            let bound = string_or_empty(binding, "asset_version_id");
-            versions.iter().any(|version| string_or_empty(version, "asset_version_id") == bound)
-        };
-        let of_asset: Vec<&Value> = bindings.iter().filter(is_version).collect();
+    for slug in BTreeSet::from_iter(slugs) {
+        let of_asset = bindings_of_asset(server, &asset::find_asset(server, slug)?, &bindings)?;
         if of_asset.is_empty() {
             let message = format!("the release binds no version of `{}`", sanitize(slug));
             return Err(Failure::Unknown { message, candidates: Vec::new() });
@@ -155,7 +179,7 @@ pub(super) fn unbind(server: &Server, release: &str, slugs: &[String]) -> Result
         removed.extend(of_asset);
     }
     for binding in removed {
-        server.delete(&["releases", release, "bindings", required_string(binding, "binding_id")?])?;
+        unbind_one(server, release, binding)?;
     }
     server.get(&["releases", release], &[])
 }

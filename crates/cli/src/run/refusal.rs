@@ -48,7 +48,7 @@ fn unknown_workload(server: &Server, slug: &str, environment: &str, failure: Fai
     let similar = similar_names(slug, known.iter().map(String::as_str));
     let next = similar.first().map_or_else(
         || "fairway workloads list".to_owned(),
-        |slug| format!("fairway run {} --env {}, with the same inputs", sanitize(slug), shown(environment)),
+        |slug| format!("fairway run {} --env {}", sanitize(slug), shown(environment)),
     );
     let candidates = similar.into_iter().map(Candidate::named).collect();
     let message = format!("no workload `{}` is visible to you", shown(slug));
@@ -83,7 +83,7 @@ fn no_active_release(slug: &str, environment: &str, failure: Failure) -> Failure
     let next = active.map(|active| {
         let similar = similar_names(environment, active.iter().copied());
         match similar.first().or_else(|| active.first()) {
-            Some(environment) => format!("fairway run {slug} --env {}, with the same inputs", sanitize(environment)),
+            Some(environment) => format!("fairway run {slug} --env {}", sanitize(environment)),
             None => format!("fairway releases list --workload {slug}"),
         }
     });
@@ -133,10 +133,10 @@ mod tests {
         assert_eq!(
             several.to_string(),
             "no_active_release: no release of `letters` is active in environment `prod` (request r)\n  \
-             active in: dev, production\nnext: fairway run letters --env production, with the same inputs"
+             active in: dev, production\nnext: fairway run letters --env production"
         );
         let json = several.to_json();
-        assert_eq!(json["detail"]["next_command"], "fairway run letters --env production, with the same inputs");
+        assert_eq!(json["detail"]["next_command"], "fairway run letters --env production");
         assert_eq!((&json["detail"]["error"], &json["exit_code"]), (&json!("no_active_release"), &json!(1)));
         let none = refused(&detail(json!([]))).to_string();
         assert!(none.ends_with("active in: no environment\nnext: fairway releases list --workload letters"), "{none}");
