@@ -10,7 +10,7 @@ use fairway_domain::{
     access::{
         ActorRef,
         session::{MAX_GROUPS_AGE, RenewalClaim, SessionEnd, SessionSnapshot, SessionToken},
-        sign_in::{ProviderTokens, SignInError, SignInProvider, SignedInPerson},
+        sign_in_provider::{ProviderTokens, SignInError, SignInProvider, SignedInPerson},
     },
     id::{RequestId, SessionId},
     tenant::TenantScope,
