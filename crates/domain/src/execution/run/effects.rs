@@ -18,7 +18,7 @@ use crate::{
     flow::Step,
     guardrail::GuardrailCheck,
     id::ExecutionId,
-    memory::CandidateTurn,
+    memory::WritebackTurn,
     policy::{Obligation, PolicyDecision},
     time::Timestamp,
 };
@@ -92,7 +92,7 @@ pub struct RunOutcome {
     /// The strictest decision of the run.
     pub decision: PolicyDecision,
     /// The conversation turn that the run offers to its memory.
-    pub offered_turn: Option<CandidateTurn>,
+    pub offered_turn: Option<WritebackTurn>,
 }
 
 /// A finished run with its open obligations.
