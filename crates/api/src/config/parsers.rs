@@ -33,7 +33,7 @@ use url::Url;
 /// Maximum duration of a setting in seconds: ten years.
 const MAX_DURATION_SECONDS: u64 = 3650 * 86_400;
 
-/// Maximum of the queue limit of runs.
+/// Maximum value of the setting that limits queued runs.
 const MAX_QUEUE_CAP: u32 = 10_000_000;
 
 /// Maximum of the limit on waiting requests.

@@ -34,7 +34,7 @@ pub struct RunInput<'a> {
     pub plan: &'a RunPlan,
     /// The attributes that policies read.
     pub policy_attributes: &'a PolicyAttributes,
-    /// The inputs as submitted. Steps read them as guardrails and hooks leave them.
+    /// The inputs as submitted. Steps read the version that guardrails and hooks may have changed.
     pub inputs: &'a Map<String, Value>,
     /// The inputs in stored form.
     pub stored_inputs: &'a Payload,
