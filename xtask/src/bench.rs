@@ -6,8 +6,8 @@ use anyhow::Result;
 use clap::Args;
 use fairway_managed_postgres::binaries::BIN_VARIABLE;
 
+use crate::install_postgres;
 use crate::paths::{Paths, Profile};
-use crate::postgres;
 use crate::signals::Signals;
 use crate::{children, litellm_gateway};
 
@@ -25,7 +25,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
     let signals = Signals::catch()?;
-    let binaries = postgres::ensure()?;
+    let binaries = install_postgres::ensure()?;
     let built = children::run(place.build_programs(Profile::Release), &signals)?;
     if !built.success() {
         return Ok(children::exit_code(built));

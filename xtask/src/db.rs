@@ -6,13 +6,13 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use fairway_managed_postgres::{ManagedServer, Options};
 
+use crate::install_postgres;
 use crate::paths::Paths;
-use crate::postgres;
 use crate::signals::Signals;
 
 pub(crate) fn run(place: &Paths) -> Result<ExitCode> {
     let signals = Signals::catch()?;
-    let options = Options::of_data_directory(postgres::ensure()?, &place.data_directory());
+    let options = Options::of_data_directory(install_postgres::ensure()?, &place.data_directory());
     let mut server = ManagedServer::start(options)?;
     println!("{}", server.url("postgres"));
     eprintln!("xtask: data in {}; Ctrl-C stops the server", server.data_dir().display());

@@ -13,7 +13,7 @@ use crate::paths::{Paths, Profile};
 use crate::signals::Signals;
 use crate::step::run_checked;
 use crate::up::{self, Server};
-use crate::{demo, postgres};
+use crate::{demo, install_postgres};
 
 /// A server with the demo, and its managed PostgreSQL.
 pub(crate) struct DemoServer {
@@ -40,7 +40,7 @@ impl DemoServer {
         signals: &Signals,
         settings: &[(String, String)],
     ) -> Result<Self> {
-        let binaries = postgres::ensure()?;
+        let binaries = install_postgres::ensure()?;
         let database = ManagedServer::start_temporary(binaries.clone(), Vec::new()).context("starting PostgreSQL")?;
         let home = tempfile::tempdir()?;
         let configured = |mut command: Command| {

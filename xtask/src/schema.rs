@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use fairway_managed_postgres::ManagedServer;
 
+use crate::install_postgres;
 use crate::paths::Paths;
-use crate::postgres;
 use crate::step::run_for_output;
 
 const PATH: &str = "adapters/postgres/src/schema.rs";
@@ -29,7 +29,8 @@ pub(crate) fn check(place: &Paths) -> Result<()> {
 
 fn printed_schema(place: &Paths) -> Result<String> {
     // Stopped and removed on drop, whatever the result.
-    let server = ManagedServer::start_temporary(postgres::ensure()?, Vec::new()).context("starting PostgreSQL")?;
+    let server =
+        ManagedServer::start_temporary(install_postgres::ensure()?, Vec::new()).context("starting PostgreSQL")?;
     let mut command = place.cargo();
     command.args(["run", "--quiet", "--package", "fairway-postgres", "--example", "print_schema", "--"]);
     command.arg(server.url("postgres"));

@@ -12,7 +12,9 @@ use fairway_managed_postgres::binaries::BIN_VARIABLE;
 use crate::paths::Paths;
 use crate::signals::Signals;
 use crate::workspace_packages::{Package, packages};
-use crate::{cargo_tools, children, external_tools, litellm_gateway, postgres, postgres_with_vectors, s3_server};
+use crate::{
+    cargo_tools, children, external_tools, install_postgres, litellm_gateway, postgres_with_vectors, s3_server,
+};
 
 /// The superuser URL of the run's PostgreSQL.
 const URL_VARIABLE: &str = "FAIRWAY_TEST_POSTGRES_URL";
@@ -48,7 +50,7 @@ pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
 pub(crate) fn run_selected(place: &Paths, arguments: &[String], variables: &[(&str, String)]) -> Result<ExitCode> {
     let signals = Signals::catch()?;
     cargo_tools::ensure_nextest(place)?;
-    let binaries = postgres::ensure()?;
+    let binaries = install_postgres::ensure()?;
     let python = s3_server::ensure(place)?;
     let gateway = litellm_gateway::ensure(place)?;
     let vectors = postgres_with_vectors::ensure(&python)?;
@@ -72,7 +74,7 @@ pub(crate) fn run_selected(place: &Paths, arguments: &[String], variables: &[(&s
     let mut nextest = place.cargo();
     // At the workspace root, cargo selects all packages unless the arguments name some.
     nextest.args(["nextest", "run"]).args(arguments).envs(variables.iter().cloned());
-    if arguments.is_empty() && !postgres::has_clients(&binaries) {
+    if arguments.is_empty() && !install_postgres::has_clients(&binaries) {
         let wanted = binaries.major();
         println!(
             "xtask: pg_dump {wanted} is missing: skipping the backup tests (install `postgresql-client-{wanted}`)"

@@ -16,7 +16,7 @@ use nix::sys::signal::Signal;
 use crate::children::{self, ChildEvent};
 use crate::paths::{Paths, Profile};
 use crate::signals::Signals;
-use crate::{demo, portal, postgres};
+use crate::{demo, install_postgres, portal};
 
 /// Timeout of the start, which includes the first `initdb` and the migrations.
 const READY_TIMEOUT: Duration = Duration::from_secs(180);
@@ -167,7 +167,7 @@ impl ServerSettings {
     /// Adds a managed PostgreSQL to the command, unless the settings name another database.
     pub(crate) fn with_database(&self, mut command: Command) -> Result<Command> {
         if self.value("database_url")?.0 == "embedded" {
-            command.env(BIN_VARIABLE, postgres::ensure()?.directory());
+            command.env(BIN_VARIABLE, install_postgres::ensure()?.directory());
         }
         Ok(command)
     }

@@ -9,8 +9,8 @@ use clap::Args;
 use fairway_managed_postgres::binaries::BIN_VARIABLE;
 
 use crate::children;
+use crate::install_postgres;
 use crate::paths::{Paths, Profile};
-use crate::postgres;
 use crate::signals::Signals;
 
 #[derive(Args)]
@@ -25,7 +25,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
     let signals = Signals::catch()?;
-    let binaries = postgres::ensure()?;
+    let binaries = install_postgres::ensure()?;
     let commit = match &arguments.from {
         Some(name) => git(&place.root, &["rev-parse", "--verify", &format!("{name}^{{commit}}")])?,
         // The parent of the last commit that changed a migration.

@@ -15,7 +15,7 @@ use discovery::{DiscoveredAddresses, IssuerEndpoints};
 use fairway_domain::{
     access::{
         identity::{GroupsClaim, InvalidToken, TokenRefusal, TokenUse, UnverifiedToken},
-        sign_in::{
+        sign_in_provider::{
             ProviderLogout, ProviderTokens, RenewedTokens, SignInAttempt, SignInError, SignInIssuer, SignInProvider,
             SignedInPerson,
         },

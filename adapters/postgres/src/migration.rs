@@ -83,7 +83,7 @@ async fn execute_with_lock_retries(client: &Client, sql: &str) -> Result<(), Mig
     loop {
         match client.batch_execute(sql).await {
             Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) && attempt < LOCK_ATTEMPTS => {
-                tracing::warn!(attempt, "a table of the set-up is locked; retrying in 1.5 s");
+                tracing::warn!(attempt, "a table is locked during database setup; retrying in 1.5 s");
                 attempt += 1;
                 tokio::time::sleep(LOCK_RETRY_PAUSE).await;
             }

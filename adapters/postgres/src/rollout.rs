@@ -1,4 +1,5 @@
-//! Rollouts: lane metrics, and the rollouts that the rollout controller may advance.
+//! Rollouts: lane metrics, and the rollouts that the rollout controller may advance. An advance is a lane change
+//! (`release/deployment.rs`).
 
 use crate::{
     database::Database,

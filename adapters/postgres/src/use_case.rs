@@ -24,7 +24,7 @@ use fairway_domain::{
     use_case::{
         Pieces, Publication, Refinement, UseCase, UseCaseRecord, UseCaseStatus, UseCaseSummary,
         bundle::{BundlePlan, MAX_NAME_CHARS, MAX_SUMMARY_CHARS},
-        ports::{KeyedRefinement, RefinementKey, UseCaseFilter, UseCaseStore, WorkloadOrigin},
+        ports::{EarlierRefinement, RefinementKey, UseCaseFilter, UseCaseStore, WorkloadOrigin},
     },
 };
 use serde_json::{Value, json};
@@ -262,7 +262,7 @@ impl UseCaseStore for Database {
         scope: TenantScope,
         workspace: WorkspaceId,
         key: &str,
-    ) -> Result<Option<KeyedRefinement>, StoreError> {
+    ) -> Result<Option<EarlierRefinement>, StoreError> {
         let key = (scope.tenant().uuid(), workspace.uuid(), key.to_owned());
         let find = || {
             use_case_refinement::table.find(key.clone()).select((
@@ -273,7 +273,7 @@ impl UseCaseStore for Database {
         };
         let found: Option<(Uuid, Uuid, Vec<u8>)> = self.first("refinement of a use case", find).await?;
         let refinement = |(predecessor, successor, digest): (Uuid, Uuid, Vec<u8>)| {
-            Ok(KeyedRefinement {
+            Ok(EarlierRefinement {
                 predecessor_id: predecessor.into(),
                 successor_id: successor.into(),
                 body_digest: decode("body_digest", digest.try_into().ok())?,

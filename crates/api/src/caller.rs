@@ -29,7 +29,7 @@ use fairway_domain::{
 use fairway_operations::{
     Failure,
     access::Claims,
-    share_link::{PresentedToken, RuntimeRequest},
+    share_link::{PresentedShareToken, RuntimeRequest},
 };
 use futures_util::future::LocalBoxFuture;
 use std::{
@@ -138,7 +138,8 @@ fn respells_workload(path: &str) -> bool {
 
 fn runtime_request(request: &HttpRequest) -> Result<RuntimeRequest, ApiError> {
     let is_respelled = respells_workload(request.uri().path());
-    let token = presented_token(request)?.map(|token| if is_respelled { PresentedToken::Malformed } else { token });
+    let token =
+        presented_token(request)?.map(|token| if is_respelled { PresentedShareToken::Malformed } else { token });
     Ok(RuntimeRequest {
         claims: claims(request)?,
         has_identity: names_actor(request),
@@ -164,7 +165,7 @@ fn api_claims(request: &HttpRequest) -> Result<Claims, ApiError> {
 
 /// The share token in the query or the header. Two different tokens are refused, because readers disagree on which one
 /// counts.
-fn presented_token(request: &HttpRequest) -> Result<Option<PresentedToken>, ApiError> {
+fn presented_token(request: &HttpRequest) -> Result<Option<PresentedShareToken>, ApiError> {
     let in_header = single_header(request.headers(), &SHARE_TOKEN, "X-Share-Token")?;
     let query = request.query_string();
     let in_query = if query.is_empty() { None } else { query::parameters(query)?.remove(TOKEN_PARAMETER) };
@@ -176,7 +177,7 @@ fn presented_token(request: &HttpRequest) -> Result<Option<PresentedToken>, ApiE
         (Some(text), _) | (None, Some(text)) => text,
         (None, None) => return Ok(None),
     };
-    Ok(Some(ShareToken::parse(text).map_or(PresentedToken::Malformed, PresentedToken::Token)))
+    Ok(Some(ShareToken::parse(text).map_or(PresentedShareToken::Malformed, PresentedShareToken::Token)))
 }
 
 /// The hash of the request's result token.

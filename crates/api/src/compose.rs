@@ -21,7 +21,7 @@ pub use error::{AdapterError, ComposeError};
 use fairway_chunking::TextSplitter;
 use fairway_document_fetcher::GuardedFetcher;
 use fairway_domain::{
-    access::{AccessStore, identity::IdentityProvider, sign_in::SignInProvider},
+    access::{AccessStore, identity::IdentityProvider, sign_in_provider::SignInProvider},
     execution::dispatch::DispatchPolicy,
     redaction::Redactor,
     time::Clock,

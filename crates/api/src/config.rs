@@ -37,7 +37,7 @@ use fairway_domain::{
     transparency_log::{LogOriginBase, WitnessKey},
 };
 use fairway_egress::Allowance;
-use fairway_operations::generator::Provisioning;
+use fairway_operations::generator::ProvisioningMode;
 use raw::RawSettings;
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
 use url::Url;
@@ -102,7 +102,7 @@ pub struct Settings {
     /// Time limit of a run.
     pub execution_deadline: Duration,
     /// Whether the server provisions a generator for tenants.
-    pub generator: Provisioning,
+    pub generator: ProvisioningMode,
     /// Time limit for the human review of a result.
     pub review_deadline: Duration,
     /// Lease duration of a worker; another worker takes over its runs after expiry.

@@ -187,7 +187,8 @@ pub(crate) struct NewDocument {
     metadata: Option<Map<String, Value>>,
 }
 
-/// An error of the list includes the list. The copy of a document is empty, because nothing reads it.
+/// A validation error of the list serializes the list. Each document serializes as unit, because nothing reads the
+/// copy.
 impl Serialize for NewDocument {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_unit()

@@ -32,7 +32,7 @@ use attempt::PendingSignIn;
 use fairway_domain::access::{
     identity::IdentityRefusal,
     session::{SessionEnd, SessionToken},
-    sign_in::{SignInError, SignInProvider},
+    sign_in_provider::{SignInError, SignInProvider},
 };
 use fairway_operations::Failure;
 use serde::{Deserialize, Serialize};

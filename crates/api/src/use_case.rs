@@ -215,7 +215,8 @@ pub(crate) fn description_rule(text: &str) -> RuleResult {
     value_rules::accept_unless(invalid.or_else(|| credential_problem("description", text)))
 }
 
-/// The problem of a text with a credential: the generator's run would keep it, and a provider would get it.
+/// The problem to report if a text contains a credential. The generator's run would store it and send it to a
+/// provider.
 pub(crate) fn credential_problem(field: &str, text: &str) -> Option<FieldProblem> {
     has_credential(text).then(|| FieldProblem::new(field, "contains_secret", "the text contains a credential"))
 }

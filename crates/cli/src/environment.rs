@@ -1,4 +1,4 @@
-//! Commands for the settings of environments.
+//! Commands for the settings of environments. An environment exists from its first use.
 
 use crate::{
     command_context::Session,

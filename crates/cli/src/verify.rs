@@ -87,7 +87,7 @@ pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failur
             "verified": report.has_passed(),
             "checks": report.checks,
             "proven": report.proven(),
-            "not_proven": report.not_proven(),
+            "not_proven": report.limitations(),
         }))?;
     }
     if report.has_passed() {
@@ -143,5 +143,5 @@ fn print_report(report: &BundleReport) -> Result<(), Failure> {
         eprint("this bundle shows nothing, because a check failed");
     }
     print("\nIt does not show:")?;
-    report.not_proven().iter().try_for_each(|statement| print(&format!("- {statement}")))
+    report.limitations().iter().try_for_each(|statement| print(&format!("- {statement}")))
 }

@@ -9,7 +9,7 @@ pub mod principal_binding;
 mod resource_position;
 pub mod rights;
 pub mod session;
-pub mod sign_in;
+pub mod sign_in_provider;
 
 use crate::{
     audit::{Fact, FactKind, Stamp, Subject},

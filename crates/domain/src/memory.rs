@@ -272,7 +272,7 @@ pub struct RecalledTurns {
 
 /// A turn that a run submits to memory after it ended with a response.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct CandidateTurn {
+pub struct WritebackTurn {
     /// Memory asset.
     pub memory: BoundMemory,
     /// Latest erasure that the run has seen.
@@ -283,7 +283,7 @@ pub struct CandidateTurn {
     pub response: String,
 }
 
-impl CandidateTurn {
+impl WritebackTurn {
     /// Length in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
@@ -297,7 +297,7 @@ pub struct Writeback {
     /// Conversation.
     pub conversation: ConversationKey,
     /// Turn.
-    pub turn: CandidateTurn,
+    pub turn: WritebackTurn,
     /// Salt of its digest, erased with the turn.
     pub salt: [u8; 16],
     /// Access contracts of the turn. It is not stored if one of them is revoked by then.

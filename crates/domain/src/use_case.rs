@@ -20,7 +20,7 @@ use crate::{
     time::Timestamp,
 };
 use bundle::BundlePlan;
-pub use publish::{CreatedPieces, Publication, PublicationIds, PublicationInput, default_policy_content};
+pub use publish::{CreatedPieces, Publication, PublicationContext, PublicationIds, default_policy_content};
 use serde_json::json;
 
 /// The status of a use case.
@@ -88,15 +88,15 @@ pub struct UseCaseRecord {
     pub source_description: String,
     /// The plan.
     pub plan: BundlePlan,
-    /// The assets of its pieces, from publication.
+    /// The assets of its pieces; `None` before publication.
     pub pieces: Option<Pieces>,
     /// The use case that it refines.
     pub supersedes: Option<UseCaseId>,
     /// The use case that refines it.
     pub superseded_by: Option<UseCaseId>,
-    /// The workload, from publication.
+    /// The workload; `None` before publication.
     pub workload_id: Option<WorkloadId>,
-    /// The release draft, from publication.
+    /// The release draft; `None` before publication.
     pub release_id: Option<ReleaseId>,
     /// When it was created.
     pub created_at: Timestamp,
@@ -129,9 +129,9 @@ pub struct UseCaseSummary {
     pub supersedes: Option<UseCaseId>,
     /// The use case that refines it.
     pub superseded_by: Option<UseCaseId>,
-    /// The workload, from publication.
+    /// The workload; `None` before publication.
     pub workload_id: Option<WorkloadId>,
-    /// The release draft, from publication.
+    /// The release draft; `None` before publication.
     pub release_id: Option<ReleaseId>,
     /// When it was created.
     pub created_at: Timestamp,

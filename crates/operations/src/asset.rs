@@ -1,6 +1,6 @@
 //! Assets and their versions.
 
-mod artifact_maintenance;
+mod artifacts;
 mod diff;
 mod grant;
 mod impact;
@@ -8,8 +8,8 @@ mod lifecycle;
 mod validate;
 mod visibility;
 
-pub(crate) use artifact_maintenance::RecordedMismatches;
-pub use artifact_maintenance::{Artifacts, CollectionReport, Discrepancy, VerificationReport};
+pub(crate) use artifacts::RecordedMismatches;
+pub use artifacts::{Artifacts, CollectionReport, Discrepancy, VerificationReport};
 pub use impact::{BlastRadius, ImpactedRelease, ImpactedWorkload, ReferenceHop};
 pub use lifecycle::LifecycleCommand;
 

@@ -38,14 +38,14 @@ pub(crate) const ACTOR: &str = "generator";
 
 /// Whether tenants get a generator automatically.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Provisioning {
+pub enum ProvisioningMode {
     /// Tenants get a generator.
     On,
     /// Tenants get none.
     Off,
 }
 
-impl Provisioning {
+impl ProvisioningMode {
     /// Parses the value of the setting.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
@@ -279,7 +279,7 @@ impl DraftGenerator {
         let mode = self.settings.identity;
         match self.executions.execute(mode, &claims, caller.request_id, &wanted, key).await {
             Err(failure) if is_missing(&failure) => {
-                if self.settings.generator == Provisioning::Off {
+                if self.settings.generator == ProvisioningMode::Off {
                     return Err(GenerateRefusal::Unavailable(None).into());
                 }
                 if let Err(failure) = self.provision_generator(caller.tenant).await {

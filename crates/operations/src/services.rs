@@ -23,7 +23,7 @@ use crate::{
         UsageReports, engine::RunEngine, plan::RunPlans,
     },
     flow::Flows,
-    generator::{DraftGenerator, Provisioning},
+    generator::{DraftGenerator, ProvisioningMode},
     idempotency::KeyedRequests,
     knowledge::{KnowledgeBases, KnowledgeSettings},
     memory::Memories,
@@ -210,7 +210,7 @@ pub struct Settings {
     /// Where runs execute: in the request's process or on workers.
     pub dispatch: DispatchPolicy,
     /// Whether new tenants get a draft generator.
-    pub generator: Provisioning,
+    pub generator: ProvisioningMode,
     /// How long a reviewer has to review an answer.
     pub review_deadline: Duration,
     /// Maximum number of queued runs of one tenant.

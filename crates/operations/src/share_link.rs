@@ -40,7 +40,7 @@ pub struct RuntimeRequest {
     /// Whether the request itself claims an identity.
     pub has_identity: bool,
     /// The share token of the request.
-    pub token: Option<PresentedToken>,
+    pub token: Option<PresentedShareToken>,
     /// The client's address.
     pub address: ClientAddress,
     /// The requested host name.
@@ -49,7 +49,7 @@ pub struct RuntimeRequest {
 
 /// The content of a request's share token field.
 #[derive(Clone, Debug)]
-pub enum PresentedToken {
+pub enum PresentedShareToken {
     /// A well-formed token.
     Token(ShareToken),
     /// A malformed token.
@@ -242,13 +242,13 @@ impl ShareLinks {
     /// When the token is unknown, its link is revoked or expired, or the client has guessed too often; not found
     /// when the request names another tenant than the token.
     pub async fn verify_request(&self, arrival: RuntimeRequest) -> Result<RuntimeCaller, Failure> {
-        let RuntimeRequest { claims, has_identity: named, token: brought, address, host } = arrival;
+        let RuntimeRequest { claims, has_identity: named, token: presented, address, host } = arrival;
         let nobody = claims.actor.kind() == ActorKind::Anonymous;
         // An anonymous caller cannot choose a tenant.
         if nobody && claims.tenant.is_some() {
             return Err(Failure::NotFound);
         }
-        let Some(brought) = brought else {
+        let Some(presented) = presented else {
             return Ok(RuntimeCaller {
                 claims: self.resolve_tenant_by_host(claims, host.as_deref()).await?,
                 link: None,
@@ -256,7 +256,7 @@ impl ShareLinks {
             });
         };
         self.rate_limits.check_cached_refusal(&RateLimitKey::UnknownTokens(address))?;
-        let PresentedToken::Token(token) = brought else { return Err(self.refuse_guess(address).await) };
+        let PresentedShareToken::Token(token) = presented else { return Err(self.refuse_guess(address).await) };
         let tenant = token.tenant();
         let stored = self.share_link_store.find_by_token(TenantScope::for_share_token(&token), &token.hash()).await?;
         let Some(snapshot) = stored.filter(|snapshot| snapshot.hash == token.hash()) else {

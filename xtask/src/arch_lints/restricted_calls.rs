@@ -66,7 +66,7 @@ const RESTRICTIONS: &[Restriction] = &[
             "adapters/postgres/src/execution/lease.rs",
             "adapters/postgres/src/execution/queue.rs",
             "adapters/postgres/src/execution/review.rs",
-            "crates/operations/src/asset/artifact_maintenance.rs",
+            "crates/operations/src/asset/artifacts.rs",
             "crates/operations/src/connection/expiry.rs",
             "crates/operations/src/connection/scheduled_checks.rs",
             "crates/operations/src/notification/projector.rs",

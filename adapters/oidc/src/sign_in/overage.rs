@@ -2,7 +2,7 @@
 
 use super::{bearer, discovery::IssuerEndpoints};
 use fairway_domain::{
-    access::{identity::ClaimSource, sign_in::SignInError},
+    access::{identity::ClaimSource, sign_in_provider::SignInError},
     json,
 };
 use fairway_egress::{

@@ -67,7 +67,7 @@ impl DecidingRoleView {
             role: by.grant.role.as_str(),
             scope_kind: by.grant.scope.kind(),
             scope_ref: by.grant.scope.reference(),
-            source: by.grant.source.name(),
+            source: by.grant.source.as_wire(),
         }
     }
 }

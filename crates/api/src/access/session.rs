@@ -36,7 +36,7 @@ impl SessionRoleView {
             role: grant.role.as_str(),
             scope_kind: grant.scope.kind(),
             scope_ref: grant.scope.reference(),
-            source: grant.source.name(),
+            source: grant.source.as_wire(),
         }
     }
 }

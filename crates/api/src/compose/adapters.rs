@@ -10,7 +10,7 @@ use crate::{
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use fairway_artifacts::{Artifacts, CheckpointObjects};
 use fairway_domain::{
-    access::{AccessStore, identity::IdentityProvider, sign_in::SignInProvider},
+    access::{AccessStore, identity::IdentityProvider, sign_in_provider::SignInProvider},
     asset::artifact_store::ArtifactStore,
     connection::probe::EndpointProbe,
     execution::{http_call::HttpCaller, provider::Provider, script::ScriptGateway},

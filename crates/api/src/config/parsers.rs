@@ -19,7 +19,7 @@ use fairway_domain::{
 };
 use fairway_egress::{Allowance, Guard, ServerMode};
 use fairway_message_sender::MailServer;
-use fairway_operations::generator::Provisioning;
+use fairway_operations::generator::ProvisioningMode;
 use ipnet::IpNet;
 use std::{
     fmt,
@@ -33,11 +33,11 @@ use url::Url;
 /// Maximum duration of a setting in seconds: ten years.
 const MAX_DURATION_SECONDS: u64 = 3650 * 86_400;
 
-/// Maximum of the queue limit of runs.
+/// Maximum value of the setting that limits queued runs.
 const MAX_QUEUE_CAP: u32 = 10_000_000;
 
 /// Maximum of the limit on waiting requests.
-const MAX_WAITING_LINE: usize = 100_000;
+const MAX_WAITING_REQUESTS: usize = 100_000;
 /// Bounds of the memory limit in MiB. An idle server takes about 55 in a release build.
 const MIN_MEMORY_LIMIT_MIB: usize = 64;
 const MAX_MEMORY_LIMIT_MIB: usize = 1 << 20;
@@ -132,8 +132,8 @@ pub(super) fn directory(text: &str) -> Result<PathBuf, String> {
 }
 
 pub(super) fn waiting_line(text: &str) -> Result<usize, String> {
-    let requests = text.parse().ok().filter(|requests| (1..=MAX_WAITING_LINE).contains(requests));
-    requests.ok_or_else(|| format!("must be a number of requests from 1 to {MAX_WAITING_LINE}"))
+    let requests = text.parse().ok().filter(|requests| (1..=MAX_WAITING_REQUESTS).contains(requests));
+    requests.ok_or_else(|| format!("must be a number of requests from 1 to {MAX_WAITING_REQUESTS}"))
 }
 
 pub(super) fn memory_limit(text: &str) -> Result<usize, String> {
@@ -147,8 +147,8 @@ pub(super) fn dispatch(text: &str) -> Result<DispatchPolicy, String> {
     DispatchPolicy::parse(text).ok_or_else(|| "must be `inline`, `queued` or `hybrid`".to_owned())
 }
 
-pub(super) fn provisioning(text: &str) -> Result<Provisioning, String> {
-    Provisioning::parse(text).ok_or_else(|| "must be `on` or `off`".to_owned())
+pub(super) fn provisioning(text: &str) -> Result<ProvisioningMode, String> {
+    ProvisioningMode::parse(text).ok_or_else(|| "must be `on` or `off`".to_owned())
 }
 
 pub(super) fn queue_cap(text: &str) -> Result<u32, String> {

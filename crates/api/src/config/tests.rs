@@ -22,7 +22,7 @@ fn loads_defaults_without_file_and_environment() {
     assert_eq!(settings.auth_mode, AuthMode::Local);
     assert_eq!((settings.sync_wait.as_secs(), settings.execution_deadline.as_secs()), (30, 600));
     assert_eq!((settings.worker_lease.as_secs(), settings.result_retention.as_secs()), (30, 30 * 86_400));
-    assert_eq!((settings.review_deadline.as_secs(), settings.generator), (7 * 86_400, Provisioning::On));
+    assert_eq!((settings.review_deadline.as_secs(), settings.generator), (7 * 86_400, ProvisioningMode::On));
     assert_eq!(settings.log, LogSettings { filter: "info".to_owned(), format: LogFormat::Json });
     assert!(settings.providers.is_empty() && settings.allowed_hosts.is_empty() && !settings.export_traces);
 }

@@ -27,7 +27,7 @@ use fairway_domain::{
     access::{
         identity::{IdentityProvider, TokenRefusal},
         session::{SessionLifetime, SessionToken},
-        sign_in::SignInProvider,
+        sign_in_provider::SignInProvider,
     },
     id::TenantId,
 };

@@ -62,7 +62,7 @@ pub struct OpenDatabase {
     pub url: String,
     /// URL of the owner role, for migrations.
     pub owner_url: String,
-    private_server: Option<ManagedServer>,
+    managed_server: Option<ManagedServer>,
 }
 
 impl OpenDatabase {
@@ -78,7 +78,7 @@ impl OpenDatabase {
                     Database::Url(owner) => owner.expose().to_owned(),
                     Database::Embedded => url.clone(),
                 };
-                Ok(Self { url, owner_url, private_server: None })
+                Ok(Self { url, owner_url, managed_server: None })
             }
             (Database::Embedded, _) => {
                 let data_dir = settings.data_dir.clone();
@@ -87,7 +87,7 @@ impl OpenDatabase {
                 fairway_postgres::create_database(&server.url("postgres"), DATABASE_NAME)
                     .await
                     .map_err(DatabaseError::Create)?;
-                Ok(Self { owner_url: url.clone(), url, private_server: Some(server) })
+                Ok(Self { owner_url: url.clone(), url, managed_server: Some(server) })
             }
         }
     }
@@ -100,14 +100,14 @@ impl OpenDatabase {
         if settings.database == Database::Embedded
             && let Ok(url) = Self::service_url(settings).await
         {
-            return Ok(Self { owner_url: url.clone(), url, private_server: None });
+            return Ok(Self { owner_url: url.clone(), url, managed_server: None });
         }
         Self::open(settings).await
     }
 
     /// Whether another process runs the database's server.
     pub(crate) const fn is_joined(&self) -> bool {
-        self.private_server.is_none()
+        self.managed_server.is_none()
     }
 
     /// Opens the existing database of the settings, with or without a running Fairway server. Creates and migrates
@@ -158,7 +158,7 @@ impl OpenDatabase {
     /// # Errors
     /// When the server does not stop.
     pub async fn close(self) -> Result<(), DatabaseError> {
-        let Some(server) = self.private_server else { return Ok(()) };
+        let Some(server) = self.managed_server else { return Ok(()) };
         tokio::task::spawn_blocking(move || server.stop()).await??;
         Ok(())
     }
@@ -172,12 +172,12 @@ fn start_managed_server(data_dir: &Path) -> Result<ManagedServer, DatabaseError>
 fn find_managed_server(data_dir: &Path) -> Result<OpenDatabase, DatabaseError> {
     let options = managed_server_options(data_dir)?;
     let directory = options.data_dir.clone();
-    let (url, private) = match ManagedServer::start_existing(options) {
+    let (url, managed_server) = match ManagedServer::start_existing(options) {
         Ok(server) => (server.url(DATABASE_NAME), Some(server)),
         Err(StartError::InUse { .. }) => (ManagedServer::url_of_running(&directory, DATABASE_NAME)?, None),
         Err(error) => return Err(error.into()),
     };
-    Ok(OpenDatabase { owner_url: url.clone(), url, private_server: private })
+    Ok(OpenDatabase { owner_url: url.clone(), url, managed_server })
 }
 
 fn managed_server_options(data_dir: &Path) -> Result<Options, DatabaseError> {

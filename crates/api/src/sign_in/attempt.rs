@@ -7,7 +7,7 @@ use actix_web::{
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use fairway_domain::{
-    access::sign_in::{SignInAttempt, SignInProvider},
+    access::sign_in_provider::{SignInAttempt, SignInProvider},
     time::Timestamp,
 };
 use serde::{Deserialize, Serialize};

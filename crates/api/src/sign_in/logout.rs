@@ -19,7 +19,7 @@ use actix_web::{
     post,
     web::{self, FormConfig},
 };
-use fairway_domain::access::{session::SessionEnd, sign_in::SignInError};
+use fairway_domain::access::{session::SessionEnd, sign_in_provider::SignInError};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa::ToSchema;

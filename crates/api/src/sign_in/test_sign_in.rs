@@ -16,7 +16,7 @@ use actix_web::{HttpRequest, HttpResponse, guard, http::StatusCode, web};
 use fairway_domain::access::{
     Caller, GrantSource, Permission,
     identity::{InvalidToken, MappingRule, MappingVerdict},
-    sign_in::{SignInError, SignInProvider, SignedInPerson},
+    sign_in_provider::{SignInError, SignInProvider, SignedInPerson},
 };
 use fairway_operations::access::{ClockDifference, SignInReport, TestedPrincipal};
 use serde::Deserialize;

@@ -87,9 +87,9 @@ pub enum GrantSource {
 }
 
 impl GrantSource {
-    /// The wire form; the usual source has none.
+    /// The wire form; `None` for a role binding or a rule of the server.
     #[must_use]
-    pub const fn name(self) -> Option<&'static str> {
+    pub const fn as_wire(self) -> Option<&'static str> {
         match self {
             Self::Usual => None,
             Self::BootstrapAdmins => Some("bootstrap_admins"),

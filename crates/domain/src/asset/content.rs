@@ -10,7 +10,7 @@ pub mod mcp_server;
 pub mod model_policy;
 pub(crate) mod pattern_weight;
 mod problem;
-mod published_schemas;
+mod published_schema;
 mod rule;
 mod schema;
 pub(super) mod schema_walk;
@@ -31,7 +31,7 @@ pub use enforcement::{RecordedField, recorded_fields};
 pub use fail_closed::{BindingPath, unenforced_controls};
 pub use model_policy::{ModelPolicy, Route};
 pub use problem::ContentProblem;
-pub(crate) use published_schemas::PublishedSchema;
+pub(crate) use published_schema::PublishedSchema;
 pub(crate) use schema::{COUNTED_PATTERN_BYTES, PATTERN_BYTES, PATTERN_CACHE, PATTERN_SIZE, compile_linear};
 
 pub use schema::{parsed as schema_value, schema_text};

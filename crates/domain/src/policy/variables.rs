@@ -36,7 +36,7 @@ pub(super) fn is_record(name: &str) -> bool {
     matches!(name, "actor" | "workload" | "release")
 }
 
-/// The fields of a variable: those of a record, none for a text or a time, `None` for arbitrary fields.
+/// The fields of a variable: an empty list for a text or a time; `None` if any field may exist.
 pub(super) fn fields(name: &str) -> Option<&'static [&'static str]> {
     match name {
         "actor" => Some(&ACTOR),

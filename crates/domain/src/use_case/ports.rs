@@ -31,7 +31,7 @@ pub struct RefinementKey {
 
 /// An earlier refinement with a key.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct KeyedRefinement {
+pub struct EarlierRefinement {
     /// The use case that was refined.
     pub predecessor_id: UseCaseId,
     /// The successor.
@@ -73,7 +73,7 @@ pub trait UseCaseStore: Send + Sync {
         scope: TenantScope,
         workspace: WorkspaceId,
         key: &str,
-    ) -> Result<Option<KeyedRefinement>, StoreError>;
+    ) -> Result<Option<EarlierRefinement>, StoreError>;
     /// Stores a new use case.
     async fn commit_new(
         &self,

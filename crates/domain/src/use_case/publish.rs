@@ -53,7 +53,7 @@ pub struct PublicationIds {
 
 /// What a publication reads: the reused assets, the connections, and what the caller may do.
 #[derive(Clone, Debug)]
-pub struct PublicationInput {
+pub struct PublicationContext {
     /// The namespace of the workspace.
     pub namespace_id: NamespaceId,
     /// The owner of the new resources.
@@ -101,7 +101,7 @@ impl UseCase {
     pub fn publish(
         &self,
         ids: PublicationIds,
-        new: &PublicationInput,
+        new: &PublicationContext,
         stamp: &Stamp,
     ) -> Result<Change<Publication>, UseCaseRefusal> {
         self.require(&[UseCaseStatus::Draft])?;
@@ -142,7 +142,7 @@ impl UseCase {
     fn make_pieces(
         &self,
         ids: &PublicationIds,
-        new: &PublicationInput,
+        new: &PublicationContext,
         stamp: &Stamp,
     ) -> Result<CreatedPieces, UseCaseRefusal> {
         // A new plan passes. An earlier server may have accepted one that a form cannot ask for.
@@ -195,7 +195,7 @@ impl UseCase {
     }
 
     /// The workload with a form for the inputs of the flow; `None` if a form cannot ask for them.
-    fn workload(&self, workload_id: WorkloadId, new: &PublicationInput, stamp: &Stamp) -> Option<Workload> {
+    fn workload(&self, workload_id: WorkloadId, new: &PublicationContext, stamp: &Stamp) -> Option<Workload> {
         let workload = NewWorkload {
             workload_id,
             slug: self.slug("")?,

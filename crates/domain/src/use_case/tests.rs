@@ -98,8 +98,8 @@ impl History {
         CONNECTIONS.iter().all(|name| self.usable(name))
     }
 
-    fn new_pieces(&self, may_create_connections: bool) -> PublicationInput {
-        PublicationInput {
+    fn new_pieces(&self, may_create_connections: bool) -> PublicationContext {
+        PublicationContext {
             namespace_id: Uuid::from_u128(3).into(),
             owner_ref: OwnerRef::parse("user:ada").unwrap(),
             model_policy: BindableVersion {

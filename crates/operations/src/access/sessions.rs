@@ -12,7 +12,7 @@ use fairway_domain::{
         session::{
             self, MAX_GROUPS_AGE, NewSession, SessionEnd, SessionSnapshot, SessionStore, SessionToken, USE_INTERVAL,
         },
-        sign_in::{ProviderLogout, ProviderTokens, SignInError, SignInProvider, SignedInPerson},
+        sign_in_provider::{ProviderLogout, ProviderTokens, SignInError, SignInProvider, SignedInPerson},
     },
     audit::Stamp,
     id::RequestId,

@@ -11,7 +11,7 @@ use fairway_domain::{
             IdentityStore, MappingRule, MappingVerdict, NameHolder, PinnedIdentity, VerifiedIdentity, actor_name,
             group_actors, mapping_verdicts, pin_verdict,
         },
-        sign_in::SignedInPerson,
+        sign_in_provider::SignedInPerson,
     },
     id::TenantId,
     tenant::TenantScope,

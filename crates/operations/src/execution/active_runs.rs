@@ -66,9 +66,9 @@ impl ActiveRuns {
 
     /// Registers a run before or while it executes.
     pub(crate) fn register(self: &Arc<Self>, scope: TenantScope, id: ExecutionId, lease: Uuid) -> ActiveGuard {
-        let look = Arc::new(Notify::new());
-        self.state().runs.insert(id, Entry { scope, lease, recheck: Arc::clone(&look) });
-        ActiveGuard { runs: Arc::clone(self), id, lease, recheck: look }
+        let recheck = Arc::new(Notify::new());
+        self.state().runs.insert(id, Entry { scope, lease, recheck: Arc::clone(&recheck) });
+        ActiveGuard { runs: Arc::clone(self), id, lease, recheck }
     }
 
     /// Registers a claim; `None` during shutdown.

@@ -157,7 +157,7 @@ impl RunWorker {
     pub(super) async fn reserve_claimed(
         &self,
         claimed: &mut ClaimedRun,
-        look: &Notify,
+        recheck: &Notify,
     ) -> Result<Option<Arc<Reservation>>, Interruption> {
         let is_large = match &claimed.inputs {
             ClaimedInputs::Loaded(inputs) => is_large(&inputs.body),
@@ -173,7 +173,7 @@ impl RunWorker {
             reserved = self.large_runs.reserve_claimed(claimed.scope, claimed.time_left) => {
                 reserved.map_err(|_| Interruption::DeadlineExceeded)
             }
-            cut = self.run_engine.renew_lease(claimed.scope, held, look, &cancelled_by) => Err(cut),
+            cut = self.run_engine.renew_lease(claimed.scope, held, recheck, &cancelled_by) => Err(cut),
         };
         claimed.time_left = claimed.time_left.saturating_sub(since.elapsed());
         claimed.cancelled_by = cancelled_by.into_inner().or(claimed.cancelled_by.take());

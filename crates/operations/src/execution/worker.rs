@@ -64,8 +64,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Delay after repeated failures to claim.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Claims runs and executes them until the process stops. Any number of processes may run it concurrently. Active
-/// runs then continue until their leases are released.
+/// Claims runs and executes them until the process stops; active runs then continue until their leases are released.
+/// Any number of processes may run it concurrently.
 pub async fn run_worker(worker: Arc<RunWorker>) {
     let slots = Arc::new(Semaphore::new(usize::from(MAX_RUNS)));
     let counts: RunCounts = Arc::default();

@@ -6,7 +6,7 @@
 use crate::{
     Failure, MaybeReplayed, Precondition,
     asset::VersionDraft,
-    generator::{DraftGenerator, Provisioning},
+    generator::{DraftGenerator, ProvisioningMode},
     release::{ReleaseDraft, Transition},
 };
 use fairway_domain::{
@@ -40,7 +40,7 @@ impl DraftGenerator {
     /// # Errors
     /// When the tenants cannot be listed.
     pub async fn provision_generators(&self) -> Result<(), Failure> {
-        if self.settings.generator == Provisioning::Off {
+        if self.settings.generator == ProvisioningMode::Off {
             return Ok(());
         }
         let mut start = PageStart::Skip(0);
@@ -65,7 +65,7 @@ impl DraftGenerator {
                 }
             }
             match page.next {
-                Some(mark) => start = PageStart::After(mark),
+                Some(cursor) => start = PageStart::After(cursor),
                 None => return Ok(()),
             }
         }

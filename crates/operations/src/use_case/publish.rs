@@ -20,7 +20,7 @@ use fairway_domain::{
     slug::Slug,
     store::CommitError,
     tenant::TenantScope,
-    use_case::{PublicationIds, PublicationInput, UseCase, gaps::ConnectionAccess},
+    use_case::{PublicationContext, PublicationIds, UseCase, gaps::ConnectionAccess},
 };
 use futures_util::{future::try_join_all, try_join};
 
@@ -86,7 +86,7 @@ impl UseCases {
         scope: TenantScope,
         position: &ResourcePosition,
         use_case: &UseCase,
-    ) -> Result<PublicationInput, Failure> {
+    ) -> Result<PublicationContext, Failure> {
         let (_, namespace_id) = workspace_and_namespace(position)?;
         let policy_bundle = async {
             match self.sole_policy_bundle(scope, position).await? {
@@ -99,7 +99,7 @@ impl UseCases {
             self.approved_model_policy(caller, scope, position, use_case.plan.model_policy_ref()),
             self.named_connections(scope, use_case),
         )?;
-        Ok(PublicationInput {
+        Ok(PublicationContext {
             namespace_id,
             owner_ref: owner_of(caller)?,
             model_policy,

@@ -6,8 +6,8 @@ use fairway_domain::{
     execution::{Acceptance, FinishRecord, ports::RunStore},
     id::WorkloadId,
     memory::{
-        BoundMemory, CandidateTurn, ConversationErasure, ConversationKey, MemoryConfig, MemoryScope, OnRevoke,
-        PersonalDataPolicy, SessionId, WritePolicy, Writeback, ports::MemoryStore,
+        BoundMemory, ConversationErasure, ConversationKey, MemoryConfig, MemoryScope, OnRevoke, PersonalDataPolicy,
+        SessionId, WritePolicy, Writeback, WritebackTurn, ports::MemoryStore,
     },
 };
 use uuid::Uuid;
@@ -26,7 +26,7 @@ pub(crate) fn ending_with_turn(run: &Acceptance, session: &str) -> FinishRecord 
         personal_data: PersonalDataPolicy::Mask,
         on_revoke: OnRevoke::Keep,
     };
-    let turn = CandidateTurn {
+    let turn = WritebackTurn {
         memory: BoundMemory { asset: fresh(), slug: "memory".to_owned(), config: remembering },
         last_erasure: None,
         question: "Where is my parcel?".to_owned(),

@@ -13,7 +13,7 @@ use fairway_domain::{
     store::{Change, Conflict},
     tenant::{DEFAULT_NAMESPACE, DEFAULT_TENANT, DEFAULT_WORKSPACE},
     use_case::{
-        Publication, PublicationIds, PublicationInput, UseCase,
+        Publication, PublicationContext, PublicationIds, UseCase,
         bundle::BundlePlan,
         ports::{RefinementKey, UseCaseStore},
     },
@@ -127,7 +127,7 @@ async fn committed_draft(stage: &Fixture, connections: &[&str]) -> UseCase {
 }
 
 async fn publication(stage: &Fixture, use_case: &UseCase) -> Change<Publication> {
-    let new = PublicationInput {
+    let new = PublicationContext {
         namespace_id: DEFAULT_NAMESPACE.into(),
         owner_ref: OwnerRef::parse("team:support").unwrap(),
         model_policy: stage.bindable_as(AssetKind::ModelPolicy).await,

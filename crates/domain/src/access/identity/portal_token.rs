@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// The event of a logout token.
 const LOGOUT_EVENT: &str = "http://schemas.openid.net/event/backchannel-logout";
-/// Maximum age of a logout token. A replayed one ends sessions again, which harms nobody, but not for ever.
+/// Maximum age of a logout token. It bounds how long a replay can end sessions again.
 const MAX_LOGOUT_AGE: Duration = Duration::from_secs(5 * 60);
 
 impl ClaimRules {

@@ -6,7 +6,7 @@
 
 mod agent;
 mod annotations;
-mod evaluation;
+mod evaluation_suite;
 mod external_endpoints;
 mod guardrail;
 mod harness;
@@ -61,7 +61,7 @@ fn check_rules(kind: AssetKind, content: &Value, compile: CompileMode) -> Vec<Co
         AssetKind::Memory => memory::check(content, &mut findings),
         AssetKind::WorkloadHarness => harness::check(content, &mut findings),
         AssetKind::GuardrailConfig => guardrail::check(content, compile, &mut findings),
-        AssetKind::EvaluationSuite => evaluation::check(content, compile, &mut findings),
+        AssetKind::EvaluationSuite => evaluation_suite::check(content, compile, &mut findings),
         AssetKind::SandboxProfile => sandbox_profile::check(content, &mut findings),
         // Their schemas, annotations or parsers cover every rule.
         AssetKind::PromptTemplate

@@ -2,7 +2,7 @@
 
 use super::{
     ContentProblem,
-    published_schemas::PublishedSchema,
+    published_schema::PublishedSchema,
     schema_walk::{self, VisitFlow, member_pointer},
 };
 use crate::asset::kind::AssetKind;

@@ -131,9 +131,9 @@ impl BundleReport {
         chain.iter().copied().chain(records).chain(one_history).chain(witnessed).chain(decided).collect()
     }
 
-    /// What the bundle does not show.
+    /// What a bundle of this kind cannot show, as sentences for people.
     #[must_use]
-    pub fn not_proven(&self) -> Vec<&'static str> {
+    pub fn limitations(&self) -> Vec<&'static str> {
         let unnamed = (!self.has_named_records).then_some(RECORDS_NOT_NAMED);
         match self.kind {
             BundleKind::Execution => NOT_PROVEN.into_iter().chain(unnamed).collect(),

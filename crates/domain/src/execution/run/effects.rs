@@ -18,7 +18,7 @@ use crate::{
     flow::Step,
     guardrail::GuardrailCheck,
     id::ExecutionId,
-    memory::CandidateTurn,
+    memory::WritebackTurn,
     policy::{Obligation, PolicyDecision},
     time::Timestamp,
 };
@@ -34,7 +34,7 @@ pub struct RunInput<'a> {
     pub plan: &'a RunPlan,
     /// The attributes that policies read.
     pub policy_attributes: &'a PolicyAttributes,
-    /// The inputs as submitted. Steps read them as guardrails and hooks leave them.
+    /// The inputs as submitted. Steps read the version that guardrails and hooks may have changed.
     pub inputs: &'a Map<String, Value>,
     /// The inputs in stored form.
     pub stored_inputs: &'a Payload,
@@ -92,7 +92,7 @@ pub struct RunOutcome {
     /// The strictest decision of the run.
     pub decision: PolicyDecision,
     /// The conversation turn that the run offers to its memory.
-    pub offered_turn: Option<CandidateTurn>,
+    pub offered_turn: Option<WritebackTurn>,
 }
 
 /// A finished run with its open obligations.

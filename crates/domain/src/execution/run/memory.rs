@@ -13,8 +13,8 @@ use crate::{
     id::ExecutionId,
     knowledge::contract::ContractDecision,
     memory::{
-        BoundMemory, CandidateTurn, ConversationKey, MAX_TURN_BYTES, PersonalDataPolicy, RecalledTurns, WritePolicy,
-        Writeback, question_of,
+        BoundMemory, ConversationKey, MAX_TURN_BYTES, PersonalDataPolicy, RecalledTurns, WritePolicy, Writeback,
+        WritebackTurn, question_of,
     },
     redaction::{Redaction, Redactor},
     time_and_ids::Moment,
@@ -138,7 +138,7 @@ impl<'a> Run<'a> {
 
     /// The turn to store if the run succeeds, with the message as guardrails and hooks left it. The answer is set after
     /// all obligations are fulfilled.
-    pub(super) fn offered_turn(&self) -> Option<CandidateTurn> {
+    pub(super) fn offered_turn(&self) -> Option<WritebackTurn> {
         let (ConversationState::Loaded { write_condition: writing, .. }, Some(memory)) =
             (&self.conversation_state, &self.run_input.plan.memory)
         else {
@@ -146,7 +146,7 @@ impl<'a> Run<'a> {
         };
         match (memory.config.write_policy, *writing) {
             (WritePolicy::Off, _) | (WritePolicy::Auto, WriteCondition::Never) => None,
-            (WritePolicy::Auto, WriteCondition::IfLastErasure(erasure)) => Some(CandidateTurn {
+            (WritePolicy::Auto, WriteCondition::IfLastErasure(erasure)) => Some(WritebackTurn {
                 memory: memory.clone(),
                 last_erasure: erasure,
                 question: question_of(&self.inputs),
@@ -248,7 +248,7 @@ impl TurnDecision {
 
 /// Masks personal data, and decides whether the turn is offered. The size check comes first, to avoid scanning
 /// oversized text.
-fn decide_turn(turn: &mut CandidateTurn, allowed: bool, redactor: &Redactor) -> TurnDecision {
+fn decide_turn(turn: &mut WritebackTurn, allowed: bool, redactor: &Redactor) -> TurnDecision {
     if !allowed {
         return TurnDecision::Refused;
     }

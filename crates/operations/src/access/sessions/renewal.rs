@@ -10,7 +10,7 @@ use fairway_domain::{
     access::{
         ActorRef,
         session::{MAX_GROUPS_AGE, RenewalClaim, SessionEnd, SessionSnapshot, SessionToken},
-        sign_in::{ProviderTokens, SignInError, SignInProvider, SignedInPerson},
+        sign_in_provider::{ProviderTokens, SignInError, SignInProvider, SignedInPerson},
     },
     id::{RequestId, SessionId},
     tenant::TenantScope,
@@ -142,7 +142,12 @@ impl Sessions {
             Ok(_) => return refused().await,
             Err(error @ (SignInError::Refused | SignInError::Token(_) | SignInError::UnknownIssuer)) => {
                 let (issuer, clock_seconds) = (&snapshot.issuer, error.seconds_outside_validity());
-                tracing::info!(issuer, code = error.code(), clock_seconds, "provider renews no session; ending it");
+                tracing::info!(
+                    issuer,
+                    code = error.code(),
+                    clock_seconds,
+                    "identity provider refused to renew a session; ending the session"
+                );
                 return refused().await;
             }
             Err(

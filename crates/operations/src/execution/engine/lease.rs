@@ -10,18 +10,18 @@ use std::sync::OnceLock;
 use tokio::sync::Notify;
 
 impl RunEngine {
-    /// Renews the lease of a run every third of its duration, and whenever `look` is notified. Returns only when the
-    /// run has to stop.
+    /// Renews the lease of a run every third of its duration, and whenever `recheck` is notified. Returns only when
+    /// the run has to stop.
     pub(in crate::execution) async fn renew_lease(
         &self,
         scope: TenantScope,
         held: LeaseRef,
-        look: &Notify,
+        recheck: &Notify,
         cancelled_by: &OnceLock<ActorRef>,
     ) -> Interruption {
         let interval = self.settings.lease / 3;
         loop {
-            let _beat_or_look = tokio::time::timeout(interval, look.notified()).await;
+            let _renewal_or_recheck = tokio::time::timeout(interval, recheck.notified()).await;
             match self.lease_store.renew(scope, held.execution_id, held.lease).await {
                 Ok(LeaseState::Held) => {}
                 Ok(LeaseState::Lost) => return Interruption::LeaseLost,

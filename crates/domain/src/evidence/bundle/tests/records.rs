@@ -123,7 +123,7 @@ fn run_without_named_records_shows_less() {
     assert!(unnamed.checks.iter().any(|check| check.name == "records of the run in the log" && skipped(check)));
     assert!(named.has_named_records && !unnamed.has_named_records);
     assert_eq!(named.proven().len(), unnamed.proven().len() + 1);
-    assert_eq!(named.not_proven().len() + 1, unnamed.not_proven().len());
+    assert_eq!(named.limitations().len() + 1, unnamed.limitations().len());
 }
 
 /// The bundle of a run that a person decided on after its first closing fact, with the facts at these indexes.

@@ -1,4 +1,4 @@
-//! Schemas that Fairway publishes: those of the asset kinds and of its own tools.
+//! A published schema with its validator; finds the problems of a value.
 //!
 //! Such a schema is compiled twice: as a whole for the verdict, and in parts for the explanation. The validator
 //! collects every error before it returns the first one, hundreds of bytes for each of tens of thousands of values. The

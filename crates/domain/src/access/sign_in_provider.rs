@@ -1,4 +1,5 @@
-//! Sign-in of people in browsers: the port to the identity providers (OpenID Connect Core 1.0, authorization code flow).
+//! The port to the identity providers that sign people in with a browser, and its values (OpenID Connect Core 1.0,
+//! authorization code flow).
 
 use super::identity::{InvalidToken, VerifiedIdentity};
 use crate::{access::session::LogoutTarget, time::Timestamp};
