@@ -61,13 +61,17 @@ async fn flow_findings_equal_the_server_s() {
         let text = std::fs::read_to_string(&file).unwrap();
         let remote = app.post(path.as_str(), json!({ "content_yaml": text })).await.expect(200);
         let local = check_offline(&["flow", "validate"], &file);
-        let names = ["line", "column", "code", "message"];
+        let names = ["line", "column", "code"];
         assert_eq!(
             problem_fields(&local["errors"], &names),
             problem_fields(&remote["errors"], &names),
             "{}",
             file.display()
         );
+        // The command line may add the names that the file contains.
+        for (local, remote) in local["errors"].as_array().unwrap().iter().zip(remote["errors"].as_array().unwrap()) {
+            assert!(local["message"].as_str().unwrap().starts_with(remote["message"].as_str().unwrap()), "{local}");
+        }
         assert_eq!(local["valid"], remote["valid"]);
         refused += usize::from(remote["valid"] == false);
     }
