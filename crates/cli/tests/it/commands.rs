@@ -175,13 +175,13 @@ fn runs_for_people(ada: &Terminal, completed: &str) {
     assert_eq!((count(&first.out), count(&second.out), second.err.contains("follow")), (2, 1, false), "{}", second.err);
 
     let page = ada.run_ok(&["executions", "explain", completed]);
-    for text in ["completed (outcome success)", "Policy", "by rule", "Models", "model ", "Next", "Nothing."] {
+    for text in ["completed (outcome success)", "Policy", "matched rules", "Models", "model ", "Next", "Nothing."] {
         assert!(page.contains(text), "{text}: {page}");
     }
     let runs = ada.run_json(&["executions", "list", "--status", "denied"]);
     let denied = runs[0]["execution_id"].as_str().unwrap();
     let page = ada.run_ok(&["executions", "explain", denied]);
-    for text in ["denied (outcome denied)", "deny, by rule", "reason too_loud", "policy test"] {
+    for text in ["denied (outcome denied)", "deny, matched rules", "reason too_loud", "policy test"] {
         assert!(page.contains(text), "{text}: {page}");
     }
     assert_eq!(ada.run(&["executions", "explain", "0190f000-0000-7000-8000-00000000abcd"]).code, 1);
