@@ -68,7 +68,7 @@ mod tests {
     fn names_unknown_steps_and_inputs_of_a_flow() {
         let flow = json!({
             "trigger": { "inputs_schema": { "ticket": {} } },
-            "entry_step": "chek",
+            "entry_step": "checks",
             "steps": [
                 { "id": "check", "next": "zzz" },
                 { "id": "end", "output": "{{trigger.ticket}} {{trigger.tiket}} {{steps.ask.output}}" },
@@ -77,7 +77,7 @@ mod tests {
         let hint = |pointer: &str, code: &str| in_flow(&flow, pointer, code);
         assert_eq!(
             hint("/entry_step", "unknown_step").as_deref(),
-            Some("; there is no step `chek`; did you mean `check`?")
+            Some("; there is no step `checks`; did you mean `check`?")
         );
         assert_eq!(
             hint("/steps/0/next", "unknown_step").as_deref(),
@@ -94,12 +94,12 @@ mod tests {
 
     #[test]
     fn names_undeclared_variables_of_a_prompt() {
-        let content = json!({ "system_prompt": "Of $arg:questoin: $arg:", "variables": [{ "name": "question" }] });
+        let content = json!({ "system_prompt": "Of $arg:questions: $arg:", "variables": [{ "name": "question" }] });
         assert_eq!(
             in_prompt(&content, 3).as_deref(),
-            Some("; there is no variable `questoin`; did you mean `question`?")
+            Some("; there is no variable `questions`; did you mean `question`?")
         );
-        assert_eq!(in_prompt(&content, 18), None, "a malformed token has no name");
+        assert_eq!(in_prompt(&content, 19), None, "a malformed token has no name");
         assert_eq!(in_prompt(&content, 999), None);
     }
 }

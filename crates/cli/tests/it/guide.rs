@@ -20,7 +20,12 @@ const CHAPTERS: [(&[&str], &[&str]); 11] = [
     (&["content.md"], &["refused with 1", "mail-tone", "in short sentences", "order\n"]),
     (
         &["evidence.md"],
-        &["write to [email]", "matched rules keep-what-is-said, tell-the-owner", "# evidence_artifacts", "execution.ended"],
+        &[
+            "write to [email]",
+            "matched rules keep-what-is-said, tell-the-owner",
+            "# evidence_artifacts",
+            "execution.ended",
+        ],
     ),
     (
         &["verify.md"],
