@@ -59,13 +59,15 @@ pub(super) fn bind(server: &Server, release: &str, versions: &[String], replaces
     for (asset, version) in &found.collect::<Result<Vec<_>, _>>()? {
         let role = required_string(asset, "asset_kind")?;
         let version = required_string(version, "asset_version_id")?;
-        let takes_many = AssetKind::parse(role).is_some_and(AssetKind::allows_many_bindings);
+        if replaces && AssetKind::parse(role).is_some_and(AssetKind::allows_many_bindings) {
+            replace_version(server, release, asset, version)?;
+            continue;
+        }
         match bind_version(server, release, role, version) {
             Err(failure) if failure.is_refusal("duplicate_role") && !replaces => {
                 return Err(bound_role(failure, release, role));
             }
             Err(failure) if failure.is_refusal("duplicate_role") => replace_role(server, release, role, version)?,
-            Ok(()) if replaces && takes_many => unbind_other_versions(server, release, asset, version)?,
             bound => bound.map_err(|failure| inactive_asset(failure, asset))?,
         }
     }
@@ -85,12 +87,17 @@ fn replace_role(server: &Server, release: &str, role: &str, version: &str) -> Re
     })
 }
 
-/// Removes the bindings of other versions of an asset whose role takes several versions.
-fn unbind_other_versions(server: &Server, release: &str, asset: &Value, version: &str) -> Result<(), Failure> {
-    for binding in bindings_of_asset(server, asset, &bindings_of(server, release)?)? {
-        if string_or_empty(binding, "asset_version_id") != version {
-            unbind_one(server, release, binding)?;
-        }
+/// Binds a version of an asset whose role takes several versions, and removes the bindings of its other versions.
+fn replace_version(server: &Server, release: &str, asset: &Value, version: &str) -> Result<(), Failure> {
+    let bindings = bindings_of(server, release)?;
+    let is_same = |binding: &&&Value| string_or_empty(binding, "asset_version_id") == version;
+    let of_asset = bindings_of_asset(server, asset, &bindings)?;
+    if of_asset.iter().find(is_same).is_none() {
+        let role = required_string(asset, "asset_kind")?;
+        bind_version(server, release, role, version).map_err(|failure| inactive_asset(failure, asset))?;
+    }
+    for binding in of_asset.iter().filter(|binding| !is_same(binding)) {
+        unbind_one(server, release, binding)?;
     }
     Ok(())
 }

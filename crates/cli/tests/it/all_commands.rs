@@ -191,6 +191,14 @@ fn assets(ada: &CommandRecorder<'_>) {
     assert_eq!(ada.run_json(&["assets", "show", "style"])["asset_kind"], "skill");
     assert_eq!(ada.run_json(&["assets", "versions", "style"]).as_array().unwrap().len(), 2);
     assert_eq!(ada.run_json(&["assets", "content", "style"])["body"], "Be kind.");
+    // The role of skills takes several versions, so a replacement names the asset.
+    let draft = ada.run_json(&["releases", "create", "sorter", "--env", "dev", "--bind", "style@v1"]);
+    let draft = draft["release_id"].as_str().unwrap();
+    for attempt in ["the other version", "the bound version"] {
+        let replaced = ada.run_json(&["releases", "bind", draft, "style@v2", "--replace"]);
+        assert_eq!(replaced["bindings"].as_array().unwrap().len(), 1, "{attempt}: {replaced}");
+    }
+    ada.run_ok(&["releases", "retire", draft]);
     assert!(ada.run_ok(&["assets", "diff", "style", "v1", "v2"]).contains("Be kind."));
     assert!(ada.run_json(&["assets", "impact", "style"]).is_object());
     for (verb, state) in [("retire", "retired"), ("activate", "active"), ("archive", "archived")] {
