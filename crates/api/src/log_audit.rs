@@ -134,7 +134,12 @@ pub fn describe(TenantAudit { tenant, result }: &TenantAudit) -> String {
     match result {
         Ok(log) => format!("tenant {tenant}: {}", describe_log(log)),
         Err(error) => {
-            let messages: Vec<String> = anyhow::Chain::new(error).map(ToString::to_string).collect();
+            let mut messages = vec![error.to_string()];
+            let mut source = std::error::Error::source(error);
+            while let Some(cause) = source {
+                messages.push(cause.to_string());
+                source = cause.source();
+            }
             format!("tenant {tenant}: not read to its end ({}): {}", error.code(), messages.join(": "))
         }
     }

@@ -3,14 +3,11 @@
 pub(crate) mod address;
 pub(crate) mod events;
 mod link;
+mod unknown_workspace;
 
 pub(crate) use ureq::http::{Method, StatusCode};
 
-use crate::{
-    failure::{Candidate, Failure, Refusal, candidate_hint, is_transient_status},
-    resolve_names::similar_names,
-    terminal_text::{sanitize, shorten},
-};
+use crate::failure::{Failure, Refusal, is_transient_status};
 use address::{AddressSource, is_failed_connection};
 use link::{cursor_of, next_link};
 use rustls::crypto::aws_lc_rs;
@@ -41,8 +38,6 @@ const PAGE_SIZE: usize = 200;
 const MAX_RESPONSE_BYTES: u64 = 1 << 30;
 /// Maximum number of pages of a list: a million items.
 const MAX_PAGES: usize = 5_000;
-/// Maximum number of workspaces that a message lists.
-const MAX_WORKSPACES_SHOWN: usize = 5;
 
 /// The caller's identity at a server.
 #[derive(Clone, Default)]
@@ -142,28 +137,10 @@ impl Server {
             (several, _) => several.iter().find(named),
         };
         let Some(found) = found else {
-            return Err(self.unknown_workspace(&seen));
+            return Err(unknown_workspace::failure(self.selected_workspace.as_deref(), &seen));
         };
         let id = required_string(found, "workspace_id")?;
         Ok(self.workspace_id.get_or_init(|| id.to_owned()))
-    }
-
-    /// The failure for a workspace that is not among the visible ones. It names similar ones, else all up to a limit.
-    fn unknown_workspace(&self, visible: &[Value]) -> Failure {
-        let slugs = || visible.iter().map(|workspace| string_or_empty(workspace, "slug"));
-        let message = match &self.selected_workspace {
-            Some(wanted) => format!("no workspace `{}` is visible to you", shorten(&sanitize(wanted))),
-            None => "no workspace is selected".to_owned(),
-        };
-        let similar =
-            self.selected_workspace.as_deref().map(|wanted| similar_names(wanted, slugs())).unwrap_or_default();
-        if !similar.is_empty() {
-            let hint = candidate_hint(&similar.into_iter().map(Candidate::named).collect::<Vec<_>>());
-            return Failure::Usage(format!("{message}{hint}"));
-        }
-        let visible: Vec<String> = slugs().take(MAX_WORKSPACES_SHOWN).map(sanitize).collect();
-        let visible = if visible.is_empty() { "none".to_owned() } else { visible.join(", ") };
-        Failure::Usage(format!("{message}: select one with --workspace SLUG; visible to you: {visible}"))
     }
 
     /// Reads a resource below `/v1`.

@@ -73,6 +73,7 @@ const RESTRICTIONS: &[Restriction] = &[
             "crates/operations/src/release/rollback_advisor.rs",
             "crates/operations/src/rollout/rollout_controller.rs",
             "crates/operations/src/transparency_log/log_auditor.rs",
+            "crates/operations/src/transparency_log/tree_builder/log_step.rs",
         ],
     },
     Restriction {

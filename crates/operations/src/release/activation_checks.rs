@@ -110,26 +110,8 @@ impl Releases {
         Ok(report)
     }
 
-    /// Evaluates what reviewers are warned of before an approval.
-    pub(super) async fn review_report(
-        &self,
-        scope: TenantScope,
-        release: &Release,
-    ) -> Result<ActivationReport, Failure> {
-        let flow = release.bindings.iter().find(|binding| binding.role == AssetKind::OrchestrationFlow);
-        let flow = match flow {
-            Some(binding) => self.flow_status(scope, binding).await?,
-            None => FlowStatus::Absent,
-        };
-        Ok(ActivationReport {
-            undeclared_inputs: self.undeclared_inputs(scope, release, &flow).await?,
-            is_use_case_inactive: self.is_use_case_inactive(scope, release).await?,
-            ..ActivationReport::unchecked()
-        })
-    }
-
     /// The flow of a binding.
-    async fn flow_status(&self, scope: TenantScope, binding: &Binding) -> Result<FlowStatus, Failure> {
+    pub(super) async fn flow_status(&self, scope: TenantScope, binding: &Binding) -> Result<FlowStatus, Failure> {
         let summary = self.content_summary(scope, binding).await?;
         let ContentSummary::Flow(flow) = &*summary else { return Err(ROLE_MISMATCH) };
         Ok(flow.clone())
@@ -203,7 +185,7 @@ impl Releases {
 
     /// The inputs that rules of the bound policy require, and that neither the interface of the workload nor the trigger
     /// of the flow declares.
-    async fn undeclared_inputs(
+    pub(super) async fn undeclared_inputs(
         &self,
         scope: TenantScope,
         release: &Release,

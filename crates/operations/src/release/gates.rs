@@ -4,13 +4,15 @@ use super::activation_checks::CheckScope;
 use crate::{Failure, access::Operation, release::Releases};
 use fairway_domain::{
     access::Caller,
+    asset::kind::AssetKind,
     id::ReleaseId,
     release::{
-        StateName,
-        activate::ActivationReport,
+        Release, StateName,
+        activate::{ActivationReport, FlowStatus},
         gate::{Gate, GateContext, documents_gate},
         vector_gate::vector_gates,
     },
+    tenant::TenantScope,
 };
 
 impl Releases {
@@ -51,5 +53,19 @@ impl Releases {
             gates.extend(vector_gates(&searches));
         }
         Ok(gates)
+    }
+
+    /// Evaluates what reviewers are warned of before an approval.
+    async fn review_report(&self, scope: TenantScope, release: &Release) -> Result<ActivationReport, Failure> {
+        let flow = release.bindings.iter().find(|binding| binding.role == AssetKind::OrchestrationFlow);
+        let flow = match flow {
+            Some(binding) => self.flow_status(scope, binding).await?,
+            None => FlowStatus::Absent,
+        };
+        Ok(ActivationReport {
+            undeclared_inputs: self.undeclared_inputs(scope, release, &flow).await?,
+            is_use_case_inactive: self.is_use_case_inactive(scope, release).await?,
+            ..ActivationReport::unchecked()
+        })
     }
 }

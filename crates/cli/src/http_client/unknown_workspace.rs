@@ -1,0 +1,29 @@
+//! The failure for a workspace that is not among the visible ones.
+
+use super::string_or_empty;
+use crate::{
+    failure::{Candidate, Failure, candidate_hint},
+    resolve_names::similar_names,
+    terminal_text::{sanitize, shorten},
+};
+use serde_json::Value;
+
+/// Maximum number of workspaces that a message lists.
+const MAX_SHOWN: usize = 5;
+
+/// Names the selected workspace with similar ones, else with all visible ones up to a limit.
+pub(super) fn failure(selected: Option<&str>, visible: &[Value]) -> Failure {
+    let slugs = || visible.iter().map(|workspace| string_or_empty(workspace, "slug"));
+    let message = match selected {
+        Some(wanted) => format!("no workspace `{}` is visible to you", shorten(&sanitize(wanted))),
+        None => "no workspace is selected".to_owned(),
+    };
+    let similar = selected.map(|wanted| similar_names(wanted, slugs())).unwrap_or_default();
+    if !similar.is_empty() {
+        let hint = candidate_hint(&similar.into_iter().map(Candidate::named).collect::<Vec<_>>());
+        return Failure::Usage(format!("{message}{hint}"));
+    }
+    let visible: Vec<String> = slugs().take(MAX_SHOWN).map(sanitize).collect();
+    let visible = if visible.is_empty() { "none".to_owned() } else { visible.join(", ") };
+    Failure::Usage(format!("{message}: select one with --workspace SLUG; visible to you: {visible}"))
+}
