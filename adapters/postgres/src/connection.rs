@@ -3,9 +3,9 @@
 use crate::{
     database::{Database, MeasuredRows, PageBounds, StoredRow},
     guarded_commit::{Guarded, Input, Query},
-    joinable_tables::database_now,
     row::{Row, decode},
     schema::{connection, connection_check},
+    sql_functions::database_now,
 };
 use async_trait::async_trait;
 use diesel::{

@@ -3,9 +3,9 @@
 use crate::{
     database::Database,
     guarded_commit::{Input, Query},
-    joinable_tables::time_ahead,
     row::read_count,
     schema::idempotency_key,
+    sql_functions::time_ahead,
 };
 use async_trait::async_trait;
 use diesel::{BoolExpressionMethods as _, ExpressionMethods as _, NullableExpressionMethods as _, QueryDsl as _};

@@ -38,6 +38,7 @@ mod row;
 mod scheduled_job;
 mod schema;
 mod share_link;
+mod sql_functions;
 mod store_error;
 mod tenant;
 mod transparency_log;

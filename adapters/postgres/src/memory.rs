@@ -4,9 +4,9 @@
 use crate::{
     database::Database,
     guarded_commit::{Guarded, Input, Query},
-    joinable_tables::database_now,
     row::{Row, decode},
     schema::memory_turn,
+    sql_functions::database_now,
 };
 use async_trait::async_trait;
 use diesel::{

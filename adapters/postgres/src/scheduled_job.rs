@@ -2,8 +2,8 @@
 
 use crate::{
     database::Database,
-    joinable_tables::{database_now, time_ahead},
     schema::chore,
+    sql_functions::{database_now, time_ahead},
 };
 use diesel::{ExpressionMethods as _, QueryDsl as _};
 use fairway_domain::store::StoreError;

@@ -3,9 +3,9 @@
 use crate::{
     database::{Database, PageBounds, StoredRow},
     guarded_commit::{Guarded, Input},
-    joinable_tables::database_now,
     row::decode,
     schema::{execution, share_link},
+    sql_functions::database_now,
 };
 use async_trait::async_trait;
 use diesel::{

@@ -3,9 +3,9 @@
 use crate::{
     database::Database,
     guarded_commit::{Guarded, Input},
-    joinable_tables::database_now,
     row::decode,
     schema::{identity, tenant},
+    sql_functions::database_now,
 };
 use async_trait::async_trait;
 use diesel::{BoolExpressionMethods as _, ExpressionMethods as _, QueryDsl as _};

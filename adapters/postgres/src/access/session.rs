@@ -4,9 +4,9 @@ use crate::{
     batch_load::BatchLoader,
     database::{Database, StatementPool, read},
     guarded_commit::{Guarded, Input, Query},
-    joinable_tables::{database_now, time_ago},
     row::{Row, decode, read_count},
     schema::{identity, session},
+    sql_functions::{database_now, time_ago},
 };
 use async_trait::async_trait;
 use diesel::{BoolExpressionMethods as _, ExpressionMethods as _, JoinOnDsl as _, QueryDsl as _, pg::Pg};

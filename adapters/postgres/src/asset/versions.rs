@@ -5,10 +5,10 @@ use crate::{
     database::{Database, StatementPool, commit, commit_batch},
     group_commit::BatchCommitter,
     guarded_commit::{FactColumns, Guarded, GuardedBatch, Input, Query},
-    joinable_tables::octet_length,
     large_reads::{LargeRead, MAX_SMALL_BYTES},
     row::{Row, decode},
     schema::{asset, asset_version, asset_version_note, asset_version_source},
+    sql_functions::octet_length,
 };
 use async_trait::async_trait;
 use diesel::{

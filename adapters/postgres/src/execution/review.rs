@@ -4,9 +4,9 @@
 use crate::{
     database::Database,
     guarded_commit::{Guarded, Input, Query},
-    joinable_tables::{database_now, octet_length},
     large_reads::{LargeRead, MAX_SMALL_BYTES},
     schema::{execution_result, execution_review},
+    sql_functions::{database_now, octet_length},
 };
 use async_trait::async_trait;
 use diesel::{BoolExpressionMethods as _, ExpressionMethods as _, JoinOnDsl as _, QueryDsl as _, dsl::case_when};

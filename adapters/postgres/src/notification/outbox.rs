@@ -3,9 +3,9 @@
 use crate::{
     database::Database,
     guarded_commit::{Input, Query},
-    joinable_tables::{database_now, time_ahead},
     row::{Row, decode},
     schema::notification_delivery,
+    sql_functions::{database_now, time_ahead},
     store_error::broken,
 };
 use async_trait::async_trait;

@@ -2,9 +2,9 @@
 
 use crate::{
     database::{Database, MeasuredRows, PageBounds, StoredRow},
-    joinable_tables::database_now,
     row::decode,
     schema::{approval, approval_note},
+    sql_functions::database_now,
 };
 use diesel::{
     BoolExpressionMethods as _, ExpressionMethods as _, JoinOnDsl as _, NullableExpressionMethods as _, QueryDsl as _,

@@ -372,6 +372,7 @@ fn map_release_refusal(refusal: ReleaseRefusal) -> ApiError {
             ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, message)
                 .with_detail("approvals", counted)
                 .with_detail("min_approvals", needed)
+                .with_detail("rejected", refused)
         }
         ReleaseRefusal::SelfApprovalNotAllowed => ApiError::new(
             StatusCode::FORBIDDEN,

@@ -150,6 +150,21 @@ async fn falls_back_to_the_next_route_on_provider_errors() {
 }
 
 #[tokio::test]
+async fn evidence_names_the_cause_of_a_call_that_no_provider_answered() {
+    let accounts = ProviderAccounts::start().await;
+    fs::remove_file(accounts.folder.path().join("key")).unwrap();
+    let app = TestApp::builder().config_file(accounts.settings()).start().await;
+    let workload = active_workload(&app.fixtures(), "main").await;
+    let answer = run(&app, &workload).await.expect(200);
+    assert_eq!((&answer["status"], &answer["error"]["code"]), (&json!("failed"), &json!("provider_unavailable")));
+    assert!(!answer.to_string().contains("secret"), "the caller learns nothing about secrets: {answer}");
+    let call = call_evidence(&app, &answer["execution_id"]).await;
+    let causes: Vec<&Value> = call["attempts"].as_array().unwrap().iter().map(|attempt| &attempt["cause"]).collect();
+    assert!(causes.len() >= 2 && causes.iter().all(|cause| *cause == "secret_missing"), "{call}");
+    assert_eq!(accounts.openai.request_count(), 0);
+}
+
+#[tokio::test]
 async fn provider_refusal_fails_the_step_without_fallback() {
     let accounts = ProviderAccounts::start().await;
     let app = TestApp::builder().config_file(accounts.settings()).start().await;

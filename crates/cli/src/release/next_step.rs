@@ -104,7 +104,7 @@ pub(super) fn explain(server: &Server, release: &str, failure: Failure) -> Failu
 /// Whether the server refused an approval or activation because the newest verdict is no approval.
 fn is_rejection(failure: &Failure) -> bool {
     matches!(failure, Failure::Refused(refusal)
-        if refusal.code == "approval_required" && refusal.message.contains("not an approval"))
+        if refusal.code == "approval_required" && refusal.detail.get("rejected") == Some(&Value::Bool(true)))
 }
 
 /// The newest verdict, if it is not an approval.

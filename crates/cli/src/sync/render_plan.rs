@@ -62,13 +62,13 @@ pub(super) fn print_plan(output: Output, plan: &Plan) -> Result<(), Failure> {
             print(&format!("    {}", sanitize(because)))?;
         }
     }
-    let left = || plan.unmanaged.iter().filter(|rest| rest.action == UnmanagedAction::Leave);
-    if left().count() > MAX_LEFT_SHOWN {
-        print(&format!("? {} assets of the workspace are not in the directory; kept", left().count()))?;
+    let left = plan.unmanaged.iter().filter(|rest| rest.action == UnmanagedAction::Leave).count();
+    if left > MAX_LEFT_SHOWN {
+        print(&format!("? {left} assets of the workspace are not in the directory; kept"))?;
     }
     for rest in &plan.unmanaged {
         match rest.action {
-            UnmanagedAction::Leave if left().count() > MAX_LEFT_SHOWN => {}
+            UnmanagedAction::Leave if left > MAX_LEFT_SHOWN => {}
             UnmanagedAction::Leave => {
                 print(&format!("? asset {} is not in the directory; kept", sanitize(&rest.slug)))?
             }

@@ -273,10 +273,9 @@ fn releases(ada: &CommandRecorder<'_>, grace: &CommandRecorder<'_>) -> (String, 
     ada.run_ok(&["releases", "bind", &first, "sort-model@v1"]);
     ada.run_ok(&["releases", "submit", &first]);
     grace.run_ok(&["releases", "reject", &first, "--note", "It shows names."]);
-    assert!(
-        grace.run_refused(&["releases", "activate", &first], 1).err.contains("approval_required"),
-        "a rejection counts"
-    );
+    let rejected = grace.run_refused(&["releases", "activate", &first], 1).err;
+    assert!(rejected.contains("approval_required: rejected by user:grace: It shows names."), "{rejected}");
+    assert!(rejected.contains(&format!("`fairway releases withdraw {first}`")), "{rejected}");
     grace.run_ok(&["releases", "approve", &first, "--note", "It does not any more."]);
     assert!(grace.run_ok(&["releases", "gates", &first]).contains("approved"));
     grace.run_ok(&["releases", "activate", &first, "--lane", "restricted"]);
@@ -424,6 +423,8 @@ fn administration(ada: &CommandRecorder<'_>) {
     assert_eq!((&staging["min_approvals"], staging["releases"].as_u64()), (&json!(2), Some(2)), "{listed}");
     for (option, noun) in [("--tenant", "tenant"), ("--workspace", "workspace")] {
         let refused = ada.run_refused(&["whoami", option, "nope"], 2);
+        assert!(refused.err.contains(&format!("no {noun} `nope` is visible to you")), "{}", refused.err);
+        let refused = ada.run_refused(&["run", "sorter", "--env", "dev", option, "nope", "--input", "text=x"], 2);
         assert!(refused.err.contains(&format!("no {noun} `nope` is visible to you")), "{}", refused.err);
     }
     let misspelt = ada.terminal.run(&["environments", "show", "stagin"]);

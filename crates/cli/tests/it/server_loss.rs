@@ -46,6 +46,25 @@ async fn resumes_a_dropped_stream_after_the_last_event() {
     assert!(output.err.contains("the stream was interrupted"), "{}", output.err);
 }
 
+/// A rate limit that allows few requests must not spend them on events alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn rate_limited_caller_gets_its_answer() {
+    let endpoint = FaultyEndpoint::start().await;
+    let refusal = json!({ "detail": { "error": "rate_limited", "message": "Later." }, "request_id": "r" });
+    let limited = ScriptedResponse::status(429, &refusal.to_string());
+    endpoint.respond_in_sequence([
+        execute_events([event(1, "execution.started", &json!({ "execution_id": RUN }))]).truncated(),
+        limited.clone(),
+        run("completed", &json!("done")),
+        limited.clone(),
+        limited,
+    ]);
+    let output = connected_to(&endpoint).run(&["run", "w", "--env", "dev"]);
+    assert_eq!((output.code, output.out.as_str(), endpoint.request_count()), (0, "done\n", 5), "{}", output.err);
+    let asked: Vec<bool> = endpoint.requests().iter().map(|request| request.path.contains("/events")).collect();
+    assert_eq!(asked, [false, false, false, true, false], "after a refused poll, the run is polled again");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn detects_review_and_end_behind_a_silent_stream() {
     let endpoint = FaultyEndpoint::start().await;
