@@ -186,9 +186,12 @@ export async function console_can_read() {
 /** Who changed something: the rows that the API has for it; and the proof of one, with the root of the log. */
 export async function console_audit_read() {
   const release = await inReview("console-desk");
+  const list = () => read(`/v1/audit/events?workspace_id=${WORKSPACE}&subject_id=${release.id}&limit=200`, PEOPLE.auditor);
+  // The sequencer numbers events after they happened.
+  await until(async () => (await list()).some((one) => one.kind === "release.transitioned"), "the log has the submission");
   const page = await visit(`/audit?subject=${release.id}`, PEOPLE.auditor);
   await page.getByRole("button", { name: /^Prove/ }).first().waitFor();
-  const events = await read(`/v1/audit/events?workspace_id=${WORKSPACE}&subject_id=${release.id}&limit=200`, PEOPLE.auditor);
+  const events = await list();
   equal(await page.getByTestId("filtered").count(), 0, "the whole log is searched");
   const rows = page.getByRole("region", { name: "Audit log" }).locator("tbody tr");
   const shown = await rows.evaluateAll((list) => list.map((row) => [row.cells[0].textContent, row.cells[2].textContent, row.cells[3].textContent]));

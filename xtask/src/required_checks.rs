@@ -40,7 +40,9 @@ pub(crate) fn ci(place: &Paths) -> Result<ExitCode> {
         run_checked(command)
     });
     // External tools against a server of this build.
-    if let Err(error) = check_api::check(place, &check_api::Arguments::default(), &mut steps) {
+    let check_api =
+        |steps: &mut Steps| check_api::check(place, &check_api::Arguments::for_required_checks(place)?, steps);
+    if let Err(error) = check_api(&mut steps) {
         steps.run("external tools", || Err(error));
     }
     if let Err(error) = browser::check(place, &mut steps, browser::Selection::Required) {

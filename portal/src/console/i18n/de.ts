@@ -289,6 +289,7 @@ export const de: ConsoleCatalogue = {
   scope: "Geltungsbereich",
   scope_workspace: "Arbeitsbereich {name}",
   matrix_text: "Der engste Bereich, der an oder aus sagt, entscheidet. Unter jeder Wahl steht, was gilt, und welcher Bereich entscheidet.",
+  matrix_scope: "Wahl für: {scope}",
   matrix_change: "Eine Einstellung ändern",
   inherit: "erben",
   on: "an",

@@ -288,6 +288,7 @@ export const en = {
   scope: "Scope",
   scope_workspace: "Workspace {name}",
   matrix_text: "The narrowest scope that says on or off decides. Below each choice stands what counts, and which scope decides.",
+  matrix_scope: "Choices for: {scope}",
   matrix_change: "Change one preference",
   inherit: "inherit",
   on: "on",

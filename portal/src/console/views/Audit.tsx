@@ -17,6 +17,9 @@ import { fits } from "./auditFilter";
 type Event = Schemas["AuditEvent"];
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 const NAMES = ["kind", "actor", "subject", "whole"] as const;
+/** The next checkpoint follows a new entry within 5 seconds on a server with normal load. */
+const CHECKPOINT_RETRIES = 15;
+const CHECKPOINT_RETRY_MS = 1_000;
 
 /** The log of all changes. Each row can be proved against the log's root. */
 export function Audit() {
@@ -106,7 +109,8 @@ function Proof({ event, onClose }: { event: Event; onClose: () => void }) {
   const { client } = useConsole();
   const proof = useQuery<{ proof: Schemas["InclusionProof"]; holds: boolean }, Problem>({
     queryKey: ["proof", client.cacheKey, event.event_id],
-    retry: false,
+    retry: (count, problem) => problem.code === "not_yet_in_checkpoint" && count < CHECKPOINT_RETRIES,
+    retryDelay: CHECKPOINT_RETRY_MS,
     queryFn: async ({ signal }) => {
       const found = await client.get<Schemas["InclusionProof"]>(apiPath("/v1/audit/events/{event_id}/inclusion-proof", { event_id: event.event_id }), signal);
       return { proof: found, holds: found.index === event.index && (await isIncluded(event.leaf_hash, found)) };
@@ -121,7 +125,7 @@ function Proof({ event, onClose }: { event: Event; onClose: () => void }) {
         </button>
       }
     >
-      {proof.error && <Failed problem={proof.error} />}
+      {proof.error && <Failed problem={proof.error} onRetry={() => void proof.refetch()} />}
       {proof.isPending && <Loading what={text("proof")} />}
       {proof.data && (
         <>

@@ -126,6 +126,8 @@ function Preferences() {
   );
   const environment = workload ? (search["environment"] ?? null) : null;
   const level = search["scope"] === "workspace" || workload ? "workspace" : "global";
+  const whole = level === "global" ? text("scope_global") : text("scope_workspace", { name: workspace.name });
+  const scope = workload ? `${slugOf(workload) ?? workload}${environment ? `@${environment}` : ""}` : whole;
   return (
     <>
       <Filters names={["scope", "workload", "environment"]}>
@@ -135,7 +137,7 @@ function Preferences() {
       </Filters>
       {environments.isLoading && <Loading what={text("environment")} />}
       {environments.error && <Failed problem={environments.error} />}
-      <PreferenceMatrix key={`${level} ${workload} ${environment}`} workspace={level === "workspace" ? workspace.workspace_id : null} workload={workload} environment={environment} />
+      <PreferenceMatrix key={`${level} ${workload} ${environment}`} scope={scope} workspace={level === "workspace" ? workspace.workspace_id : null} workload={workload} environment={environment} />
     </>
   );
 }

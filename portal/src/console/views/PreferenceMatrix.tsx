@@ -11,12 +11,14 @@ import { CATEGORIES, changeOf, CHANNELS, choiceOf, type Choice } from "./prefere
 type Preference = Schemas["NotificationPreference"];
 
 interface Props {
+  /** The name of the scope for the caption. */
+  scope: string;
   workspace: string | null;
   workload: string | null;
   environment: string | null;
 }
 
-function pathOf({ workspace, workload, environment }: Props): string {
+function pathOf({ workspace, workload, environment }: Omit<Props, "scope">): string {
   if (!workspace) return apiPath("/v1/notifications/preferences", {});
   if (!workload) return apiPath("/v1/notifications/workspaces/{workspace_id}/preferences", { workspace_id: workspace });
   const ids = { workspace_id: workspace, workload_id: workload };
@@ -61,6 +63,7 @@ export function PreferenceMatrix(props: Props) {
       {change.error?.status === 412 && <p className="notice notice-wait">{text("changed_since")}</p>}
       <div className="frame" tabIndex={0} role="region" aria-label={text("tab_preferences")}>
         <table className="matrix">
+          <caption>{text("matrix_scope", { scope: props.scope })}</caption>
           <thead>
             <tr>
               <th scope="col">{text("category")}</th>
