@@ -231,8 +231,11 @@ pub enum RunRefusal {
     #[error("this deployment accepts no asynchronous runs")]
     AsyncUnavailable,
     /// The tenant has reached its limit of queued runs.
-    #[error("too many runs are queued")]
-    QueueFull,
+    #[error("the tenant has {limit} queued runs, which is its limit")]
+    QueueFull {
+        /// The maximum of queued runs of a tenant.
+        limit: u32,
+    },
     /// The bound sandbox profile does not list the language of the script.
     #[error("the sandbox profile of the release does not allow this language")]
     LanguageNotAllowed,
@@ -264,7 +267,7 @@ impl RunRefusal {
             Self::NothingToRun => "nothing_to_run",
             Self::PrincipalNotBound => "principal_not_bound",
             Self::AsyncUnavailable => "async_dispatch_unavailable",
-            Self::QueueFull => "queue_full",
+            Self::QueueFull { .. } => "queue_full",
             Self::LanguageNotAllowed => "language_not_allowed",
             Self::SandboxUnavailable => "sandbox_unavailable",
             Self::TooManyScripts => "too_many_scripts",

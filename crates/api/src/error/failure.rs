@@ -392,9 +392,7 @@ fn map_release_refusal(refusal: ReleaseRefusal) -> ApiError {
             let missing: Vec<Value> = missing.iter().map(|gap| json!(gap)).collect();
             invalid("the release does not meet all activation requirements").with_detail("missing", missing)
         }
-        ReleaseRefusal::NoPreviousRelease => {
-            conflict("the release does not hold the lane, or no earlier release can hold it again")
-        }
+        ReleaseRefusal::LaneNotHeld | ReleaseRefusal::NoPreviousRelease => conflict(&refusal.to_string()),
         ReleaseRefusal::WorkloadRetired => conflict("the workload is retired"),
         ReleaseRefusal::RolloutInProgress => conflict("a rollout of the release is in progress"),
         ReleaseRefusal::RolloutNotInProgress => conflict("no rollout of the release is in progress"),
@@ -440,7 +438,9 @@ fn map_run_refusal(refusal: RunRefusal) -> ApiError {
     match refusal {
         RunRefusal::AcceptanceUnknown(id) => ApiError::unavailable().with_detail("execution_id", id.to_string()),
         RunRefusal::PrincipalNotBound => ApiError::new(StatusCode::FORBIDDEN, code, refusal.to_string()),
-        RunRefusal::QueueFull => ApiError::new(StatusCode::TOO_MANY_REQUESTS, code, refusal.to_string()),
+        RunRefusal::QueueFull { limit } => {
+            ApiError::new(StatusCode::TOO_MANY_REQUESTS, code, refusal.to_string()).with_detail("limit", limit)
+        }
         // A script takes a few seconds, so a slot is free within about one second.
         RunRefusal::TooManyScripts => ApiError::new(StatusCode::TOO_MANY_REQUESTS, code, refusal.to_string())
             .with_header(RETRY_AFTER, HeaderValue::from(1)),

@@ -172,7 +172,7 @@ async fn full_queue_refuses_further_runs_of_the_tenant() {
             Some(key) => request.idempotency_key(key).await,
             None => request.await,
         };
-        answer.expect_refusal(429, "queue_full");
+        assert_eq!(answer.expect_refusal(429, "queue_full")["limit"], 2);
         assert!(answer.header("retry-after").is_some());
     }
     let given = app.fixtures();

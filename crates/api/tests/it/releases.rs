@@ -71,8 +71,13 @@ async fn gates_agree_with_the_transition() {
     let given = app.fixtures();
     let workload = given.workload("main").await;
     let prompt = given.prompt("prompt").await;
+    let empty = given.draft(&workload, &[]).await;
+    assert_eq!(gate_summaries(&read_gates(&app, &empty).await)[0], "review_ready * bindings warn no_bindings");
     let release = given.draft(&workload, &[prompt]).await;
-    assert_eq!(gate_summaries(&read_gates(&app, &release).await), ["review_ready * references pass references"]);
+    assert_eq!(
+        gate_summaries(&read_gates(&app, &release).await),
+        ["review_ready * bindings pass bindings", "review_ready * references pass references"]
+    );
 
     transition_to(&app, &release, "review_ready").await.expect(200);
     assert_eq!(gate_summaries(&read_gates(&app, &release).await), ["approved * approvals blocked approval_required"]);

@@ -49,7 +49,8 @@ async fn rollback_restores_the_previous_release() {
     let (workload, releases, _) = approved_releases(&app, 2).await;
     let [one, two] = releases.as_slice() else { panic!() };
     activate(&app, one, None).await.expect(200);
-    roll_back(&app, one, rollback_body()).await.expect_refusal(409, "no_previous_release");
+    let refused = roll_back(&app, one, rollback_body()).await.expect_refusal(409, "no_previous_release");
+    assert!(refused["message"].as_str().unwrap().starts_with("no earlier release can hold"), "{refused}");
     activate(&app, two, None).await.expect(200);
     assert_eq!(release_state(&app, one).await, "superseded");
 
@@ -109,7 +110,8 @@ async fn rollback_of_a_lane_skips_retired_releases() {
     activate(&app, four, Some("restricted")).await.expect(200);
     // `four` does not hold `standard`.
     let lane = json!({ "reason": "x", "lane": "standard" });
-    roll_back(&app, four, lane).await.expect_refusal(409, "no_previous_release");
+    let refused = roll_back(&app, four, lane).await.expect_refusal(409, "no_previous_release");
+    assert_eq!(refused["message"], "the release does not hold this lane", "another cause than no earlier release");
     let done = roll_back(&app, four, json!({ "reason": "x", "lane": "guided" })).await.expect(200);
     assert_eq!((&done["lane"], &done["rolled_back_to"]), (&json!("guided"), &json!(three)));
     assert_eq!(lane_holders(&app, &workload).await, [json!(four), json!(three), json!(three)]);

@@ -83,7 +83,10 @@ impl Release {
         let mut gates = Vec::new();
         for to in self.valid_transitions(around.deployment) {
             match to {
-                StateName::ReviewReady => gates.extend(reference_gates(to, around.unresolved_references)),
+                StateName::ReviewReady => {
+                    gates.push(self.bindings_gate(to));
+                    gates.extend(reference_gates(to, around.unresolved_references));
+                }
                 StateName::Approved => {
                     gates.push(self.approvals_gate(to, around.approval_rule));
                     gates.extend(review_warnings(to, around.activation_report));
@@ -99,6 +102,15 @@ impl Release {
             }
         }
         gates
+    }
+
+    /// Warns of an empty draft: a review of it has no subject, and no activation can follow.
+    fn bindings_gate(&self, to: StateName) -> Gate {
+        if !self.bindings.is_empty() {
+            return passed(to, "bindings", "the release binds versions");
+        }
+        let message = "the release binds no version, so there is nothing to review".to_owned();
+        Gate { to, lane: None, name: "bindings", verdict: GateVerdict::Warn, code: "no_bindings", message }
     }
 
     fn approvals_gate(&self, to: StateName, rule: ApprovalRule) -> Gate {

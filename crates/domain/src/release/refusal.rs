@@ -84,8 +84,11 @@ pub enum ReleaseRefusal {
     /// The reason is missing or not valid text.
     #[error("a reason has 1 to 2000 characters, and no invisible ones except line breaks and tabs")]
     InvalidReason,
+    /// The release does not hold the lane that it would be rolled back from.
+    #[error("the release does not hold this lane")]
+    LaneNotHeld,
     /// No earlier holder of the lane is eligible.
-    #[error("no earlier holder of the lane can hold it again")]
+    #[error("no earlier release can hold the lane again: each is retired or was rolled back from it, or there is none")]
     NoPreviousRelease,
     /// References in bound contents are unresolved.
     #[error("{} references are unresolved", .0.len())]
@@ -114,7 +117,7 @@ impl ReleaseRefusal {
             Self::LaneNotTargeted => "lane_not_targeted",
             Self::RolloutInProgress => "rollout_in_progress",
             Self::RolloutNotInProgress => "rollout_not_in_progress",
-            Self::NoPreviousRelease => "no_previous_release",
+            Self::LaneNotHeld | Self::NoPreviousRelease => "no_previous_release",
             Self::InvalidReason => "invalid_text",
             // An unresolved prompt reference keeps the code of the prompt grammar.
             Self::UnresolvedReferences(unresolved) => {

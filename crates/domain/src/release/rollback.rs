@@ -128,6 +128,19 @@ impl Release {
         }
     }
 
+    /// Checks that the release holds the lane that a caller names. A release that is not active holds none, and its
+    /// state is the reason that the caller gets.
+    ///
+    /// # Errors
+    /// When the release is active and another one holds the lane.
+    pub fn check_holds(&self, lane: Lane, deployment: &Deployment) -> Result<(), ReleaseRefusal> {
+        let is_active = matches!(self.state, State::Active { .. });
+        if is_active && deployment.holder(lane) != Some(self.release_id) {
+            return Err(ReleaseRefusal::LaneNotHeld);
+        }
+        Ok(())
+    }
+
     /// Rolls the release back from lanes that it holds.
     ///
     /// # Errors

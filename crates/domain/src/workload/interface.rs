@@ -11,7 +11,7 @@ mod theme;
 
 pub(crate) use field::is_field_name;
 pub use field::{FieldType, InputField};
-pub use problem::{InterfaceProblem, MAX_PROBLEMS, ProblemKind};
+pub use problem::{ExpectedType, InterfaceProblem, MAX_PROBLEMS, ProblemKind};
 pub use theme::Theme;
 
 use crate::text::is_prose;

@@ -302,7 +302,9 @@ impl Executions {
             (SubmitOutcome::KeyTaken, _) => {
                 return Err(NotStarted::Replayed(self.replayed_run(attempt).await?.map(Box::new)));
             }
-            (SubmitOutcome::QueueFull, _) => return Err(Failure::from(RunRefusal::QueueFull).into()),
+            (SubmitOutcome::QueueFull, _) => {
+                return Err(Failure::from(RunRefusal::QueueFull { limit: self.settings.queue_cap }).into());
+            },
             (SubmitOutcome::LinkClosed, _) => {
                 let link = request.link.as_ref();
                 let link = link

@@ -63,6 +63,9 @@ impl Releases {
                         if self.is_workload_retired(scope, &current.release).await? {
                             return Err(ReleaseRefusal::WorkloadRetired.into());
                         }
+                        if let Some(lane) = lane {
+                            current.release.check_holds(lane, &current.deployment)?;
+                        }
                         let holders = self.rollback_targets(scope, &current, lane).await?;
                         let targets: Vec<_> = holders.iter().map(|(lane, holder)| (*lane, &holder.release)).collect();
                         // Read before the commit, because no step after it may fail.

@@ -1,7 +1,7 @@
 //! Form fields and their accepted values.
 
 use super::{
-    ProblemKind,
+    ExpectedType, ProblemKind,
     problem::{Problems, item_path, member_path},
     wire_enum,
 };
@@ -100,26 +100,26 @@ impl InputField {
             FieldType::Text | FieldType::Textarea => match value.as_str() {
                 Some(text) if text.len() <= MAX_TEXT_BYTES => Ok(()),
                 Some(_) => Err(ProblemKind::TooLong),
-                None => Err(ProblemKind::Type),
+                None => Err(ProblemKind::Type(ExpectedType::Text)),
             },
             FieldType::Number => match value.as_f64() {
                 Some(number) if self.is_within_bounds(number) => Ok(()),
                 Some(_) => Err(ProblemKind::OutOfBounds),
-                None => Err(ProblemKind::Type),
+                None => Err(ProblemKind::Type(ExpectedType::Number)),
             },
             FieldType::Select => {
                 let options = self.options.as_deref().unwrap_or_default();
                 match value.as_str() {
                     Some(text) if options.iter().any(|option| option == text) => Ok(()),
                     Some(_) => Err(ProblemKind::NotAnOption),
-                    None => Err(ProblemKind::Type),
+                    None => Err(ProblemKind::Type(ExpectedType::Text)),
                 }
             }
-            FieldType::Boolean => value.as_bool().map(|_| ()).ok_or(ProblemKind::Type),
+            FieldType::Boolean => value.as_bool().map(|_| ()).ok_or(ProblemKind::Type(ExpectedType::Boolean)),
             FieldType::Date => match value.as_str() {
                 Some(text) if is_calendar_day(text) => Ok(()),
                 Some(_) => Err(ProblemKind::InvalidDate),
-                None => Err(ProblemKind::Type),
+                None => Err(ProblemKind::Type(ExpectedType::Text)),
             },
         }
     }

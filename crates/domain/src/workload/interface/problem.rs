@@ -18,6 +18,29 @@ pub struct InterfaceProblem {
     pub kind: ProblemKind,
 }
 
+/// The JSON type that a value should have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ExpectedType {
+    /// A JSON object.
+    #[error("an object")]
+    Object,
+    /// A JSON array.
+    #[error("a list")]
+    List,
+    /// A JSON string.
+    #[error("a text")]
+    Text,
+    /// A JSON number.
+    #[error("a number")]
+    Number,
+    /// A JSON number without a fraction.
+    #[error("a whole number")]
+    WholeNumber,
+    /// A JSON boolean.
+    #[error("true or false")]
+    Boolean,
+}
+
 /// A problem of a configuration or of run inputs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ProblemKind {
@@ -28,8 +51,8 @@ pub enum ProblemKind {
     #[error("there is no such field")]
     Unknown,
     /// The value has the wrong type.
-    #[error("the value has an unexpected type or form")]
-    Type,
+    #[error("expected {0}")]
+    Type(ExpectedType),
     /// The value is not one of the allowed ones.
     #[error("the value is not one of the known values")]
     NotOneOf,
@@ -84,7 +107,7 @@ impl ProblemKind {
         match self {
             Self::Missing => "missing",
             Self::Unknown => "unknown_field",
-            Self::Type => "invalid",
+            Self::Type(_) => "invalid",
             Self::NotOneOf => "not_one_of",
             Self::OutOfBounds => "out_of_bounds",
             Self::TooLong => "too_long",
@@ -163,7 +186,7 @@ impl Problems {
         known: &[&str],
     ) -> Option<&'v Map<String, Value>> {
         let Some(members) = value.as_object() else {
-            self.push(path, ProblemKind::Type);
+            self.push(path, ProblemKind::Type(ExpectedType::Object));
             return None;
         };
         for name in members.keys().filter(|name| !known.contains(&name.as_str())) {
@@ -175,7 +198,7 @@ impl Problems {
     /// Reads a list of bounded length.
     pub(super) fn list<'v>(&mut self, value: &'v Value, path: &str, limit: usize) -> Option<&'v [Value]> {
         let Some(items) = value.as_array() else {
-            self.push(path, ProblemKind::Type);
+            self.push(path, ProblemKind::Type(ExpectedType::List));
             return None;
         };
         self.check(path, items.len() <= limit, ProblemKind::TooLong).then_some(items)
@@ -204,7 +227,7 @@ impl Problems {
     pub(super) fn text<'v>(&mut self, path: &str, value: &'v Value) -> Option<&'v str> {
         let text = value.as_str();
         if text.is_none() {
-            self.push(path, ProblemKind::Type);
+            self.push(path, ProblemKind::Type(ExpectedType::Text));
         }
         text
     }
@@ -212,7 +235,7 @@ impl Problems {
     pub(super) fn number<'v>(&mut self, path: &str, value: &'v Value) -> Option<&'v Number> {
         let number = value.as_number();
         if number.is_none() {
-            self.push(path, ProblemKind::Type);
+            self.push(path, ProblemKind::Type(ExpectedType::Number));
         }
         number
     }
@@ -220,7 +243,7 @@ impl Problems {
     pub(super) fn boolean(&mut self, path: &str, value: &Value) -> Option<bool> {
         let truth = value.as_bool();
         if truth.is_none() {
-            self.push(path, ProblemKind::Type);
+            self.push(path, ProblemKind::Type(ExpectedType::Boolean));
         }
         truth
     }
@@ -230,7 +253,7 @@ impl Problems {
         let number = self.number(path, value)?;
         let whole = number::as_whole(number);
         if whole.is_none() && number.as_f64().is_some_and(|float| float.fract() != 0.0) {
-            self.push(path, ProblemKind::Type);
+            self.push(path, ProblemKind::Type(ExpectedType::WholeNumber));
             return None;
         }
         let inside = whole.and_then(|whole| u32::try_from(whole).ok()).filter(|whole| bounds.contains(whole));

@@ -213,6 +213,24 @@ fn refuses_settings_of_other_field_types() {
 }
 
 #[test]
+fn problems_of_inputs_name_the_expected_type() {
+    let config = InterfaceConfig::parse(&full_configuration()).unwrap();
+    for (name, value, expected) in [
+        ("ticket", json!(["a"]), "expected a text"),
+        ("amount", json!("1"), "expected a number"),
+        ("urgent", json!("true"), "expected true or false"),
+        ("tone", json!(1), "expected a text"),
+        ("due", json!(1), "expected a text"),
+    ] {
+        let mut inputs = json!({ "ticket": "refund" });
+        inputs[name] = value;
+        let problems = config.effective_inputs(inputs.as_object().unwrap()).unwrap_err();
+        let messages: Vec<_> = problems.iter().map(|problem| problem.kind.to_string()).collect();
+        assert_eq!(messages, [expected], "{name}");
+    }
+}
+
+#[test]
 fn validates_inputs_against_the_form() {
     let config = InterfaceConfig::parse(&full_configuration()).unwrap();
     let admit = |inputs: Value| config.effective_inputs(inputs.as_object().unwrap());
