@@ -37,7 +37,7 @@ pub enum Lifecycle {
     Draft,
     /// Releases can bind its versions.
     Active,
-    /// Accepts no new bindings; existing releases continue.
+    /// Releases cannot add bindings to its versions; existing bindings remain valid.
     Retired,
     /// Terminal state.
     Archived,
@@ -110,7 +110,7 @@ impl OwnershipTier {
     }
 }
 
-/// A governed configuration object; its versions hold the content.
+/// A governed configuration object; its versions contain the content.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Asset(pub(crate) AssetRecord);
 
@@ -121,7 +121,7 @@ pub struct AssetRecord {
     pub asset_id: AssetId,
     /// Slug, unique in the tenant across all kinds.
     pub slug: Slug,
-    /// Kind of the content that its versions hold.
+    /// Kind of the content of its versions.
     pub kind: AssetKind,
     /// Owner.
     pub owner_ref: OwnerRef,
@@ -131,7 +131,7 @@ pub struct AssetRecord {
     pub ownership_tier: OwnershipTier,
     /// Workspace that created the asset.
     pub workspace_id: WorkspaceId,
-    /// Namespace of that workspace at creation time; visibility follows it.
+    /// Namespace of that workspace at creation time. The asset is visible from workspaces of this namespace.
     pub namespace_id: NamespaceId,
     /// Creation time.
     pub created_at: Timestamp,

@@ -3,7 +3,7 @@
 use super::{GroupsClaim, IdentityRefusal, TenantClaim, VerifiedIdentity, actor_name, group_actor, group_actors, pin};
 use crate::access::ActorRef;
 
-/// A rule that maps claims.
+/// A rule that maps claims to an attribute of the caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MappingRule {
     /// The configured claim gives the actor name.
@@ -35,9 +35,9 @@ impl MappingRule {
 /// The effect of a rule on an identity.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum MappingVerdict {
-    /// The claim has its effect.
+    /// The claim is valid and was mapped; the text describes the result.
     Applied(String),
-    /// The claim is absent or not usable, and has no effect; the sign-in continues.
+    /// The claim is absent or unusable and has no effect, for the reason in the text; the sign-in continues.
     Ignored(String),
     /// The sign-in is refused.
     Refused(IdentityRefusal),
@@ -54,7 +54,7 @@ pub enum NameHolder {
     Another,
 }
 
-/// The verdicts of the rules that need the claims only. None of them has an effect.
+/// The verdicts of the rules that depend on the claims alone. The evaluation has no side effects.
 #[must_use]
 pub fn mapping_verdicts(identity: &VerifiedIdentity) -> Vec<(MappingRule, MappingVerdict)> {
     vec![
