@@ -23,9 +23,9 @@ pub struct Stamp {
     pub fact_id: FactId,
     /// The time of the decision.
     pub at: Timestamp,
-    /// The actor on whose request the decision is made.
+    /// The actor to whom the decision is attributed.
     pub actor: ActorRef,
-    /// The identifier of the HTTP request or background task that causes the decision.
+    /// The request during which the decision is made.
     pub request_id: RequestId,
 }
 
@@ -302,7 +302,7 @@ impl Fact {
         self
     }
 
-    /// Marks the fact so that its projection notifies `owner`.
+    /// Marks the fact so that the notification projector notifies `owner`.
     #[must_use]
     pub fn notifying_owner(self, owner: &str) -> Self {
         self.with_categories([FactCategory::Reports]).merge_detail(json!({ "notify": owner }))

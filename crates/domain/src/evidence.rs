@@ -30,7 +30,7 @@ pub struct GovernanceChain {
     /// The bound versions.
     pub bindings: Vec<ChainBinding>,
     /// The resolved references of the bound contents. Each version occurs once, with its asset kind as role. Chains
-    /// of older releases of Fairway have no references.
+    /// of older versions of Fairway have no references.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub references: Vec<ChainBinding>,
     /// The approvals.

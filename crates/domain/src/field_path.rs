@@ -1,7 +1,7 @@
 //! Field paths: the location of a problem in a request, in the form that all error responses use.
 
-/// The field path of a JSON pointer (RFC 6901) below a field: `content` and `/rules/0/outcome` give
-/// `content.rules[0].outcome`. An all-digit reference token counts as an index.
+/// Converts a JSON pointer (RFC 6901) below a field to a field path. `content` and `/rules/0/outcome` become
+/// `content.rules[0].outcome`. A pointer token of digits counts as an index.
 #[must_use]
 pub fn from_pointer(field: &str, pointer: &str) -> String {
     let mut path = field.to_owned();

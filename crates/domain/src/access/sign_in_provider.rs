@@ -107,7 +107,7 @@ pub enum SignInError {
     /// The provider does not respond, or responds with a server error.
     #[error("the identity provider does not answer")]
     Unavailable,
-    /// The provider refuses the authorization code or the refresh token.
+    /// The provider refuses the authorization code, the refresh token or the access token.
     #[error("the identity provider refused the request")]
     Refused,
     /// The discovery document lacks a required address, or a response of the provider is malformed.

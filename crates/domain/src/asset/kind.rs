@@ -43,7 +43,7 @@ pub enum AssetKind {
     WorkloadProfile,
     /// Isolation limits of executed code.
     SandboxProfile,
-    /// Runtime settings of a flow or an agent, with its hooks, tools and limits.
+    /// Runtime settings of a flow or an agent: resources, permissions and stop conditions.
     WorkloadHarness,
 }
 

@@ -13,8 +13,8 @@ const DISCLOSED: [(FactKind, &[&str]); 2] = [
     (FactKind::AnnouncementMade, &["roles", "text_digest", "workspaces"]),
 ];
 
-/// The part of a fact's detail that auditors may read; `None` if the detail of the kind is withheld. Members that
-/// [`DISCLOSED`] does not list are removed.
+/// The part of a fact's detail that auditors may read; `None` if the detail of the kind is withheld. Unlisted members
+/// are removed.
 #[must_use]
 pub fn disclosed_detail(kind: &str, mut detail: Map<String, Value>) -> Option<Map<String, Value>> {
     let (_, members) = DISCLOSED.iter().find(|(disclosed, _)| disclosed.as_str() == kind)?;

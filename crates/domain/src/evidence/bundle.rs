@@ -71,7 +71,8 @@ pub struct ExecutionPredicate {
     pub tenant_id: TenantId,
     /// The evidence of the run, in the sections of the API's evidence response, without free texts.
     pub evidence: Map<String, Value>,
-    /// The serialized records of the run, whose digest the facts about the run contain.
+    /// The serialized records of the run and of people's decisions on it. The facts about the run contain their
+    /// digests.
     pub records: Vec<String>,
     /// The evidence documents that the records list.
     pub documents: Vec<BundledDocument>,

@@ -66,8 +66,7 @@ fn assert_properties_marked(node: &Value, path: &str) {
     }
 }
 
-/// The traversal moves from a schema to its branches without a descent in the content. It terminates only if branches
-/// are not nested.
+/// The traversal of a schema terminates only if its branches (`oneOf` and similar) are not nested.
 fn assert_no_nested_branches(node: &Value, inside: bool, path: &str) {
     let Value::Object(members) = node else {
         node.as_array().into_iter().flatten().for_each(|item| assert_no_nested_branches(item, inside, path));

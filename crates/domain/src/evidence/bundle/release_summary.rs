@@ -83,7 +83,7 @@ pub struct ReleasePredicate {
     pub verifier: SummaryVerifier,
     /// The time of the newest fact about the release, so that equal logs result in equal summaries.
     pub time_verified: String,
-    /// The release.
+    /// The URI of the release.
     pub resource_uri: String,
     /// The policy.
     pub policy: SummaryPolicy,
