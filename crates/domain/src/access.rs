@@ -28,7 +28,8 @@ pub use rights::{Grant, GrantScope, GrantSource, Rights};
 use serde_json::json;
 use std::sync::Arc;
 
-/// The authenticated sender of a request. Authentication resolves it before any operation runs.
+/// The authenticated sender of a request, with its permissions. Authentication builds this value before any operation
+/// runs.
 #[derive(Clone, Debug)]
 pub struct Caller {
     /// The tenant that the request works in.
@@ -71,7 +72,7 @@ pub struct RoleBindingRecord {
     pub role: Role,
     /// The scope in which the role applies.
     pub scope: GrantScope,
-    /// When it was granted.
+    /// When the role was granted.
     pub created_at: Timestamp,
     /// The granter.
     pub created_by: ActorRef,
@@ -106,7 +107,7 @@ impl GrantRefusal {
 }
 
 impl Caller {
-    /// All principals that a grant to this caller can name: itself and its groups.
+    /// The principals whose grants apply to this caller: the actor and its groups.
     #[must_use]
     pub fn principals(&self) -> Vec<ActorRef> {
         std::iter::once(&self.actor).chain(&self.groups).cloned().collect()

@@ -1,4 +1,5 @@
-//! Access requests: a use case asks the platform team for a connection that its author cannot create.
+//! Access requests: a use case requests a connection that its author cannot create, and the platform team grants or
+//! denies it.
 
 use crate::{
     access::ActorRef,

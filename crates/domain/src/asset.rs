@@ -64,7 +64,7 @@ impl Lifecycle {
         Self::ALL.into_iter().find(|state| state.as_str() == text)
     }
 
-    /// The states that can follow this one; none follow `Archived`.
+    /// The states to which an asset in this state can change. `Archived` is terminal.
     #[must_use]
     pub const fn valid_transitions(self) -> &'static [Self] {
         match self {
@@ -137,7 +137,7 @@ pub struct AssetRecord {
     pub created_at: Timestamp,
     /// Actor that created the asset.
     pub created_by: ActorRef,
-    /// Number of the current revision; every change increments it.
+    /// Change counter; every change increments it.
     pub revision: Revision,
 }
 
@@ -151,7 +151,7 @@ impl VersionLabel {
     /// Maximum length, in characters.
     pub const MAX_CHARS: usize = 64;
 
-    /// Parses an external text; `None` when it breaks the pattern.
+    /// Parses an untrusted text; `None` if it does not match the pattern.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
@@ -212,7 +212,7 @@ pub struct NewVersion {
     pub version_label: Option<VersionLabel>,
     /// Canonical bytes and checksum.
     pub canonical: Canonical,
-    /// Source text that the content was parsed from, if it is kept (a flow's YAML).
+    /// Source text from which the content was parsed, if the source is stored (a flow's YAML).
     pub source_text: Option<String>,
     /// Change note.
     pub change_note: Option<Note>,
@@ -231,7 +231,7 @@ pub struct NewVersion {
 pub struct VersionContent {
     /// Canonical bytes and checksum.
     pub canonical: Canonical,
-    /// Source text that the content was parsed from, if it is kept.
+    /// Source text from which the content was parsed, if the source is stored.
     pub source_text: Option<String>,
     /// Change note.
     pub change_note: Option<Note>,

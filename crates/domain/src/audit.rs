@@ -362,7 +362,7 @@ pub fn leaf_hash(entry: &[u8]) -> [u8; 32] {
     hasher.finalize().into()
 }
 
-/// A sequenced fact, as auditors read it.
+/// A sequenced fact in the form that auditors read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AuditEvent {
     /// The fact's identifier.
@@ -427,7 +427,7 @@ pub trait AuditStore: Send + Sync {
         page: PageRequest,
     ) -> Result<Page<AuditEvent>, StoreError>;
     /// Stores a fact without any other change, such as a refusal or a read. The fact is not the change that a request
-    /// asks for, so an unknown commit outcome is reported as an unavailable store.
+    /// makes. An unknown commit outcome is therefore reported as an unavailable store.
     async fn commit_fact(&self, scope: TenantScope, fact: Fact) -> Result<(), CommitError>;
 }
 

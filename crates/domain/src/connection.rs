@@ -48,7 +48,7 @@ impl Health {
     pub const UNCHECKED: Self = Self { state: HealthState::Unchecked, code: None, checked_at: None };
 }
 
-/// References to the secrets of a connection, by binding name. The name says what a secret is used for, such as
+/// References to the secrets of a connection, by binding name. The name denotes the use of the secret, such as
 /// `token`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SecretBindings(BTreeMap<String, String>);
@@ -116,11 +116,11 @@ pub struct ConnectionRecord {
     pub status: ConnectionStatus,
     /// The result of the latest check.
     pub health: Health,
-    /// When it was created.
+    /// When the connection was created.
     pub created_at: Timestamp,
     /// The creator.
     pub created_by: ActorRef,
-    /// When it last changed.
+    /// When the connection last changed.
     pub updated_at: Timestamp,
     /// Increments with each change.
     pub revision: Revision,

@@ -20,7 +20,7 @@ pub fn is_production(environment: &Slug) -> bool {
     environment.as_str() == "production"
 }
 
-/// Whether this is the `dev` environment, in which one person may work alone.
+/// Whether this is the `dev` environment, whose default may permit self-approval.
 #[must_use]
 pub fn is_development(environment: &Slug) -> bool {
     environment.as_str() == "dev"
@@ -34,7 +34,7 @@ pub const MAX_APPROVALS: u16 = 10;
 pub struct EnvironmentSettings {
     /// The number of approvals that a release requires.
     pub min_approvals: u16,
-    /// Whether the authors of a release may approve it.
+    /// Whether the authors of a release may approve their own release.
     pub self_approval: SelfApproval,
     /// Whether runs retrieve the documents that existed at the release's approval, instead of the current documents.
     pub pin_documents: bool,

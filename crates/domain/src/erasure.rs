@@ -1,5 +1,5 @@
-//! Erasure of a person's texts: one administrator requests it, another approves it, and a background task erases the
-//! texts in batches.
+//! Erasure of a person's texts: one administrator requests the erasure, another one approves it, and a background
+//! task erases the texts in batches.
 //!
 //! An erasure covers the ended runs that its subject started before the approval, with their conversation turns, and
 //! the documents that the subject added. Digests, facts and governance chains are kept, so that evidence remains

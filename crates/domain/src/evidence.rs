@@ -321,7 +321,7 @@ impl EvidenceRecord {
 pub struct ImposedObligation {
     /// The name of the obligation.
     pub name: String,
-    /// When the obligation was fulfilled; `None` if it was not.
+    /// When the obligation was fulfilled; `None` while it is unfulfilled.
     pub fulfilled_at: Option<Timestamp>,
     /// The decisions that imposed the obligation.
     pub decisions: Vec<DecisionId>,

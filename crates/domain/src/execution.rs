@@ -147,7 +147,7 @@ impl ExecutionOutcome {
 pub struct RunError {
     /// The stable code, such as `prompt_argument_missing` or `deadline_exceeded`.
     pub code: String,
-    /// The text for people; it never contains texts of the run.
+    /// The text for people. It never contains inputs or outputs of the run.
     pub message: String,
     /// The byte offset of the affected prompt token, if any.
     pub offset: Option<u32>,

@@ -15,7 +15,7 @@ pub fn from_pointer(field: &str, pointer: &str) -> String {
     path
 }
 
-/// Appends a member name.
+/// Appends a member name to a field path.
 pub fn push_member(path: &mut String, name: &str) {
     if !path.is_empty() {
         path.push('.');
@@ -23,7 +23,7 @@ pub fn push_member(path: &mut String, name: &str) {
     path.push_str(name);
 }
 
-/// Appends an item index.
+/// Appends an item index to a field path.
 pub fn push_index(path: &mut String, index: impl std::fmt::Display) {
     path.push_str(&format!("[{index}]"));
 }

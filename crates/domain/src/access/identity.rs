@@ -48,7 +48,7 @@ pub struct VerifiedIdentity {
     pub groups: GroupsClaim,
     /// The tenant that the token names.
     pub tenant: TenantClaim,
-    /// The e-mail address, if the issuer states that it is verified.
+    /// The e-mail address, if the issuer states that the address is verified.
     pub email: Option<String>,
     /// When the token expires, without leeway.
     pub expires_at: Timestamp,
@@ -112,7 +112,7 @@ pub enum TenantClaim {
     Named {
         /// The name of the claim.
         claim: String,
-        /// Its value.
+        /// The value of the claim, a tenant's slug.
         tenant: String,
     },
 }
@@ -165,7 +165,7 @@ pub enum InvalidToken {
     /// The audience does not contain the configured audience.
     #[error("the token is for another audience")]
     Audience,
-    /// The token is for the portal's client alone.
+    /// The token's only audience is the portal's client, so it is not an access token for this server.
     #[error("the token is for the portal's client alone")]
     PortalOnly,
     /// A claim shows that the token was issued for another use, for example as an ID token, a logout token or a

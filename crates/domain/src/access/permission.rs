@@ -1,4 +1,4 @@
-//! Permissions and the built-in roles that bundle them.
+//! Permissions and the built-in roles, each of which is a set of permissions.
 
 use super::rights::GrantScope;
 use serde::{Serialize, Serializer};

@@ -30,9 +30,9 @@ pub struct PrincipalBindingRecord {
     pub principal: ActorRef,
     /// The lane that serves the principal; `None` selects no lane.
     pub lane: Option<Lane>,
-    /// When it was bound.
+    /// When the principal was bound.
     pub created_at: Timestamp,
-    /// The actor that bound it.
+    /// The actor that bound the principal.
     pub created_by: ActorRef,
     /// When the lane last changed.
     pub updated_at: Timestamp,
@@ -131,8 +131,8 @@ pub struct LaneBinding {
 pub struct CallerLanes(BTreeMap<WorkloadId, Lane>);
 
 impl CallerLanes {
-    /// Resolves the lanes. The actor's own binding overrides those of its groups; among groups, the most restrictive
-    /// lane wins.
+    /// Selects a lane for each workload. The actor's own binding overrides the bindings of its groups. Among the
+    /// groups' bindings, the most restrictive lane applies.
     #[must_use]
     pub fn from_bindings(actor: &ActorRef, bound: Vec<LaneBinding>) -> Self {
         let (own, of_groups): (Vec<_>, Vec<_>) = bound.into_iter().partition(|bound| bound.principal == *actor);

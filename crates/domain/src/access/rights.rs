@@ -50,7 +50,8 @@ impl GrantScope {
         }
     }
 
-    /// Builds a scope from a kind and a reference; `None` when they do not match.
+    /// Builds a scope from its kind and the identifier of its resource; `None` for an unknown kind, or an identifier
+    /// that is missing or unexpected.
     #[must_use]
     pub fn from_parts(kind: &str, reference: Option<Uuid>) -> Option<Self> {
         match (kind, reference) {
@@ -142,7 +143,7 @@ impl Rights {
         self.grants.capacity().saturating_mul(size_of::<Grant>())
     }
 
-    /// Whether there are no grants.
+    /// Whether the actor has no grants.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.grants.is_empty()
@@ -189,7 +190,7 @@ impl Rights {
     }
 }
 
-/// The scopes in which a permission applies when it does not apply tenant-wide.
+/// The scopes to which a permission of a caller is confined. Lists show only resources in these scopes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct VisibleScopes {
     /// The namespaces in which the permission applies.

@@ -291,7 +291,7 @@ pub trait SessionStore: Send + Sync {
         sealed_tokens: &[u8],
     ) -> Result<(), StoreError>;
     /// Replaces a session's groups and tokens with new ones from the identity provider, and ends the claim. Does
-    /// nothing under the conditions of [`Self::store_renewed_tokens`].
+    /// nothing if the session has ended or another server has claimed it since.
     async fn renew(
         &self,
         scope: TenantScope,

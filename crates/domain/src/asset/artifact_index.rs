@@ -1,4 +1,5 @@
-//! Index of the artifact store: compares stored objects with the rows that name them.
+//! Port of the artifact index: the database rows that name objects in the artifact store. Background tasks compare
+//! stored objects with it.
 
 use super::artifact_store::StoredObject;
 use crate::{
@@ -38,14 +39,14 @@ pub trait ArtifactIndex: Send + Sync {
     async fn versions_after(&self, after: Option<VersionKey>, limit: u32) -> Result<Vec<VersionKey>, StoreError>;
     /// Reads a version's row; `None` when it does not exist.
     async fn find_row(&self, scope: TenantScope, version: AssetVersionId) -> Result<Option<VersionRow>, StoreError>;
-    /// Identifier of this installation. All processes on one database have the same identifier, and so has a restored
-    /// copy of the database.
+    /// Identifier of this installation. All processes on one database and on its restored copies have the same
+    /// identifier.
     async fn installation_id(&self) -> Result<Uuid, StoreError>;
     /// Returns those of `objects` that have a version path, that no row names, and that were stored more than a day
     /// ago by the database's clock. Only these may be removed, because a newer object may belong to a request that
     /// has not committed.
     async fn find_orphans(&self, objects: Vec<StoredObject>) -> Result<Vec<StoredObject>, StoreError>;
-    /// Claims the next sweep of orphaned objects, so that one process at a time does it. Returns `false` while a
+    /// Claims the next sweep of orphaned objects, so that one process at a time sweeps. Returns `false` while a
     /// recent claim exists.
     async fn claim_sweep(&self) -> Result<bool, StoreError>;
 }

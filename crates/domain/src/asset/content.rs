@@ -42,7 +42,7 @@ pub use warning::{ContentWarning, warnings};
 /// Maximum number of values in one content; members and items count at every depth.
 pub const MAX_VALUES: usize = 50_000;
 
-/// Whether content of a kind may contain patterns or schemas that a run plan compiles. Policy bundles have an
+/// Whether content of the kind may contain patterns or schemas, which a run plan compiles. Policy bundles have an
 /// estimate of their own.
 #[must_use]
 pub const fn may_hold_compiled_parts(kind: AssetKind) -> bool {

@@ -22,7 +22,7 @@ pub enum Grantee {
     Workspace(WorkspaceId),
 }
 
-/// Read access to an asset for a grantee that would not see it otherwise. It never permits changes.
+/// Read access to an asset for a grantee outside the asset's namespace. A grant never permits changes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AssetGrant(pub(crate) AssetGrantRecord);
 

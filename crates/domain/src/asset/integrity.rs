@@ -173,7 +173,7 @@ impl AssetVersion {
     /// object at the path.
     ///
     /// # Errors
-    /// Returns the mismatch otherwise.
+    /// Returns the mismatch if the artifact is missing or its checksum differs.
     pub fn verify_artifact(&self, stored: Option<UnverifiedBytes>) -> Result<Vec<u8>, IntegrityMismatch> {
         let verified = stored.ok_or(IntegrityDefect::Missing).and_then(|stored| stored.verify(&self.checksum));
         verified.map_err(|defect| IntegrityMismatch {

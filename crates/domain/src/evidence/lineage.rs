@@ -163,7 +163,7 @@ pub struct LineageItem {
     pub action_class: ActionClass,
     /// The name of the item: a version, the run's `inputs`, or the output of a step.
     pub reference: String,
-    /// The checksum of a version. Other items have a digest with the salt of the run's inputs, which reveals nothing
+    /// The checksum of a version. Other items have a digest that is salted like the run's inputs. It reveals nothing
     /// once the inputs and their salt are erased.
     pub digest: [u8; 32],
     /// The length of the item as JSON, in bytes.

@@ -15,7 +15,7 @@ const MAX_SUBJECT_BYTES: usize = 255;
 /// Claims that access tokens never contain: those of ID tokens (OpenID Connect Core, 2 and 3.3.2.11), of logout
 /// tokens, and of security event tokens (RFC 8417).
 const FOREIGN_CLAIMS: [&str; 4] = ["nonce", "at_hash", "c_hash", "events"];
-/// Claims that name the client that a token was issued to.
+/// Claims that identify the client to which the issuer issued the token.
 const CLIENT_CLAIMS: [&str; 4] = ["client_id", "azp", "appid", "cid"];
 
 /// The claims that tokens of a configured issuer must contain, and the names of the claims with the identity.

@@ -12,7 +12,7 @@ pub enum MappingRule {
     Groups,
     /// The configured claim, or the configuration, gives the tenant.
     Tenant,
-    /// A name belongs to one subject.
+    /// An actor name belongs to exactly one subject of an issuer.
     Pin,
     /// Only a verified address receives mail.
     Email,
@@ -48,7 +48,7 @@ pub enum MappingVerdict {
 pub enum NameHolder {
     /// Neither the name nor the subject is pinned.
     Nobody,
-    /// The subject is pinned under this name.
+    /// The subject itself is pinned, under this actor name.
     Subject(ActorRef),
     /// Another subject has the name.
     Another,

@@ -33,7 +33,7 @@ pub struct PinnedIdentity {
     pub issuer: String,
     /// The subject at the issuer.
     pub subject: String,
-    /// The name that the subject keeps.
+    /// The actor name that the subject permanently has in the tenant.
     pub actor: ActorRef,
     /// The groups that the subject presented last.
     pub groups: Vec<ActorRef>,

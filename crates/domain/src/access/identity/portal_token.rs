@@ -39,7 +39,7 @@ impl ClaimRules {
     /// the token's groups, tenant and e-mail address, because they may have changed.
     ///
     /// # Errors
-    /// As [`Self::check_id_token`].
+    /// The first rule that the token breaks.
     pub fn check_earlier_id_token(
         &self,
         token: &UnverifiedToken<'_>,

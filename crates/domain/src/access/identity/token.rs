@@ -11,13 +11,13 @@ pub const MAX_TOKEN_BYTES: usize = 8 * 1024;
 /// Maximum length of a key identifier, in bytes.
 pub const MAX_KEY_ID_BYTES: usize = 255;
 
-/// Header members that embed or locate a key, demand extensions, or belong to encryption. A verifier that obeys one
-/// of them lets the sender choose the key (RFC 8725, 3.10).
+/// Header members that embed or locate a key, demand extensions, or belong to encryption. A verifier that follows a
+/// key reference in the header lets the sender choose the key (RFC 8725, 3.10).
 const FORBIDDEN_HEADERS: [&str; 13] =
     ["jwk", "jku", "x5u", "x5c", "crit", "b64", "enc", "zip", "epk", "apu", "apv", "p2s", "p2c"];
 
 /// The algorithms of signatures (RFC 7518, RFC 8037). HMAC is excluded, because an attacker could use the public key
-/// as its secret. `none` is excluded, because it is no signature.
+/// as its secret. `none` is excluded, because it means that the token has no signature.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SignatureAlgorithm {
     /// RSASSA-PKCS1-v1_5 with SHA-256.
@@ -100,7 +100,7 @@ impl<'t> UnverifiedToken<'t> {
     /// Decodes a token for a use and checks its header.
     ///
     /// # Errors
-    /// As [`Self::parse`].
+    /// When the token is too long or malformed, or its header is not allowed for the use.
     pub fn parse_for(token: &'t str, token_use: TokenUse) -> Result<Self, InvalidToken> {
         if token.len() > MAX_TOKEN_BYTES {
             return Err(InvalidToken::TooLong);

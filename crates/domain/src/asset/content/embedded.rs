@@ -3,8 +3,8 @@
 //! Authors of content are untrusted, so every schema is bounded before use. Validation makes no network requests, and
 //! patterns run in linear time. Recursive schemas are refused, because their evaluation is unbounded.
 //!
-//! A check returns only a verdict. The validator collects all errors of all branches before it returns the first one,
-//! so a small schema and a small value could take gigabytes.
+//! A check returns only whether the value is valid. To report errors, the validator would collect those of all
+//! branches first, which could take gigabytes even for a small schema and a small value.
 
 mod cost;
 

@@ -68,7 +68,7 @@ fn collect_controls(visited: &VisitedValue<'_, '_>, inside_recorded: bool, found
     else {
         return;
     };
-    // A control in an observing mode blocks nothing.
+    // Controls in an observing mode never block a run, so they are not reported.
     if matches!(members.get("mode").and_then(Value::as_str), Some("observe" | "logging_only")) {
         return;
     }

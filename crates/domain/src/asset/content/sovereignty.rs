@@ -4,7 +4,7 @@ use super::ContentProblem;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Member states of the European Union (ISO 3166-1 alpha-2). The jurisdiction `eu` includes them.
+/// Member states of the European Union (ISO 3166-1 alpha-2). The jurisdiction `eu` includes all of them.
 const EU_MEMBERS: [&str; 27] = [
     "AT", "BE", "BG", "CY", "CZ", "DE", "DK", "EE", "ES", "FI", "FR", "GR", "HR", "HU", "IE", "IT", "LT", "LU", "LV",
     "MT", "NL", "PL", "PT", "RO", "SE", "SI", "SK",
