@@ -1,4 +1,5 @@
-//! Connections: named external systems of a workspace, with references to their secrets and the health of their endpoint.
+//! Connections: named external systems of a workspace, with references to their secrets and the health of their
+//! endpoints.
 
 pub mod expiry;
 mod kind_and_status;

@@ -42,9 +42,9 @@ pub trait ArtifactIndex: Send + Sync {
     /// Identifier of this installation. All processes on one database and on its restored copies have the same
     /// identifier.
     async fn installation_id(&self) -> Result<Uuid, StoreError>;
-    /// Returns those of `objects` that have a version path, that no row names, and that were stored more than a day
-    /// ago by the database's clock. Only these may be removed, because a newer object may belong to a request that
-    /// has not committed.
+    /// Returns the orphans among `objects`: objects at a version path that no row names, stored more than a day ago
+    /// by the database's clock. Only these may be removed, because a newer object may belong to a request that has
+    /// not committed.
     async fn find_orphans(&self, objects: Vec<StoredObject>) -> Result<Vec<StoredObject>, StoreError>;
     /// Claims the next sweep of orphaned objects, so that one process at a time sweeps. Returns `false` while a
     /// recent claim exists.

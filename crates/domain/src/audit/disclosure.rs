@@ -1,8 +1,8 @@
 //! The details of facts that auditors read over HTTP.
 //!
-//! The detail of most kinds is withheld, because it can contain names of keys, accounts and people beyond the rights
-//! of an auditor of one workspace. The detail of the kinds below contains only codes, identifiers and digests. An
-//! auditor needs it to compare a record with the log.
+//! The detail of most kinds is withheld, because it can name keys, accounts and people that an auditor of one
+//! workspace may not see. The detail of the kinds below contains only codes, identifiers and digests. An auditor
+//! needs it to compare a record with the log.
 
 use super::FactKind;
 use serde_json::{Map, Value};

@@ -1,10 +1,10 @@
 //! Evidence bundles: files with which a verifier checks the governance chain of a run or a release offline.
 //!
-//! A bundle is a DSSE envelope around an in-toto statement. The statement about a run contains its evidence and
-//! records, the canonical bytes of the versions that it used, the facts about the run and its release with their
-//! inclusion proofs, and a checkpoint of the audit log. Its digests connect the run's output, policy decisions and
-//! documents with the approved bytes and the checkpoint. The statement about a release is a verification summary (see
-//! [`release_summary`]).
+//! A bundle is a DSSE envelope around an in-toto statement. The statement about a run contains the run's evidence and
+//! records and the canonical bytes of the versions that it used. It also contains the facts about the run and its
+//! release, their inclusion proofs, and a checkpoint of the audit log. Its digests connect the run's output, policy
+//! decisions and documents with the approved bytes and the checkpoint. The statement about a release is a
+//! verification summary (see [`release_summary`]).
 
 mod envelope;
 pub mod release_summary;

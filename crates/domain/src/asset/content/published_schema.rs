@@ -1,8 +1,8 @@
 //! A published JSON Schema with its validator, which finds the problems of a value.
 //!
 //! The schema is compiled twice: as a whole to decide whether a value is valid, and in parts to find its problems.
-//! The whole validator collects all errors before it returns the first one, which could take hundreds of bytes for
-//! each of tens of thousands of values. The traversal of the parts stops at the maximum number of problems.
+//! The whole validator collects all errors before it returns the first one. A value can have tens of thousands of
+//! errors of hundreds of bytes each. The traversal of the parts stops at the maximum number of problems.
 
 use super::{
     ContentProblem,
