@@ -28,7 +28,8 @@ pub use rights::{Grant, GrantScope, GrantSource, Rights};
 use serde_json::json;
 use std::sync::Arc;
 
-/// The authenticated sender of a request. Authentication resolves it before any operation runs.
+/// The authenticated sender of a request, with its permissions. Authentication builds this value before any operation
+/// runs.
 #[derive(Clone, Debug)]
 pub struct Caller {
     /// The tenant that the request works in.
@@ -37,9 +38,9 @@ pub struct Caller {
     pub actor: ActorRef,
     /// Groups that the actor belongs to, as `group:` references.
     pub groups: Vec<ActorRef>,
-    /// The permissions of its roles.
+    /// The grants of the caller's roles.
     pub rights: Arc<Rights>,
-    /// The lanes that its principal bindings select.
+    /// The lanes that the caller's principal bindings select.
     pub lanes: Arc<CallerLanes>,
     /// The tenant's access revision at which `rights` and `lanes` were read.
     pub access_revision: Revision,
@@ -47,12 +48,12 @@ pub struct Caller {
     pub request_id: RequestId,
 }
 
-/// Where an actor name stands for the same principal.
+/// The scope in which equal actor names denote the same principal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NameScope {
-    /// In every tenant, as in local mode.
+    /// All tenants, as in local mode.
     Installation,
-    /// In one tenant: `user:ada` of another tenant is somebody else, so its bindings do not count.
+    /// One tenant. `user:ada` of another tenant is a different principal, whose bindings do not apply.
     Tenant,
 }
 
@@ -63,7 +64,7 @@ pub struct RoleBinding(pub(crate) RoleBindingRecord);
 /// The fields of [`RoleBinding`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RoleBindingRecord {
-    /// Its identifier.
+    /// The identifier of the binding.
     pub role_binding_id: RoleBindingId,
     /// A user, group or service.
     pub principal: ActorRef,
@@ -71,7 +72,7 @@ pub struct RoleBindingRecord {
     pub role: Role,
     /// The scope in which the role applies.
     pub scope: GrantScope,
-    /// When it was granted.
+    /// When the role was granted.
     pub created_at: Timestamp,
     /// The granter.
     pub created_by: ActorRef,
@@ -106,7 +107,7 @@ impl GrantRefusal {
 }
 
 impl Caller {
-    /// All principals that a grant to this caller can name: itself and its groups.
+    /// The principals whose grants apply to this caller: the actor and its groups.
     #[must_use]
     pub fn principals(&self) -> Vec<ActorRef> {
         std::iter::once(&self.actor).chain(&self.groups).cloned().collect()
@@ -172,11 +173,11 @@ impl RoleBinding {
 pub struct PrincipalAccess {
     /// The tenant of the caller.
     pub tenant: TenantId,
-    /// Whether it ever held a role anywhere.
+    /// Whether the caller or one of its groups ever held a role, in any tenant.
     pub ever_bound: bool,
-    /// Its grants in that tenant, and platform-wide ones.
+    /// The caller's grants in the tenant, and its platform-wide grants.
     pub grants: Vec<Grant>,
-    /// The lanes that its principal bindings in that tenant name.
+    /// The lanes that the caller's principal bindings in the tenant select.
     pub lanes: Vec<LaneBinding>,
     /// The tenant's access revision at the time of reading.
     pub access_revision: Revision,
@@ -185,8 +186,8 @@ pub struct PrincipalAccess {
 /// Stores role bindings.
 #[async_trait]
 pub trait AccessStore: Send + Sync {
-    /// The access of an actor and its groups in a tenant. Without a tenant, its bindings select one, the default tenant
-    /// first. `None` when the tenant does not exist.
+    /// Loads the access of an actor and its groups in a tenant. If `tenant` is `None`, the actor's bindings select
+    /// the tenant; the default tenant has precedence. Returns `None` when the tenant does not exist.
     async fn load_principal(
         &self,
         tenant: Option<TenantId>,
@@ -194,7 +195,8 @@ pub trait AccessStore: Send + Sync {
         names: NameScope,
     ) -> Result<Option<PrincipalAccess>, StoreError>;
     /// The tenant's current access revision. While it is unchanged, every result of [`Self::load_principal`] for this
-    /// tenant stays valid: each change of a role or a principal binding raises it in all affected tenants.
+    /// tenant stays valid. Each change of a role or principal binding increments the revision of all affected
+    /// tenants.
     async fn access_revision(&self, tenant: TenantId) -> Result<Option<Revision>, StoreError>;
     /// Resolves a workload or workspace and its enclosing scopes; `None` when the tenant has no such resource.
     async fn resolve_scope(
@@ -202,15 +204,15 @@ pub trait AccessStore: Send + Sync {
         scope: TenantScope,
         grant: &GrantScope,
     ) -> Result<Option<ResourcePosition>, StoreError>;
-    /// The bindings of principals in the tenant, oldest first, and those on the platform if their names stand for the
-    /// same principals everywhere.
+    /// The role bindings of `principals` in the tenant, oldest first. With [`NameScope::Installation`], the result
+    /// includes platform-wide bindings.
     async fn bindings_of(
         &self,
         scope: TenantScope,
         principals: &[ActorRef],
         names: NameScope,
     ) -> Result<Vec<RoleBinding>, StoreError>;
-    /// One binding.
+    /// Loads one role binding.
     async fn find(&self, scope: TenantScope, id: RoleBindingId) -> Result<Option<RoleBinding>, StoreError>;
     /// Lists the tenant's bindings, newest first, optionally of one workspace.
     async fn list(
@@ -219,13 +221,13 @@ pub trait AccessStore: Send + Sync {
         workspace: Option<WorkspaceId>,
         page: PageRequest,
     ) -> Result<Page<RoleBinding>, StoreError>;
-    /// Stores a grant and raises the access revision.
+    /// Stores a grant and increments the access revision.
     async fn commit_grant(
         &self,
         scope: TenantScope,
         change: Change<RoleBinding>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// Revokes a grant and raises the access revision.
+    /// Revokes a grant and increments the access revision.
     async fn commit_revocation(&self, scope: TenantScope, id: RoleBindingId, fact: Fact) -> Result<(), CommitError>;
 }

@@ -1,4 +1,5 @@
-//! Access requests: a use case asks the platform team for a connection that its author cannot create.
+//! Access requests: a use case requests a connection that its author cannot create, and the platform team grants or
+//! denies it.
 
 use crate::{
     access::ActorRef,
@@ -28,7 +29,7 @@ pub enum AccessRequestStatus {
     Granted,
     /// The platform team refused.
     Denied,
-    /// The use case no longer needs an answer.
+    /// The use case no longer needs a decision.
     Withdrawn,
 }
 
@@ -61,7 +62,7 @@ pub struct AccessRequest(pub(crate) AccessRequestRecord);
 /// The fields of [`AccessRequest`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AccessRequestRecord {
-    /// Its identifier.
+    /// The identifier of the request.
     pub access_request_id: AccessRequestId,
     /// The workspace of the use case.
     pub workspace_id: WorkspaceId,
@@ -77,11 +78,11 @@ pub struct AccessRequestRecord {
     pub reason: Option<Note>,
     /// The actor that published the use case.
     pub requested_by: ActorRef,
-    /// When it was requested.
+    /// When the request was created.
     pub created_at: Timestamp,
-    /// The actor that decided or withdrew it.
+    /// The actor that decided or withdrew the request.
     pub decided_by: Option<ActorRef>,
-    /// When it was decided or withdrawn.
+    /// When the request was decided or withdrawn.
     pub decided_at: Option<Timestamp>,
     /// Increments with each change.
     pub revision: Revision,
@@ -103,10 +104,10 @@ pub enum AccessRequestRefusal {
     Connection(#[from] ConnectionRefusal),
 }
 
-/// The settings of the granted connection that the grant names.
+/// The settings that a grant specifies for its connection.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct GrantedSettings {
-    /// References to its secrets; none by default.
+    /// References to the secrets of the connection; none by default.
     pub secret_bindings: Option<SecretBindings>,
     /// The kind of system; `other` by default.
     pub kind: Option<ConnectorKind>,
@@ -127,7 +128,8 @@ impl GrantedSettings {
         }
     }
 
-    /// The change of an existing connection: the settings that the grant names, and what makes it usable.
+    /// The patch of an existing connection: the specified settings, the status `active`, and no expiry date if that
+    /// date has passed.
     fn into_patch(self, existing: &ConnectionSnapshot) -> ConnectionPatch {
         ConnectionPatch {
             name: None,
@@ -143,29 +145,30 @@ impl GrantedSettings {
 /// The connection of a grant.
 struct GrantedConnection {
     connection: Connection,
-    /// The revision of an existing connection.
+    /// The revision of an existing connection that the decision was made on; `None` for a new connection.
     decided_on: Option<Revision>,
-    /// The part of the fact that says what became of it, with key names.
+    /// The part of the grant's fact that describes the change of the connection. It contains names of keys and no
+    /// values.
     told: Map<String, Value>,
 }
 
-/// A granted request: the request, its connection and its use case after the grant.
+/// The state after a grant: the request, its connection and its use case.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Grant {
     /// The granted request.
     pub request: AccessRequest,
     /// The connection.
     pub connection: Connection,
-    /// The revision of an existing connection that the grant changes or keeps; `None` for a new one.
+    /// The revision of the existing connection that the decision was made on; `None` for a new connection.
     pub connection_decided_on: Option<Revision>,
-    /// The use case, which the last grant activates.
+    /// The use case. The grant that makes its last connection usable also activates it.
     pub use_case: UseCase,
     /// The revision of the use case that the decision was made on.
     pub use_case_decided_on: Revision,
 }
 
 impl AccessRequest {
-    /// A new request of a use case; the publication records it.
+    /// A new request of a use case. The publication of the use case records its fact.
     pub(crate) fn of(id: AccessRequestId, use_case: &UseCase, connection_name: String, stamp: &Stamp) -> Self {
         Self(AccessRequestRecord {
             access_request_id: id,
@@ -186,7 +189,7 @@ impl AccessRequest {
     /// Checks that the request is pending.
     ///
     /// # Errors
-    /// When it was decided or withdrawn.
+    /// When the request was decided or withdrawn.
     pub const fn check_pending(&self) -> Result<(), AccessRequestRefusal> {
         match self.0.status {
             AccessRequestStatus::Pending => Ok(()),
@@ -196,9 +199,9 @@ impl AccessRequest {
         }
     }
 
-    /// Grants the request: the connection is created, or an existing one gets the settings that the grant names and
-    /// becomes usable. `others` are the connections of the workspace that the use case names. If all of them are usable
-    /// after the grant, the use case becomes active in the same commit, and its other requests are withdrawn.
+    /// Grants the request. The grant creates the connection, or changes an existing one to the specified settings and
+    /// makes it usable. `others` are the connections of the workspace that the use case names. If all of them are
+    /// usable after the grant, the use case becomes active in the same commit, and its other requests are withdrawn.
     ///
     /// # Errors
     /// When the request is not pending, or the connection is invalid.
@@ -280,7 +283,7 @@ impl AccessRequest {
     }
 }
 
-/// Grants an existing connection.
+/// Decides a grant of an existing connection, whose settings the grant changes or leaves unchanged.
 fn grant_existing(
     existing: &ConnectionSnapshot,
     granted: GrantedSettings,
@@ -295,7 +298,8 @@ fn grant_existing(
     Ok(GrantedConnection { connection, decided_on: Some(existing.revision), told })
 }
 
-/// What became of a connection: the change, with the detail that its own fact would have.
+/// The detail of the connection in the grant's fact: the kind of change, and the detail that a fact of this change
+/// alone would have.
 fn told(change: &'static str, mut detail: Map<String, Value>) -> Map<String, Value> {
     detail.insert("change".to_owned(), json!(change));
     detail
@@ -304,7 +308,7 @@ fn told(change: &'static str, mut detail: Map<String, Value>) -> Map<String, Val
 /// Stores access requests.
 #[async_trait]
 pub trait AccessRequestStore: Send + Sync {
-    /// Finds a request.
+    /// Finds a request by its identifier.
     async fn find(&self, scope: TenantScope, id: AccessRequestId) -> Result<Option<AccessRequest>, StoreError>;
     /// A page of a workspace's requests, newest first.
     async fn list(
@@ -314,15 +318,16 @@ pub trait AccessRequestStore: Send + Sync {
         status: Option<AccessRequestStatus>,
         page: PageRequest,
     ) -> Result<Page<AccessRequest>, StoreError>;
-    /// Stores a grant: the request, the connection and the use case. Other pending requests of a use case that becomes
-    /// active are withdrawn. Stale when one of the three changed since the decision.
+    /// Stores a grant: the request, the connection and the use case. Other pending requests of a use case that
+    /// becomes active are withdrawn. [`CommitError::Stale`] when the request, the connection or the use case changed
+    /// since the decision.
     async fn commit_grant(
         &self,
         scope: TenantScope,
         change: Change<Grant>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// Stores a denial. Stale when the request changed since the decision.
+    /// Stores a denial; [`CommitError::Stale`] when the request changed since the decision.
     async fn commit_denial(
         &self,
         scope: TenantScope,

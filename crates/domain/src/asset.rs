@@ -37,7 +37,7 @@ pub enum Lifecycle {
     Draft,
     /// Releases can bind its versions.
     Active,
-    /// Accepts no new bindings; existing releases continue.
+    /// Releases cannot add bindings to its versions; existing bindings remain valid.
     Retired,
     /// Terminal state.
     Archived,
@@ -64,7 +64,7 @@ impl Lifecycle {
         Self::ALL.into_iter().find(|state| state.as_str() == text)
     }
 
-    /// The states that can follow this one; none follow `Archived`.
+    /// The states to which an asset in this state can change. `Archived` is terminal.
     #[must_use]
     pub const fn valid_transitions(self) -> &'static [Self] {
         match self {
@@ -110,7 +110,7 @@ impl OwnershipTier {
     }
 }
 
-/// A governed configuration object; its versions hold the content.
+/// A governed configuration object; its versions contain the content.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Asset(pub(crate) AssetRecord);
 
@@ -121,7 +121,7 @@ pub struct AssetRecord {
     pub asset_id: AssetId,
     /// Slug, unique in the tenant across all kinds.
     pub slug: Slug,
-    /// Kind of the content that its versions hold.
+    /// Kind of the content of its versions.
     pub kind: AssetKind,
     /// Owner.
     pub owner_ref: OwnerRef,
@@ -131,13 +131,13 @@ pub struct AssetRecord {
     pub ownership_tier: OwnershipTier,
     /// Workspace that created the asset.
     pub workspace_id: WorkspaceId,
-    /// Namespace of that workspace at creation time; visibility follows it.
+    /// Namespace of that workspace at creation time. The asset is visible from workspaces of this namespace.
     pub namespace_id: NamespaceId,
     /// Creation time.
     pub created_at: Timestamp,
     /// Actor that created the asset.
     pub created_by: ActorRef,
-    /// Number of the current revision; every change increments it.
+    /// Change counter; every change increments it.
     pub revision: Revision,
 }
 
@@ -151,7 +151,7 @@ impl VersionLabel {
     /// Maximum length, in characters.
     pub const MAX_CHARS: usize = 64;
 
-    /// Parses an external text; `None` when it breaks the pattern.
+    /// Parses an untrusted text; `None` if it does not match the pattern.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
@@ -212,7 +212,7 @@ pub struct NewVersion {
     pub version_label: Option<VersionLabel>,
     /// Canonical bytes and checksum.
     pub canonical: Canonical,
-    /// Source text that the content was parsed from, if it is kept (a flow's YAML).
+    /// Source text from which the content was parsed, if the source is stored (a flow's YAML).
     pub source_text: Option<String>,
     /// Change note.
     pub change_note: Option<Note>,
@@ -231,7 +231,7 @@ pub struct NewVersion {
 pub struct VersionContent {
     /// Canonical bytes and checksum.
     pub canonical: Canonical,
-    /// Source text that the content was parsed from, if it is kept.
+    /// Source text from which the content was parsed, if the source is stored.
     pub source_text: Option<String>,
     /// Change note.
     pub change_note: Option<Note>,

@@ -16,16 +16,16 @@ use serde_json::{Map, Value, json, value::RawValue};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-/// The context that each decision records: actor, time and request.
+/// The context that each decision records: fact identifier, time, actor and request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stamp {
     /// The identifier for the decision's fact.
     pub fact_id: FactId,
     /// The time of the decision.
     pub at: Timestamp,
-    /// The actor that decides.
+    /// The actor to whom the decision is attributed.
     pub actor: ActorRef,
-    /// The request that carries the decision.
+    /// The request during which the decision is made.
     pub request_id: RequestId,
 }
 
@@ -34,7 +34,7 @@ pub struct Stamp {
 pub struct Subject {
     /// The resource type, such as `release`.
     pub kind: &'static str,
-    /// Its identifier.
+    /// The identifier of the resource.
     pub id: Uuid,
 }
 
@@ -127,7 +127,7 @@ fact_kinds! {
     KnowledgeRead = "knowledge.read",
     /// A search of a knowledge base was refused by its access contract.
     KnowledgeReadRefused = "knowledge.read_refused",
-    /// A tool call was refused because the tool differs from the one that the release pins.
+    /// A tool call was refused because the tool's description differs from its pin.
     ToolDrifted = "tool.drifted",
     /// An access contract of a knowledge base was revoked.
     ContractRevoked = "access_contract.revoked",
@@ -145,7 +145,7 @@ fact_kinds! {
     ReleaseBindingRemoved = "release.binding_removed",
     /// A release changed its state.
     ReleaseTransitioned = "release.transitioned",
-    /// A release was rolled back from lanes; the previous releases hold them again.
+    /// A release was rolled back, and earlier releases hold its lanes again.
     ReleaseRolledBack = "release.rolled_back",
     /// A stored document of a release does not match its checksum.
     ReleaseIntegrityMismatch = "release.integrity_mismatch",
@@ -171,7 +171,7 @@ fact_kinds! {
     ExecutionReviewAsked = "execution.review_asked",
     /// A reviewer gave a verdict on a run's answer, which ended the run.
     ExecutionReviewed = "execution.reviewed",
-    /// An attempt to review one's own run was refused.
+    /// A submitter's attempt to review its own run was refused.
     SelfReviewRefused = "execution.self_review_refused",
     /// A connection was created.
     ConnectionCreated = "connection.created",
@@ -221,11 +221,11 @@ fact_kinds! {
     DestinationDeleted = "notification.destination_deleted",
     /// A test message was sent to a destination.
     DestinationTested = "notification.destination_tested",
-    /// A person had a failed delivery attempted again.
+    /// A person requested another attempt of a failed delivery.
     DeliveryRetried = "notification.delivery_retried",
-    /// A person changed how it is reached.
+    /// A person changed its notification profile: time zone, digests or chat.
     NotificationProfileChanged = "notification.profile_changed",
-    /// An administrator announced something.
+    /// An administrator published an announcement.
     AnnouncementMade = "notification.announcement_made",
     /// A recipient marked a notification as unread, read or archived.
     NotificationMarked = "notification.marked",
@@ -235,10 +235,11 @@ fact_kinds! {
     NotificationSuppressed = "notification.suppressed",
 }
 
-/// One entry of a tenant's log. It holds codes, identifiers, key names and digests only: never free text or payloads.
+/// One entry of a tenant's log. It contains only codes, identifiers, key names and digests, and never free text or
+/// payloads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fact {
-    /// Its identifier.
+    /// The identifier of the fact.
     pub fact_id: FactId,
     /// The kind of event.
     pub kind: FactKind,
@@ -285,7 +286,7 @@ impl Fact {
         }
     }
 
-    /// Adds categories.
+    /// Adds notification categories.
     #[must_use]
     pub fn with_categories(mut self, categories: impl IntoIterator<Item = FactCategory>) -> Self {
         self.categories.extend(categories);
@@ -301,7 +302,7 @@ impl Fact {
         self
     }
 
-    /// Notifies an owner of the fact.
+    /// Marks the fact so that the notification projector notifies `owner`.
     #[must_use]
     pub fn notifying_owner(self, owner: &str) -> Self {
         self.with_categories([FactCategory::Reports]).merge_detail(json!({ "notify": owner }))
@@ -310,7 +311,8 @@ impl Fact {
     /// The stored and hashed bytes: RFC 8785 canonical JSON of the whole entry.
     #[must_use]
     pub fn canonical_bytes(&self, tenant: TenantId) -> Vec<u8> {
-        // Neither step can fail: a JSON map has string keys and finite numbers, and the other members are strings.
+        // Neither serialization can fail, because a JSON map has string keys and finite numbers, and the other
+        // members are strings.
         let detail = serde_json_canonicalizer::to_string(&self.detail).unwrap_or_default();
         let entry = Entry {
             actor: self.actor.to_string(),
@@ -328,8 +330,8 @@ impl Fact {
     }
 }
 
-/// A fact in its stored form. INVARIANT: fields are declared in lexical order, as RFC 8785 requires, so that the plain
-/// serializer writes canonical JSON. A generic canonicalizer would sort them for each entry.
+/// A fact in its stored form. INVARIANT: fields are declared in lexical order, as RFC 8785 requires, so that the
+/// plain serializer writes canonical JSON. A generic canonicalizer would sort the fields of each entry at run time.
 #[derive(Serialize)]
 struct Entry<'a> {
     actor: String,
@@ -360,12 +362,12 @@ pub fn leaf_hash(entry: &[u8]) -> [u8; 32] {
     hasher.finalize().into()
 }
 
-/// A sequenced fact, as auditors read it.
+/// A sequenced fact in the form that auditors read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AuditEvent {
     /// The fact's identifier.
     pub event_id: FactId,
-    /// Its index in the log, from zero without gaps.
+    /// The index of the fact in the log, from zero without gaps.
     pub index: u64,
     /// The kind of event.
     pub kind: String,
@@ -381,11 +383,11 @@ pub struct AuditEvent {
     pub request_id: RequestId,
     /// The notification categories.
     pub categories: Vec<String>,
-    /// The leaf hash of its stored bytes.
+    /// The Merkle leaf hash of the fact's stored bytes.
     pub leaf_hash: Vec<u8>,
     /// The workspace, if any.
     pub workspace_id: Option<WorkspaceId>,
-    /// The codes and digests that auditors may read, as [`disclosure::disclosed_detail`] chooses them.
+    /// The members of the detail that auditors may read, as selected by [`disclosure::disclosed_detail`].
     pub detail: Option<Map<String, Value>>,
 }
 
@@ -416,7 +418,7 @@ pub struct FoundFact {
 pub trait AuditStore: Send + Sync {
     /// Finds a fact by its identifier.
     async fn find(&self, scope: TenantScope, id: FactId) -> Result<Option<FoundFact>, StoreError>;
-    /// Lists sequenced events, newest first. `visible_scopes` restricts the list to its scopes.
+    /// Lists sequenced events, newest first. `visible_scopes` restricts the list to events in these scopes.
     async fn list(
         &self,
         scope: TenantScope,
@@ -424,15 +426,15 @@ pub trait AuditStore: Send + Sync {
         visible_scopes: Option<&VisibleScopes>,
         page: PageRequest,
     ) -> Result<Page<AuditEvent>, StoreError>;
-    /// Stores a fact without any other change, such as a refusal or a read. The fact is not the change of a request, so
-    /// an unknown outcome is reported as unavailable.
+    /// Stores a fact without any other change, such as a refusal or a read. The fact is not the change that a request
+    /// makes. An unknown commit outcome is therefore reported as an unavailable store.
     async fn commit_fact(&self, scope: TenantScope, fact: Fact) -> Result<(), CommitError>;
 }
 
-/// Sequences facts.
+/// Assigns committed facts their indexes in the audit log.
 #[async_trait]
 pub trait FactSequencer: Send + Sync {
-    /// Sequences a batch in each log with pending facts; returns the number of facts sequenced.
+    /// Sequences one batch of facts in each log with pending facts. Returns the number of facts sequenced.
     async fn sequence(&self) -> Result<u64, StoreError>;
 }
 

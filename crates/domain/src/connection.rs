@@ -1,4 +1,5 @@
-//! Connections: named external systems of a workspace, with references to their secrets and the health of their endpoint.
+//! Connections: named external systems of a workspace, with references to their secrets and the health of their
+//! endpoints.
 
 pub mod expiry;
 mod kind_and_status;
@@ -21,15 +22,15 @@ pub use ports::{CHECK_INTERVAL, ConnectionStore, DueCheck};
 use serde_json::json;
 use std::collections::BTreeMap;
 
-/// The maximum length of a name, in characters.
+/// The maximum length of a connection's name, in characters.
 pub const MAX_NAME_CHARS: usize = 100;
-/// The maximum number of secret bindings.
+/// The maximum number of secret bindings of a connection.
 pub const MAX_SECRET_BINDINGS: usize = 20;
-/// The maximum length of a binding's name, in characters.
+/// The maximum length of a secret binding's name, in characters.
 pub const MAX_BINDING_NAME_CHARS: usize = 63;
 /// The maximum length of an endpoint, in characters.
 pub const MAX_ENDPOINT_CHARS: usize = 2_000;
-/// The number of checks that a connection shows, newest first.
+/// The number of latest checks that a response about a connection contains.
 pub const SHOWN_CHECKS: u32 = 20;
 
 /// The health of a connection.
@@ -48,15 +49,16 @@ impl Health {
     pub const UNCHECKED: Self = Self { state: HealthState::Unchecked, code: None, checked_at: None };
 }
 
-/// References to the secrets of a connection, by the name of their use.
+/// References to the secrets of a connection, by binding name. The name denotes the use of the secret, such as
+/// `token`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SecretBindings(BTreeMap<String, String>);
 
 impl SecretBindings {
-    /// Checks that each name is an identifier, and that each value is a secret reference and no secret.
+    /// Checks that each name is an identifier, and that each value is a secret reference instead of a secret.
     ///
     /// # Errors
-    /// With the first problem. The values stay out of it, because they may be secrets.
+    /// Returns the first problem. It omits the values, because they may be secrets.
     pub fn new(bindings: BTreeMap<String, String>) -> Result<Self, ConnectionRefusal> {
         if bindings.len() > MAX_SECRET_BINDINGS {
             return Err(ConnectionRefusal::TooManyBindings);
@@ -76,14 +78,14 @@ impl SecretBindings {
         &self.0
     }
 
-    /// The parsed reference of a name.
+    /// The parsed secret reference of a binding name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<SecretRef> {
         self.0.get(name).and_then(|reference| SecretRef::parse(reference).ok())
     }
 }
 
-/// Matches `[A-Za-z_][A-Za-z0-9_-]{0,62}`.
+/// Whether a name matches `[A-Za-z_][A-Za-z0-9_-]{0,62}`.
 fn is_binding_name(name: &str) -> bool {
     (1..=MAX_BINDING_NAME_CHARS).contains(&name.len())
         && name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
@@ -97,29 +99,29 @@ pub struct Connection(pub(crate) ConnectionRecord);
 /// The fields of [`Connection`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConnectionRecord {
-    /// Its identifier.
+    /// The identifier of the connection.
     pub connection_id: ConnectionId,
     /// The workspace.
     pub workspace_id: WorkspaceId,
-    /// Its name, unique in the workspace. Use cases name connections by it.
+    /// The name, unique in the workspace. Use cases refer to connections by name.
     pub name: String,
     /// The kind of system.
     pub kind: ConnectorKind,
     /// The address of the system.
     pub endpoint: Option<String>,
-    /// References to its secrets.
+    /// References to the secrets of the connection.
     pub secret_bindings: SecretBindings,
-    /// When its credentials expire.
+    /// The expiry of the credentials, if known.
     pub expires_at: Option<Timestamp>,
-    /// Whether it is in use.
+    /// Whether use cases may use the connection.
     pub status: ConnectionStatus,
-    /// The result of its latest check.
+    /// The result of the latest check.
     pub health: Health,
-    /// When it was created.
+    /// When the connection was created.
     pub created_at: Timestamp,
     /// The creator.
     pub created_by: ActorRef,
-    /// When it last changed.
+    /// When the connection last changed.
     pub updated_at: Timestamp,
     /// Increments with each change.
     pub revision: Revision,
@@ -127,12 +129,12 @@ pub struct ConnectionRecord {
 
 aggregate!(Connection, ConnectionRecord);
 
-/// A connection as it was read, with what the clock of the database says about it.
+/// A connection as it was read, with its expiry evaluated by the database's clock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConnectionSnapshot {
     /// The connection.
     pub connection: Connection,
-    /// Whether its credentials are expired.
+    /// Whether the credentials are expired.
     pub is_expired: bool,
 }
 
@@ -147,7 +149,7 @@ impl ConnectionSnapshot {
 /// One check of a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConnectionCheck {
-    /// Its identifier.
+    /// The identifier of the check.
     pub connection_check_id: ConnectionCheckId,
     /// The result.
     pub health: HealthState,
@@ -155,7 +157,7 @@ pub struct ConnectionCheck {
     pub code: Option<String>,
     /// The time of the check.
     pub checked_at: Timestamp,
-    /// The actor that requested it.
+    /// The actor that requested the check.
     pub checked_by: ActorRef,
 }
 
@@ -171,32 +173,32 @@ pub struct CheckedConnection {
 /// The data of a new connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewConnection {
-    /// Its name.
+    /// The name of the connection.
     pub name: String,
     /// The kind of system.
     pub kind: ConnectorKind,
     /// The address of the system.
     pub endpoint: Option<String>,
-    /// References to its secrets.
+    /// References to the secrets of the connection.
     pub secret_bindings: SecretBindings,
-    /// When its credentials expire.
+    /// The expiry of the credentials, if known.
     pub expires_at: Option<Timestamp>,
-    /// Whether it is in use.
+    /// Whether use cases may use the connection.
     pub status: ConnectionStatus,
 }
 
-/// The fields to change; omitted ones stay unchanged.
+/// The fields of a connection to change; `None` leaves a field unchanged.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ConnectionPatch {
     /// A new name.
     pub name: Option<String>,
     /// A new kind.
     pub kind: Option<ConnectorKind>,
-    /// A new endpoint, or its removal.
+    /// A new endpoint; `Some(None)` removes the endpoint.
     pub endpoint: Option<Option<String>>,
     /// New secret bindings.
     pub secret_bindings: Option<SecretBindings>,
-    /// A new expiry, or its removal.
+    /// A new expiry; `Some(None)` removes the expiry.
     pub expires_at: Option<Option<Timestamp>>,
     /// A new status.
     pub status: Option<ConnectionStatus>,
@@ -205,13 +207,13 @@ pub struct ConnectionPatch {
 /// The reason why a connection is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ConnectionRefusal {
-    /// The name is not a valid name.
+    /// The name does not follow the rules for names.
     #[error("a connection's name is one line of 1 to 100 visible characters")]
     Name,
-    /// The endpoint is not an absolute address, or holds credentials.
+    /// The endpoint is not an absolute address, or contains credentials.
     #[error("an endpoint is an absolute address of its kind, without credentials, query and fragment")]
     Endpoint,
-    /// The scheme of the endpoint is not one of the connection's kind.
+    /// The scheme of the endpoint is not valid for the connection's kind.
     #[error(
         "an endpoint of the kind `http` or `s3` begins with `http` or `https`, of `postgres` with `postgres` or \
         `postgresql`, and of `smtp` with `smtp` or `smtps`"
@@ -253,20 +255,22 @@ impl ConnectionRefusal {
     }
 }
 
-/// Checks a name.
+/// Checks the name of a connection.
 ///
 /// # Errors
-/// When it is not one line of visible characters, has markup, or stands for a redacted name.
+/// When the name is not one line of visible characters, contains markup, or equals the placeholder for redacted
+/// names.
 pub fn check_name(name: &str) -> Result<(), ConnectionRefusal> {
     let is_valid = is_name(name, MAX_NAME_CHARS) && !has_markup(name) && name != REDACTED;
     if is_valid { Ok(()) } else { Err(ConnectionRefusal::Name) }
 }
 
-/// Checks that an endpoint is an address of visible ASCII characters with a scheme and a host, and holds no credentials.
-/// The egress guard decides at each check whether the address may be reached.
+/// Checks that an endpoint is an address of visible ASCII characters with a scheme and a host, and without
+/// credentials. At each check of the connection, the egress guard decides whether requests to the address are
+/// allowed.
 ///
 /// # Errors
-/// When it is not such an address.
+/// When the endpoint is not such an address.
 pub fn check_endpoint(endpoint: &str) -> Result<(), ConnectionRefusal> {
     let is_address = |text: &str| {
         let (scheme, rest) = text.split_once("://")?;
@@ -312,7 +316,7 @@ impl Connection {
         Ok(Change::create(next, fact))
     }
 
-    /// Applies a patch; `None` when nothing changes. A new kind, endpoint or secret makes the health unchecked.
+    /// Applies a patch; `None` when nothing changes. A new kind, endpoint or secret resets the health to unchecked.
     ///
     /// # Errors
     /// When the name or the endpoint is invalid.
@@ -360,7 +364,7 @@ impl Connection {
         Change::replace(self.clone(), self.revision, fact)
     }
 
-    /// Records the result of a check. The fact concerns people if the health changed.
+    /// Records the result of a check. The fact has a notification category if the health changed.
     pub fn record_check(
         &self,
         id: ConnectionCheckId,

@@ -1,4 +1,4 @@
-//! Environments of a workspace and their requirements for releases.
+//! Environments of a workspace, such as `dev`, and their requirements for releases.
 
 use crate::{
     access::ActorRef,
@@ -20,7 +20,7 @@ pub fn is_production(environment: &Slug) -> bool {
     environment.as_str() == "production"
 }
 
-/// Whether this is the `dev` environment, in which one person may work alone.
+/// Whether this is the `dev` environment, whose default may permit self-approval.
 #[must_use]
 pub fn is_development(environment: &Slug) -> bool {
     environment.as_str() == "dev"
@@ -32,16 +32,16 @@ pub const MAX_APPROVALS: u16 = 10;
 /// The requirements of an environment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EnvironmentSettings {
-    /// The number of approvals that a release needs.
+    /// The number of approvals that a release requires.
     pub min_approvals: u16,
-    /// Whether the authors of a release may approve it.
+    /// Whether the authors of a release may approve their own release.
     pub self_approval: SelfApproval,
-    /// Whether runs read documents as of the release's approval, instead of newer ones.
+    /// Whether runs retrieve the documents that existed at the release's approval, instead of the current documents.
     pub pin_documents: bool,
 }
 
 impl EnvironmentSettings {
-    /// The defaults for an unconfigured environment. Outside `dev` a release needs a second person.
+    /// The defaults for an unconfigured environment. Outside `dev`, authors may not approve their own releases.
     #[must_use]
     pub fn defaults_for(environment: &Slug, in_dev: SelfApproval) -> Self {
         let self_approval = if is_development(environment) { in_dev } else { SelfApproval::Refused };
@@ -55,7 +55,7 @@ impl EnvironmentSettings {
     }
 }
 
-/// The settings are out of range.
+/// The number of approvals is out of range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("an environment requires 1 to {MAX_APPROVALS} approvals")]
 pub struct EnvironmentRefusal;
@@ -69,13 +69,13 @@ pub struct Environment(pub(crate) EnvironmentRecord);
 pub struct EnvironmentRecord {
     /// The workspace.
     pub workspace_id: WorkspaceId,
-    /// Its name, such as `dev`.
+    /// The name of the environment, such as `dev`.
     pub environment: Slug,
-    /// Its settings.
+    /// The settings of the environment.
     pub settings: EnvironmentSettings,
     /// When the settings last changed.
     pub updated_at: Timestamp,
-    /// The actor that last changed them.
+    /// The actor that last changed the settings.
     pub updated_by: ActorRef,
     /// Increments with each change.
     pub revision: Revision,
@@ -84,7 +84,8 @@ pub struct EnvironmentRecord {
 aggregate!(Environment, EnvironmentRecord);
 
 impl Environment {
-    /// Replaces the settings of an environment; `before` holds the previous ones.
+    /// Replaces the settings of an environment; `before` is the environment with its previous settings, if it was
+    /// configured.
     ///
     /// # Errors
     /// When the settings are out of range.

@@ -1,8 +1,9 @@
-//! Erasure of a person's texts: one administrator requests it, another approves it, and a background task carries it out
-//! in batches.
+//! Erasure of a person's texts: one administrator requests the erasure, another one approves it, and a background
+//! task erases the texts in batches.
 //!
-//! An erasure covers the ended runs that its subject started before the approval, with their conversation turns, and the
-//! documents that the subject added. Digests, facts and the governance chain stay, so evidence still verifies.
+//! An erasure covers the ended runs that its subject started before the approval, with their conversation turns, and
+//! the documents that the subject added. Digests, facts and governance chains are kept, so that evidence remains
+//! verifiable.
 
 use crate::{
     access::{ActorKind, ActorRef},
@@ -22,13 +23,13 @@ use uuid::Uuid;
 /// The status of an erasure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ErasureStatus {
-    /// Nobody has decided.
+    /// The request awaits a decision.
     Requested,
-    /// The texts are being erased.
+    /// The request is approved, and the background task erases the texts.
     Approved,
-    /// Nothing is erased.
+    /// The request was refused or withdrawn, and no text is erased.
     Refused,
-    /// The texts are erased.
+    /// All texts are erased.
     Completed,
 }
 
@@ -54,14 +55,14 @@ impl ErasureStatus {
     }
 }
 
-/// What an erasure has erased so far.
+/// The numbers of erased items so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ErasureCounts {
     /// Runs whose texts are erased.
     pub runs: u64,
-    /// Conversation turns.
+    /// Erased conversation turns.
     pub turns: u64,
-    /// Documents of knowledge bases.
+    /// Erased documents of knowledge bases.
     pub documents: u64,
 }
 
@@ -72,25 +73,26 @@ pub struct SubjectErasure(pub(crate) ErasureRecord);
 /// The fields of [`SubjectErasure`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ErasureRecord {
-    /// Its identifier.
+    /// The identifier of the erasure.
     pub erasure_id: ErasureId,
     /// The actor whose texts are erased.
     pub subject: ActorRef,
     /// The status.
     pub status: ErasureStatus,
-    /// The actor that requested it.
+    /// The actor that requested the erasure.
     pub requested_by: ActorRef,
-    /// When it was requested.
+    /// When the erasure was requested.
     pub requested_at: Timestamp,
-    /// The actor that approved or refused it.
+    /// The actor that approved, refused or withdrew the erasure.
     pub decided_by: Option<ActorRef>,
-    /// When it was approved or refused.
+    /// When the erasure was approved, refused or withdrawn.
     pub decided_at: Option<Timestamp>,
-    /// The identifier of the approval's fact: runs and documents with a lower identifier are covered.
+    /// The identifier of the approval's fact. The erasure covers runs and documents with a lower identifier, because
+    /// identifiers contain the time.
     pub covers_before: Option<Uuid>,
     /// When the last text was erased.
     pub completed_at: Option<Timestamp>,
-    /// What is erased so far.
+    /// The numbers of erased items so far.
     pub counts: ErasureCounts,
     /// Increments with each decision and each batch.
     pub revision: Revision,
@@ -101,19 +103,19 @@ aggregate!(SubjectErasure, ErasureRecord);
 /// The reason why a change of an erasure is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ErasureRefusal {
-    /// The subject identifies nobody who starts runs.
+    /// The subject is of a kind that cannot start runs of its own.
     #[error("must be a `user:`, `service:` or `share_link:` reference")]
     Subject,
     /// The actor that requested an erasure may not approve it.
     #[error("an erasure is approved by another person than the one who requested it")]
     SelfApproval,
-    /// It was decided before.
+    /// The erasure was decided before.
     #[error("the erasure was decided before")]
     NotRequested {
         /// The current status.
         status: ErasureStatus,
     },
-    /// It is not being carried out.
+    /// The erasure is not in the status `approved`.
     #[error("the erasure is not approved")]
     NotApproved,
 }
@@ -121,11 +123,11 @@ pub enum ErasureRefusal {
 impl SubjectErasure {
     /// Maximum length of a subject, in characters.
     pub const MAX_SUBJECT_CHARS: usize = ActorRef::MAX_CHARS;
-    /// Time after the approval in which every run and ingest that got its identifier before has been committed or has
-    /// failed: an ingest may wait a minute for embeddings and half a minute each for a connection and its statement.
+    /// Time after the approval until all runs and ingests with an earlier identifier have committed or failed. An
+    /// ingest can wait a minute for embeddings and half a minute each for a connection and its statement.
     pub const SETTLING_PERIOD: Duration = Duration::from_secs(180);
 
-    /// Whether an actor can be the subject of an erasure: one that starts runs of its own.
+    /// Whether an actor can be the subject of an erasure. Only kinds of actors that start runs of their own can.
     #[must_use]
     pub const fn is_subject(actor: &ActorRef) -> bool {
         match actor.kind() {
@@ -134,10 +136,10 @@ impl SubjectErasure {
         }
     }
 
-    /// Requests an erasure. The subject need not be known: a refusal would reveal who used the tenant.
+    /// Requests an erasure. An unknown subject is accepted, because a refusal would reveal who uses the tenant.
     ///
     /// # Errors
-    /// When the subject is `anonymous`, a group or a component, which share no single person's texts.
+    /// When the subject is `anonymous`, a group or a component, whose texts belong to no single person.
     pub fn request(erasure_id: ErasureId, subject: ActorRef, stamp: &Stamp) -> Result<Change<Self>, ErasureRefusal> {
         if !Self::is_subject(&subject) {
             return Err(ErasureRefusal::Subject);
@@ -160,10 +162,10 @@ impl SubjectErasure {
         Ok(Change::create(next, fact))
     }
 
-    /// Approves the erasure. It covers what the subject did before.
+    /// Approves the erasure. It covers runs that the subject started and documents that it added before the approval.
     ///
     /// # Errors
-    /// When it was decided before, or the approver requested it.
+    /// When the erasure was decided before, or the approver requested it.
     pub fn approve(&self, stamp: &Stamp) -> Result<Change<Self>, ErasureRefusal> {
         self.check_requested()?;
         if stamp.actor == self.requested_by {
@@ -177,20 +179,20 @@ impl SubjectErasure {
         Ok(self.decision(next, FactKind::ErasureApproved, stamp))
     }
 
-    /// Refuses the erasure, or withdraws it if its requester does.
+    /// Refuses the erasure. A refusal by the requester withdraws it.
     ///
     /// # Errors
-    /// When it was decided before.
+    /// When the erasure was decided before.
     pub fn refuse(&self, stamp: &Stamp) -> Result<Change<Self>, ErasureRefusal> {
         self.check_requested()?;
         let next = Self(ErasureRecord { status: ErasureStatus::Refused, ..self.decided(stamp) });
         Ok(self.decision(next, FactKind::ErasureRefused, stamp))
     }
 
-    /// Completes the erasure after its last batch. The fact holds the counts.
+    /// Completes the erasure after its last batch. The fact contains the counts.
     ///
     /// # Errors
-    /// When it is not being carried out.
+    /// When the erasure is not in the status `approved`.
     pub fn complete(&self, stamp: &Stamp) -> Result<Change<Self>, ErasureRefusal> {
         if self.status != ErasureStatus::Approved {
             return Err(ErasureRefusal::NotApproved);
@@ -243,25 +245,26 @@ impl SubjectErasure {
     }
 }
 
-/// The erasure that took the texts of a run.
+/// The erasure that removed the texts of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RunErasure {
     /// The erasure.
     pub erasure_id: ErasureId,
-    /// When.
+    /// When the texts were erased.
     pub erased_at: Timestamp,
 }
 
-/// What a batch of an erasure leaves to do.
+/// The state of an erasure after a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BatchOutcome {
-    /// Another batch follows.
+    /// More texts remain, and another batch follows.
     More,
-    /// A run of the subject has not ended, or something that was in progress at the approval may not have.
+    /// The erasure must wait: a run of the subject is active, or an operation may still be in progress that began
+    /// before the approval.
     Waiting,
-    /// Everything is erased.
+    /// All texts are erased.
     Done,
-    /// Another process carries the erasure out, or completed it.
+    /// Another process is executing the erasure, or has completed it.
     Taken,
 }
 
@@ -287,7 +290,7 @@ impl BatchOutcome {
     }
 }
 
-/// Stores erasures and carries them out.
+/// Stores erasures and executes them.
 #[async_trait]
 pub trait ErasureStore: Send + Sync {
     /// Finds an erasure.
@@ -306,19 +309,20 @@ pub trait ErasureStore: Send + Sync {
         change: Change<SubjectErasure>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// Stores a decision. Stale when the erasure changed since. An approved one settles
-    /// [`SubjectErasure::SETTLING_PERIOD`] later, by the clock of the database.
+    /// Stores a decision; [`CommitError::Stale`] when the erasure changed since it was read. After an approval, the
+    /// store waits for [`SubjectErasure::SETTLING_PERIOD`], by the database's clock, before the erasure can complete.
     async fn commit_decision(
         &self,
         scope: TenantScope,
         change: Change<SubjectErasure>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// Stores the completion. Stale when the erasure changed since.
+    /// Stores the completion; [`CommitError::Stale`] when the erasure changed since it was read.
     async fn commit_completion(&self, scope: TenantScope, change: Change<SubjectErasure>) -> Result<(), CommitError>;
-    /// Approved erasures, one for each tenant, up to a limit. Those that wait for a run come last.
+    /// Approved erasures that are not completed, one for each tenant, up to a limit of the store. Erasures that wait
+    /// for a run come last.
     async fn list_approved(&self) -> Result<Vec<(TenantScope, ErasureId)>, StoreError>;
-    /// Erases the next batch in one transaction, which also stores how far the erasure came.
+    /// Erases the next batch in one transaction, which also stores the progress of the erasure.
     async fn erase_batch(&self, scope: TenantScope, id: ErasureId) -> Result<BatchOutcome, StoreError>;
 }
 

@@ -1,4 +1,4 @@
-//! Evidence: the governance chain, decisions and artifacts of an execution, as of its run.
+//! Evidence of an execution: its governance chain, policy decisions and artifacts, as they were when it ran.
 
 pub mod bundle;
 pub mod graph;
@@ -19,7 +19,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
-/// A snapshot of a release's governance chain. Later changes of owner, slug or state do not alter it.
+/// A snapshot of a release's governance chain: the release with its workload, bindings, references and approvals.
+/// Later changes of owner, slug or state do not alter the snapshot.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct GovernanceChain {
     /// The release.
@@ -28,8 +29,8 @@ pub struct GovernanceChain {
     pub workload: ChainWorkload,
     /// The bound versions.
     pub bindings: Vec<ChainBinding>,
-    /// The resolved references of the bound contents, each version once, with its asset kind as role. Chains stored
-    /// before references were recorded have none.
+    /// The resolved references of the bound contents. Each version occurs once, with its asset kind as role. Chains
+    /// of older versions of Fairway have no references.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub references: Vec<ChainBinding>,
     /// The approvals.
@@ -39,20 +40,20 @@ pub struct GovernanceChain {
 /// The release of a chain.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ChainRelease {
-    /// Its identifier.
+    /// The identifier of the release.
     pub release_id: ReleaseId,
-    /// Its environment.
+    /// The environment of the release.
     pub environment: String,
-    /// Its state.
+    /// The state of the release when the snapshot was made.
     pub lifecycle_state: String,
 }
 
 /// The workload of a chain.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ChainWorkload {
-    /// Its identifier.
+    /// The identifier of the workload.
     pub workload_id: WorkloadId,
-    /// Its slug.
+    /// The slug of the workload.
     pub slug: String,
     /// The owner.
     pub owner_ref: String,
@@ -61,9 +62,9 @@ pub struct ChainWorkload {
 /// One binding of a chain.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ChainBinding {
-    /// The role.
+    /// The role in which the release binds the version.
     pub role: String,
-    /// The version.
+    /// The bound version.
     pub asset_version_id: AssetVersionId,
     /// The asset's slug.
     pub asset_slug: String,
@@ -72,11 +73,11 @@ pub struct ChainBinding {
 /// One approval of a chain. Its note is erasable and stored separately.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ChainApproval {
-    /// Its identifier.
+    /// The identifier of the approval.
     pub approval_id: ApprovalId,
     /// The approver.
     pub approved_by: String,
-    /// When.
+    /// When the release was approved.
     pub approved_at: Timestamp,
 }
 
@@ -154,7 +155,7 @@ impl GovernanceChain {
 /// A stored policy decision.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RecordedDecision {
-    /// Its identifier.
+    /// The identifier of the decision.
     pub decision_id: DecisionId,
     /// The outcome.
     pub outcome: Outcome,
@@ -166,7 +167,7 @@ pub struct RecordedDecision {
     pub rules: Vec<String>,
     /// The rules that could not be evaluated.
     pub failed_rules: Vec<FailedRule>,
-    /// When.
+    /// When the policy was evaluated.
     pub evaluated_at: Timestamp,
 }
 
@@ -192,21 +193,21 @@ pub const PROVIDER_CALL: &str = "provider_call";
 /// The kind of the artifact that records a knowledge base query. The query text is its payload.
 pub const RETRIEVAL_EVENT: &str = "retrieval_event";
 
-/// An evidence artifact. Its body holds codes, counts and digests, never payloads; payloads are stored separately and
-/// erasable.
+/// An evidence artifact. Its body contains only codes, counts and digests. Payloads are stored separately, so that
+/// they can be erased.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EvidenceArtifact {
-    /// Its identifier.
+    /// The identifier of the artifact.
     pub artifact_id: ArtifactId,
     /// The kind of the document, such as `provider_call`.
     pub kind: &'static str,
-    /// Its location.
+    /// The path of the document in the artifact store.
     pub storage_ref: ArtifactPath,
     /// The document.
     pub body: Map<String, Value>,
-    /// The text that people and models exchanged, if the document concerns it.
+    /// The text of the model call or query that the document describes, if any.
     pub payload: Option<Payload>,
-    /// When it was made.
+    /// When the artifact was created.
     pub created_at: Timestamp,
 }
 
@@ -214,7 +215,7 @@ impl EvidenceArtifact {
     /// The document as it is stored.
     #[must_use]
     pub fn body_text(&self) -> String {
-        // A JSON object always has a JSON form.
+        // Serialization of a JSON object cannot fail.
         serde_json::to_string(&self.body).unwrap_or_default()
     }
 }
@@ -222,9 +223,9 @@ impl EvidenceArtifact {
 /// A stored evidence document, without its payload.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StoredDocument {
-    /// Its identifier.
+    /// The identifier of the artifact.
     pub artifact_id: ArtifactId,
-    /// Its kind.
+    /// The kind of the document.
     pub artifact_kind: String,
     /// The stored text: a JSON object of codes, counts and digests.
     pub body: String,
@@ -241,7 +242,7 @@ pub struct EvidenceRecord {
     pub input_digest: [u8; 32],
     /// Digest of the output, if any.
     pub output_digest: Option<[u8; 32]>,
-    /// The erasure that took the texts of the run, if any.
+    /// The erasure that removed the texts of the run, if any.
     pub erasure: Option<RunErasure>,
     /// Every policy decision of the run, oldest first.
     pub decisions: Vec<RecordedDecision>,
@@ -253,7 +254,7 @@ pub struct EvidenceRecord {
     pub retrievals: Vec<RetrievalRow>,
     /// Whether any approval of the release has a note.
     pub has_notes: bool,
-    /// The existing approval notes, for a reader who may see them. They are read after the record.
+    /// The approval notes that exist and that the reader may see. The caller loads them after the record.
     pub notes: Vec<(ApprovalId, String)>,
     /// Whether notes and query texts are withheld from this reader.
     pub notes_withheld: bool,
@@ -262,39 +263,40 @@ pub struct EvidenceRecord {
 /// A document in the evidence view.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ArtifactRow {
-    /// Its identifier.
+    /// The identifier of the artifact.
     pub artifact_id: ArtifactId,
     /// The kind of the document.
     pub artifact_kind: String,
-    /// Its location.
+    /// The path of the document in the artifact store.
     pub storage_ref: String,
-    /// When it was made.
+    /// When the artifact was created.
     pub created_at: Timestamp,
 }
 
 /// A knowledge base query in the evidence view.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RetrievalRow {
-    /// The artifact that records it.
+    /// The artifact that records the query.
     pub artifact_id: ArtifactId,
     /// The knowledge base.
     pub asset: AssetId,
-    /// The query text, while it is retained and if the reader may see it.
+    /// The query text, if it is still stored and the reader may see it.
     pub query: Option<String>,
     /// The number of retrieved chunks.
     pub chunks: u32,
-    /// When.
+    /// When the query was made.
     pub at: Timestamp,
 }
 
 impl EvidenceRecord {
-    /// The effective decision: the strictest of the run; among equally strict ones the latest, which saw the most data.
+    /// The effective decision: the strictest decision of the run. Among equally strict decisions, the latest counts,
+    /// because its input is the most complete.
     #[must_use]
     pub fn effective_decision(&self) -> Option<&RecordedDecision> {
         self.decisions.iter().max_by_key(|decision| decision.outcome)
     }
 
-    /// The obligations of the run: all that any of its decisions imposed, including those that a later decision denied.
+    /// The obligations of the run: those that any of its decisions imposed, even if a later decision denied the run.
     #[must_use]
     pub fn obligations(&self) -> Vec<ImposedObligation> {
         let mut imposed: Vec<ImposedObligation> = Vec::new();
@@ -317,11 +319,11 @@ impl EvidenceRecord {
 /// An obligation imposed on a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ImposedObligation {
-    /// Its name.
+    /// The name of the obligation.
     pub name: String,
-    /// When it was fulfilled, if it was.
+    /// When the obligation was fulfilled; `None` while it is unfulfilled.
     pub fulfilled_at: Option<Timestamp>,
-    /// The decisions that imposed it.
+    /// The decisions that imposed the obligation.
     pub decisions: Vec<DecisionId>,
 }
 
@@ -330,9 +332,9 @@ pub struct ImposedObligation {
 pub struct ArtifactDocument {
     /// The artifact.
     pub artifact: ArtifactRow,
-    /// Codes, counts and digests.
+    /// The document: codes, counts and digests.
     pub body: Map<String, Value>,
-    /// The payload, while it is retained.
+    /// The payload, if it is still stored.
     pub payload: Option<Value>,
     /// Whether the payload is withheld from this reader.
     pub payload_withheld: bool,

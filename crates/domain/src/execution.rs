@@ -38,21 +38,21 @@ use uuid::Uuid;
 /// The status of an execution.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Status {
-    /// Queued for a worker.
+    /// The run is queued for a worker.
     Queued,
-    /// Running under a lease.
+    /// A process executes the run under a lease.
     Running,
-    /// Awaiting human review.
+    /// The steps of the run finished, and its answer awaits human review.
     AwaitingReview,
-    /// Ended with an answer.
+    /// The run ended with an answer.
     Completed,
-    /// Ended without an answer.
+    /// The run ended without an answer, because of an error.
     Failed,
-    /// Denied by policy.
+    /// A policy denied the run.
     Denied,
-    /// Cancelled.
+    /// The run was cancelled.
     Cancelled,
-    /// Ended with an unknown effect.
+    /// It is unknown whether an external effect of the run took place.
     Unknown,
 }
 
@@ -103,17 +103,17 @@ impl Status {
 /// The outcome of an execution.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ExecutionOutcome {
-    /// Ended with an answer.
+    /// The run ended with an answer.
     Success,
-    /// Ended without an answer.
+    /// The run ended without an answer, because of an error.
     Failure,
-    /// Denied by policy.
+    /// A policy denied the run.
     Denied,
-    /// Cancelled.
+    /// The run was cancelled.
     Cancelled,
-    /// Timed out.
+    /// The run exceeded its deadline.
     Timeout,
-    /// Unknown.
+    /// The outcome cannot be determined.
     Unknown,
 }
 
@@ -147,7 +147,7 @@ impl ExecutionOutcome {
 pub struct RunError {
     /// The stable code, such as `prompt_argument_missing` or `deadline_exceeded`.
     pub code: String,
-    /// The text for people; it never contains the payload.
+    /// The text for people. It never contains inputs or outputs of the run.
     pub message: String,
     /// The byte offset of the affected prompt token, if any.
     pub offset: Option<u32>,
@@ -160,7 +160,7 @@ impl RunError {
         Self { code: code.to_owned(), message: message.to_owned(), offset: None }
     }
 
-    /// The code, if the caller can mend the error by another request.
+    /// The code, if the caller can correct the error with a different request.
     #[must_use]
     pub fn caller_error_code(&self) -> Option<&'static str> {
         const CODES: [&str; 8] = [
@@ -177,10 +177,10 @@ impl RunError {
     }
 }
 
-/// A salted payload. Erasing the salt with the body makes the digest meaningless.
+/// A payload with a salt. After an erasure of both, the digest reveals nothing about the body.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Payload {
-    /// Canonical JSON, shared by the run and the statements that store it.
+    /// Canonical JSON, shared between the run and the statements that store it.
     pub body: Arc<str>,
     /// 16 random bytes.
     pub salt: [u8; 16],
@@ -197,7 +197,7 @@ impl Payload {
     }
 }
 
-/// A digest in the form of facts and evidence: `blake3:` and hex.
+/// The text form of a digest in facts and evidence: `blake3:` and 64 hexadecimal digits.
 #[must_use]
 pub fn digest_text(digest: &[u8; 32]) -> String {
     format!("blake3:{}", blake3::Hash::from_bytes(*digest).to_hex())
@@ -226,22 +226,23 @@ pub struct Acceptance {
     pub decision: RecordedDecision,
     /// The inputs.
     pub inputs: Payload,
-    /// The request context, for the worker that runs it.
+    /// The request context for the worker that executes the run.
     pub request_context: dispatch::RequestContext,
     /// The time of acceptance.
     pub started_at: Timestamp,
     /// The lease, the queue slot, or the denial that ends the run at once.
     pub admission: Admission,
-    /// The access other than the submitter's own rights that admitted the run.
+    /// Access that admits the run in addition to the submitter's own rights.
     pub delegated_access: DelegatedAccess,
 }
 
-/// Access to a run besides the submitter's own rights: by a share link, by a result token, or through a trusted service.
+/// Access to a run other than by the submitter's own rights: by a share link, by a result token, or through a trusted
+/// service.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DelegatedAccess {
-    /// The share link; the accept counts one use of it.
+    /// The share link. The accept commit counts one use of the link.
     pub share_link: Option<ShareLinkId>,
-    /// The hash of the token that reads the run when its submitter is anonymous.
+    /// The hash of the token with which an anonymous submitter reads the run.
     pub result_token: Option<TokenHash>,
     /// The service that acts on the submitter's behalf.
     pub delegate: Option<ActorRef>,
@@ -256,7 +257,7 @@ impl DelegatedAccess {
 }
 
 impl Acceptance {
-    /// A copy without the input text, for a statement that does not store it.
+    /// A copy without the input text, for a statement that does not store the inputs.
     #[must_use]
     pub fn without_inputs(&self) -> Self {
         Self {
@@ -278,35 +279,36 @@ impl Acceptance {
     }
 }
 
-/// The form in which a run is admitted.
+/// How the accept commit admits or denies a run.
 #[derive(Clone, Debug)]
 pub enum Admission {
-    /// A lease to run under.
+    /// The accepting process executes the run at once, under a lease.
     Run {
-        /// The fencing token: only its holder may end the run.
+        /// The fencing token of the lease: only a process with this token may end the run.
         lease: Uuid,
-        /// How long the lease lasts unless renewed, by the database's clock.
+        /// The lifetime of the lease without renewal, by the database's clock.
         lease_for: Duration,
-        /// The run's deadline from now, by the database's clock.
+        /// The time until the run's deadline, by the database's clock.
         deadline_in: Duration,
     },
-    /// A lease for a script, which workers never resume. The acceptance fact is stored before the script starts.
+    /// The accepting process executes a script at once. Workers never resume scripts. The acceptance fact is stored
+    /// before the script starts.
     Script {
-        /// The fencing token: only its holder may end the run.
+        /// The fencing token of the lease: only a process with this token may end the run.
         lease: Uuid,
-        /// How long the lease lasts unless renewed, by the database's clock.
+        /// The lifetime of the lease without renewal, by the database's clock.
         lease_for: Duration,
-        /// The run's deadline from now, by the database's clock.
+        /// The time until the run's deadline, by the database's clock.
         deadline_in: Duration,
         /// The acceptance fact.
         fact: Box<Fact>,
     },
-    /// A slot in the queue.
+    /// The run is queued for a worker.
     Queue {
         /// The maximum number of queued runs of the tenant.
         limit: u32,
     },
-    /// A denial and its fact.
+    /// A policy denied the run, which the fact records.
     Deny(Box<Fact>),
 }
 
@@ -319,29 +321,29 @@ pub struct FinishRecord {
     pub lease: Uuid,
     /// The new status.
     pub status: Status,
-    /// The outcome of the run, or of its steps when its answer awaits review.
+    /// The outcome of the run, or the outcome of its steps if the answer awaits review.
     pub outcome: ExecutionOutcome,
-    /// The time allowed for a review, if one is required; the run then has not ended yet.
+    /// The time limit of a required review. With a review, the run has not ended yet.
     pub review_timeout: Option<Duration>,
     /// The error, if there is no answer.
     pub error: Option<RunError>,
     /// The answer, if any.
     pub output: Option<Payload>,
-    /// The records of its steps, in order.
+    /// The records of the run's steps, in order.
     pub steps: Vec<StepRecord>,
-    /// Policy decisions taken during the run.
+    /// Policy decisions that were made during the run.
     pub decisions: Vec<RecordedDecision>,
     /// Evidence artifacts.
     pub artifacts: Vec<EvidenceArtifact>,
-    /// The lineage of its steps.
+    /// The lineage of the run's steps.
     pub lineage: Vec<LineageItem>,
     /// Fulfilled obligations and their times.
     pub fulfilled: Vec<(Obligation, Timestamp)>,
-    /// The progress since the last stored record; `None` when none was stored.
+    /// The progress since the last stored progress record; `None` if the run stored no progress record.
     pub progress: Option<progress::ProgressRecord>,
     /// The conversation turn to store, if memory is enabled.
     pub writeback: Option<Writeback>,
-    /// When it ended.
+    /// When the run ended.
     pub finished_at: Timestamp,
     /// The fact of the end.
     pub fact: Fact,
@@ -352,11 +354,11 @@ pub struct FinishRecord {
 pub struct StepRecord {
     /// The step's id in the flow.
     pub step_id: String,
-    /// Its type.
+    /// The type of the step.
     pub step_type: &'static str,
     /// The error code, if the step failed.
     pub failure: Option<String>,
-    /// How long it took.
+    /// The duration of the step.
     pub duration: Duration,
 }
 
@@ -365,15 +367,15 @@ pub struct StepRecord {
 pub struct StepRow {
     /// The step's id in the flow.
     pub step_id: String,
-    /// Its type.
+    /// The type of the step.
     pub step_type: String,
     /// The error code, if the step failed.
     pub failure: Option<String>,
-    /// How long it took.
+    /// The duration of the step.
     pub duration: Duration,
 }
 
-/// The parts of a run that its facts name.
+/// The identifiers of a run that its facts contain.
 #[derive(Clone, Copy, Debug)]
 pub struct RunRef<'a> {
     /// The run.
@@ -407,7 +409,7 @@ impl RunRef<'_> {
             "output_digest": output_digest,
         });
         let categories: &[FactCategory] = match outcome {
-            // An unknown outcome needs a person to resolve it.
+            // A person must resolve an unknown outcome, so the fact notifies people.
             ExecutionOutcome::Failure | ExecutionOutcome::Timeout | ExecutionOutcome::Unknown => {
                 &[FactCategory::Executions]
             }
@@ -440,7 +442,7 @@ impl RunRef<'_> {
 /// A stored execution.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Execution {
-    /// Its identifier.
+    /// The identifier of the execution.
     pub execution_id: ExecutionId,
     /// The workload.
     pub workload_id: WorkloadId,
@@ -462,13 +464,13 @@ pub struct Execution {
     pub outcome: Option<ExecutionOutcome>,
     /// The error, if there is no answer.
     pub error: Option<RunError>,
-    /// The answer, while it is retained.
+    /// The answer, if it is still stored.
     pub output: Option<Arc<str>>,
     /// The reason code of the admission decision.
     pub reason_code: String,
-    /// When it was accepted.
+    /// When the run was accepted.
     pub started_at: Timestamp,
-    /// When it ended.
+    /// When the run ended.
     pub finished_at: Option<Timestamp>,
 }
 

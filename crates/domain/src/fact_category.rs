@@ -2,18 +2,19 @@
 
 use serde::{Serialize, Serializer};
 
-/// A notification category of a fact. A fact has any number of them; preferences are per category.
+/// A notification category of a fact. A fact can have several categories. People set notification preferences for
+/// each category.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum FactCategory {
     /// Failed, denied or timed-out runs.
     Executions,
-    /// Requested and given verdicts.
+    /// Requests for verdicts, and verdicts.
     Approvals,
-    /// Failures and interruptions of services.
+    /// Suspended workloads, rollbacks and damaged artifacts.
     Incidents,
     /// Refusals by a governance rule.
     ComplianceFindings,
-    /// Documents that are available to read.
+    /// Documents that are available for people to read.
     Reports,
     /// Changed results of connection checks.
     ConnectorHealth,
@@ -57,7 +58,7 @@ impl FactCategory {
         Self::ALL.into_iter().find(|category| category.as_str() == text)
     }
 
-    /// Whether an opt-out of the category leaves a record: the log must show that and why a person was not notified.
+    /// Whether the audit log must record that, and why, a person was not notified of a fact in this category.
     #[must_use]
     pub const fn is_governance_relevant(self) -> bool {
         match self {

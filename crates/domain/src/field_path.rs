@@ -1,7 +1,7 @@
 //! Field paths: the location of a problem in a request, in the form that all error responses use.
 
-/// The field path of a JSON pointer (RFC 6901) below a field: `content` and `/rules/0/outcome` give
-/// `content.rules[0].outcome`. An all-digit reference token counts as an index.
+/// Converts a JSON pointer (RFC 6901) below a field to a field path. `content` and `/rules/0/outcome` become
+/// `content.rules[0].outcome`. A pointer token of digits counts as an index.
 #[must_use]
 pub fn from_pointer(field: &str, pointer: &str) -> String {
     let mut path = field.to_owned();
@@ -15,7 +15,7 @@ pub fn from_pointer(field: &str, pointer: &str) -> String {
     path
 }
 
-/// Appends a member name.
+/// Appends a member name to a field path.
 pub fn push_member(path: &mut String, name: &str) {
     if !path.is_empty() {
         path.push('.');
@@ -23,7 +23,7 @@ pub fn push_member(path: &mut String, name: &str) {
     path.push_str(name);
 }
 
-/// Appends an item index.
+/// Appends an item index to a field path.
 pub fn push_index(path: &mut String, index: impl std::fmt::Display) {
     path.push_str(&format!("[{index}]"));
 }

@@ -4,7 +4,7 @@ use crate::{id::ShareLinkId, slug::Slug};
 use serde::{Serialize, Serializer};
 use std::fmt;
 
-/// Longest name of an actor or owner.
+/// Maximum length of the name of an actor or owner, in bytes.
 const MAX_NAME: usize = 127;
 
 /// The kind of an actor.
@@ -16,7 +16,7 @@ pub enum ActorKind {
     Group,
     /// A program with its own credentials.
     Service,
-    /// A part of Fairway.
+    /// A component of Fairway.
     System,
     /// The holder of a share link.
     ShareLink,
@@ -25,7 +25,7 @@ pub enum ActorKind {
 }
 
 impl ActorKind {
-    /// The prefix before the colon.
+    /// The prefix of a reference to this kind, before the colon.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -112,20 +112,21 @@ impl ActorRef {
         Self { kind: ActorKind::ShareLink, name: id.to_string() }
     }
 
-    /// A subject of an issuer without a usable name. `digest` is lower-case hexadecimal.
+    /// The actor for an issuer's subject that has no usable name claim. `digest` is lower-case hexadecimal.
     pub(crate) fn of_subject(kind: ActorKind, digest: &str) -> Self {
         Self { kind, name: format!("sub-{digest}") }
     }
 
-    /// This actor of the tenant `home` while it works in another tenant: `user:ada@home`. Names are unique within a
-    /// tenant only, and no identity of the other tenant can have this name. `None` if the name would be too long.
+    /// The reference to this actor of the tenant `home` while it works in another tenant: `user:ada@home`. The suffix
+    /// is necessary because names are unique within one tenant only. Identities of the other tenant cannot have such
+    /// a name. `None` if the name would be too long.
     #[must_use]
     pub fn visiting_from(&self, home: &Slug) -> Option<Self> {
         let name = format!("{}@{home}", self.name);
         is_name(&name).then_some(Self { kind: self.kind, name })
     }
 
-    /// The actor and its home tenant, if the name is one of [`Self::visiting_from`].
+    /// The actor and its home tenant, if [`Self::visiting_from`] created the name.
     #[must_use]
     pub fn visitor_home(&self) -> Option<(Self, Slug)> {
         let (name, home) = self.name.rsplit_once('@')?;

@@ -9,7 +9,7 @@ use super::{
 use crate::tool::BuiltinTool;
 use serde_json::Value;
 
-/// The value of `execution_mode`.
+/// The only valid value of `execution_mode`.
 const ON_BEHALF_OF: &str = "on_behalf_of";
 
 /// Whether a client may act on behalf of other principals.
@@ -26,9 +26,9 @@ pub enum DelegationTrust {
 pub enum DelegationRefusal {
     /// The client may not send the fields.
     UntrustedClient,
-    /// Fields that are missing, malformed or contradict the others; all four are required together.
+    /// These fields are missing, malformed or contradict other fields. All four are required together.
     InvalidFields(Vec<OnBehalfOfField>),
-    /// A tool that would act with the rights of the service itself.
+    /// The tool would act with the rights of the service instead of those of the principal.
     UnsupportedTool,
 }
 
@@ -70,11 +70,11 @@ impl OnBehalfOfFields {
     }
 }
 
-/// Decides whether a built-in tool acts for this principal. Only a run belongs to another principal; the other tools
-/// would read with the rights of the service.
+/// Checks that a built-in tool can act on behalf of `subject`. Only a run can belong to another principal; the other
+/// tools would read with the rights of the service.
 ///
 /// # Errors
-/// When the tool starts no run.
+/// When a subject is given and the tool does not start a run.
 pub const fn check_tool(tool: BuiltinTool, subject: Option<&ActorRef>) -> Result<(), DelegationRefusal> {
     match (tool, subject) {
         (BuiltinTool::ExecuteFlow, _) | (_, None) => Ok(()),

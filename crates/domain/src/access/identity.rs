@@ -1,8 +1,8 @@
 //! Identities from access tokens: the port that verifies tokens, and the rules for their headers and claims
 //! (RFC 9068, RFC 8725).
 //!
-//! The rules are pure. They run before any signature is checked, so that no cryptography and no network see a token
-//! that breaks them.
+//! The rules are pure functions. They run before the signature check, so that a malformed token causes neither
+//! cryptographic work nor network requests.
 
 mod claims;
 mod mapping;
@@ -48,7 +48,7 @@ pub struct VerifiedIdentity {
     pub groups: GroupsClaim,
     /// The tenant that the token names.
     pub tenant: TenantClaim,
-    /// The e-mail address, if the issuer states that it is verified.
+    /// The e-mail address, if the issuer states that the address is verified.
     pub email: Option<String>,
     /// When the token expires, without leeway.
     pub expires_at: Timestamp,
@@ -81,20 +81,20 @@ pub enum GroupsClaim {
     Absent,
     /// All groups of the subject, in the token's order.
     Listed(Vec<String>),
-    /// The subject has more groups than a token holds. They must be read from the issuer; an empty list would be
-    /// wrong.
+    /// The subject has more groups than a token can contain. They must be read from the issuer; an empty list would
+    /// be wrong.
     Overage {
-        /// Where the issuer offers them, if the token names an address.
+        /// The claim source of the groups, if the token names one.
         source: Option<ClaimSource>,
     },
 }
 
-/// Where an issuer offers claims that a token leaves out (`_claim_sources`, OpenID Connect Core 5.6.2).
+/// The address at which an issuer offers claims that a token omits (`_claim_sources`, OpenID Connect Core 5.6.2).
 #[derive(Clone, PartialEq, Eq)]
 pub struct ClaimSource {
     /// The address.
     pub endpoint: String,
-    /// The token for requests to it.
+    /// The bearer token for requests to the address, if the claim source requires one.
     pub access_token: Option<String>,
 }
 
@@ -103,30 +103,30 @@ pub struct ClaimSource {
 pub enum TenantClaim {
     /// The configuration names no tenant claim.
     NotConfigured,
-    /// The configured claim is absent, or is no text.
+    /// The configured claim is absent, or is not a string.
     Missing {
         /// The name of the claim.
         claim: String,
     },
-    /// The token names a tenant, which need not exist.
+    /// The token names a tenant. The tenant may not exist.
     Named {
         /// The name of the claim.
         claim: String,
-        /// Its value.
+        /// The value of the claim, a tenant's slug.
         tenant: String,
     },
 }
 
-/// Why a token gives no identity.
+/// The reason why a token proves no identity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TokenRefusal {
     /// The token must not be accepted. Responses contain no reason; the reason is for logs.
     #[error("the access token is not valid")]
     Invalid(InvalidToken),
-    /// The issuer's keys cannot be read, and none of the known ones has the token's key identifier.
+    /// The issuer's keys cannot be read, and no known key has the token's key identifier.
     #[error("the keys of the token's issuer are not available")]
     Unavailable {
-        /// When the keys are fetched again at the earliest.
+        /// The time until the keys are fetched again.
         retry_after: Duration,
     },
 }
@@ -156,26 +156,26 @@ pub enum InvalidToken {
     /// The type is not that of an access token.
     #[error("the token's type is not that of an access token")]
     Type,
-    /// The key identifier is absent, empty, too long, or no text.
+    /// The key identifier is absent, empty, too long, or not a string.
     #[error("the token has no usable key identifier")]
     KeyId,
-    /// The issuer is absent or not a configured one.
+    /// The issuer is absent or not configured.
     #[error("the token's issuer is not configured")]
     Issuer,
-    /// The audience lacks the configured one.
+    /// The audience does not contain the configured audience.
     #[error("the token is for another audience")]
     Audience,
-    /// The token is for the portal's client alone.
+    /// The token's only audience is the portal's client, so it is not an access token for this server.
     #[error("the token is for the portal's client alone")]
     PortalOnly,
-    /// A claim shows that the token was issued for another use, as an ID token, a logout token or a security event is
-    /// beside an access token.
+    /// A claim shows that the token was issued for another use, for example as an ID token, a logout token or a
+    /// security event token.
     #[error("the token is for another use")]
     OtherPurpose,
     /// The ID token does not repeat the nonce of the sign-in.
     #[error("the ID token belongs to another sign-in: its nonce is missing or differs")]
     Nonce,
-    /// The subject is absent or no short text.
+    /// The subject is absent, not a string, or too long.
     #[error("the token has no usable subject")]
     Subject,
     /// A claim has a value of a wrong type.
@@ -234,8 +234,8 @@ impl InvalidToken {
         }
     }
 
-    /// The seconds between this server's clock and the validity of a token that was refused by its times, for logs and
-    /// administrators: clocks that differ are the usual cause.
+    /// For a token that has expired or is not valid yet: the seconds between this server's clock and the token's
+    /// validity. Logs and administrators need this number, because differing clocks are the usual cause.
     #[must_use]
     pub const fn seconds_outside_validity(self) -> Option<u64> {
         match self {

@@ -5,7 +5,7 @@ use serde_json::Value;
 /// A field of a request with which a service names the principal that it acts for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OnBehalfOfField {
-    /// `execution_mode`: `on_behalf_of`.
+    /// `execution_mode`: the fixed value `on_behalf_of`.
     ExecutionMode,
     /// `actor_ref`: the principal.
     ActorRef,

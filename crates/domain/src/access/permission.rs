@@ -1,4 +1,4 @@
-//! Permissions and the built-in roles that bundle them.
+//! Permissions and the built-in roles, each of which is a set of permissions.
 
 use super::rights::GrantScope;
 use serde::{Serialize, Serializer};
@@ -117,11 +117,11 @@ pub enum Role {
     Operator,
     /// Reads the audit log.
     Auditor,
-    /// All of the above, plus workspace management.
+    /// All permissions of the roles above, plus workspace management.
     WorkspaceAdmin,
-    /// Everything in the tenant.
+    /// Administers everything in a tenant.
     TenantAdmin,
-    /// Everything.
+    /// Administers the whole installation.
     PlatformAdmin,
 }
 

@@ -22,21 +22,21 @@ pub struct PrincipalBinding(pub(crate) PrincipalBindingRecord);
 /// The fields of [`PrincipalBinding`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PrincipalBindingRecord {
-    /// Its identifier. It is stable across lane changes.
+    /// The identifier of the binding. It is stable across lane changes.
     pub principal_binding_id: PrincipalBindingId,
     /// The workload.
     pub workload_id: WorkloadId,
     /// A user, group or service; bound to a workload at most once.
     pub principal: ActorRef,
-    /// The lane that serves it; `None` selects no lane.
+    /// The lane that serves the principal; `None` selects no lane.
     pub lane: Option<Lane>,
-    /// When it was bound.
+    /// When the principal was bound.
     pub created_at: Timestamp,
-    /// The actor that bound it.
+    /// The actor that bound the principal.
     pub created_by: ActorRef,
-    /// When its lane last changed.
+    /// When the lane last changed.
     pub updated_at: Timestamp,
-    /// The actor that last changed it.
+    /// The actor that last changed the binding.
     pub updated_by: ActorRef,
     /// Increments with each change.
     pub revision: Revision,
@@ -131,8 +131,8 @@ pub struct LaneBinding {
 pub struct CallerLanes(BTreeMap<WorkloadId, Lane>);
 
 impl CallerLanes {
-    /// Resolves the lanes. The actor's own binding overrides those of its groups; among groups, the most restrictive
-    /// lane wins.
+    /// Selects a lane for each workload. The actor's own binding overrides the bindings of its groups. Among the
+    /// groups' bindings, the most restrictive lane applies.
     #[must_use]
     pub fn from_bindings(actor: &ActorRef, bound: Vec<LaneBinding>) -> Self {
         let (own, of_groups): (Vec<_>, Vec<_>) = bound.into_iter().partition(|bound| bound.principal == *actor);
@@ -147,10 +147,10 @@ impl CallerLanes {
         Self(lanes)
     }
 
-    /// An estimate of the heap memory that the lanes take, in bytes.
+    /// An estimate of the heap memory of the lanes, in bytes.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
-        // A tree node has room for eleven entries and holds six on average.
+        // A B-tree node has space for eleven entries and contains six on average.
         self.0.len().saturating_mul(2 * size_of::<(WorkloadId, Lane)>())
     }
 
@@ -164,7 +164,7 @@ impl CallerLanes {
 /// Stores principal bindings.
 #[async_trait]
 pub trait PrincipalBindingStore: Send + Sync {
-    /// One binding.
+    /// Finds the binding of a principal to a workload.
     async fn find(
         &self,
         scope: TenantScope,
@@ -178,14 +178,14 @@ pub trait PrincipalBindingStore: Send + Sync {
         workload: WorkloadId,
         page: PageRequest,
     ) -> Result<Page<PrincipalBinding>, StoreError>;
-    /// Stores a binding and raises the access revision.
+    /// Stores a binding and increments the access revision.
     async fn commit_binding(
         &self,
         scope: TenantScope,
         change: Change<PrincipalBinding>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// Removes a binding if it is unchanged since it was read, and raises the access revision.
+    /// Removes a binding if it is unchanged since it was read, and increments the access revision.
     async fn commit_removal(
         &self,
         scope: TenantScope,

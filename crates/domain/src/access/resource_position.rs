@@ -32,7 +32,7 @@ impl ResourcePosition {
         Self { tenant: Some(tenant), namespace: Some(namespace), workspace: Some(workspace), workload: None }
     }
 
-    /// Narrows the position to one workload in it.
+    /// Narrows the position of a workspace to one of its workloads.
     #[must_use]
     pub const fn for_workload(self, workload: WorkloadId) -> Self {
         Self { workload: Some(workload), ..self }

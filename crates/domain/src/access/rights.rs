@@ -38,7 +38,7 @@ impl GrantScope {
         }
     }
 
-    /// The identifier of the resource that the grant is confined to; the platform has none.
+    /// The identifier of the resource to which the grant is confined; `None` for the platform.
     #[must_use]
     pub const fn reference(&self) -> Option<Uuid> {
         match self {
@@ -50,7 +50,8 @@ impl GrantScope {
         }
     }
 
-    /// Builds a scope from a kind and a reference; `None` when they do not match.
+    /// Builds a scope from its kind and the identifier of its resource; `None` for an unknown kind, or an identifier
+    /// that is missing or unexpected.
     #[must_use]
     pub fn from_parts(kind: &str, reference: Option<Uuid>) -> Option<Self> {
         match (kind, reference) {
@@ -64,23 +65,23 @@ impl GrantScope {
     }
 }
 
-/// A role, its permissions and its scope.
+/// A role with its permissions, confined to a scope.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Grant {
     /// The role.
     pub role: Role,
-    /// The effective permissions: the role's, unless a test grants individual ones.
+    /// The effective permissions: those of the role, except in tests, which grant individual permissions.
     pub permissions: Permissions,
-    /// The scope in which it applies.
+    /// The scope in which the grant applies.
     pub scope: GrantScope,
-    /// Where it comes from.
+    /// The origin of the grant.
     pub source: GrantSource,
 }
 
-/// Where a grant comes from.
+/// The origin of a grant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GrantSource {
-    /// A role binding, or a rule of the server.
+    /// A role binding, or a built-in rule of the server.
     Usual,
     /// The setting that names the first administrators (`FAIRWAY_BOOTSTRAP_ADMINS`).
     BootstrapAdmins,
@@ -136,13 +137,13 @@ impl Rights {
         self.grants.iter().any(|grant| grant.permissions.has(permission) && place.is_within(&grant.scope))
     }
 
-    /// An estimate of the heap memory that the grants take, in bytes.
+    /// An estimate of the heap memory of the grants, in bytes.
     #[must_use]
     pub const fn heap_bytes(&self) -> usize {
         self.grants.capacity().saturating_mul(size_of::<Grant>())
     }
 
-    /// Whether there are no grants.
+    /// Whether the actor has no grants.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.grants.is_empty()
@@ -172,8 +173,8 @@ impl Rights {
         self.grants.iter().filter(|grant| place.is_within(&grant.scope)).map(|grant| grant.role).collect()
     }
 
-    /// The scopes to which the grants of a permission are confined; `None` when a grant covers the whole tenant. Lists
-    /// filter by it.
+    /// The scopes to which the grants of a permission are confined; `None` when a grant covers the whole tenant.
+    /// Lists filter by these scopes.
     #[must_use]
     pub fn visible_scopes(&self, permission: Permission) -> Option<VisibleScopes> {
         let mut visible_scopes = VisibleScopes::default();
@@ -189,14 +190,14 @@ impl Rights {
     }
 }
 
-/// The scopes in which a permission applies when it does not apply tenant-wide.
+/// The scopes to which a permission of a caller is confined. Lists show only resources in these scopes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct VisibleScopes {
-    /// These namespaces.
+    /// The namespaces in which the permission applies.
     pub namespaces: Vec<NamespaceId>,
-    /// These workspaces.
+    /// The workspaces in which the permission applies.
     pub workspaces: Vec<WorkspaceId>,
-    /// These workloads.
+    /// The workloads for which the permission applies.
     pub workloads: Vec<WorkloadId>,
 }
 

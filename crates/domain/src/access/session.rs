@@ -1,4 +1,4 @@
-//! Browser sessions: a cookie with a secret, of which the server keeps a hash.
+//! Browser sessions. The session cookie contains a secret, and the server stores only its hash.
 
 use crate::{
     access::ActorRef,
@@ -18,34 +18,35 @@ use uuid::Uuid;
 
 /// The length of a tenant identifier, in hex digits.
 const TENANT_HEX_DIGITS: usize = 32;
-/// Contexts of the keys that are derived from a session's secret.
+/// Context strings of the key derivation (BLAKE3) from a session's secret, one for each use.
 const CSRF_CONTEXT: &str = "fairway 2026-11-27 session csrf token";
 const SEALING_CONTEXT: &str = "fairway 2026-11-27 session sealed tokens";
 
-/// How long a session is valid.
+/// The time limits of a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SessionLifetime {
-    /// Without requests.
+    /// The maximum time between two requests.
     pub idle: Duration,
-    /// In total.
+    /// The maximum time since the sign-in.
     pub total: Duration,
 }
 
-/// How old a session's groups may be before they are read again from the identity provider. Contract: 10 minutes at most.
+/// The maximum age of a session's groups before the server reads them again from the identity provider. The contract
+/// permits at most 10 minutes.
 pub const MAX_GROUPS_AGE: Duration = Duration::from_secs(9 * 60);
-/// A server's claim to renew a session.
+/// A server's exclusive claim to renew a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RenewalClaim {
     /// The session.
     pub session_id: SessionId,
-    /// The claim.
+    /// The identifier of the claim.
     pub renewal_id: RenewalId,
 }
 
-/// How long a claim of a renewal lasts. Longer than the provider's requests of a renewal may take, so that no other
-/// server spends the same refresh token while one waits for the provider.
+/// The lifetime of a renewal claim. It exceeds the timeouts of all provider requests of a renewal, so that two
+/// servers never use the same refresh token at once.
 pub const RENEWAL_LEASE: Duration = Duration::from_secs(90);
-/// How often the use of a session is recorded.
+/// The minimum time between two records of the use of a session.
 pub const USE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The value of a session cookie: `<tenant in hex>_<43 characters of base64url>`. `Debug` output omits it.
@@ -83,7 +84,7 @@ impl SessionToken {
         self.tenant
     }
 
-    /// The hash to store.
+    /// The hash under which the server stores the session.
     #[must_use]
     pub fn hash(&self) -> TokenHash {
         TokenHash::new(Sha256::digest(&self.text).into())
@@ -95,36 +96,37 @@ impl SessionToken {
         &self.text
     }
 
-    /// The token that requests which change something repeat in a header. Another site can make a browser send the
-    /// cookie, but cannot read this.
+    /// The CSRF token, which every state-changing request must repeat in a header. Another site can make a browser
+    /// send the cookie, but it cannot read this token.
     #[must_use]
     pub fn csrf_token(&self) -> String {
         URL_SAFE_NO_PAD.encode(blake3::derive_key(CSRF_CONTEXT, self.text.as_bytes()))
     }
 
-    /// Whether a request repeats the token of this session; compares in constant time.
+    /// Whether `text` is the CSRF token of this session. The comparison takes constant time.
     #[must_use]
     pub fn is_csrf_token(&self, text: &str) -> bool {
         blake3::hash(text.as_bytes()) == blake3::hash(self.csrf_token().as_bytes())
     }
 
-    /// The key for what the server stores encrypted with the session.
+    /// The encryption key for the provider tokens that the server stores with the session.
     #[must_use]
     pub fn sealing_key(&self) -> [u8; 32] {
         blake3::derive_key(SEALING_CONTEXT, self.text.as_bytes())
     }
 }
 
-/// A session to create. The store sets its times by its own clock. `Debug` output omits persons and tokens.
+/// A session to create. The store sets the session's times by the database's clock. `Debug` output omits persons and
+/// tokens.
 #[derive(Clone, PartialEq, Eq)]
 pub struct NewSession {
-    /// Its identifier.
+    /// The identifier of the session.
     pub session_id: SessionId,
     /// The pinned identity.
     pub identity_id: IdentityId,
     /// The actor.
     pub actor: ActorRef,
-    /// The name for people.
+    /// The display name of the person.
     pub display_name: String,
     /// The groups that the identity provider named.
     pub groups: Vec<ActorRef>,
@@ -154,14 +156,14 @@ impl NewSession {
 pub enum SessionEnd {
     /// The person signed out.
     SignedOut,
-    /// The identity provider ended it.
+    /// The identity provider ended the session.
     ByProvider,
-    /// The identity provider no longer issues tokens for it.
+    /// The identity provider no longer issues tokens for the session.
     Refused,
 }
 
 impl SessionEnd {
-    /// The stable code.
+    /// The stable code of the reason.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -175,7 +177,7 @@ impl SessionEnd {
 /// A stored session at the time of a read. `Debug` output omits persons and tokens.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SessionSnapshot {
-    /// Its identifier.
+    /// The identifier of the session.
     pub session_id: SessionId,
     /// The actor.
     pub actor: ActorRef,
@@ -183,19 +185,19 @@ pub struct SessionSnapshot {
     pub issuer: String,
     /// The subject at the issuer.
     pub subject: String,
-    /// The name for people.
+    /// The display name of the person.
     pub display_name: String,
     /// The groups that the identity provider named.
     pub groups: Vec<ActorRef>,
     /// Encrypted tokens of the identity provider.
     pub sealed_tokens: Vec<u8>,
-    /// The end of its total lifetime.
+    /// The end of the session's total lifetime.
     pub expires_at: Timestamp,
-    /// Whether it was ended or has expired.
+    /// Whether the session was ended or has expired.
     pub is_over: bool,
-    /// The time since its last recorded use.
+    /// The time since the last recorded use.
     pub unused_for: Duration,
-    /// The age of its groups.
+    /// The time since the groups were read from the identity provider.
     pub groups_age: Duration,
 }
 
@@ -206,21 +208,21 @@ impl fmt::Debug for SessionSnapshot {
 }
 
 impl SessionSnapshot {
-    /// Whether requests of the session are served.
+    /// Whether the server serves requests of the session.
     #[must_use]
     pub fn is_live(&self, lifetime: SessionLifetime) -> bool {
-        // Uses are recorded once per interval, so a session may have been used that much later.
+        // Uses are recorded once per interval, so the last use may be later than recorded by up to one interval.
         !self.is_over && self.unused_for < lifetime.idle.saturating_add(USE_INTERVAL)
     }
 
-    /// The fact of its end. The person ends it, or the identity provider on the person's behalf.
+    /// The fact of the session's end. Its actor is the person, even if the identity provider ended the session.
     #[must_use]
     pub fn ended_fact(&self, end: SessionEnd, stamp: &Stamp) -> Fact {
         ended_fact(self.session_id, &self.actor, end, stamp)
     }
 }
 
-/// The fact of the end of a session.
+/// The fact of the end of a session. Its actor is the person, even if the identity provider ended the session.
 #[must_use]
 pub fn ended_fact(session_id: SessionId, actor: &ActorRef, end: SessionEnd, stamp: &Stamp) -> Fact {
     let stamp = Stamp { actor: actor.clone(), ..stamp.clone() };
@@ -231,7 +233,7 @@ const fn subject(session_id: SessionId) -> Subject {
     Subject { kind: "session", id: session_id.uuid() }
 }
 
-/// Which sessions a logout of the identity provider ends. `Debug` output omits the identifiers.
+/// The sessions that a logout at the identity provider ends. `Debug` output omits the identifiers.
 #[derive(Clone, PartialEq, Eq)]
 pub enum LogoutTarget {
     /// One session of the provider (`sid`).
@@ -274,21 +276,22 @@ pub trait SessionStore: Send + Sync {
         lifetime: SessionLifetime,
         fact: Fact,
     ) -> Result<(), CommitError>;
-    /// Records that a session is in use, unless that was recorded within [`USE_INTERVAL`].
+    /// Records the use of a session, unless a use was recorded within the last [`USE_INTERVAL`].
     async fn record_use(&self, scope: TenantScope, session: SessionId) -> Result<(), StoreError>;
     /// Claims the renewal of a session whose groups are older than [`MAX_GROUPS_AGE`], for [`RENEWAL_LEASE`]. Returns
-    /// its encrypted tokens; `None` if another claim holds, the session was renewed meanwhile, or it has ended.
+    /// the session's encrypted tokens; `None` if another claim is valid, or the session was renewed or ended
+    /// meanwhile.
     async fn claim_renewal(&self, scope: TenantScope, claim: RenewalClaim) -> Result<Option<Vec<u8>>, StoreError>;
-    /// Replaces the tokens of a session before the rest of its renewal is known, unless the session has ended or another
-    /// server claimed it since.
+    /// Replaces the tokens of a session before the renewal is complete. Does nothing if the session has ended or
+    /// another server has claimed it since.
     async fn store_renewed_tokens(
         &self,
         scope: TenantScope,
         claim: RenewalClaim,
         sealed_tokens: &[u8],
     ) -> Result<(), StoreError>;
-    /// Replaces groups and tokens that were read again from the identity provider, under the conditions of
-    /// [`Self::store_renewed_tokens`], and ends the claim.
+    /// Replaces a session's groups and tokens with new ones from the identity provider, and ends the claim. Does
+    /// nothing if the session has ended or another server has claimed it since.
     async fn renew(
         &self,
         scope: TenantScope,
@@ -298,7 +301,7 @@ pub trait SessionStore: Send + Sync {
     ) -> Result<(), StoreError>;
     /// Ends a claim whose renewal failed.
     async fn release_renewal(&self, scope: TenantScope, claim: RenewalClaim) -> Result<(), StoreError>;
-    /// Ends a session. Stale when it has ended.
+    /// Ends a session; [`CommitError::Stale`] when it has ended already.
     async fn commit_end(&self, scope: TenantScope, session: SessionId, fact: Fact) -> Result<(), CommitError>;
     /// The sessions that a logout ends, of every tenant.
     async fn list_for_logout(&self, issuer: &str, target: &LogoutTarget) -> Result<Vec<LiveSession>, StoreError>;

@@ -10,20 +10,20 @@ use std::fmt;
 /// An issuer that browsers can sign in with.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SignInIssuer {
-    /// Its identifier.
+    /// The issuer identifier (`iss`).
     pub issuer: String,
-    /// Its name for people.
+    /// The display name of the issuer.
     pub name: String,
 }
 
 /// The values of one sign-in that its callback must repeat. `Debug` output omits them.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SignInAttempt {
-    /// Ties the callback to the browser.
+    /// Binds the callback to the browser that started the sign-in.
     pub state: String,
-    /// Ties the ID token to the sign-in.
+    /// Binds the ID token to the sign-in.
     pub nonce: String,
-    /// Ties the code to the sign-in (PKCE, RFC 7636).
+    /// Binds the authorization code to the sign-in (PKCE, RFC 7636).
     pub pkce_verifier: String,
 }
 
@@ -33,12 +33,12 @@ impl fmt::Debug for SignInAttempt {
     }
 }
 
-/// Tokens of the identity provider that a session keeps, encrypted. `Debug` output omits them.
+/// Tokens of the identity provider, which a session stores encrypted. `Debug` output omits them.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct ProviderTokens {
-    /// Renews the identity, if the provider issued one.
+    /// The token for the renewal of the identity, if the provider issued one.
     pub refresh_token: Option<String>,
-    /// Names the session when the person signs out.
+    /// The ID token, which identifies the provider's session at sign-out.
     pub id_token: String,
 }
 
@@ -48,12 +48,12 @@ impl fmt::Debug for ProviderTokens {
     }
 }
 
-/// A person whom an identity provider proves. `Debug` output omits the values.
+/// A person whose identity an identity provider proved. `Debug` output omits the values.
 #[derive(Clone)]
 pub struct SignedInPerson {
     /// The identity.
     pub identity: VerifiedIdentity,
-    /// The name for people.
+    /// The display name of the person.
     pub display_name: Option<String>,
     /// The provider's own identifier of the session.
     pub issuer_session: Option<String>,
@@ -71,15 +71,15 @@ impl fmt::Debug for SignedInPerson {
     }
 }
 
-/// The answer to a refresh token. The provider may accept the earlier refresh token no more, so the new one must be
-/// stored before anything else can fail. `Debug` output omits the values.
+/// The provider's response to a refresh token. The provider may reject the earlier refresh token from now on, so the
+/// caller stores the new one before any step that can fail. `Debug` output omits the values.
 #[derive(Clone)]
 pub struct RenewedTokens {
-    /// The tokens to store: the new refresh token, and the earlier ID token, which was verified.
+    /// The tokens to store: the new refresh token, and the earlier, verified ID token.
     pub tokens: ProviderTokens,
     /// The new ID token, if the provider issued one. It is not verified yet.
     pub id_token: Option<String>,
-    /// The access token, with which the provider shows the claims of the person.
+    /// The access token for the provider's userinfo endpoint, which returns the claims of the person.
     pub access_token: String,
 }
 
@@ -98,22 +98,22 @@ pub struct ProviderLogout {
     pub target: LogoutTarget,
 }
 
-/// Why a sign-in fails. No variant contains a value of a token or of the provider.
+/// The reason why a sign-in fails. No variant contains data from a token or from the provider.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SignInError {
-    /// The issuer is not configured for browsers.
+    /// The issuer is not configured for sign-in with a browser.
     #[error("this issuer is not configured for sign-in")]
     UnknownIssuer,
-    /// The provider does not answer, or answers with a server error.
+    /// The provider does not respond, or responds with a server error.
     #[error("the identity provider does not answer")]
     Unavailable,
-    /// The provider refuses the code, the refresh token or the client.
+    /// The provider refuses the authorization code, the refresh token or the access token.
     #[error("the identity provider refused the request")]
     Refused,
-    /// The discovery document lacks a needed address, or the response of the provider is malformed.
+    /// The discovery document lacks a required address, or a response of the provider is malformed.
     #[error("the identity provider sent an unusable response")]
     Malformed,
-    /// The provider refuses the client, or does not allow what the client asks for.
+    /// The provider refuses the portal's client or the grants and scopes that the client requests.
     #[error("the identity provider refuses the client of the portal")]
     Client,
     /// The secret of the client cannot be read.
@@ -125,7 +125,7 @@ pub enum SignInError {
 }
 
 impl SignInError {
-    /// The stable code.
+    /// The stable code of the error.
     #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {
@@ -139,7 +139,7 @@ impl SignInError {
         }
     }
 
-    /// As [`InvalidToken::seconds_outside_validity`].
+    /// The result of [`InvalidToken::seconds_outside_validity`]; `None` for errors that concern no token.
     #[must_use]
     pub const fn seconds_outside_validity(&self) -> Option<u64> {
         match self {
@@ -160,10 +160,10 @@ pub trait SignInProvider: Send + Sync {
     /// The issuers that browsers can sign in with, in the order of the configuration.
     fn issuers(&self) -> &[SignInIssuer];
 
-    /// New values for a sign-in.
+    /// Creates random values for a new sign-in.
     fn new_attempt(&self) -> SignInAttempt;
 
-    /// The address that the browser is sent to.
+    /// The provider's address to which the browser is redirected for the sign-in.
     async fn authorization_url(
         &self,
         issuer: &str,
@@ -171,8 +171,9 @@ pub trait SignInProvider: Send + Sync {
         attempt: &SignInAttempt,
     ) -> Result<String, SignInError>;
 
-    /// Exchanges the code of a callback for the person's identity. `named_issuer` is the issuer that the callback names
-    /// (RFC 9207): it must be the chosen one, and an issuer that announces to name itself must do so.
+    /// Exchanges the code of a callback for the person's identity. `named_issuer` is the issuer that the callback
+    /// names (RFC 9207): it must equal `issuer`, and it is required if the issuer's metadata announces this
+    /// parameter.
     async fn exchange_code(
         &self,
         issuer: &str,
@@ -182,21 +183,22 @@ pub trait SignInProvider: Send + Sync {
         named_issuer: Option<&str>,
     ) -> Result<SignedInPerson, SignInError>;
 
-    /// Spends the refresh token; refused when the provider ended the session.
+    /// Exchanges the refresh token for new tokens; [`SignInError::Refused`] when the provider has ended the session.
     async fn renew(&self, issuer: &str, tokens: &ProviderTokens) -> Result<RenewedTokens, SignInError>;
 
-    /// The identity that renewed tokens prove.
+    /// Reads the person's identity again from renewed tokens.
     async fn reread_identity(&self, issuer: &str, renewed: &RenewedTokens) -> Result<SignedInPerson, SignInError>;
 
-    /// The address at which the provider ends its session too; `None` if it offers none.
+    /// The address at which the provider ends its own session; `None` if the provider offers no such address.
     async fn end_session_url(&self, issuer: &str, id_token: &str, return_to: &str) -> Option<String>;
 
     /// Verifies a logout token.
     async fn verify_logout(&self, token: &str) -> Result<ProviderLogout, SignInError>;
 
-    /// Encrypts under a key of 32 bytes. `purpose` separates the uses of a key.
+    /// Encrypts `plain` under `key`; `None` on failure. `purpose` is authenticated, so that a ciphertext for one use
+    /// is invalid for another.
     fn seal(&self, key: &[u8; 32], purpose: &str, plain: &[u8]) -> Option<Vec<u8>>;
 
-    /// Decrypts what [`Self::seal`] encrypted for this purpose.
+    /// Decrypts a result of [`Self::seal`]; `None` if it was encrypted for another purpose or key, or was changed.
     fn open(&self, key: &[u8; 32], purpose: &str, sealed: &[u8]) -> Option<Vec<u8>>;
 }

@@ -1,4 +1,5 @@
-//! Index of the artifact store: compares stored objects with the rows that name them.
+//! Port of the artifact index: the database rows that name objects in the artifact store. Background tasks compare
+//! stored objects with it.
 
 use super::artifact_store::StoredObject;
 use crate::{
@@ -18,7 +19,7 @@ pub struct VersionKey {
     pub asset_version_id: AssetVersionId,
 }
 
-/// A version's row as stored, unvalidated.
+/// A version's row as it is stored, before validation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VersionRow {
     /// Asset identifier in the row.
@@ -34,15 +35,18 @@ pub struct VersionRow {
 /// Index of artifacts, for background tasks and commands that work across tenants.
 #[async_trait]
 pub trait ArtifactIndex: Send + Sync {
-    /// Versions after this key in key order, at most `limit`.
+    /// Keys of at most `limit` versions after the key `after`, in key order.
     async fn versions_after(&self, after: Option<VersionKey>, limit: u32) -> Result<Vec<VersionKey>, StoreError>;
     /// Reads a version's row; `None` when it does not exist.
     async fn find_row(&self, scope: TenantScope, version: AssetVersionId) -> Result<Option<VersionRow>, StoreError>;
-    /// Identifier of this installation, equal for every process on one database and for its restored copy.
+    /// Identifier of this installation. All processes on one database and on its restored copies have the same
+    /// identifier.
     async fn installation_id(&self) -> Result<Uuid, StoreError>;
-    /// The objects at version paths that no row names and that were put more than a day ago by the database's clock.
-    /// Only these may be removed: a newer object may belong to a request that has not committed.
+    /// Returns the orphans among `objects`: objects at a version path that no row names, stored more than a day ago
+    /// by the database's clock. Only these may be removed, because a newer object may belong to a request that has
+    /// not committed.
     async fn find_orphans(&self, objects: Vec<StoredObject>) -> Result<Vec<StoredObject>, StoreError>;
-    /// Claims the next sweep; `false` while another claim is recent. Only one process gets `true`.
+    /// Claims the next sweep of orphaned objects, so that one process at a time sweeps. Returns `false` while a
+    /// recent claim exists.
     async fn claim_sweep(&self) -> Result<bool, StoreError>;
 }

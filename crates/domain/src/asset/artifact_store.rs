@@ -1,4 +1,4 @@
-//! The port of the artifact store, which keeps immutable objects at paths.
+//! The port of the artifact store, which stores immutable objects under paths.
 
 use super::integrity::UnverifiedBytes;
 use crate::{
@@ -35,30 +35,30 @@ impl ArtifactPath {
         Self(format!("{}/{tenant}/tile/{}/{}", Self::LOG_PREFIX, tile.level, tile.index_path()))
     }
 
-    /// Path of the object that names the owning installation.
+    /// Path of the object that contains the identifier of the installation that owns the store.
     #[must_use]
     pub fn of_installation() -> Self {
         Self("installation".to_owned())
     }
 
-    /// Parses a path of the form that [`Self::of_version`] writes; `None` for every other path.
+    /// Parses a path that [`Self::of_version`] can create; `None` for every other path.
     #[must_use]
     pub fn parse_version(path: &str) -> Option<(AssetId, AssetVersionId)> {
         let (asset, rest) = path.strip_prefix(Self::VERSION_PREFIX)?.strip_prefix('/')?.split_once('/')?;
         let version = rest.strip_suffix("/content.json")?;
         let ids: (AssetId, AssetVersionId) =
             (Uuid::try_parse(asset).ok()?.into(), Uuid::try_parse(version).ok()?.into());
-        // Accepts only the canonical spelling, because `try_parse` accepts several.
+        // `try_parse` accepts several spellings of an identifier. The comparison accepts only the canonical one.
         (Self::of_version(ids.0, ids.1).as_str() == path).then_some(ids)
     }
 
-    /// Prefix of all version content.
+    /// Prefix of the paths of all version contents.
     pub const VERSION_PREFIX: &str = "assets";
 
-    /// Prefix of all evidence documents.
+    /// Prefix of the paths of all evidence documents.
     pub const EVIDENCE_PREFIX: &str = "evidence";
 
-    /// Prefix of all tiles of transparency logs.
+    /// Prefix of the paths of all tiles of transparency logs.
     pub const LOG_PREFIX: &str = "logs";
 
     /// The path as text.
@@ -80,22 +80,22 @@ impl Serialize for ArtifactPath {
     }
 }
 
-/// Outcome of a put.
+/// Outcome of [`ArtifactStore::put_if_absent`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PutOutcome {
     /// The store had no object at the path and wrote the bytes.
     Created,
-    /// The store already held the same bytes.
+    /// The store already contained the same bytes.
     AlreadyExists,
 }
 
-/// Failure of the artifact store. Logged, never shown to callers.
+/// Failure of the artifact store. It is logged and never shown to callers.
 #[derive(Debug, thiserror::Error)]
 pub enum ArtifactError {
     /// The store is unreachable or too slow.
     #[error("the artifact store is unavailable")]
     Unavailable(#[source] Box<dyn Error + Send + Sync>),
-    /// The path holds other bytes, and stored bytes are immutable.
+    /// The path already contains other bytes, which are immutable.
     #[error("the path already holds other bytes")]
     Conflict,
 }
@@ -103,9 +103,9 @@ pub enum ArtifactError {
 /// An object in the store.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StoredObject {
-    /// Path.
+    /// Path of the object. It may have a form that no [`ArtifactPath`] has.
     pub path: String,
-    /// Time of the put by the store's clock.
+    /// Time at which the object was stored, by the store's clock.
     pub put_at: Timestamp,
 }
 
@@ -119,14 +119,16 @@ pub trait ObjectListing: Send {
 /// Store of immutable bytes: version contents and evidence documents.
 #[async_trait]
 pub trait ArtifactStore: Send + Sync {
-    /// Stores bytes at an unused path; the bytes are durable when it returns.
+    /// Stores bytes at an unused path; the bytes are durable when the method returns.
     async fn put_if_absent(&self, path: &ArtifactPath, bytes: Vec<u8>) -> Result<PutOutcome, ArtifactError>;
     /// Reads the bytes at a path for the caller to verify; `None` without an object. `expected_len` is the recorded
-    /// length in bytes. A longer object returns [`UnverifiedBytes::too_long`]; the store reads at most one byte beyond.
+    /// length in bytes. For a longer object the result is [`UnverifiedBytes::too_long`]; the store reads at most one
+    /// byte beyond that length.
     async fn read(&self, path: &ArtifactPath, expected_len: usize) -> Result<Option<UnverifiedBytes>, ArtifactError>;
-    /// Lists the objects below a prefix in portions. Foreign objects may be among them.
+    /// Lists the objects below a prefix incrementally. The result may contain objects that Fairway did not store.
     fn list(&self, prefix: &'static str) -> Box<dyn ObjectListing + '_>;
-    /// Removes an object; succeeds also when it does not exist. Only for objects that no row names.
+    /// Removes an object; succeeds also when the object does not exist. Callers may remove only objects that no row
+    /// names.
     async fn remove(&self, path: &ArtifactPath) -> Result<(), ArtifactError>;
     /// Checks that the store responds.
     async fn ready(&self) -> Result<(), ArtifactError>;

@@ -1,7 +1,7 @@
 //! Canonical form of content (RFC 8785) and its checksum.
 //!
-//! Contents with equal meaning have equal canonical bytes, and the checksum covers those bytes. A value that would not
-//! survive canonicalization unchanged is refused instead of rounded.
+//! Contents with equal meaning have equal canonical bytes, and the checksum covers those bytes. A value that
+//! canonicalization would change is refused, not rounded.
 
 mod serializer;
 
@@ -21,7 +21,7 @@ pub struct Canonical {
     checksum: Checksum,
 }
 
-/// Values that have no canonical form.
+/// Reasons why a value has no canonical form.
 enum Defect {
     IntegerOutOfRange,
     NulInText,
@@ -30,16 +30,16 @@ enum Defect {
 /// Why content has no canonical form.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CanonicalRefusal {
-    /// An integer beyond 2^53 - 1, which readers with doubles would round.
+    /// The magnitude of an integer exceeds 2^53 - 1. Parsers that use doubles would round it.
     #[error("an integer is beyond 2^53 - 1")]
     IntegerOutOfRange {
         /// JSON pointer to the number.
         pointer: String,
     },
-    /// A text or a key that contains a NUL character, which PostgreSQL cannot store.
+    /// A text or a key contains a NUL character, which PostgreSQL cannot store.
     #[error("a text contains a NUL character")]
     NulInText {
-        /// JSON pointer to the text, or to the member whose key it is.
+        /// JSON pointer to the text, or to the member with the key.
         pointer: String,
     },
 }
@@ -78,9 +78,9 @@ impl Canonical {
     /// Canonicalizes `content` (RFC 8785).
     ///
     /// # Errors
-    /// Returns an error when a number or a text in it would not survive unchanged.
+    /// Returns an error when canonicalization or storage would change a number or a text of the content.
     pub fn of(content: &Value) -> Result<Self, CanonicalRefusal> {
-        // Reserving the length avoids repeated copies: content may have megabytes of text.
+        // Reserving the length avoids repeated copies, because content may contain megabytes of text.
         let mut text = String::with_capacity(serializer::estimate_length(content));
         serializer::write(content, &mut text).map_err(CanonicalRefusal::from_path)?;
         let checksum = Checksum::blake3_of(text.as_bytes());
@@ -111,7 +111,7 @@ impl Canonical {
 pub struct Checksum(String);
 
 impl Checksum {
-    /// Computes the BLAKE3 checksum of some bytes: `blake3:` and 64 hexadecimal digits.
+    /// Computes the BLAKE3 checksum of `bytes`.
     #[must_use]
     pub fn blake3_of(bytes: &[u8]) -> Self {
         Self(format!("{PREFIX}{}", blake3::hash(bytes).to_hex()))
@@ -210,7 +210,7 @@ mod tests {
         }
     }
 
-    /// Any document, with keys on both sides of the surrogate range.
+    /// Generates JSON documents whose keys have characters below and above the surrogate range.
     fn document() -> impl Strategy<Value = Value> {
         let text = "[\\x01-\\x7f\u{e9}\u{fb33}\u{1f600}\u{ffff}]{0,6}";
         let leaf = prop_oneof![

@@ -1,6 +1,6 @@
 //! Validation of version content: the JSON Schema of its kind, then the rules that a schema cannot express.
 //!
-//! Validation parses: its results are typed, so later code does not read them as JSON again.
+//! Validation also parses the content into types, so that later code does not interpret JSON again.
 
 pub mod embedded;
 mod enforcement;
@@ -42,8 +42,8 @@ pub use warning::{ContentWarning, warnings};
 /// Maximum number of values in one content; members and items count at every depth.
 pub const MAX_VALUES: usize = 50_000;
 
-/// Whether content of a kind may contain patterns or schemas that a run plan compiles. Policy bundles are counted
-/// elsewhere.
+/// Whether content of the kind may contain patterns or schemas, which a run plan compiles. Policy bundles have an
+/// estimate of their own.
 #[must_use]
 pub const fn may_hold_compiled_parts(kind: AssetKind) -> bool {
     matches!(kind, AssetKind::GuardrailConfig | AssetKind::ToolDefinition | AssetKind::PromptTemplate)
@@ -81,7 +81,7 @@ pub enum CheckedContent {
     Sovereignty(SovereigntyProfile),
     /// A tool.
     Tool(Box<Tool>),
-    /// Any other kind; consumers read its JSON.
+    /// Content of any other kind, which consumers read as JSON.
     Untyped,
 }
 
@@ -130,14 +130,14 @@ fn truncate_problems(checked: Result<CheckedContent, ContentRefusal>) -> Result<
     })
 }
 
-/// Reads new content.
+/// Parses new content. For a policy bundle it also checks the rules that apply to new versions only.
 fn read_new(kind: AssetKind, content: &Value) -> Result<CheckedContent, ContentRefusal> {
     let checked = read(kind, content);
     if kind == AssetKind::PolicyBundle {
         let problems = if let Ok(CheckedContent::PolicyBundle(policy)) = &checked {
             policy.new_version_problems(content)
         } else {
-            // The parser reports only what cannot run; the rules report the rest.
+            // The parser reports only errors that prevent evaluation. The rules report all others.
             CompiledPolicy::rule_problems(content)
         };
         if !problems.is_empty() {
@@ -148,8 +148,8 @@ fn read_new(kind: AssetKind, content: &Value) -> Result<CheckedContent, ContentR
 }
 
 /// Reads the content of an existing version. The version passed the schema, the rules and the policy tests of its
-/// creation time, and it is immutable. A server with stricter rules therefore still runs active releases and still
-/// rolls back (spec: versioning).
+/// creation time, and it is immutable. A server with stricter rules can therefore still run active releases and roll
+/// back to earlier ones (specification: versioning).
 ///
 /// # Errors
 /// Returns an error when the content cannot be parsed as its kind.
@@ -202,23 +202,23 @@ fn find_problems(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
     let Some(published) = schema::compiled(kind) else {
         return vec![ContentProblem::new("", "invalid_content", "the schema of this kind does not compile")];
     };
-    // The validator would visit every entry of an oversized list and report each of them.
+    // The size check runs before the validator, which would visit and report every entry of an oversized collection.
     let crowded = schema::oversized_collections(kind, content);
     if !crowded.is_empty() {
         return crowded;
     }
     let mut problems = published.find_problems(content);
-    // The rules could add no problem to a full list. The list may also lack a problem of an oversized value, without
-    // which the rules would compile its patterns.
+    // A full list of problems skips the rules. They could not add a problem, and the truncated list may lack the
+    // report of an oversized value whose patterns the rules would then compile.
     if problems.len() >= schema::MAX_PROBLEMS {
         return problems;
     }
     let refused: BTreeSet<String> = problems.iter().map(|problem| problem.pointer.clone()).collect();
-    // Content with values that are too long is refused in any case, and its patterns could take seconds to compile.
+    // Overlong content is refused in any case. Its patterns are not compiled, because that could take seconds.
     let is_within_bounds = !problems.iter().any(schema::is_too_long);
     let mut ruled = rule::find_violations(kind, content, is_within_bounds);
-    // Parsers report problems when content is read. Refused content is not read, so they run here and the report is
-    // complete.
+    // Parsers report further problems, but refused content is never parsed later. They run here, so that the report
+    // is complete.
     let unread = !problems.is_empty() || !ruled.is_empty();
     if unread && is_within_bounds && kind == AssetKind::PolicyBundle {
         ruled.extend(CompiledPolicy::rule_problems(content));
@@ -235,7 +235,7 @@ fn find_problems(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
     problems
 }
 
-/// Whether the content has more than `limit` values; stops at the limit.
+/// Whether the content has more than `limit` values. Counting stops at the limit.
 fn exceeds_value_limit(content: &Value, limit: usize) -> bool {
     let mut pending = vec![content];
     let mut seen = 0_usize;

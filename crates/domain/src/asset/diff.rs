@@ -1,8 +1,8 @@
 //! Differences between two versions: a JSON Patch (RFC 6902) for programs, lines of text for people.
 //!
-//! Both outputs are bounded. A document can have a patch many times its size: a long key above many changed values is
-//! repeated in each operation. The walk that writes the lines therefore estimates the memory of the patch. Beyond
-//! [`MAX_PATCH_BYTES`] the patch replaces the whole document and takes no more memory than it.
+//! Both outputs are bounded. A patch can be many times larger than its document, because a long key above many
+//! changed values is repeated in each operation. The traversal that writes the lines therefore estimates the memory
+//! of the patch. Beyond [`MAX_PATCH_BYTES`] the patch is one operation that replaces the whole document.
 
 use serde_json::Value;
 use similar::{ChangeTag, TextDiff};
@@ -10,16 +10,17 @@ use std::fmt::Write as _;
 
 /// Maximum memory of the operations of a patch, in bytes.
 const MAX_PATCH_BYTES: usize = 4 << 20;
-/// Estimated memory of an operation besides its path and value, in bytes.
+/// Estimated memory of an operation without its path and value, in bytes.
 const OPERATION_BYTES: usize = 128;
-/// Estimated memory of a value with its heap allocation, in bytes. An object's first map node counts separately.
+/// Estimated memory of a value with its heap allocation, and additional memory of an object's first map node, in
+/// bytes.
 const VALUE_BYTES: usize = 48;
 const MAP_NODE_BYTES: usize = 640;
 /// Maximum length of the readable lines, in bytes.
 const MAX_READABLE_BYTES: usize = 256 << 10;
 /// Maximum length of one value in a line, in characters.
 const MAX_VALUE_CHARS: usize = 2_000;
-/// Maximum number of lines of a text that is compared line by line; the comparison is quadratic in them.
+/// Maximum number of lines of a text that is compared line by line; the comparison takes quadratic time.
 const MAX_COMPARED_LINES: usize = 1_000;
 
 /// The differences between two versions.
@@ -27,13 +28,14 @@ const MAX_COMPARED_LINES: usize = 1_000;
 pub struct VersionDiff {
     /// Operations that turn the first content into the second.
     pub patch: json_patch::Patch,
-    /// The same for people: one line for each change (`+` added, `-` removed, `~` changed), each with its JSON pointer.
+    /// The changes for people: one line for each change (`+` added, `-` removed, `~` changed), each with its JSON
+    /// pointer.
     pub readable: String,
     /// Estimated memory of the patch in bytes, which exceeds its text.
     pub patch_bytes: usize,
 }
 
-/// Compares two contents. Takes them by value, so that a whole-document patch needs no copy.
+/// Compares two contents. The contents are passed by value, so that a patch that replaces the document needs no copy.
 #[must_use]
 pub fn diff(from: Value, to: Value) -> VersionDiff {
     let mut lines = DiffWriter::default();
@@ -112,7 +114,7 @@ impl DiffWriter {
         }
     }
 
-    /// Runs `look` at a member, then restores the position.
+    /// Runs `look` at the position of a member, then restores the position.
     fn with_member(&mut self, key: &str, look: impl FnOnce(&mut Self)) {
         let back = self.pointer.len();
         self.pointer.push('/');

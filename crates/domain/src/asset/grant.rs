@@ -18,11 +18,11 @@ use serde_json::{Value, json};
 pub enum Grantee {
     /// A user, a group or a service, from any workspace.
     Principal(ActorRef),
-    /// Every principal that may view the assets of this workspace, and the releases of its workloads.
+    /// Every principal that may view the assets of this workspace, and every release of a workload in it.
     Workspace(WorkspaceId),
 }
 
-/// Read access to an asset for a grantee that would not see it otherwise. It never permits changes.
+/// Read access to an asset for a grantee outside the asset's namespace. A grant never permits changes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AssetGrant(pub(crate) AssetGrantRecord);
 
@@ -119,7 +119,7 @@ pub trait AssetGrantStore: Send + Sync {
         principals: &[ActorRef],
         visible_scopes: &VisibleScopes,
     ) -> Result<Vec<AssetId>, StoreError>;
-    /// Whether one of the principals holds any grant.
+    /// Whether a grant of any asset names one of the principals.
     async fn has_any_grant(&self, scope: TenantScope, principals: &[ActorRef]) -> Result<bool, StoreError>;
     /// Stores a grant.
     async fn commit_grant(

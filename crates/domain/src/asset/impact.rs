@@ -37,7 +37,7 @@ pub struct Referrer {
     pub pointer: String,
 }
 
-/// What a release must bind to match.
+/// The bindings of a release that make it match a lookup.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BindingTarget<'a> {
     /// Any version of this asset.

@@ -1,4 +1,4 @@
-//! Integrity of stored artifacts: callers reach bytes from the artifact store only through a comparison with the
+//! Integrity of stored artifacts. Bytes from the artifact store are accessible only after a comparison with the
 //! recorded checksum or content.
 
 use super::{AssetVersion, NewVersion, canonical::Checksum};
@@ -11,7 +11,7 @@ use crate::{
 use serde_json::json;
 use std::fmt;
 
-/// Bytes as the artifact store returned them. Only a comparison gives access to them, so a reader cannot pass on
+/// Bytes as the artifact store returned them. They are accessible only by a comparison, so that no caller uses
 /// unverified bytes.
 #[derive(Clone, PartialEq, Eq)]
 pub struct UnverifiedBytes(Content);
@@ -31,7 +31,7 @@ impl UnverifiedBytes {
         Self(Content::Whole(bytes))
     }
 
-    /// Marks an object with more bytes than expected. It fails every comparison, so its bytes need not be read.
+    /// An object with more bytes than expected. Such an object fails every comparison, so its bytes need not be read.
     #[must_use]
     pub const fn too_long() -> Self {
         Self(Content::TooLong)
@@ -48,7 +48,8 @@ impl UnverifiedBytes {
         }
     }
 
-    /// Returns the tile of a transparency log if its root equals the one that the tree has for it.
+    /// Returns the tile of a transparency log if the root of its bytes equals `root`, which the log's tree has for
+    /// this tile.
     ///
     /// # Errors
     /// Returns [`IntegrityDefect::Different`] for every other content.
@@ -60,8 +61,8 @@ impl UnverifiedBytes {
         .ok_or(IntegrityDefect::Different)
     }
 
-    /// Returns the tile that these bytes claim to be, without a verification. It may only be compared with another: an
-    /// audit of a log learns where the log differs.
+    /// Returns the tile that these bytes represent, unverified. Callers may only compare the tile with another, as an
+    /// audit does to find where a log differs.
     #[must_use]
     pub fn claimed_tile(self, tile: TileCoordinate) -> Option<FullTile> {
         match self.0 {
@@ -89,14 +90,15 @@ impl fmt::Debug for UnverifiedBytes {
 /// How a stored artifact fails verification.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IntegrityDefect {
-    /// The store has no object at the path of an existing row. A store with stale listings also answers so.
+    /// The store has no object at the path of an existing row. An eventually consistent store may report this
+    /// temporarily.
     Missing,
-    /// The store has other bytes there: truncated, damaged, too many, or those of another object.
+    /// The store has other bytes at the path: truncated, damaged, too many, or those of another object.
     Different,
 }
 
 impl IntegrityDefect {
-    /// The form in facts and in the log.
+    /// The stable code in facts and log lines.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -138,8 +140,8 @@ pub struct IntegrityMismatch {
 }
 
 impl IntegrityMismatch {
-    /// Builds the fact of the mismatch. It is an incident, because a damaged artifact affects what is served, and a
-    /// compliance finding. It omits the actual checksum: those bytes may belong to another tenant's object.
+    /// Builds the fact of the mismatch. It is an incident, because a damaged artifact can affect runs, and a
+    /// compliance finding. It omits the checksum of the stored bytes, which may belong to another tenant's object.
     #[must_use]
     pub fn fact(&self, workspace: WorkspaceId, stamp: &Stamp) -> Fact {
         let (checksum, defect) = (self.expected.as_str(), self.defect.as_str());
@@ -171,7 +173,7 @@ impl AssetVersion {
     /// object at the path.
     ///
     /// # Errors
-    /// Returns the mismatch otherwise.
+    /// Returns the mismatch if the artifact is missing or its checksum differs.
     pub fn verify_artifact(&self, stored: Option<UnverifiedBytes>) -> Result<Vec<u8>, IntegrityMismatch> {
         let verified = stored.ok_or(IntegrityDefect::Missing).and_then(|stored| stored.verify(&self.checksum));
         verified.map_err(|defect| IntegrityMismatch {
@@ -183,7 +185,7 @@ impl AssetVersion {
 }
 
 impl NewVersion {
-    /// The mismatch of a version whose path already holds other bytes.
+    /// The mismatch of a version whose path already contains other bytes.
     #[must_use]
     pub fn path_conflict(&self) -> IntegrityMismatch {
         IntegrityMismatch {

@@ -11,9 +11,9 @@ pub enum AssetKind {
     PromptTemplate,
     /// Documents for retrieval, with their access rules.
     KnowledgeBase,
-    /// Selection of models and routes.
+    /// Permitted routes to models, with call parameters.
     ModelPolicy,
-    /// Older form of a model policy; old releases still bind it.
+    /// Legacy form of a model policy, which releases may still bind.
     ModelConfig,
     /// Rules that decide whether a run may proceed.
     PolicyBundle,
@@ -29,21 +29,21 @@ pub enum AssetKind {
     Agent,
     /// Steps of a run.
     OrchestrationFlow,
-    /// State that a conversation keeps between turns.
+    /// Settings of the memory that a conversation keeps between turns.
     Memory,
-    /// Examples and thresholds that evaluate a release.
+    /// Examples and thresholds for the evaluation of a release.
     EvaluationSuite,
     /// Detectors for inputs and outputs.
     GuardrailConfig,
     /// Settings of a connection to another system.
     ConnectorDefinition,
-    /// Permitted data locations and operators.
+    /// Permitted data locations and providers.
     SovereigntyProfile,
     /// Requirements and risk class of a workload.
     WorkloadProfile,
     /// Isolation limits of executed code.
     SandboxProfile,
-    /// Runtime around a flow or an agent.
+    /// Runtime settings of a flow or an agent: resources, permissions and stop conditions.
     WorkloadHarness,
 }
 
@@ -97,13 +97,13 @@ impl AssetKind {
         }
     }
 
-    /// The kind of that exact spelling.
+    /// The kind with exactly this wire spelling.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == text)
     }
 
-    /// Whether another kind has taken its place; it can still be made and bound.
+    /// Whether a newer kind supersedes this one. Assets of a legacy kind can still be created and bound.
     #[must_use]
     pub const fn is_legacy(self) -> bool {
         match self {
@@ -129,7 +129,7 @@ impl AssetKind {
         }
     }
 
-    /// Whether a release may bind several assets of this kind; of every other kind it binds at most one.
+    /// Whether a release may bind several assets of this kind. Of other kinds, a release binds at most one asset.
     #[must_use]
     pub const fn allows_many_bindings(self) -> bool {
         match self {

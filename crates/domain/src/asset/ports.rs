@@ -46,7 +46,8 @@ pub struct AssetFilter {
     pub lifecycle: Option<Lifecycle>,
 }
 
-/// An unfinished release that binds a version of an asset: it is neither superseded nor retired.
+/// A release that binds a version of an asset and is neither superseded nor retired. It prevents archiving of the
+/// asset.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BlockingRelease {
     /// Identifier.
@@ -75,7 +76,7 @@ pub trait AssetStore: Send + Sync {
         filter: &AssetFilter,
         page: PageRequest,
     ) -> Result<Page<Asset>, StoreError>;
-    /// Active assets of a kind that a workspace owns, newest first, at most `limit`. Built-in ones are left out.
+    /// Active assets of a kind that a workspace owns, newest first, at most `limit`. Built-in assets are excluded.
     async fn list_owned_active(
         &self,
         scope: TenantScope,
@@ -90,8 +91,8 @@ pub trait AssetStore: Send + Sync {
         change: Change<Asset>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// Stores another lifecycle state of an asset. Archiving conflicts with `AssetInUse` while an unfinished release binds
-    /// one of its versions; the statement also sees bindings committed concurrently.
+    /// Stores a new lifecycle state of an asset. Archiving fails with the conflict `AssetInUse` while a
+    /// [`BlockingRelease`] exists. The statement also detects bindings that are committed concurrently.
     async fn commit_lifecycle(
         &self,
         scope: TenantScope,
@@ -107,7 +108,8 @@ pub trait AssetStore: Send + Sync {
     ) -> Result<Vec<BlockingRelease>, StoreError>;
     /// Finds the identifier of an asset by slug.
     async fn find_id(&self, scope: TenantScope, slug: &Slug) -> Result<Option<AssetId>, StoreError>;
-    /// Finds an asset by slug, with the version of that label, or with the last committed version without a label.
+    /// Finds an asset by slug, with the version that has the label. If `label` is `None`, the version is the last
+    /// committed one.
     async fn find_by_slug(
         &self,
         scope: TenantScope,
@@ -119,7 +121,8 @@ pub trait AssetStore: Send + Sync {
 /// Stores the versions of assets.
 #[async_trait]
 pub trait VersionStore: Send + Sync {
-    /// Stores a version and returns it with its label. Stale when the asset no longer accepts versions.
+    /// Stores a version and returns it with its label; [`CommitError::Stale`] when the asset no longer accepts
+    /// versions.
     async fn commit_version(
         &self,
         scope: TenantScope,
@@ -139,16 +142,17 @@ pub trait VersionStore: Send + Sync {
         scope: TenantScope,
         id: AssetVersionId,
     ) -> Result<Option<(Asset, AssetVersion)>, StoreError>;
-    /// Lists an asset's versions in reverse commit order, regardless of the clocks in their identifiers. The page
-    /// length in bytes is bounded too, because versions can be large: a page may be shorter than its limit and still
-    /// have a successor.
+    /// Lists an asset's versions in reverse commit order, regardless of the times in their identifiers. The size of a
+    /// page in bytes is bounded too, because versions can be large. A page may therefore have fewer entries than its
+    /// limit although another page follows.
     async fn list_versions(
         &self,
         scope: TenantScope,
         asset: AssetId,
         page: PageRequest,
     ) -> Result<Page<AssetVersion>, StoreError>;
-    /// Whether the model policy is active and no version committed after this one suspends or retires the route.
+    /// Whether the model policy is active, and all versions committed after `version` leave the route neither
+    /// suspended nor retired.
     async fn is_route_effective(
         &self,
         scope: TenantScope,
@@ -156,7 +160,7 @@ pub trait VersionStore: Send + Sync {
         version: AssetVersionId,
         route_id: &str,
     ) -> Result<bool, StoreError>;
-    /// Whether the recorded references of a version are not empty.
+    /// Whether any references of the version are recorded.
     async fn has_references(&self, scope: TenantScope, version: AssetVersionId) -> Result<bool, StoreError>;
     /// The stored source text of a version, if any (a flow's YAML).
     async fn source_text(&self, scope: TenantScope, version: AssetVersionId) -> Result<Option<String>, StoreError>;

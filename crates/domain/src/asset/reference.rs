@@ -1,7 +1,7 @@
 //! References between assets inside content.
 //!
-//! The schema determines where a reference may occur. An object of the same shape inside a free map or an embedded JSON
-//! Schema is not a reference (spec: prompt template grammar; kinds: `{slug, version?}`).
+//! The schema determines where a reference may occur. An object of the same shape inside a free map or an embedded
+//! JSON Schema is not a reference. Source: specification, prompt template grammar and kinds (`{slug, version?}`).
 
 use super::{
     VersionLabel,
@@ -17,7 +17,7 @@ use crate::{
 };
 use serde_json::Value;
 
-/// `$ref` that marks a reference in the schemas.
+/// The `$ref` value that marks a reference in the published schemas.
 const REFERENCE_SCHEMA: &str = "#/$defs/reference";
 
 /// A reference from the content of one asset to another asset of the same tenant.
@@ -35,8 +35,8 @@ pub struct AssetReference {
 }
 
 impl AssetReference {
-    /// Whether the reference may name an asset of that kind. The resolver checks it, because the asset may be created
-    /// after the reference.
+    /// Whether the reference may name an asset of that kind. The resolver of references checks this, because the
+    /// asset may be created after the reference.
     #[must_use]
     pub fn permits(&self, kind: AssetKind) -> bool {
         self.kinds.contains(&kind)
@@ -46,8 +46,8 @@ impl AssetReference {
 /// Kinds that a prompt may include.
 const PROMPT_KINDS: [AssetKind; 2] = [AssetKind::PromptTemplate, AssetKind::Skill];
 
-/// Every reference in content of that kind, in document order, repeated references included. Malformed references are
-/// skipped, because validation of the kind refuses them.
+/// Every reference in content of the given kind, in document order. Repeated references are included. Malformed
+/// references are skipped, because validation of the content refuses them.
 #[must_use]
 pub fn find_references(kind: AssetKind, content: &Value) -> Vec<AssetReference> {
     let mut found = Vec::new();
@@ -156,13 +156,13 @@ mod tests {
         let kinds = |pointer: &str| found.iter().find(|found| found.pointer == pointer).map(|found| &*found.kinds);
         assert_eq!(kinds("/memory_ref"), Some(&[AssetKind::Memory][..]));
         assert_eq!(kinds("/sub_agents/0/ref"), Some(&[AssetKind::Agent][..]));
-        // `handler` has several shapes in the schema.
+        // The schema describes `handler` by several branches.
         let hook = json!({"handler": {"type": "prompt", "ref": {"slug": "ask"}}});
         let [handler] = &*find_references(AssetKind::HookDefinition, &hook) else { panic!("one reference") };
         assert!(handler.permits(AssetKind::PromptTemplate) && !handler.permits(AssetKind::Memory));
     }
 
-    /// A reference without kinds would refuse every asset; a misspelled kind would be lost.
+    /// A reference without kinds would refuse every asset, and a misspelled kind would be ignored.
     #[test]
     fn every_schema_reference_lists_known_kinds() {
         fn each(schema: &Value, seen: &mut usize) {

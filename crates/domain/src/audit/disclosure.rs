@@ -1,20 +1,20 @@
 //! The details of facts that auditors read over HTTP.
 //!
-//! The detail of most kinds stays in the log: it can hold names of keys, accounts and people beyond the rights of an
-//! auditor of one workspace. The kinds below hold closed codes, identifiers and digests only, and an auditor needs them to
-//! compare a record with the log.
+//! The detail of most kinds is withheld, because it can name keys, accounts and people that an auditor of one
+//! workspace may not see. The detail of the kinds below contains only codes, identifiers and digests. An auditor
+//! needs it to compare a record with the log.
 
 use super::FactKind;
 use serde_json::{Map, Value};
 
-/// The kinds whose detail is disclosed, each with all members that its facts have.
+/// The kinds whose detail is disclosed, each with the members that are disclosed.
 const DISCLOSED: [(FactKind, &[&str]); 2] = [
     (FactKind::NotificationSuppressed, &["category", "digest", "event_id", "reason_code", "workload_id"]),
     (FactKind::AnnouncementMade, &["roles", "text_digest", "workspaces"]),
 ];
 
-/// The part of a fact's detail that auditors read; `None` if the kind discloses nothing. A member that is not listed is
-/// withheld.
+/// The part of a fact's detail that auditors may read; `None` if the detail of the kind is withheld. Unlisted members
+/// are removed.
 #[must_use]
 pub fn disclosed_detail(kind: &str, mut detail: Map<String, Value>) -> Option<Map<String, Value>> {
     let (_, members) = DISCLOSED.iter().find(|(disclosed, _)| disclosed.as_str() == kind)?;

@@ -10,7 +10,8 @@ use crate::{
 };
 use serde_json::json;
 
-/// The days before the expiry at which people are notified. At most one notice is given at a time: the closest one.
+/// The days before the expiry at which people are notified. At most one notice is due at a time: the one with the
+/// fewest remaining days.
 pub const NOTICE_DAYS: [u16; 3] = [14, 3, 0];
 
 /// A connection for which a notice is due.
@@ -20,7 +21,7 @@ pub struct DueNotice {
     pub tenant: TenantId,
     /// The connection.
     pub connection_id: ConnectionId,
-    /// One of [`NOTICE_DAYS`].
+    /// The days before the expiry: one of [`NOTICE_DAYS`].
     pub days: u16,
 }
 
@@ -29,16 +30,16 @@ pub struct DueNotice {
 pub struct ExpiryNotice {
     /// The connection.
     pub connection_id: ConnectionId,
-    /// When its credentials expire.
+    /// When the credentials of the connection expire.
     pub expires_at: Timestamp,
-    /// One of [`NOTICE_DAYS`].
+    /// The days before the expiry: one of [`NOTICE_DAYS`].
     pub days: u16,
     /// When the notice was given.
     pub noticed_at: Timestamp,
 }
 
 impl Connection {
-    /// A notice of the expiry; `None` for a connection that does not expire.
+    /// Decides a notice of the expiry; `None` for a connection without an expiry.
     #[must_use]
     pub fn notify_expiry(&self, days: u16, stamp: &Stamp) -> Option<Change<ExpiryNotice>> {
         let expires_at = self.expires_at?;

@@ -2,7 +2,7 @@
 
 use super::{ConnectionRefusal, check_endpoint};
 
-/// The kind of system that a connection leads to.
+/// The kind of external system that a connection addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ConnectorKind {
     /// A web service.
@@ -41,7 +41,7 @@ impl ConnectorKind {
 }
 
 impl ConnectorKind {
-    /// The schemes of its endpoints; empty if any is valid.
+    /// The valid URL schemes of endpoints of this kind; empty if every scheme is valid.
     const fn schemes(self) -> &'static [&'static str] {
         match self {
             Self::Http | Self::S3 => &["http", "https"],
@@ -51,7 +51,7 @@ impl ConnectorKind {
         }
     }
 
-    /// Checks an endpoint of the kind.
+    /// Checks the form of an endpoint and its scheme for this kind.
     pub(super) fn check_endpoint(self, endpoint: &str) -> Result<(), ConnectionRefusal> {
         check_endpoint(endpoint)?;
         let scheme = endpoint.split_once("://").map_or("", |(scheme, _)| scheme);
@@ -63,12 +63,12 @@ impl ConnectorKind {
     }
 }
 
-/// Whether use cases may use a connection. [`HealthState`] has the result of its checks.
+/// Whether use cases may use a connection. The result of its checks is separate ([`HealthState`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ConnectionStatus {
-    /// Use cases may use it.
+    /// Use cases may use the connection.
     Active,
-    /// Use cases may not use it.
+    /// Use cases may not use the connection.
     Disabled,
 }
 
@@ -95,11 +95,11 @@ impl ConnectionStatus {
 /// The result of the latest check of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HealthState {
-    /// The connection was not checked since its endpoint or its secrets changed.
+    /// The connection was not checked since it was created or its kind, endpoint or secrets changed.
     Unchecked,
-    /// The endpoint answered.
+    /// The endpoint responded as expected.
     Healthy,
-    /// The endpoint did not answer as expected.
+    /// The check failed; a reason code states why.
     Unhealthy,
     /// The connection has no endpoint, or its kind cannot be checked.
     NotCheckable,

@@ -13,7 +13,7 @@ use crate::{
 use async_trait::async_trait;
 use std::time::Duration;
 
-/// How long after its last check or change a connection is checked again.
+/// The time between the last check or change of a connection and its next check.
 pub const CHECK_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A connection whose check is due.
@@ -23,7 +23,7 @@ pub struct DueCheck {
     pub tenant: TenantId,
     /// The connection.
     pub connection_id: ConnectionId,
-    /// Its revision, which every check increments.
+    /// The revision of the connection, which every check increments.
     pub revision: Revision,
 }
 
@@ -32,7 +32,7 @@ pub struct DueCheck {
 pub trait ConnectionStore: Send + Sync {
     /// Finds a connection.
     async fn find(&self, scope: TenantScope, id: ConnectionId) -> Result<Option<Connection>, StoreError>;
-    /// The connections of a workspace with these names. The clock of the database says which of them are expired.
+    /// The connections of a workspace with these names. The database's clock decides which of them are expired.
     async fn find_named(
         &self,
         scope: TenantScope,
@@ -60,22 +60,25 @@ pub trait ConnectionStore: Send + Sync {
         change: Change<Connection>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// Stores a changed connection. Stale when it changed since the decision.
+    /// Stores a changed connection; [`CommitError::Stale`] when it changed since the decision.
     async fn commit_change(&self, scope: TenantScope, change: Change<Connection>) -> Result<(), CommitError>;
-    /// Deletes a connection. Stale when it changed since the decision.
+    /// Deletes a connection; [`CommitError::Stale`] when it changed since the decision.
     async fn commit_deletion(&self, scope: TenantScope, change: Change<Connection>) -> Result<(), CommitError>;
-    /// Stores a check with the connection's new health. Stale when the connection changed since the decision.
+    /// Stores a check with the connection's new health; [`CommitError::Stale`] when the connection changed since the
+    /// decision.
     async fn commit_check(
         &self,
         scope: TenantScope,
         change: Change<CheckedConnection>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// Active connections of any tenant with an endpoint, whose last check or change is [`CHECK_INTERVAL`] old by the
-    /// clock of the database, oldest first.
+    /// Active connections with an endpoint, in all tenants, whose last check or change is at least [`CHECK_INTERVAL`]
+    /// old by the database's clock. The oldest comes first.
     async fn due_checks(&self, limit: u32) -> Result<Vec<DueCheck>, StoreError>;
-    /// Active connections of any tenant whose notice of expiry is due by the clock of the database, earliest expiry first.
+    /// Active connections of all tenants whose notice of expiry is due by the database's clock, earliest expiry
+    /// first.
     async fn due_expiry_notices(&self, limit: u32) -> Result<Vec<DueNotice>, StoreError>;
-    /// Stores a notice of expiry. Stale when the connection changed since the decision, or the notice was given before.
+    /// Stores a notice of expiry; [`CommitError::Stale`] when the connection changed since the decision, or the
+    /// notice was given before.
     async fn commit_expiry_notice(&self, scope: TenantScope, change: Change<ExpiryNotice>) -> Result<(), CommitError>;
 }

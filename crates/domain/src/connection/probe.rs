@@ -4,23 +4,24 @@ use super::{Connection, ConnectorKind, HealthState};
 use crate::{secret::SecretRef, slug::Slug};
 use async_trait::async_trait;
 
-/// The name of the secret binding that a check of a web service sends as bearer token.
+/// The name of the secret binding whose secret a check of a web service sends as bearer token.
 pub const TOKEN_BINDING: &str = "token";
 
 /// A protocol whose endpoints can be checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ProbeProtocol {
-    /// The endpoint answers a GET request with a success status.
+    /// HTTP: the endpoint must respond to a GET request with a success status.
     Http,
-    /// The endpoint answers a GET request with any status, because object stores refuse anonymous requests.
+    /// S3: the endpoint must respond to a GET request. Any status is accepted, because object stores refuse anonymous
+    /// requests.
     S3,
-    /// The server answers the request for encryption.
+    /// PostgreSQL: the server must respond to an `SSLRequest`.
     Postgres,
-    /// The server greets.
+    /// SMTP: the server must send its greeting.
     Smtp,
 }
 
-/// A check to make.
+/// The parameters of a check of an endpoint.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Probe {
     /// The protocol.
@@ -32,7 +33,7 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// The check of a connection; `None` if it has no endpoint, or its kind cannot be checked.
+    /// The check of a connection; `None` if the connection has no endpoint, or its kind cannot be checked.
     #[must_use]
     pub fn of(connection: &Connection) -> Option<Self> {
         let protocol = match connection.kind {
@@ -50,7 +51,7 @@ impl Probe {
     }
 }
 
-/// The reason why an endpoint is unhealthy. No message repeats an address, a secret or response bytes.
+/// The reason why an endpoint is unhealthy. The messages never contain an address, a secret or bytes of a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ProbeError {
     /// The egress guard does not allow the destination.
@@ -59,16 +60,16 @@ pub enum ProbeError {
     /// The secret could not be read.
     #[error("the secret of the connection cannot be read")]
     SecretUnavailable,
-    /// No connection could be made.
+    /// The network connection failed.
     #[error("the endpoint is unreachable")]
     Unreachable,
-    /// The endpoint did not answer in time.
+    /// The endpoint did not respond in time.
     #[error("the endpoint did not answer in time")]
     TimedOut,
-    /// The endpoint answered with an error.
+    /// The endpoint responded with an error.
     #[error("the endpoint answered with an error")]
     Refused,
-    /// The answer does not follow the protocol.
+    /// The response does not follow the protocol.
     #[error("the answer does not follow the protocol of the connection's kind")]
     Malformed,
 }
@@ -88,7 +89,8 @@ impl ProbeError {
     }
 }
 
-/// The health that a check found, with its reason code.
+/// Converts the result of a check to a health state with its reason code. `None` means that the connection cannot be
+/// checked.
 #[must_use]
 pub const fn health_of(result: Option<Result<(), ProbeError>>) -> (HealthState, Option<&'static str>) {
     match result {
@@ -101,6 +103,6 @@ pub const fn health_of(result: Option<Result<(), ProbeError>>) -> (HealthState, 
 /// Checks endpoints.
 #[async_trait]
 pub trait EndpointProbe: Send + Sync {
-    /// Makes one check with the tenant's secrets, within a few seconds.
+    /// Makes one check with the tenant's secrets. The check has a timeout of a few seconds.
     async fn probe(&self, tenant: &Slug, probe: &Probe) -> Result<(), ProbeError>;
 }

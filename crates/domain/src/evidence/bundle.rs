@@ -1,10 +1,10 @@
-//! Evidence bundles: one file that shows the governance chain of a run or a release offline.
+//! Evidence bundles: files with which a verifier checks the governance chain of a run or a release offline.
 //!
-//! The file is a DSSE envelope around an in-toto statement. The statement about a run holds its evidence with the records
-//! behind it, the canonical bytes of the versions that it ran with, the facts about the run and its release with their
-//! proofs, and a checkpoint of the audit log. Its digests lead from the run's output, policy decisions and documents to the
-//! approved bytes and to the checkpoint. The statement about
-//! a release is a verification summary (see [`release_summary`]).
+//! A bundle is a DSSE envelope around an in-toto statement. The statement about a run contains the run's evidence and
+//! records and the canonical bytes of the versions that it used. It also contains the facts about the run and its
+//! release, their inclusion proofs, and a checkpoint of the audit log. Its digests connect the run's output, policy
+//! decisions and documents with the approved bytes and the checkpoint. The statement about a release is a
+//! verification summary (see [`release_summary`]).
 
 mod envelope;
 pub mod release_summary;
@@ -24,33 +24,33 @@ use std::collections::BTreeMap;
 pub const PAYLOAD_TYPE: &str = "application/vnd.in-toto+json";
 /// The type of in-toto statements.
 pub const STATEMENT_TYPE: &str = "https://in-toto.io/Statement/v1";
-/// The type of the predicate of runs.
+/// The predicate type of statements about runs.
 pub const EXECUTION_PREDICATE: &str = "https://fairway.invalid/evidence/execution/v1";
 /// The maximum length of a bundle, in bytes.
 pub const MAX_BUNDLE_BYTES: usize = 64 << 20;
-/// The maximum length of all contents in a bundle, in bytes. Further versions and documents are named by their checksums
-/// alone.
+/// The maximum length of all contents in a bundle, in bytes. Versions and documents beyond it are included as
+/// checksums only.
 pub const MAX_CONTENT_BYTES: usize = 16 << 20;
-/// The name of the digest algorithm of subjects: BLAKE3 over a salt and the bytes. The salt is erasable, so the digest
-/// reveals nothing about erased bytes.
+/// The name of the digest algorithm for the input and output of a run: BLAKE3 over a salt and the bytes. Erasure also
+/// deletes the salt, so that the digest reveals nothing about erased bytes.
 pub const DIGEST_NAME: &str = "saltedBlake3";
 
 /// An in-toto statement.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Statement<P> {
-    /// [`STATEMENT_TYPE`].
+    /// The type of the statement: [`STATEMENT_TYPE`].
     #[serde(rename = "_type")]
     pub statement_type: String,
-    /// What the statement is about.
+    /// The subjects of the statement.
     pub subject: Vec<StatementSubject>,
     /// The type of the predicate.
     pub predicate_type: String,
-    /// What is stated about the subjects.
+    /// The content of the statement about the subjects.
     pub predicate: P,
 }
 
-/// A statement about a run, whose subjects are its output, if it has one, and its input.
+/// A statement about a run. Its subjects are the run's input and, if there is one, its output.
 pub type ExecutionStatement = Statement<ExecutionPredicate>;
 
 /// A subject of a statement.
@@ -59,27 +59,28 @@ pub type ExecutionStatement = Statement<ExecutionPredicate>;
 pub struct StatementSubject {
     /// `executions/<id>/output`, `executions/<id>/input` or `releases/<id>`.
     pub name: String,
-    /// The digest in hex, by the name of its algorithm.
+    /// The hexadecimal digest, by the name of its algorithm.
     pub digest: BTreeMap<String, String>,
 }
 
-/// What a bundle states about a run.
+/// The content of a statement about a run.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExecutionPredicate {
     /// The tenant.
     pub tenant_id: TenantId,
-    /// The evidence of the run, as the API shows it in sections, without texts of people.
+    /// The evidence of the run, in the sections of the API's evidence response, without free texts.
     pub evidence: Map<String, Value>,
-    /// The texts of the run's records, whose digests facts about the run name.
+    /// The serialized records of the run and of people's decisions on it. The facts about the run contain their
+    /// digests.
     pub records: Vec<String>,
-    /// The evidence documents that the records name.
+    /// The evidence documents that the records list.
     pub documents: Vec<BundledDocument>,
     /// The release that the run executed.
     pub release: BundledRelease,
     /// Facts about the run and its release, by index.
     pub facts: Vec<ProvenFact>,
-    /// The checkpoint that the facts are proven against: a signed note.
+    /// The signed checkpoint (a signed note) to which the inclusion proofs of the facts lead.
     pub checkpoint: String,
 }
 
@@ -87,7 +88,7 @@ pub struct ExecutionPredicate {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BundledRelease {
-    /// The text whose BLAKE3 digest reviewers approve: workload, environment, lane, bindings and references.
+    /// The text of workload, environment, lane, bindings and references. Reviewers approve its BLAKE3 digest.
     pub digest_text: String,
     /// The bound versions.
     pub bindings: Vec<BundledVersion>,
@@ -105,22 +106,22 @@ pub struct BundledVersion {
     pub asset_version_id: AssetVersionId,
     /// `blake3:<hex>` of the canonical bytes.
     pub checksum: String,
-    /// The canonical bytes; null if the bundle would be too long.
+    /// The canonical bytes; null if the bundle would exceed [`MAX_CONTENT_BYTES`].
     pub content: Option<String>,
 }
 
-/// An evidence document in a bundle: codes, counts and digests, among them those of retrieved texts and the revision of
-/// their index.
+/// An evidence document in a bundle: codes, counts and digests. For a retrieval it contains the digests of the
+/// retrieved texts and the index revision.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BundledDocument {
-    /// The document.
+    /// The identifier of the document.
     pub artifact_id: ArtifactId,
-    /// Its stored text; null if the bundle would be too long.
+    /// The stored text; null if the bundle would exceed [`MAX_CONTENT_BYTES`].
     pub body: Option<String>,
 }
 
-/// A fact with the proof that it is part of the log.
+/// A fact with the inclusion proof that it is part of the audit log.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProvenFact {
@@ -128,12 +129,12 @@ pub struct ProvenFact {
     pub index: u64,
     /// The stored bytes: canonical JSON.
     pub body: String,
-    /// The hashes from the leaf to the root of the checkpoint, in hex.
+    /// The inclusion proof: the hashes from the leaf to the root of the checkpoint, in hexadecimal.
     pub proof: Vec<String>,
 }
 
 impl Statement<ExecutionPredicate> {
-    /// States a predicate about the input and the output of a run.
+    /// Builds the statement about a run, with the input and output of the run as subjects.
     #[must_use]
     pub fn new(predicate: ExecutionPredicate) -> Self {
         let subject = subjects_of(&predicate.evidence);
@@ -155,7 +156,7 @@ impl<P: Serialize> Statement<P> {
     }
 }
 
-/// The subjects of the run that the evidence describes.
+/// The subjects of the statement about the run that the evidence describes.
 fn subjects_of(evidence: &Map<String, Value>) -> Vec<StatementSubject> {
     let member = |name: &str| evidence.get("execution").and_then(|run| run.get(name)).and_then(Value::as_str);
     let subject = |(part, digest): (&str, Option<&str>)| {

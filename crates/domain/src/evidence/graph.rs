@@ -1,4 +1,5 @@
-//! Evidence as a graph: the same record, with its relationships (spec: Evidence graph).
+//! Evidence as a graph: the items of an evidence record as nodes, with their relationships as edges. Source:
+//! specification, evidence graph.
 
 use super::{
     ArtifactRow, ChainApproval, ChainBinding, ChainRelease, ChainWorkload, EvidenceRecord, GovernanceChain,
@@ -35,16 +36,16 @@ pub enum Node<'r> {
 /// An asset that a run used.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UsedAsset<'r> {
-    /// Its slug, unique in a tenant.
+    /// The slug of the asset, unique in a tenant.
     pub slug: &'r str,
-    /// Its kind.
+    /// The kind of the asset.
     pub kind: &'r str,
-    /// Every version of it that the run used, bound or referenced, oldest first.
+    /// Every version of the asset that the run used, by a binding or a reference, oldest first.
     pub versions: BTreeSet<AssetVersionId>,
 }
 
 impl Node<'_> {
-    /// The wire form of its type.
+    /// The wire form of the node's type.
     #[must_use]
     pub const fn type_name(&self) -> &'static str {
         match self {
@@ -61,7 +62,7 @@ impl Node<'_> {
         }
     }
 
-    /// Its node id: its type and a key that is unique within the type.
+    /// The id of the node: its type and a key that is unique within the type.
     #[must_use]
     pub fn id(&self) -> String {
         let name = self.type_name();
@@ -80,24 +81,24 @@ impl Node<'_> {
     }
 }
 
-/// The relationship of two nodes.
+/// The relationship of a source node to a target node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Relationship {
-    /// A run and its release.
+    /// From a run to its release.
     ExecutedUnder,
-    /// A release and its workload.
+    /// From a release to its workload.
     BelongsTo,
-    /// A release and an asset.
+    /// From a release to an asset that it binds or references.
     Binds,
-    /// A run and a decision.
+    /// From a run to a policy decision.
     GovernedBy,
-    /// A decision and an obligation that it imposes.
+    /// From a decision to an obligation that it imposes.
     Requires,
-    /// A run and a knowledge base query.
+    /// From a run to a knowledge base query.
     Retrieved,
-    /// A run and an artifact.
+    /// From a run to an evidence artifact.
     Produced,
-    /// A release and an approval.
+    /// From a release to an approval.
     ApprovedBy,
 }
 
@@ -147,8 +148,8 @@ impl<'r> Graph<'r> {
         let mut graph = Self { nodes: vec![run.clone(), release.clone(), workload.clone()], edges: Vec::new() };
         graph.add_edge(&run, &release, Relationship::ExecutedUnder);
         graph.add_edge(&release, &workload, Relationship::BelongsTo);
-        // An asset bound in several roles, or referenced in several versions, is one node, placed where it first
-        // occurs.
+        // An asset that is bound in several roles or referenced in several versions is one node. Its position is its
+        // first occurrence.
         let mut assets = assets(&record.chain);
         for binding in &record.chain.bindings {
             graph.nodes.push(Node::Binding(binding));
@@ -156,7 +157,7 @@ impl<'r> Graph<'r> {
                 graph.add_node(&release, Node::Asset(asset), Relationship::Binds);
             }
         }
-        // References are resolved and bound with the contents.
+        // A referenced asset counts as bound, because the release freezes its references together with its bindings.
         for reference in &record.chain.references {
             if let Some(asset) = assets.remove(reference.asset_slug.as_str()) {
                 graph.add_node(&release, Node::Asset(asset), Relationship::Binds);
@@ -194,7 +195,7 @@ impl<'r> Graph<'r> {
     }
 }
 
-/// The assets of a chain by their slugs.
+/// The bound and referenced assets of a chain, by slug.
 fn assets(chain: &GovernanceChain) -> BTreeMap<&str, UsedAsset<'_>> {
     let mut assets = BTreeMap::new();
     for named in chain.bindings.iter().chain(&chain.references) {

@@ -1,4 +1,5 @@
-//! Context lineage: the inputs of each step, by name, digest and length (spec: Context-lineage).
+//! Context lineage: the inputs of each step of a run, by name, digest and length. Source: specification, context
+//! lineage.
 
 use crate::{
     execution::Execution,
@@ -7,24 +8,24 @@ use crate::{
     time::Timestamp,
 };
 
-/// The maximum number of lineage items of a run, before the item that marks a truncated lineage. No realistic flow reaches
-/// it.
+/// The maximum number of lineage items of a run. A further item marks a lineage that was truncated at this limit.
+/// Realistic flows stay far below the limit.
 pub const MAX_LINEAGE: usize = 1_000;
 
 /// The origin of a lineage item.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Origin {
-    /// The run's submitter.
+    /// The submitter of the run.
     UserInput,
     /// A governed prompt or a template that it includes.
     PromptTemplate,
     /// A document of a knowledge base.
     KnowledgeBase,
-    /// An earlier exchange of a conversation.
+    /// An earlier turn of a conversation.
     Memory,
     /// The output of a model, an agent or a tool in an earlier step.
     ToolResult,
-    /// The flow, or a step that Fairway performs.
+    /// The flow, or a step that Fairway itself performs.
     System,
 }
 
@@ -56,13 +57,13 @@ impl Origin {
 /// The role of an item in the step that read it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum InfluenceRole {
-    /// An instruction to follow.
+    /// An instruction that the step follows.
     Instruction,
-    /// Evidence to answer from.
+    /// A source for the answer of the step.
     Evidence,
-    /// Input to process.
+    /// Data that the step processes.
     Input,
-    /// An example to imitate.
+    /// An example that the step imitates.
     Example,
 }
 
@@ -88,16 +89,16 @@ impl InfluenceRole {
     }
 }
 
-/// The step's use of the item.
+/// The way in which a step uses an item.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ActionClass {
-    /// Reads it.
+    /// The step reads the item.
     Read,
-    /// Generates output from it.
+    /// The step generates output from the item.
     Generate,
-    /// Calls a tool with it.
+    /// The step passes the item to a tool.
     ToolCall,
-    /// Stores it.
+    /// The step stores the item.
     Write,
 }
 
@@ -123,16 +124,16 @@ impl ActionClass {
     }
 }
 
-/// The reason an item is untrusted, in ascending order of severity.
+/// The reason why an item is untrusted. Variants are in ascending order of severity.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum UntrustedReason {
-    /// The submitter supplied it.
+    /// The submitter supplied the item.
     UserSupplied,
-    /// It comes from a document whose author is not the submitter.
+    /// The item is from a document whose author is not the submitter.
     RetrievedDocument,
-    /// It comes from a tool whose operator is not the submitter.
+    /// The item is from a tool whose operator is not the submitter.
     ToolResult,
-    /// A model generated it.
+    /// A model generated the item.
     ModelOutput,
 }
 
@@ -152,56 +153,57 @@ impl UntrustedReason {
 /// An item that a step read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LineageItem {
-    /// Its identifier.
+    /// The identifier of the item.
     pub lineage_id: LineageId,
-    /// Its origin.
+    /// The origin of the item.
     pub origin: Origin,
-    /// Its role in the step.
+    /// The role of the item in the step.
     pub influence_role: InfluenceRole,
-    /// The step's use of it.
+    /// The step's use of the item.
     pub action_class: ActionClass,
-    /// Its name: a version, the run's `inputs`, or the output of a step.
+    /// The name of the item: a version, the run's `inputs`, or the output of a step.
     pub reference: String,
-    /// The checksum of a version; for other items a digest salted like the run's inputs, which reveals nothing once
-    /// they are erased.
+    /// The checksum of a version. Other items have a digest that is salted like the run's inputs. It reveals nothing
+    /// once the inputs and their salt are erased.
     pub digest: [u8; 32],
-    /// Its length as JSON, in bytes.
+    /// The length of the item as JSON, in bytes.
     pub size_bytes: u64,
-    /// The reason it is untrusted; `None` when it is trusted.
+    /// The reason why the item is untrusted; `None` if it is trusted.
     pub untrusted: Option<UntrustedReason>,
-    /// When it was read.
+    /// When the step read the item.
     pub created_at: Timestamp,
 }
 
 /// A stored lineage item.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LineageRow {
-    /// Its identifier.
+    /// The identifier of the item.
     pub lineage_id: LineageId,
-    /// Its origin.
+    /// The origin of the item.
     pub origin: Origin,
-    /// Its role in the step.
+    /// The role of the item in the step.
     pub influence_role: InfluenceRole,
-    /// The step's use of it.
+    /// The step's use of the item.
     pub action_class: ActionClass,
-    /// Its name.
+    /// The name of the item.
     pub reference: String,
-    /// Its digest in display form.
+    /// The digest of the item as text.
     pub digest: String,
-    /// Its length as JSON, in bytes.
+    /// The length of the item as JSON, in bytes.
     pub size_bytes: u64,
-    /// The stored reason it is untrusted.
+    /// The stored code of the reason why the item is untrusted.
     pub untrusted: Option<String>,
     /// Whether the text is unavailable: erased or never stored.
     pub redacted: bool,
-    /// The decisions taken before it was read, latest first.
+    /// The policy decisions that were made before the step read the item, latest first.
     pub decisions: Vec<(DecisionId, policy::Outcome)>,
-    /// When it was read.
+    /// When the step read the item.
     pub created_at: Timestamp,
 }
 
 impl Origin {
-    /// Whether the text of an item of this origin and name is unavailable. Step outputs are passed on but never stored.
+    /// Whether the text of an item of this origin and name is unavailable. Outputs of steps are never stored. Inputs
+    /// are available while they are stored (`inputs_kept`).
     #[must_use]
     pub fn is_text_unavailable(self, reference: &str, inputs_kept: bool) -> bool {
         match self {
@@ -212,8 +214,8 @@ impl Origin {
     }
 }
 
-/// The decisions of a run that precede a lineage item. Identifiers within a run are ordered by time, so their order
-/// decides.
+/// The decisions of a run that precede a lineage item. Identifiers within a run are ordered by time, so a decision
+/// precedes an item if its identifier is lower.
 #[must_use]
 pub fn decisions_before(
     decisions: &[(DecisionId, policy::Outcome)],
@@ -223,7 +225,7 @@ pub fn decisions_before(
 }
 
 impl LineageRow {
-    /// The policy outcome in force for the step: the strictest until then.
+    /// The policy outcome in force for the step: the strictest outcome before it read the item.
     #[must_use]
     pub fn posture(&self) -> Option<policy::Outcome> {
         self.decisions.iter().map(|(_, outcome)| *outcome).max()
@@ -233,7 +235,7 @@ impl LineageRow {
 /// A page of a run's lineage, newest first.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LineagePage {
-    /// The run, for its workspace and workload, without its answer or policy outcome.
+    /// The run, as far as it is read for its workspace and workload: without its answer and its policy outcome.
     pub execution: Execution,
     /// The number of items that match the filter.
     pub total: u64,
@@ -244,10 +246,10 @@ pub struct LineagePage {
 /// The filter of a lineage listing.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct LineageFilter {
-    /// Only this origin.
+    /// Selects only items of this origin.
     pub origin: Option<Origin>,
-    /// Only this role.
+    /// Selects only items in this role.
     pub influence_role: Option<InfluenceRole>,
-    /// Only this class.
+    /// Selects only items with this use.
     pub action_class: Option<ActionClass>,
 }

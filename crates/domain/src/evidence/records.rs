@@ -1,4 +1,5 @@
-//! The records of a run that a fact of the log names by one digest, so that no record changes without notice.
+//! The records of a run. A fact of the audit log contains their digest, so that every later change of a record is
+//! detected.
 
 use super::{
     EvidenceArtifact, RecordedDecision, StoredDocument,
@@ -13,26 +14,29 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-/// The kinds of artifacts that people's decisions on an ended run store. Each is named by the fact of its decision.
+/// The kinds of artifacts that record a person's decision on an ended run. The fact of each decision contains the
+/// digest of its artifact.
 const OWN_FACT_KINDS: [&str; 2] = ["review", "settlement"];
 
-/// The member of a fact's detail that names records.
+/// The member of a fact's detail that contains the digest of records.
 pub const EVIDENCE_DIGEST_MEMBER: &str = "evidence_digest";
 
-/// The member of the detail of a run's end that says that a review was asked for before.
+/// The member in the detail of the fact of a run's end that is true if a review was requested before.
 pub const REVIEW_ASKED_MEMBER: &str = "review_asked";
 
-/// The policy decisions, evidence documents and lineage of a run, each by the members that its evidence shows.
+/// The policy decisions, evidence documents and lineage of a run, each with the members that the evidence response
+/// contains.
 ///
-/// INVARIANT: members are in alphabetical order and hold no fractions, so that the serialized form is canonical JSON.
+/// INVARIANT: members are declared in alphabetical order, and numbers are integers, so that the serialized form is
+/// canonical JSON.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunRecords {
-    /// The evidence documents, by identifier.
+    /// The evidence documents, in the order of their identifiers.
     pub artifacts: Vec<ArtifactEntry>,
-    /// The policy decisions, by identifier.
+    /// The policy decisions, in the order of their identifiers.
     pub decisions: Vec<DecisionEntry>,
-    /// What the steps read, by identifier.
+    /// The items that the steps read, in the order of their identifiers.
     pub lineage: Vec<LineageEntry>,
 }
 
@@ -40,11 +44,11 @@ pub struct RunRecords {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ArtifactEntry {
-    /// Its identifier.
+    /// The identifier of the document.
     pub artifact_id: ArtifactId,
-    /// Its kind.
+    /// The kind of the document.
     pub artifact_kind: String,
-    /// The checksum of its stored text.
+    /// The checksum of the document's stored text.
     pub digest: Checksum,
 }
 
@@ -52,9 +56,9 @@ pub struct ArtifactEntry {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DecisionEntry {
-    /// Its identifier.
+    /// The identifier of the decision.
     pub decision_id: DecisionId,
-    /// The obligations that it imposed.
+    /// The obligations that the decision imposed.
     pub obligations: Vec<String>,
     /// The outcome.
     pub outcome: String,
@@ -64,29 +68,29 @@ pub struct DecisionEntry {
     pub rules: Vec<String>,
 }
 
-/// Something that a step read, among the records of a run.
+/// A lineage item (an input that a step read) among the records of a run.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LineageEntry {
-    /// The step's use of it.
+    /// The step's use of the item.
     pub action_class: String,
-    /// The checksum of a version or of a retrieved text; otherwise a salted digest.
+    /// The checksum of a version or of a retrieved text. Other items have a salted digest.
     pub digest: String,
-    /// Its role in the step.
+    /// The role of the item in the step.
     pub influence_role: String,
-    /// Its identifier.
+    /// The identifier of the item.
     pub lineage_id: LineageId,
-    /// Its origin.
+    /// The origin of the item.
     pub origin: String,
-    /// Its name.
+    /// The name of the item.
     #[serde(rename = "ref")]
     pub reference: String,
-    /// Its length in bytes.
+    /// The length of the item, in bytes.
     pub size_bytes: u64,
 }
 
 impl RunRecords {
-    /// The records of a run that are stored with a commit and before.
+    /// The records of a run that a commit stores, or that earlier commits stored.
     #[must_use]
     pub fn to_store<D: Into<DecisionEntry>>(
         decisions: impl IntoIterator<Item = D>,
@@ -98,14 +102,15 @@ impl RunRecords {
         Self::sorted(artifacts, decisions, lineage.iter().map(LineageEntry::of_item).collect())
     }
 
-    /// The record of a person's decision on a run.
+    /// The records that consist of the artifact of a person's decision on a run.
     #[must_use]
     pub fn of_artifact(artifact: &EvidenceArtifact) -> Self {
         Self { artifacts: vec![ArtifactEntry::of_artifact(artifact)], ..Self::default() }
     }
 
-    /// The stored records of a run, as its facts name them: those of the run, if its first closing fact names any, and those
-    /// of people's decisions on it.
+    /// The stored records of a run, grouped by the fact that contains their digest. The first group has the records
+    /// of the run, if its first closing fact contains a digest (`is_run_named`). Each further group has the record of
+    /// a person's decision on the run.
     #[must_use]
     pub fn stored(
         is_run_named: bool,
@@ -126,7 +131,8 @@ impl RunRecords {
         run.into_iter().chain(later).collect()
     }
 
-    /// Stores run, worker and reader list the records in orders of their own, so the identifiers order them.
+    /// Sorts the records by identifier, because their order differs between the process that executes a run and the
+    /// readers of its evidence.
     fn sorted(
         mut artifacts: Vec<ArtifactEntry>,
         mut decisions: Vec<DecisionEntry>,
@@ -138,7 +144,7 @@ impl RunRecords {
         Self { artifacts, decisions, lineage }
     }
 
-    /// Whether there is no record.
+    /// Whether there are no records.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.artifacts.is_empty() && self.decisions.is_empty() && self.lineage.is_empty()
@@ -147,11 +153,11 @@ impl RunRecords {
     /// The text that the digest covers: canonical JSON.
     #[must_use]
     pub fn to_text(&self) -> String {
-        // Strings, integers and lists always have a JSON form.
+        // Serialization of strings, integers and lists cannot fail.
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// The digest that a fact names.
+    /// The digest that a fact of the run contains.
     #[must_use]
     pub fn digest(&self) -> Checksum {
         Checksum::blake3_of(self.to_text().as_bytes())
@@ -159,7 +165,8 @@ impl RunRecords {
 }
 
 impl Fact {
-    /// Names the records of the fact's subject, as they are stored with its commit and before.
+    /// Adds the digest of the records of the fact's subject: those that its commit stores, and those that earlier
+    /// commits stored.
     #[must_use]
     pub fn naming_records(self, records: &RunRecords) -> Self {
         if records.is_empty() { self } else { self.merge_detail(json!({ EVIDENCE_DIGEST_MEMBER: records.digest() })) }

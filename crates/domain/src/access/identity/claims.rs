@@ -1,4 +1,4 @@
-//! The rules for the claims of a token.
+//! The rules for the claims of an access token.
 
 use super::{ClaimSource, GroupsClaim, IdentityKind, InvalidToken, TenantClaim, UnverifiedToken, VerifiedIdentity};
 use crate::{slug::Slug, time::Timestamp};
@@ -12,12 +12,13 @@ pub(super) const LEEWAY: Duration = Duration::from_secs(60);
 const MAX_SECONDS: u64 = 253_402_300_799;
 /// Maximum length of `sub` (OpenID Connect Core, 2) and of client identifiers, in bytes.
 const MAX_SUBJECT_BYTES: usize = 255;
-/// Claims of ID tokens (OpenID Connect Core, 2 and 3.3.2.11), and of logout tokens and security events (RFC 8417).
+/// Claims that access tokens never contain: those of ID tokens (OpenID Connect Core, 2 and 3.3.2.11), of logout
+/// tokens, and of security event tokens (RFC 8417).
 const FOREIGN_CLAIMS: [&str; 4] = ["nonce", "at_hash", "c_hash", "events"];
-/// Claims that name the client that a token was issued to.
+/// Claims that identify the client to which the issuer issued the token.
 const CLIENT_CLAIMS: [&str; 4] = ["client_id", "azp", "appid", "cid"];
 
-/// What a configured issuer's tokens must claim, and which claims hold the identity.
+/// The claims that tokens of a configured issuer must contain, and the names of the claims with the identity.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ClaimRules {
     /// The issuer, compared byte by byte.
@@ -30,13 +31,13 @@ pub struct ClaimRules {
     pub groups_claim: String,
     /// The claim with the tenant.
     pub tenant_claim: Option<String>,
-    /// The only tenant of this issuer's subjects.
+    /// The only tenant of this issuer's subjects; `None` if the configuration binds the issuer to no tenant.
     pub bound_tenant: Option<Slug>,
-    /// The client of the portal, whose own tokens are not access tokens for this server.
+    /// The portal's OAuth client. Tokens for this client alone are not access tokens for this server.
     pub portal_client_id: Option<String>,
 }
 
-/// An identity that a token claims. Nothing in it is proven before the signature was verified.
+/// An identity that a token claims. It is unproven until the signature is verified.
 #[must_use]
 pub struct ClaimedIdentity(pub(super) VerifiedIdentity);
 
@@ -47,7 +48,8 @@ impl std::fmt::Debug for ClaimedIdentity {
 }
 
 impl ClaimedIdentity {
-    /// The identity, after the signature was verified with a key of [`ClaimRules::issuer`].
+    /// Converts the claims to a proven identity. The caller must have verified the signature with a key of
+    /// [`ClaimRules::issuer`].
     #[must_use]
     pub fn into_verified(self) -> VerifiedIdentity {
         self.0
@@ -55,7 +57,7 @@ impl ClaimedIdentity {
 }
 
 impl UnverifiedToken<'_> {
-    /// The time of issue by the issuer's clock; `None` if it is absent or no time.
+    /// The time of issue by the issuer's clock; `None` if the claim is absent or not a time.
     #[must_use]
     pub fn issued_at(&self) -> Option<Timestamp> {
         time_of(self, "iat").ok().flatten()
@@ -63,7 +65,7 @@ impl UnverifiedToken<'_> {
 }
 
 impl ClaimRules {
-    /// Checks the claims of a token at a time.
+    /// Checks the claims of a token at the time `now`.
     ///
     /// # Errors
     /// The first rule that the token breaks.
@@ -122,7 +124,7 @@ impl ClaimRules {
 pub(super) fn check_times(token: &UnverifiedToken<'_>, now: Timestamp) -> Result<Timestamp, InvalidToken> {
     let expires_at = time_of(token, "exp")?.ok_or(InvalidToken::Time)?;
     let not_before = time_of(token, "nbf")?;
-    // The time of issue decides nothing, but a wrong type shows a forged or broken token.
+    // `iat` does not affect validity, but a wrong type shows that the token is forged or broken.
     time_of(token, "iat")?;
     if now >= expires_at.plus(LEEWAY) {
         return Err(expired(expires_at, now));
@@ -133,12 +135,12 @@ pub(super) fn check_times(token: &UnverifiedToken<'_>, now: Timestamp) -> Result
     Ok(expires_at)
 }
 
-/// The refusal of a token that ended.
+/// The refusal of an expired token, with the time since its expiry.
 pub(super) fn expired(end: Timestamp, now: Timestamp) -> InvalidToken {
     InvalidToken::Expired { seconds_ago: end.duration_until(now).as_secs() }
 }
 
-/// The refusal of a token that begins in the future.
+/// The refusal of a token that is not valid yet, with the time until its validity begins.
 pub(super) fn not_yet_valid(start: Timestamp, now: Timestamp) -> InvalidToken {
     InvalidToken::NotYetValid { seconds_ahead: now.duration_until(start).as_secs() }
 }
@@ -166,7 +168,7 @@ fn timestamp(number: &Number) -> Option<Timestamp> {
     OffsetDateTime::from_unix_timestamp_nanos(nanos).ok().map(Timestamp::new)
 }
 
-/// A claim that must be a text if it is present; `null` counts as absent.
+/// Reads a claim that must be a string if it is present; `null` counts as absent.
 pub(super) fn text<'a>(token: &'a UnverifiedToken<'_>, name: &str) -> Result<Option<&'a str>, InvalidToken> {
     match token.claim(name) {
         None | Some(Value::Null) => Ok(None),
@@ -179,8 +181,9 @@ pub(super) fn is_identifier(text: &str) -> bool {
     (1..=MAX_SUBJECT_BYTES).contains(&text.len()) && !text.chars().any(char::is_control)
 }
 
-/// A service, if the issuer issued the token to a client that acts for itself (client credentials). Every other token
-/// is a person's, so that no claim that a person influences makes a service.
+/// The kind of the token's subject. It is a service only if the issuer issued the token to a client that acts for
+/// itself (client credentials). Every other subject is a person, so that people cannot become services by claims that
+/// they influence.
 fn kind(token: &UnverifiedToken<'_>, subject: &str) -> IdentityKind {
     let client = own_subject(token, subject)
         .or_else(|| entra_application(token, subject))
@@ -188,13 +191,14 @@ fn kind(token: &UnverifiedToken<'_>, subject: &str) -> IdentityKind {
     client.map_or(IdentityKind::Person, |id| IdentityKind::Service { client_id: id.to_owned() })
 }
 
-/// A client that is its own subject (RFC 9068, 5).
+/// The client identifier, if the client is the subject of its own token (RFC 9068, 5).
 fn own_subject<'a>(token: &'a UnverifiedToken<'_>, subject: &str) -> Option<&'a str> {
     clients(token, &CLIENT_CLAIMS).find(|id| *id == subject)
 }
 
-/// An application of Entra ID. Its tokens say so in `idtyp`, an optional claim. Without that claim, subject and object
-/// are the same only for applications, and only the tokens of persons have scopes.
+/// The client identifier of an Entra ID application. The optional claim `idtyp` identifies its tokens. Without
+/// `idtyp`, only tokens of applications have an `oid` equal to the subject, and only tokens of persons have scopes
+/// (`scp`).
 fn entra_application<'a>(token: &'a UnverifiedToken<'_>, subject: &str) -> Option<&'a str> {
     let is_application = match token.claim("idtyp") {
         Some(kind) => kind == "app",
@@ -203,21 +207,21 @@ fn entra_application<'a>(token: &'a UnverifiedToken<'_>, subject: &str) -> Optio
     clients(token, &["azp", "appid"]).next().filter(|_| is_application)
 }
 
-/// A client of Keycloak, whose tokens for itself belong to the user `service-account-<client>` and name the client in a
-/// claim of the scope `service_account` (`clientId` in older versions). `azp` is no sign of it, because the token of a
-/// person who chose such a name has it too.
+/// The client identifier of a Keycloak service account. Its tokens have the user name `service-account-<client>` and
+/// a claim of the scope `service_account` that names the client (`client_id`, in older versions `clientId`). `azp`
+/// does not prove a service account, because the token of a person with such a user name contains it too.
 fn keycloak_service_account<'a>(token: &'a UnverifiedToken<'_>) -> Option<&'a str> {
     let name = token.claim("preferred_username").and_then(Value::as_str)?.strip_prefix("service-account-")?;
     clients(token, &["client_id", "clientId"]).find(|id| id.to_lowercase() == name)
 }
 
-/// The values of these claims that can be the identifier of a client.
+/// The values of the named claims that are well-formed client identifiers.
 fn clients<'a>(token: &'a UnverifiedToken<'_>, names: &[&str]) -> impl Iterator<Item = &'a str> {
     names.iter().filter_map(move |name| token.claim(name)?.as_str()).filter(|id| is_identifier(id))
 }
 
 pub(super) fn groups(token: &UnverifiedToken<'_>, name: &str) -> Result<GroupsClaim, InvalidToken> {
-    // A token with both forms may list some groups only, so the overage has precedence.
+    // A token with an overage may list only some of the groups, so the overage has precedence over the list.
     if let Some(overage) = overage(token, name) {
         return Ok(overage);
     }
@@ -232,7 +236,8 @@ pub(super) fn groups(token: &UnverifiedToken<'_>, name: &str) -> Result<GroupsCl
     }
 }
 
-/// The overage of a groups claim that is distributed (OpenID Connect Core 5.6.2) or announced by `hasgroups`.
+/// The overage of a groups claim. The token states it as a distributed claim (OpenID Connect Core 5.6.2) or by
+/// `hasgroups`.
 fn overage(token: &UnverifiedToken<'_>, name: &str) -> Option<GroupsClaim> {
     let member = |claim: &str, key: &str| token.claim(claim).and_then(|value| value.get(key));
     if let Some(source) = member("_claim_names", name) {

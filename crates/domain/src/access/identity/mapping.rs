@@ -3,7 +3,7 @@
 use super::{GroupsClaim, IdentityRefusal, TenantClaim, VerifiedIdentity, actor_name, group_actor, group_actors, pin};
 use crate::access::ActorRef;
 
-/// A rule that maps claims.
+/// A rule that maps claims to an attribute of the caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MappingRule {
     /// The configured claim gives the actor name.
@@ -12,7 +12,7 @@ pub enum MappingRule {
     Groups,
     /// The configured claim, or the configuration, gives the tenant.
     Tenant,
-    /// A name belongs to one subject.
+    /// An actor name belongs to exactly one subject of an issuer.
     Pin,
     /// Only a verified address receives mail.
     Email,
@@ -35,9 +35,9 @@ impl MappingRule {
 /// The effect of a rule on an identity.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum MappingVerdict {
-    /// The claim has its effect.
+    /// The claim is valid and was mapped; the text describes the result.
     Applied(String),
-    /// The claim is absent or not usable, and has no effect; the sign-in continues.
+    /// The claim is absent or unusable and has no effect, for the reason in the text; the sign-in continues.
     Ignored(String),
     /// The sign-in is refused.
     Refused(IdentityRefusal),
@@ -48,13 +48,13 @@ pub enum MappingVerdict {
 pub enum NameHolder {
     /// Neither the name nor the subject is pinned.
     Nobody,
-    /// The subject is pinned under this name.
+    /// The subject itself is pinned, under this actor name.
     Subject(ActorRef),
     /// Another subject has the name.
     Another,
 }
 
-/// The verdicts of the rules that need the claims only. None of them has an effect.
+/// The verdicts of the rules that depend on the claims alone. The evaluation has no side effects.
 #[must_use]
 pub fn mapping_verdicts(identity: &VerifiedIdentity) -> Vec<(MappingRule, MappingVerdict)> {
     vec![

@@ -24,16 +24,16 @@ const SUBJECT_PREFIX: &str = "sub-";
 /// Hexadecimal digits after [`SUBJECT_PREFIX`].
 const SUBJECT_DIGITS: usize = 16;
 
-/// A subject of an issuer under its name in a tenant. `Debug` output omits the person.
+/// An issuer's subject with the actor name that it has in a tenant. `Debug` output omits the person.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PinnedIdentity {
-    /// Its identifier.
+    /// The identifier of the pin.
     pub identity_id: IdentityId,
     /// The issuer.
     pub issuer: String,
     /// The subject at the issuer.
     pub subject: String,
-    /// The name that the subject keeps.
+    /// The actor name that the subject permanently has in the tenant.
     pub actor: ActorRef,
     /// The groups that the subject presented last.
     pub groups: Vec<ActorRef>,
@@ -47,7 +47,7 @@ impl fmt::Debug for PinnedIdentity {
     }
 }
 
-/// What a verified identity replaces of the pinned one.
+/// The fields of a pinned identity that a newly verified identity replaces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReplacedFields {
     /// The groups.
@@ -57,10 +57,10 @@ pub struct ReplacedFields {
 }
 
 impl ReplacedFields {
-    /// By a sign-in, which presents everything.
+    /// For a sign-in, which presents groups and e-mail address.
     pub const BY_SIGN_IN: Self = Self { groups: true, email: true };
 
-    /// By an access token, which has no e-mail address of a sign-in, and may leave the groups out.
+    /// For an access token, which does not update the e-mail address and may omit the groups.
     #[must_use]
     pub const fn by_access_token(groups: &GroupsClaim) -> Self {
         Self { groups: !matches!(groups, GroupsClaim::Absent), email: false }
@@ -79,13 +79,13 @@ pub enum IdentityRefusal {
         /// The name of the claim.
         claim: String,
     },
-    /// The token names no existing tenant, or not the one that its issuer is bound to.
+    /// The named tenant does not exist, or it differs from the tenant to which the configuration binds the issuer.
     #[error("the token names no tenant of its issuer")]
     TenantUnknown {
         /// The name of the claim; `None` if the configuration names the tenant.
         claim: Option<String>,
     },
-    /// The token lists some groups only.
+    /// The token lists only some groups of its subject.
     #[error("the token does not list all groups of its subject")]
     GroupsIncomplete,
     /// The token lists too many groups.
@@ -106,7 +106,7 @@ impl IdentityRefusal {
         }
     }
 
-    /// The claim that was read and does not name the tenant of the identity.
+    /// The claim from which no valid tenant could be read; `None` for refusals that concern no tenant claim.
     #[must_use]
     pub fn tenant_claim(&self) -> Option<&str> {
         match self {
@@ -121,7 +121,7 @@ impl IdentityRefusal {
 /// The slug of the tenant that an identity belongs to; `None` for the default tenant.
 ///
 /// # Errors
-/// When the configured claim is absent or no slug, or names another tenant than the issuer's.
+/// When the configured claim is absent or not a slug, or names a tenant other than the issuer's.
 pub fn tenant_slug(identity: &VerifiedIdentity) -> Result<Option<Slug>, IdentityRefusal> {
     let named = match &identity.tenant {
         TenantClaim::NotConfigured => return Ok(identity.bound_tenant.clone()),
@@ -138,8 +138,8 @@ pub fn tenant_slug(identity: &VerifiedIdentity) -> Result<Option<Slug>, Identity
     Ok(Some(named))
 }
 
-/// The name under which a subject is pinned: the configured claim in lower case, or the client of a service. A claim
-/// that is no actor name, or that imitates a name of another kind, gives a name derived from issuer and subject.
+/// The name under which a subject is pinned: the configured claim in lower case, or the client of a service. If the
+/// claim is not a valid actor name or imitates a reserved name, the name is derived from issuer and subject.
 #[must_use]
 pub fn actor_name(identity: &VerifiedIdentity) -> ActorRef {
     claimed_name(identity).unwrap_or_else(|kind| ActorRef::of_subject(kind, &subject_digest(identity)))
@@ -150,7 +150,7 @@ pub(super) fn is_claimed_name(identity: &VerifiedIdentity) -> bool {
     claimed_name(identity).is_ok()
 }
 
-/// The actor name that a claim gives, else the kind of the actor.
+/// The actor name from the claim; without a usable claim, an error with the kind of the actor.
 fn claimed_name(identity: &VerifiedIdentity) -> Result<ActorRef, ActorKind> {
     let (kind, claimed) = match &identity.kind {
         IdentityKind::Person => (ActorKind::User, identity.name.as_deref()),
@@ -160,7 +160,7 @@ fn claimed_name(identity: &VerifiedIdentity) -> Result<ActorRef, ActorKind> {
     claimed.and_then(|name| ActorRef::parse(&format!("{}:{name}", kind.as_str())).ok()).ok_or(kind)
 }
 
-/// Whether a claimed name imitates a derived name, or that of a platform operator from another tenant
+/// Whether a claimed name imitates a derived name, or the name of a platform operator from another tenant
 /// (`ada@<tenant>`). A domain name has a dot, so e-mail addresses are not reserved.
 fn is_reserved(name: &str) -> bool {
     let is_derived = name
@@ -173,7 +173,8 @@ fn is_visitor_name(name: &str) -> bool {
     name.rsplit_once('@').is_some_and(|(_, place)| !place.contains('.'))
 }
 
-/// The digest of issuer and subject. The length prefix separates the two, so that no pair imitates another.
+/// The digest of issuer and subject. The length prefix separates the two texts, so that different pairs hash
+/// different bytes.
 fn subject_digest(identity: &VerifiedIdentity) -> String {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&(identity.issuer.len() as u64).to_be_bytes());
@@ -182,8 +183,8 @@ fn subject_digest(identity: &VerifiedIdentity) -> String {
     digest.as_str().get(..SUBJECT_DIGITS).unwrap_or_default().to_owned()
 }
 
-/// The groups of an identity as principals. A group name is taken in lower case and without a leading `/`; names that
-/// are no actor names are left out, because no role can be bound to them.
+/// The groups of an identity as principals. Group names are converted to lower case without a leading `/`. Names that
+/// are not valid actor names are omitted, because no role can be bound to them.
 ///
 /// # Errors
 /// When the token does not list all groups, or lists too many.
@@ -221,7 +222,7 @@ impl PinnedIdentity {
         }
     }
 
-    /// The fact of the pin. It holds the name, which the log contains anyway, and no claim.
+    /// The fact of the pin. It contains the name, which other facts contain anyway, and omits the claims.
     #[must_use]
     pub fn pinned_fact(&self, stamp: &Stamp) -> Fact {
         let stamp = Stamp { actor: self.actor.clone(), ..stamp.clone() };
@@ -236,7 +237,8 @@ impl PinnedIdentity {
             .with_categories([FactCategory::ComplianceFindings])
     }
 
-    /// The fact that a configured administrator arrived, whose rights no role binding shows.
+    /// The fact that an administrator whom the configuration names was seen. No role binding shows the rights of such
+    /// an administrator.
     #[must_use]
     pub fn bootstrap_fact(&self, stamp: &Stamp) -> Fact {
         let stamp = Stamp { actor: self.actor.clone(), ..stamp.clone() };
@@ -256,19 +258,20 @@ pub trait IdentityStore: Send + Sync {
     async fn find_tenant(&self, slug: &Slug) -> Result<Option<TenantId>, StoreError>;
     /// The slug of a tenant.
     async fn find_tenant_slug(&self, tenant: TenantId) -> Result<Option<Slug>, StoreError>;
-    /// The identity of a subject, if it is pinned, with the presented groups. What `replaces` names is stored.
+    /// Returns the pinned identity of a subject with the presented groups and e-mail address, and stores the fields
+    /// that `replaces` selects. `None` if the subject is not pinned.
     async fn refresh(
         &self,
         scope: TenantScope,
         presented: &PinnedIdentity,
         replaces: ReplacedFields,
     ) -> Result<Option<PinnedIdentity>, StoreError>;
-    /// The holder of an identity's name, without a change to what is stored.
+    /// The holder of an identity's name. This method changes no stored state.
     async fn name_holder(&self, scope: TenantScope, presented: &PinnedIdentity) -> Result<NameHolder, StoreError>;
-    /// The groups that an actor presented at its last sign-in; none if no identity has the name.
+    /// The groups that an actor presented at its last sign-in; empty if no identity has the name.
     async fn groups_of(&self, scope: TenantScope, actor: &ActorRef) -> Result<Vec<ActorRef>, StoreError>;
-    /// Pins an identity. A conflict means that another subject has the name, and stale that this subject was pinned
-    /// meanwhile.
+    /// Pins an identity. [`CommitError::Conflict`] means that another subject has the name, and
+    /// [`CommitError::Stale`] that this subject was pinned concurrently.
     async fn commit_pin(&self, scope: TenantScope, pin: &PinnedIdentity, fact: Fact) -> Result<(), CommitError>;
 }
 
@@ -311,7 +314,7 @@ mod tests {
         }
         let other_issuer = VerifiedIdentity { issuer: "https://idp".into(), ..identity(".example1", None) };
         assert_ne!(actor_name(&identity("1", None)), actor_name(&other_issuer));
-        // `Debug` omits values, and lengths separate issuer and subject.
+        // The length prefix separates issuer and subject.
         let moved = VerifiedIdentity { issuer: "https://idp.example1".into(), ..identity("", None) };
         assert_ne!(actor_name(&identity("1", None)), actor_name(&moved));
     }

@@ -1,5 +1,5 @@
-//! The rules for the tokens that the portal's client gets: ID tokens (OpenID Connect Core 3.1.3.7, 12.2) and logout
-//! tokens (OpenID Connect Back-Channel Logout 2.6).
+//! The rules for the tokens that the portal's client receives: ID tokens (OpenID Connect Core 3.1.3.7, 12.2) and
+//! logout tokens (OpenID Connect Back-Channel Logout 2.6).
 
 use super::{
     ClaimRules, ClaimedIdentity, GroupsClaim, IdentityKind, InvalidToken, TenantClaim, UnverifiedToken,
@@ -10,13 +10,14 @@ use crate::{access::session::LogoutTarget, time::Timestamp};
 use serde_json::{Map, Value};
 use std::time::Duration;
 
-/// The event of a logout token.
+/// The member of the `events` claim that identifies a logout token.
 const LOGOUT_EVENT: &str = "http://schemas.openid.net/event/backchannel-logout";
-/// Maximum age of a logout token. It bounds how long a replay can end sessions again.
+/// Maximum age of a logout token. It bounds the time in which a replayed token can end sessions.
 const MAX_LOGOUT_AGE: Duration = Duration::from_secs(5 * 60);
 
 impl ClaimRules {
-    /// Checks a new ID token of the portal's client at a time. `nonce` is that of the sign-in; a renewed token has none.
+    /// Checks a new ID token of the portal's client at the time `now`. `nonce` is the nonce of the sign-in, and
+    /// `None` for a renewed token.
     ///
     /// # Errors
     /// The first rule that the token breaks.
@@ -34,11 +35,11 @@ impl ClaimRules {
         self.id_token_identity(token, client_id, expires_at)
     }
 
-    /// Checks an ID token whose signature and times were checked when it was new. The identity has no groups, tenant and
-    /// e-mail address of it, because they may have changed.
+    /// Checks an ID token again whose signature and times were checked when it was new. The returned identity omits
+    /// the token's groups, tenant and e-mail address, because they may have changed.
     ///
     /// # Errors
-    /// As [`Self::check_id_token`].
+    /// The first rule that the token breaks.
     pub fn check_earlier_id_token(
         &self,
         token: &UnverifiedToken<'_>,
@@ -67,7 +68,7 @@ impl ClaimRules {
         Ok(ClaimedIdentity(VerifiedIdentity {
             issuer: self.issuer.clone(),
             subject: subject.to_owned(),
-            // Clients without a person get no ID token.
+            // Issuers issue ID tokens for persons only.
             kind: IdentityKind::Person,
             name: text(token, &self.user_claim)?.filter(|name| !name.is_empty()).map(str::to_owned),
             groups: groups(token, &self.groups_claim)?,
@@ -78,8 +79,8 @@ impl ClaimRules {
         }))
     }
 
-    /// The identity with what an ID token leaves out and userinfo adds. The response must belong to the identity's
-    /// subject. It never replaces a claim of the signed token.
+    /// Adds claims that the ID token omits from a userinfo response. The caller must have checked that the response
+    /// belongs to the identity's subject. The response never replaces a claim of the signed token.
     ///
     /// # Errors
     /// When a claim has a wrong type.
@@ -95,7 +96,7 @@ impl ClaimRules {
             name: identity.name.or(name),
             groups: match (identity.groups, listed) {
                 (GroupsClaim::Absent, listed) => listed,
-                // Userinfo lists the groups that a token announces without listing them.
+                // The ID token only states an overage, and userinfo lists the groups.
                 (GroupsClaim::Overage { .. }, listed @ GroupsClaim::Listed(_)) => listed,
                 (GroupsClaim::Overage { source: None }, linked @ GroupsClaim::Overage { .. }) => linked,
                 (own @ (GroupsClaim::Listed(_) | GroupsClaim::Overage { .. }), _) => own,
@@ -109,8 +110,8 @@ impl ClaimRules {
         })
     }
 
-    /// The identity with the groups at the link of an overage. A response without a list leaves them unknown, which is
-    /// an error later.
+    /// Adds the groups from the response of an overage's claim source. If the response has no list, the groups stay
+    /// unknown, and the sign-in is refused later.
     ///
     /// # Errors
     /// When the response belongs to another subject, or a claim has a wrong type.
@@ -129,14 +130,14 @@ impl ClaimRules {
         }
     }
 
-    /// Whether claims list or announce groups, in a usable form or not.
+    /// Whether the claims list groups or state an overage, even in an unusable form.
     #[must_use]
     pub fn names_groups(&self, claims: &Map<String, Value>) -> bool {
         let token = UnverifiedToken::of_claims(claims.clone());
         !matches!(groups(&token, &self.groups_claim), Ok(GroupsClaim::Absent))
     }
 
-    /// Checks a logout token at a time, and says which sessions it ends.
+    /// Checks a logout token at the time `now` and returns which sessions it ends.
     ///
     /// # Errors
     /// The first rule that the token breaks.
@@ -172,7 +173,8 @@ impl ClaimRules {
         }
     }
 
-    /// Checks that the issuer made the token for the portal's client. With several audiences, `azp` must name it.
+    /// Checks that the issuer made the token for the portal's client. With several audiences, `azp` must name the
+    /// client.
     fn check_portal_client(&self, token: &UnverifiedToken<'_>, client_id: &str) -> Result<(), InvalidToken> {
         if token.issuer() != Some(self.issuer.as_str()) {
             return Err(InvalidToken::Issuer);

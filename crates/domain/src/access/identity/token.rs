@@ -11,12 +11,13 @@ pub const MAX_TOKEN_BYTES: usize = 8 * 1024;
 /// Maximum length of a key identifier, in bytes.
 pub const MAX_KEY_ID_BYTES: usize = 255;
 
-/// Header members that embed or locate a key, demand extensions, or belong to encryption. A verifier that obeys one
-/// of them lets the sender choose the key (RFC 8725, 3.10).
+/// Header members that embed or locate a key, demand extensions, or belong to encryption. A verifier that follows a
+/// key reference in the header lets the sender choose the key (RFC 8725, 3.10).
 const FORBIDDEN_HEADERS: [&str; 13] =
     ["jwk", "jku", "x5u", "x5c", "crit", "b64", "enc", "zip", "epk", "apu", "apv", "p2s", "p2c"];
 
-/// The algorithms of signatures (RFC 7518, RFC 8037). Without HMAC, because its key would be public; without `none`.
+/// The algorithms of signatures (RFC 7518, RFC 8037). HMAC is excluded, because an attacker could use the public key
+/// as its secret. `none` is excluded, because it means that the token has no signature.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SignatureAlgorithm {
     /// RSASSA-PKCS1-v1_5 with SHA-256.
@@ -43,7 +44,7 @@ impl SignatureAlgorithm {
     }
 }
 
-/// A well-formed token whose header is allowed. Nothing in it is proven. `Debug` output omits every value.
+/// A well-formed token whose header is allowed. Its content is unproven. `Debug` output omits every value.
 pub struct UnverifiedToken<'t> {
     algorithm: SignatureAlgorithm,
     key_id: String,
@@ -58,7 +59,7 @@ impl fmt::Debug for UnverifiedToken<'_> {
     }
 }
 
-/// What a token is for. A token for one use is never accepted for another (RFC 8725, 3.12).
+/// The intended use of a token. A token for one use is never accepted for another (RFC 8725, 3.12).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TokenUse {
     /// An access token for this server (RFC 9068).
@@ -70,8 +71,8 @@ pub enum TokenUse {
 }
 
 impl TokenUse {
-    /// The allowed media types, in lower case. Issuers that predate the types use `JWT`; the claims then tell the uses
-    /// apart.
+    /// The allowed media types, in lower case. Issuers older than these types send `JWT`; the claims then distinguish
+    /// the uses.
     const fn types(self) -> &'static [&'static str] {
         match self {
             Self::AccessToken => &["at+jwt", "application/at+jwt", "jwt"],
@@ -99,7 +100,7 @@ impl<'t> UnverifiedToken<'t> {
     /// Decodes a token for a use and checks its header.
     ///
     /// # Errors
-    /// As [`Self::parse`].
+    /// When the token is too long or malformed, or its header is not allowed for the use.
     pub fn parse_for(token: &'t str, token_use: TokenUse) -> Result<Self, InvalidToken> {
         if token.len() > MAX_TOKEN_BYTES {
             return Err(InvalidToken::TooLong);
@@ -163,7 +164,8 @@ impl<'t> UnverifiedToken<'t> {
         self.claims
     }
 
-    /// A token of these claims alone, for rules that read claims.
+    /// A token that contains only claims. With it, the rules for claims also read unsigned responses such as
+    /// userinfo.
     pub(super) const fn of_claims(claims: Map<String, Value>) -> UnverifiedToken<'static> {
         UnverifiedToken {
             algorithm: SignatureAlgorithm::EdDsa,
@@ -179,14 +181,14 @@ impl<'t> UnverifiedToken<'t> {
     }
 }
 
-/// Decodes base64url without padding, and only in its one canonical form.
+/// Decodes base64url without padding. Non-canonical encodings are refused.
 fn decode(part: &str) -> Option<Vec<u8>> {
     URL_SAFE_NO_PAD.decode(part).ok()
 }
 
 fn decode_object(part: &str) -> Result<Map<String, Value>, InvalidToken> {
     let bytes = decode(part).ok_or(InvalidToken::Malformed)?;
-    // The strict parser refuses duplicate members, of which two parsers may choose different ones.
+    // The strict parser refuses duplicate members, because two parsers may choose different values for them.
     match json::read(&bytes) {
         Ok(Value::Object(object)) => Ok(object),
         Ok(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) | Err(_) => {

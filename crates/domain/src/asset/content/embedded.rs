@@ -1,10 +1,10 @@
 //! JSON Schemas embedded in content, such as the schema of a prompt's output.
 //!
-//! Authors of content are untrusted, so every schema is bounded before use. Validation fetches nothing, patterns run in
-//! linear time, and recursive schemas are refused, because their evaluation has no bound.
+//! Authors of content are untrusted, so every schema is bounded before use. Validation makes no network requests, and
+//! patterns run in linear time. Recursive schemas are refused, because their evaluation is unbounded.
 //!
-//! A check returns only a verdict. The validator collects all errors of all branches before it returns the first one,
-//! so a small schema and a small value could take gigabytes.
+//! A check returns only whether the value is valid. To report errors, the validator would collect those of all
+//! branches first, which could take gigabytes even for a small schema and a small value.
 
 mod cost;
 
@@ -21,18 +21,18 @@ const MAX_EXPANDED_NODES: u64 = 10_000;
 const MAX_SCHEMA_BYTES: usize = 256 << 10;
 /// Maximum number of patterns with references expanded; compiling a pattern is expensive.
 const MAX_PATTERNS: u64 = 50;
-/// Maximum evaluations of a schema for one value. Nested `unevaluatedProperties` multiply them, and compiling takes as
-/// many steps.
+/// Maximum evaluations of a schema for one value. Nested `unevaluatedProperties` multiply this number, and the
+/// compiler takes as many steps.
 const MAX_EVALUATIONS_PER_VALUE: u64 = 1_000_000;
-/// Maximum evaluations of one check: schema nodes times values, plus pattern weights times bytes. A core does about 100
-/// million per second.
+/// Maximum evaluations of one check: schema nodes times values, plus pattern weights times bytes. A processor core
+/// performs about 100 million evaluations per second.
 const MAX_EVALUATIONS: u64 = 10_000_000;
-/// Maximum evaluations of a check on a request thread: about a millisecond.
+/// Maximum evaluations of a check on a request thread, which take about a millisecond.
 pub const BRIEF_EVALUATIONS: u64 = 100_000;
 /// Maximum length of a text that is parsed as JSON on a request thread, in bytes.
 const BRIEF_TEXT_BYTES: usize = 16 << 10;
 
-/// A bounded, compiled schema from content.
+/// A compiled schema from content, within the bounds of this module.
 #[derive(Clone, Debug)]
 pub struct EmbeddedSchema {
     validator: Arc<Validator>,
@@ -46,7 +46,7 @@ pub enum EmbeddedRefusal {
     /// The schema is not a JSON object.
     #[error("a schema must be an object")]
     NotAnObject,
-    /// The schema refers to an external resource, or rebinds its references.
+    /// The schema refers to an external resource, or changes the base of its references, for example by `$id`.
     #[error("a schema may refer only to its own definitions, as `#/...`")]
     ExternalReference,
     /// The schema refers to itself.
@@ -55,7 +55,7 @@ pub enum EmbeddedRefusal {
     /// The schema exceeds a bound, possibly only after its references are expanded.
     #[error("the schema is too large")]
     TooLarge,
-    /// The schema is not valid JSON Schema (2020-12), or one of its patterns needs more than linear time.
+    /// The schema is not valid JSON Schema (2020-12), or has a pattern that cannot run in linear time.
     #[error("the schema does not compile")]
     Invalid,
 }
@@ -126,7 +126,7 @@ impl EmbeddedSchema {
         measured.map_or(0, |whole| usize::try_from(whole.compiled_bytes()).unwrap_or(usize::MAX))
     }
 
-    /// Estimated memory of the compiled schema, in bytes. It far exceeds the length of its text.
+    /// Estimated memory of the compiled schema, in bytes. It far exceeds the length of the schema's text.
     #[must_use]
     pub fn compiled_bytes(&self) -> usize {
         usize::try_from(self.bytes).unwrap_or(usize::MAX)
@@ -138,8 +138,8 @@ impl EmbeddedSchema {
         ValueSize::of(value).evaluations(self.check_cost)
     }
 
-    /// Whether a check of this value is short enough for a request thread. A check beyond the budget returns at once,
-    /// so it counts as brief.
+    /// Whether a check of this value is short enough for a request thread. A check that exceeds the budget counts as
+    /// brief too, because it returns at once.
     #[must_use]
     pub fn is_brief(&self, value: &Value) -> bool {
         let evaluations = self.max_evaluations(value);
@@ -269,7 +269,7 @@ mod tests {
             assert_eq!(schema.check(&numbers(count)), expected, "{count} numbers");
             assert_eq!(schema.check_text(&numbers(count).to_string()), expected, "{count} numbers in a text");
         }
-        // Beyond the limit of JSON parsing.
+        // This text exceeds the limit of JSON parsing.
         assert_eq!(schema.check_text(&numbers(200_000).to_string()), Err(SchemaRejection::BudgetExceeded));
     }
 
@@ -284,7 +284,7 @@ mod tests {
         }
     }
 
-    /// The states of this pattern exceed the cache of the lazy DFA, so each byte visits every state.
+    /// The states of this pattern exceed the cache of the regex engine's lazy DFA, so each byte visits every state.
     #[test]
     fn weighs_patterns_by_states_visited_per_byte() {
         let counting = |most: usize| json!({"pattern": format!("1[01]{{0,{most}}}[2-9a-z]")});
@@ -332,7 +332,7 @@ mod tests {
             chain[format!("d{level}")] = json!({"dependentSchemas": {"a": below}, "unevaluatedProperties": false});
         }
         assert_eq!(refusal(json!({"$ref": "#/$defs/d29", "$defs": chain})), Some(EmbeddedRefusal::TooLarge));
-        // Members and items are other values, so the cost does not multiply.
+        // Subschemas of members and items apply to other values, so their cost does not multiply.
         let below =
             (0..20).fold(json!({}), |inner, _| json!({"properties": {"a": inner}, "unevaluatedProperties": false}));
         assert_eq!(refusal(below), None);

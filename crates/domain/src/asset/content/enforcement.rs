@@ -1,7 +1,8 @@
 //! Fields of content that the server stores but does not enforce.
 //!
-//! Every schema property has an `x-enforcement` annotation: `enforced` for fields that the server reads, `recorded` for
-//! fields that it only stores. Warnings list the recorded ones, so a version does not look stricter than it is.
+//! Every schema property has an `x-enforcement` annotation: `enforced` for fields that the server applies, `recorded`
+//! for fields that it only stores. Warnings list the recorded fields, so that a version does not look stricter than
+//! it is.
 
 use super::{
     schema,

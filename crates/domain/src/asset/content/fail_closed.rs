@@ -1,11 +1,11 @@
 //! Fail-closed controls in content that the server does not enforce yet.
 //!
-//! Schemas mark such fields with `x-fails-closed`. `true` marks a field that is a control as soon as it has a value.
-//! `"present"` marks an allow list, which is strictest when it is empty. A list names the values that make the field a
-//! control. A `default` counts when the field is absent.
+//! Schemas mark such fields with `x-fails-closed`. With `true`, the field is a control as soon as it has a value.
+//! With `"present"`, the field is an allow list, which is strictest when it is empty. A list contains the values that
+//! make the field a control. If the field is absent, its `default` counts.
 //!
-//! Such a version can be created and tried out. Production refuses it, because it would look stricter than it is
-//! (kinds: `control_not_enforced`).
+//! A version with such a control can be created and tested. Production refuses it with `control_not_enforced`,
+//! because the version would look stricter than it is.
 
 use super::{
     schema,
@@ -15,7 +15,7 @@ use crate::asset::kind::AssetKind;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// How a release refers to a version.
+/// The way in which a release refers to a version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BindingPath {
     /// The release binds the version.
@@ -26,9 +26,9 @@ pub enum BindingPath {
 
 /// JSON pointers of the fail-closed controls that are only recorded, in pointer order.
 ///
-/// Runs enforce guardrails, hooks and sandbox profiles only when the release binds them. One that a harness or an agent
-/// merely references is not enforced, whatever its annotations say. The opposite holds for MCP servers: runs use those
-/// that a bound tool references.
+/// Runs enforce guardrails, hooks and sandbox profiles only when the release binds them. If a harness or an agent
+/// merely references them, all their controls count as unenforced. For MCP servers it is the opposite: runs use only
+/// servers that a bound tool references.
 #[must_use]
 pub fn unenforced_controls(kind: AssetKind, content: &Value, path: BindingPath) -> Vec<String> {
     let mut found = BTreeSet::new();
@@ -41,7 +41,7 @@ pub fn unenforced_controls(kind: AssetKind, content: &Value, path: BindingPath) 
     let mut recorded: Option<String> = is_passed_over.then(String::new);
     if let Some(root) = schema::parsed(kind) {
         schema_walk::visit(root, content, &mut |visited| {
-            // A field below a recorded field is recorded too, whatever its own annotation says.
+            // A field below a recorded field counts as recorded, even if its own annotation says `enforced`.
             let below = recorded.as_deref().is_some_and(|above| is_below(visited.pointer, above));
             if !below {
                 recorded = is_recorded(visited.schema).then(|| visited.pointer.to_owned());
@@ -68,7 +68,7 @@ fn collect_controls(visited: &VisitedValue<'_, '_>, inside_recorded: bool, found
     else {
         return;
     };
-    // A control in an observing mode blocks nothing.
+    // Controls in an observing mode never block a run, so they are not reported.
     if matches!(members.get("mode").and_then(Value::as_str), Some("observe" | "logging_only")) {
         return;
     }

@@ -4,8 +4,8 @@ use super::{ContentProblem, ModelPolicy};
 use crate::asset::kind::AssetKind;
 use serde_json::{Map, Value, json};
 
-/// Converts a model configuration to the content of an equivalent model policy; `None` for every other kind. The route
-/// is `pending`, because a conversion approves nothing.
+/// Converts a model configuration to the content of an equivalent model policy; `None` for every other kind. The
+/// converted route has the state `pending`, because a conversion does not approve it.
 pub(super) fn convert(kind: AssetKind, content: &Value) -> Option<Value> {
     if !kind.is_legacy() {
         return None;

@@ -11,22 +11,23 @@ use std::{
     time::Duration,
 };
 
-/// Protocol revisions that this client speaks: the last one with a handshake, and the current one.
+/// Protocol revisions that this client supports: the last revision with a handshake, and the current revision.
 pub const PROTOCOL_REVISIONS: [&str; 2] = ["2025-11-25", "2026-07-28"];
 
 /// An MCP server definition.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct McpServer {
-    /// Connection settings; `None` when this client cannot reach the server.
+    /// Connection settings; `None` when this client does not support the server's transport, authentication or
+    /// protocol revisions.
     pub connection: Option<McpConnection>,
-    /// Reaction to a changed tool.
+    /// Reaction of a run to a tool that differs from its pin.
     pub on_drift: OnDrift,
     allowed: Option<BTreeSet<String>>,
     denied: BTreeSet<String>,
     pins: BTreeMap<String, ToolPin>,
 }
 
-/// Estimated memory of a text in a collection besides its bytes: its slot and the allocation.
+/// Estimated memory of a text in a collection in addition to its bytes: the slot and the allocation overhead.
 const TEXT_OVERHEAD_BYTES: usize = 48;
 /// Estimated memory of a secret reference, in bytes.
 const SECRET_BYTES: usize = 128;
@@ -76,7 +77,7 @@ pub enum OnDrift {
 pub struct ToolPin(String);
 
 impl ToolPin {
-    /// Computes the digest of a tool; `None` when its description has no canonical form.
+    /// Computes the digest of a tool; `None` when the name, description or schema has no canonical form.
     #[must_use]
     pub fn of(name: &str, description: &str, input_schema: &Value) -> Option<Self> {
         let described = json!({ "name": name, "description": description, "input_schema": input_schema });
@@ -185,7 +186,8 @@ impl McpServer {
 }
 
 impl Definition {
-    /// `Some(None)` for a server that this client cannot reach; `None` for content that it cannot read.
+    /// Converts the definition to connection settings. `Some(None)` means that this client does not support the
+    /// server, `None` that the content is invalid.
     #[expect(clippy::option_option, reason = "unreadable content differs from an unreachable server")]
     fn connection(self) -> Option<Option<McpConnection>> {
         let secret = |text: &String| SecretRef::parse(text).ok();
@@ -312,8 +314,9 @@ mod tests {
         }
     }
 
-    /// Every part counts; the order of members does not. The expected digest comes from another program:
-    /// `printf '{"description":"Finds","input_schema":{"type":"object"},"name":"find"}' | sha256sum`.
+    /// The digest depends on every part and is independent of the order of members. The expected digest comes from
+    /// another program: `printf '{"description":"Finds","input_schema":{"type":"object"},"name":"find"}' |
+    /// sha256sum`.
     #[test]
     fn pins_name_description_and_schema() {
         let pin = ToolPin::of("find", "Finds", &json!({"type": "object"})).unwrap();

@@ -33,24 +33,24 @@ pub struct Route {
     pub route_id: String,
     /// Provider that serves the model.
     pub provider: String,
-    /// Model, in the provider's spelling.
+    /// The provider's identifier of the model.
     pub model: String,
-    /// Configured account for the calls.
+    /// Name of the configured provider account for the calls (account slot).
     pub account_slot: String,
-    /// Provider's region.
+    /// Region in which the provider processes the data.
     pub region: Option<String>,
-    /// Data residency.
+    /// Jurisdiction in which the data resides.
     pub residency: Option<String>,
     /// Approval state.
     #[serde(default)]
     pub state: RouteState,
-    /// Sensitivity tiers of the data that the route is meant for.
+    /// Sensitivity tiers of data for which the route is intended.
     #[serde(default)]
     pub sensitivity_tiers: Vec<String>,
-    /// Capabilities.
+    /// Tags of the model's capabilities.
     #[serde(default)]
     pub capability_tags: Vec<String>,
-    /// Short name of its cost class.
+    /// Name of the route's cost class.
     pub cost_class: Option<String>,
 }
 
@@ -58,21 +58,21 @@ pub struct Route {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RouteState {
-    /// Calls are permitted.
+    /// The route is approved, and calls are permitted.
     Approved,
     /// Synonym of `Approved`.
     Active,
-    /// No decision yet; the default.
+    /// The route is not approved yet; the default.
     #[default]
     Pending,
-    /// Temporarily withdrawn.
+    /// The approval is temporarily withdrawn.
     Suspended,
-    /// Permanently withdrawn.
+    /// The approval is permanently withdrawn.
     Retired,
 }
 
 impl RouteState {
-    /// Whether the state withdraws an approval of an earlier version.
+    /// Whether a route in this state revokes an approval by an earlier version of the policy.
     #[must_use]
     pub const fn is_withdrawal(self) -> bool {
         match self {
@@ -83,7 +83,7 @@ impl RouteState {
 }
 
 impl Route {
-    /// Whether the policy permits calls by this route.
+    /// Whether the policy permits calls over this route.
     #[must_use]
     pub const fn is_approved(&self) -> bool {
         match self.state {

@@ -1,8 +1,9 @@
 //! Weight of a regular expression: the maximum evaluations for one byte of text.
 //!
-//! Patterns run in linear time with a constant factor that depends on the pattern. A lazy DFA takes one step per byte
-//! while its states fit into its cache ([`PATTERN_CACHE`]). Otherwise each byte visits every state of the expanded
-//! pattern: 20 µs for `1[01]{0,2000}[2-9a-z]`. One evaluation takes about 10 ns, which is two states.
+//! Patterns run in linear time with a constant factor that depends on the pattern. The lazy DFA of the regex engine
+//! takes one step per byte while its states fit into its cache ([`PATTERN_CACHE`]). Otherwise each byte visits every
+//! state of the expanded pattern, which takes 20 µs for `1[01]{0,2000}[2-9a-z]`. One evaluation is the unit of cost:
+//! about 10 ns, in which a search visits two states.
 
 use super::{PATTERN_CACHE, PATTERN_SIZE};
 use regex_automata::{
@@ -11,13 +12,13 @@ use regex_automata::{
 };
 use regex_syntax::hir::{Hir, HirKind};
 
-/// Maximum number of states whose combinations all fit into the cache.
+/// Maximum number of pattern states whose combinations all fit into the DFA cache.
 const MAX_CACHED_STATES: u64 = 8;
-/// Maximum number of states of a one-pass pattern that fit into the cache.
+/// Maximum number of states with which a one-pass pattern fits into the DFA cache.
 const MAX_ONE_PASS_STATES: u64 = 256;
-/// States that one evaluation visits.
+/// Number of states that a search visits in the time of one evaluation.
 const STATES_PER_EVALUATION: u64 = 2;
-/// Weight of a pattern in another dialect: the weight of the largest pattern that compiles.
+/// Maximum weight: that of the largest pattern that compiles. Patterns that this parser rejects have it too.
 const MAX_WEIGHT: u64 = 4_096;
 
 /// Evaluations of a search with this pattern for one byte of text, at least 1.
@@ -30,13 +31,13 @@ pub(crate) fn weight(pattern: &str) -> u64 {
     states.div_ceil(STATES_PER_EVALUATION).min(MAX_WEIGHT)
 }
 
-/// Maximum length of a match in bytes; `None` without a bound.
+/// Maximum length of a match in bytes; `None` if matches are unbounded or the pattern is invalid.
 pub(crate) fn max_match_len(pattern: &str) -> Option<usize> {
     regex_syntax::parse(pattern).ok()?.properties().maximum_len()
 }
 
-/// Number of states of a pattern with its repetitions expanded. A class counts once, because at most one of its bytes
-/// is active.
+/// Number of states of a pattern with its repetitions expanded. A character class counts as one state, because at
+/// most one of its bytes matches at a time.
 fn count_states(pattern: &Hir) -> u64 {
     match pattern.kind() {
         HirKind::Empty => 0,
@@ -54,11 +55,11 @@ fn count_states(pattern: &Hir) -> u64 {
     }
 }
 
-/// Whether the pattern is anchored and each byte has one successor state.
+/// Whether the pattern is anchored at its start and each byte leads to at most one successor state.
 fn is_one_pass(pattern: &str) -> bool {
     let limits = thompson::Config::new().nfa_size_limit(Some(PATTERN_SIZE)).which_captures(WhichCaptures::Implicit);
     let Ok(states) = thompson::Compiler::new().configure(limits).build(pattern) else { return false };
-    // A pattern without an anchor restarts at each byte.
+    // A search with an unanchored pattern starts anew at each byte, so it is not one-pass.
     states.is_always_start_anchored()
         && onepass::Builder::new()
             .configure(onepass::Config::new().size_limit(Some(PATTERN_CACHE)))

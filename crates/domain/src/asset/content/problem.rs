@@ -9,7 +9,7 @@ pub struct ContentProblem {
     pub pointer: String,
     /// Stable code.
     pub code: &'static str,
-    /// Message for people; never contains values of the content.
+    /// Message for people. It never contains values of the content.
     pub message: String,
 }
 

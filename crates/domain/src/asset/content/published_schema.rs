@@ -1,8 +1,8 @@
-//! A published schema with its validator; finds the problems of a value.
+//! A published JSON Schema with its validator, which finds the problems of a value.
 //!
-//! Such a schema is compiled twice: as a whole for the verdict, and in parts for the explanation. The validator
-//! collects every error before it returns the first one, hundreds of bytes for each of tens of thousands of values. The
-//! walk over the parts stops at the limit.
+//! The schema is compiled twice: as a whole to decide whether a value is valid, and in parts to find its problems.
+//! The whole validator collects all errors before it returns the first one. A value can have tens of thousands of
+//! errors of hundreds of bytes each. The traversal of the parts stops at the maximum number of problems.
 
 use super::{
     ContentProblem,
@@ -13,7 +13,7 @@ use jsonschema::{ValidationError, Validator};
 use serde_json::{Map, Value, json};
 use std::{collections::BTreeMap, sync::OnceLock};
 
-/// Keywords that a part validates itself: they concern the value itself, or a few branches without lists.
+/// Keywords that a part validates for its own value, without members and items.
 const OWN_KEYWORDS: [&str; 17] = [
     "type",
     "enum",
@@ -33,7 +33,7 @@ const OWN_KEYWORDS: [&str; 17] = [
     "anyOf",
     "oneOf",
 ];
-/// Keywords that lead to other parts or hold definitions.
+/// Keywords that refer to other parts or contain definitions.
 #[cfg(test)]
 const SUBSCHEMA_KEYWORDS: [&str; 5] = ["properties", "additionalProperties", "items", "$ref", "$defs"];
 
@@ -41,7 +41,7 @@ const SUBSCHEMA_KEYWORDS: [&str; 5] = ["properties", "additionalProperties", "it
 pub(crate) struct PublishedSchema {
     value: Value,
     validator: Validator,
-    /// Built for the first value that fails.
+    /// The parts of the schema, compiled when the first value fails; `None` if a part does not compile.
     parts: OnceLock<Option<SchemaParts>>,
 }
 
@@ -53,7 +53,7 @@ impl PublishedSchema {
         Some(Self { value, validator, parts: OnceLock::new() })
     }
 
-    /// The schema as published.
+    /// The schema as a JSON value.
     pub(crate) const fn value(&self) -> &Value {
         &self.value
     }
@@ -68,7 +68,7 @@ impl PublishedSchema {
             parts.collect_problems(parts.root, value, "", &mut found);
         }
         if found.is_empty() {
-            // Unreachable: a test shows that the parts find every problem of the whole.
+            // This branch is a fallback. Tests check that the parts find every problem that the whole schema finds.
             found.push(ContentProblem::new("", "schema_violation", "the value does not satisfy the schema"));
         }
         found.truncate(MAX_PROBLEMS);
@@ -82,7 +82,8 @@ struct SchemaParts {
     root: usize,
 }
 
-/// Schema of one value without its members and items; indexes refer to the parts of those.
+/// Schema of one value, without its members and items. `members`, `additional` and `items` are indexes of their
+/// parts.
 struct SchemaPart {
     validator: Validator,
     members: BTreeMap<String, usize>,
@@ -123,7 +124,7 @@ impl SchemaParts {
 struct SchemaSplitter<'s> {
     root: &'s Value,
     parts: Vec<SchemaPart>,
-    /// Parts of definitions, by reference.
+    /// Indexes of the parts of definitions, by the `$ref` that names them.
     targets: BTreeMap<&'s str, usize>,
 }
 
@@ -153,7 +154,7 @@ impl<'s> SchemaSplitter<'s> {
         Ok(self.parts.len() - 1)
     }
 
-    /// A schema without the subschemas of members and items.
+    /// The keywords of a schema that concern the value itself, without the subschemas of members and items.
     fn own_keywords(&self, schema: &Value) -> Value {
         let mut own = Map::new();
         for keyword in OWN_KEYWORDS {
@@ -165,7 +166,7 @@ impl<'s> SchemaSplitter<'s> {
             own.insert("properties".to_owned(), Value::Object(names));
             own.insert("additionalProperties".to_owned(), json!(false));
         }
-        // Branches may refer to definitions.
+        // The branches of `anyOf` and `oneOf` may refer to definitions.
         if own.contains_key("anyOf") || own.contains_key("oneOf") {
             own.extend(self.root.get("$defs").map(|definitions| ("$defs".to_owned(), definitions.clone())));
         }

@@ -1,5 +1,5 @@
-//! Rules that a schema cannot express: unique names, fields that require or exclude one another, schemas and patterns
-//! as values.
+//! Rules that a JSON Schema cannot express: unique names, fields that require or exclude one another, and values that
+//! are themselves schemas or patterns.
 //!
 //! Rules read raw JSON, so they report problems even in content that the schema refuses. Their messages never contain
 //! values.
@@ -23,17 +23,17 @@ use annotations::AnnotationRules;
 use serde_json::Value;
 use violation::Violation;
 
-/// Whether the patterns and schemas of the content are compiled.
+/// Whether the rules compile the patterns and schemas of the content.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CompileMode {
-    /// They are only counted.
+    /// Patterns and schemas are counted, but not compiled.
     No,
     Yes,
 }
 
-/// Violations of the rules of the kind. Patterns and schemas can take seconds to compile, so content beyond its bounds
-/// is not compiled. `is_within_bounds` is the result for the bounds of the schema; a first pass checks those of the
-/// rules.
+/// Violations of the rules of the kind. Patterns and schemas can take seconds to compile, so they are compiled only
+/// in content within all bounds. `is_within_bounds` is the result for the bounds of the schema. A first pass without
+/// compilation checks the bounds of the rules.
 pub(super) fn find_violations(kind: AssetKind, content: &Value, is_within_bounds: bool) -> Vec<ContentProblem> {
     let counted = check_rules(kind, content, CompileMode::No);
     let too_many = |problem: &ContentProblem| problem.code == Violation::TooManyEmbedded.code();
@@ -63,7 +63,7 @@ fn check_rules(kind: AssetKind, content: &Value, compile: CompileMode) -> Vec<Co
         AssetKind::GuardrailConfig => guardrail::check(content, compile, &mut findings),
         AssetKind::EvaluationSuite => evaluation_suite::check(content, compile, &mut findings),
         AssetKind::SandboxProfile => sandbox_profile::check(content, &mut findings),
-        // Their schemas, annotations or parsers cover every rule.
+        // For these kinds, the schema, its annotations or the parser check every rule.
         AssetKind::PromptTemplate
         | AssetKind::ModelConfig
         | AssetKind::PolicyBundle
@@ -115,12 +115,12 @@ impl Violations {
     }
 }
 
-/// The text of a field.
+/// The value of a field if it is a string.
 fn text_field<'c>(object: &'c Value, field: &str) -> Option<&'c str> {
     object.get(field)?.as_str()
 }
 
-/// Whether a field is `true`.
+/// Whether a field is `true`; an absent field counts as `false`.
 fn is_true(object: &Value, field: &str) -> bool {
     object.get(field).and_then(Value::as_bool).unwrap_or_default()
 }

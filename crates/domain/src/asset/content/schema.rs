@@ -19,25 +19,27 @@ use std::{
 
 /// Maximum number of problems reported at once.
 pub(super) const MAX_PROBLEMS: usize = 100;
-/// Number of entries from which an oversized list or map is reported without its entries.
+/// Number of entries above which an oversized list or map is reported as one problem, without problems of its
+/// entries.
 const OVERSIZED_FROM: usize = 1_000;
-/// Maximum number of listed values that a message names, and their maximum length together, in bytes.
+/// Maximum number of permitted values that a message lists, and their maximum total length in bytes.
 const MAX_LISTED_VALUES: usize = 10;
 const MAX_LISTED_BYTES: usize = 300;
 const TOO_LONG: &str = "the length is above the bound of the schema";
 const TOO_SHORT: &str = "the length is below the bound of the schema";
-/// Memory limits of one compiled pattern and of its match cache, in bytes. A full cache is emptied: a smaller cache
-/// costs time and never changes a result.
+/// Memory limits of one compiled pattern and of its match cache, in bytes. A full cache is cleared, so a smaller
+/// cache costs time but never changes a result.
 pub(crate) const PATTERN_SIZE: usize = 256 << 10;
 pub(crate) const PATTERN_CACHE: usize = 256 << 10;
-/// Sum of both limits.
+/// Maximum memory of a compiled pattern with its match cache, in bytes.
 pub(crate) const PATTERN_BYTES: u64 = (PATTERN_SIZE + PATTERN_CACHE) as u64;
 
-/// Memory of a guardrail's search pattern in bytes: its states are stored a second time, to count steps.
+/// Maximum memory of a guardrail's search pattern, in bytes. Its states are stored twice, because a second copy
+/// counts the steps of a search.
 pub(crate) const COUNTED_PATTERN_BYTES: usize = 2 * PATTERN_SIZE + PATTERN_CACHE;
 
-/// Compiled schemas, each built at its first use. A schema that does not compile is left out, so its kind refuses all
-/// content; a test checks that none is.
+/// Compiled schemas, each built at its first use. A kind whose schema does not compile refuses all content; a test
+/// checks that every schema compiles.
 static COMPILED_SCHEMAS: LazyLock<BTreeMap<AssetKind, OnceLock<Option<PublishedSchema>>>> =
     LazyLock::new(|| AssetKind::ALL.into_iter().map(|kind| (kind, OnceLock::new())).collect());
 
@@ -83,12 +85,13 @@ pub(super) fn is_linear(pattern: &str) -> bool {
     compile(&json!({ "pattern": pattern })).is_ok()
 }
 
-/// Compiles a regular expression with linear time and bounded memory ([`PATTERN_BYTES`]); `None` for an invalid one.
+/// Compiles a regular expression with linear time and bounded memory ([`PATTERN_BYTES`]); `None` if the pattern is
+/// invalid or too large.
 pub(crate) fn compile_linear(pattern: &str) -> Option<Regex> {
     RegexBuilder::new(pattern).size_limit(PATTERN_SIZE).dfa_size_limit(PATTERN_CACHE).build().ok()
 }
 
-/// Compiles a schema without fetching anything; patterns take linear time and bounded memory.
+/// Compiles a schema without network requests. Its patterns take linear time and bounded memory.
 pub(crate) fn compile(schema: &Value) -> Result<Validator, ValidationError<'static>> {
     jsonschema::options()
         .with_draft(Draft::Draft202012)
@@ -97,7 +100,8 @@ pub(crate) fn compile(schema: &Value) -> Result<Validator, ValidationError<'stat
         .build(schema)
 }
 
-/// Lists and maps that exceed their limit and [`OVERSIZED_FROM`] entries; the validator would report each entry.
+/// Problems of lists and maps that exceed both their schema's limit and [`OVERSIZED_FROM`] entries. The caller skips
+/// the validator for such content, because the validator would report each entry.
 pub(super) fn oversized_collections(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
     let mut found = Vec::new();
     let Some(root) = parsed(kind) else { return found };
@@ -124,7 +128,8 @@ pub(super) fn is_too_long(problem: &ContentProblem) -> bool {
     problem.message == TOO_LONG
 }
 
-/// Converts a validator error about a value below `above`. The validator's own messages contain values of the content.
+/// Converts a validator error about a value below the JSON pointer `above`. The problems have messages of their own,
+/// because the validator's messages contain values of the content.
 pub(super) fn to_problems(error: &ValidationError<'_>, above: &str) -> Vec<ContentProblem> {
     let pointer = format!("{above}{}", error.instance_path());
     let member = |name: &str| member_pointer(&pointer, name);
@@ -153,7 +158,8 @@ pub(super) fn to_problems(error: &ValidationError<'_>, above: &str) -> Vec<Conte
     vec![ContentProblem::new(pointer, code, message)]
 }
 
-/// The message for a value that a schema does not list. It names the values of a short list.
+/// The message for a value that is not among the permitted values of a schema. The message lists the permitted values
+/// if they are few and short.
 fn listed_values(kind: &ValidationErrorKind) -> String {
     let listed: Vec<&Value> = if let ValidationErrorKind::Enum { options } = kind {
         options.as_array().into_iter().flatten().collect()

@@ -1,21 +1,22 @@
-//! Parallel traversal of content and schema: the position in the schema gives a value its meaning.
+//! Parallel traversal of content and its schema, because the position in the schema determines the meaning of a
+//! value.
 
 use serde_json::Value;
 
 /// Whether the traversal continues below the visited value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::asset) enum VisitFlow {
-    /// Visit its members and items.
+    /// Visit the value's members and items.
     Descend,
-    /// Skip its members and items.
+    /// Skip the value's members and items.
     Skip,
 }
 
 /// A visited value and its schema.
 pub(in crate::asset) struct VisitedValue<'w, 'p> {
-    /// Schema as written at this position, references not followed.
+    /// Schema at this position, before a `$ref` is followed.
     pub(in crate::asset) schema: &'w Value,
-    /// Schema with a reference followed.
+    /// Schema at this position, after its `$ref` is followed.
     pub(in crate::asset) resolved: &'w Value,
     /// Visited value.
     pub(in crate::asset) value: &'w Value,
@@ -23,8 +24,8 @@ pub(in crate::asset) struct VisitedValue<'w, 'p> {
     pub(in crate::asset) pointer: &'p str,
 }
 
-/// Visits every value that the schema describes, outermost first. Members of free maps without a schema are skipped. A
-/// value that several branches describe is visited once for each.
+/// Visits every value that the schema describes, outermost first. Values without a schema, such as members of free
+/// maps, are skipped. A value that several branches (`oneOf` and similar) describe is visited once for each branch.
 pub(in crate::asset) fn visit<'w>(
     root: &'w Value,
     content: &'w Value,
@@ -33,8 +34,8 @@ pub(in crate::asset) fn visit<'w>(
     visit_value(root, root, content, "", visitor);
 }
 
-/// INVARIANT: recursion ends. Every call descends one level in `value`, whose nesting is bounded, or from a schema to
-/// one of its branches. No branch of the published schemas contains a branch; a test checks this.
+/// INVARIANT: the recursion terminates. Every call descends one level in `value`, whose nesting is bounded, or from a
+/// schema to one of its branches. Branches of the published schemas are not nested; a test checks this.
 fn visit_value<'w>(
     root: &'w Value,
     schema: &'w Value,

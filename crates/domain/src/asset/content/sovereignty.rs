@@ -4,13 +4,13 @@ use super::ContentProblem;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Members of the European Union (ISO 3166-1 alpha-2), which `eu` stands for.
+/// Member states of the European Union (ISO 3166-1 alpha-2). The jurisdiction `eu` includes all of them.
 const EU_MEMBERS: [&str; 27] = [
     "AT", "BE", "BG", "CY", "CZ", "DE", "DK", "EE", "ES", "FI", "FR", "GR", "HR", "HU", "IE", "IT", "LT", "LU", "LV",
     "MT", "NL", "PL", "PT", "RO", "SE", "SI", "SK",
 ];
 
-/// Permitted data locations and providers, as far as they apply to routes.
+/// The part of a sovereignty profile that applies to model routes: permitted jurisdictions, regions and providers.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 pub struct SovereigntyProfile {
     jurisdictions_allowed: Vec<String>,
@@ -28,8 +28,8 @@ impl SovereigntyProfile {
             .map_err(|_| vec![ContentProblem::new("", "invalid_content", "the content is not a sovereignty profile")])
     }
 
-    /// Whether data may reside in the jurisdiction. A subdivision belongs to its country and a member state to the
-    /// Union; the Union belongs to no single country.
+    /// Whether data may reside in the jurisdiction. A permitted country includes its subdivisions, and `eu` includes
+    /// its member states. A permitted country does not include `eu`.
     #[must_use]
     pub fn allows_jurisdiction(&self, jurisdiction: &str) -> bool {
         let jurisdiction = jurisdiction.to_ascii_uppercase();
@@ -40,7 +40,7 @@ impl SovereigntyProfile {
         })
     }
 
-    /// Whether a provider's region is permitted. Without a list every region is.
+    /// Whether a provider's region is permitted. Without a list of regions, every region is permitted.
     #[must_use]
     pub fn allows_region(&self, region: Option<&str>) -> bool {
         self.regions_allowed
@@ -48,7 +48,7 @@ impl SovereigntyProfile {
             .is_none_or(|allowed| region.is_some_and(|region| allowed.iter().any(|one| one == region)))
     }
 
-    /// Whether a provider is permitted. Without a list every provider is.
+    /// Whether a provider is permitted. Without a list of providers, every provider is permitted.
     #[must_use]
     pub fn allows_provider(&self, provider: &str) -> bool {
         self.providers_allowed.as_ref().is_none_or(|allowed| allowed.iter().any(|one| one == provider))
@@ -56,7 +56,7 @@ impl SovereigntyProfile {
 }
 
 /// Whether a text has the form of a jurisdiction: a country (ISO 3166-1 alpha-2), a subdivision (ISO 3166-2) or `eu`.
-/// The country is not looked up, because the lists change.
+/// The existence of the country is not checked, because the ISO lists change.
 #[must_use]
 pub fn is_jurisdiction_code(jurisdiction: &str) -> bool {
     let (country, part) =

@@ -6,7 +6,7 @@ use super::*;
 use number_spelling::example_with_numbers;
 use serde_json::json;
 
-/// The problems of a refusal, as pointers and codes.
+/// The pointers and codes of the problems; empty if the content is valid.
 fn problems(kind: AssetKind, content: &Value) -> Vec<(String, &'static str)> {
     match check(kind, content) {
         Ok(_) => Vec::new(),
@@ -66,7 +66,7 @@ fn assert_properties_marked(node: &Value, path: &str) {
     }
 }
 
-/// The traversal moves from a schema to its branches without descending in the content, so branches must not nest.
+/// The traversal of a schema terminates only if its branches (`oneOf` and similar) are not nested.
 fn assert_no_nested_branches(node: &Value, inside: bool, path: &str) {
     let Value::Object(members) = node else {
         node.as_array().into_iter().flatten().for_each(|item| assert_no_nested_branches(item, inside, path));
@@ -467,7 +467,7 @@ fn reads_existing_versions_despite_stricter_rules() {
     let mut untested = bundle;
     untested.as_object_mut().unwrap().remove("extra");
     assert_eq!(problems(AssetKind::PolicyBundle, &untested), one_problem("/tests/0", "policy_test_failed"));
-    // Content that cannot run is not read either.
+    // Content of an existing version that cannot be parsed is refused too.
     assert!(read(AssetKind::ModelPolicy, &json!({})).is_err());
     assert!(read(AssetKind::PolicyBundle, &json!({"rules": [{"id": "r"}]})).is_err());
 }

@@ -20,7 +20,7 @@ pub struct Tool {
     pub input_schema: Arc<Value>,
     /// Backend.
     pub binding: ToolBinding,
-    /// Effect of a repeated call with the same arguments.
+    /// Whether a call whose outcome is unknown may be repeated.
     pub repeat_safety: RepeatSafety,
     /// Timeout of a call.
     pub timeout: Duration,
@@ -35,11 +35,11 @@ pub struct Tool {
 pub enum ToolBinding {
     /// HTTP endpoint.
     Http(HttpBinding),
-    /// Tool of an MCP server. The release has frozen the reference to the server.
+    /// Tool of an MCP server. The release contains the frozen reference to the server.
     Mcp(McpBinding),
-    /// Tool of this service.
+    /// Built-in tool of Fairway.
     Builtin(BuiltinBinding),
-    /// Backend that runs cannot call.
+    /// Backend that runs do not support.
     Unavailable,
 }
 
@@ -58,30 +58,30 @@ pub struct HttpBinding {
     pub allowed_hosts: Option<Vec<String>>,
 }
 
-/// Tool of an MCP server, under the same name.
+/// Tool of an MCP server that has the same name as the definition.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct McpBinding {
-    /// Digest of this definition.
+    /// Digest of this definition's name, description and input schema.
     pub pin: ToolPin,
-    /// Secret that authorizes calls of this tool; `None` uses the server's own.
+    /// Secret that authorizes calls of this tool; `None` uses the secret of the server's definition.
     pub secret: Option<SecretRef>,
     /// Permitted hosts of the server; `None` permits every host.
     pub allowed_hosts: Option<Vec<String>>,
 }
 
-/// Tool of this service that runs may call.
+/// Built-in tool of Fairway that runs may call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BuiltinBinding {
     /// Searches a knowledge base that the release binds.
     QueryKnowledgeBase,
 }
 
-/// Effect of a second call with the same arguments.
+/// Whether a second call with the same arguments is safe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RepeatSafety {
-    /// None, as the author declares: the tool is read-only or idempotent.
+    /// The author declares the tool read-only or idempotent, so a second call has no further effect.
     Safe,
-    /// Unknown. The run never repeats a call whose outcome is unknown.
+    /// A second call may have a further effect. The run never repeats a call whose outcome is unknown.
     Unsafe,
 }
 
@@ -151,7 +151,8 @@ impl Tool {
             input_schema: Arc::new(definition.input_schema),
             binding,
             repeat_safety: if is_repeatable { RepeatSafety::Safe } else { RepeatSafety::Unsafe },
-            // A tool that writes and declares nothing counts as destructive (MCP: `destructiveHint`).
+            // A writing tool without a `destructive` annotation counts as destructive, like the default of MCP's
+            // `destructiveHint`.
             is_destructive: definition.annotations.destructive.unwrap_or(!reads_only),
             approval: definition.approval,
             timeout: time
@@ -173,7 +174,7 @@ impl Tool {
         self.output.as_ref()
     }
 
-    /// Whether a call requires human approval. A run cannot ask for it, so the call is refused.
+    /// Whether a call requires human approval. Runs cannot request an approval of a call, so they refuse such a call.
     #[must_use]
     pub const fn needs_approval(&self) -> bool {
         match self.approval {

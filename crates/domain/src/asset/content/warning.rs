@@ -14,7 +14,7 @@ pub struct ContentWarning {
     pub code: &'static str,
     /// Message for people.
     pub message: String,
-    /// For a legacy kind: equivalent content of its successor, as far as it can express it.
+    /// For a legacy kind: the content of an equivalent asset of the succeeding kind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conversion: Option<Value>,
 }

@@ -5,21 +5,21 @@ use crate::transparency_log::VerifierKey;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde::{Deserialize, Serialize};
 
-/// An envelope.
+/// A payload with its type and signatures.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Envelope {
     /// The type of the payload.
     pub payload_type: String,
     /// The payload.
     pub payload: Vec<u8>,
-    /// The signatures.
+    /// The signatures, each over the type and the bytes of the payload.
     pub signatures: Vec<EnvelopeSignature>,
 }
 
 /// A signature of an envelope.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EnvelopeSignature {
-    /// The name and identifier of the key, joined by `+`, as in its verifier key.
+    /// The name and identifier of the key, joined by `+`, as they occur in the verifier key.
     pub key_id: String,
     /// The Ed25519 signature.
     pub signature: Vec<u8>,
@@ -42,7 +42,7 @@ struct SignatureBody {
 }
 
 impl EnvelopeSignature {
-    /// The signature by that key.
+    /// A signature that names the key.
     #[must_use]
     pub fn new(key: &VerifierKey, signature: &[u8; 64]) -> Self {
         Self { key_id: Self::key_id_of(key), signature: signature.to_vec() }
@@ -60,8 +60,8 @@ impl EnvelopeSignature {
 }
 
 impl Envelope {
-    /// Parses a file. Only the canonical form is accepted, with or without a final line feed, so that every change of the
-    /// file shows. `None` for every other file.
+    /// Parses a file. Only the canonical form is accepted, with or without a final line feed, so that every change of
+    /// the file is detected. `None` for every other file.
     #[must_use]
     pub fn parse(file: &[u8]) -> Option<Self> {
         let text = file.strip_suffix(b"\n").unwrap_or(file);
@@ -81,7 +81,7 @@ impl Envelope {
         (envelope.to_json().as_bytes() == text).then_some(envelope)
     }
 
-    /// The file: canonical JSON.
+    /// The content of the file, as canonical JSON.
     #[must_use]
     pub fn to_json(&self) -> String {
         let body = EnvelopeBody {
@@ -100,15 +100,15 @@ impl Envelope {
         serde_json_canonicalizer::to_string(&body).unwrap_or_default()
     }
 
-    /// The signed bytes of a payload: the pre-authentication encoding of DSSE. It begins with a constant that no
-    /// checkpoint begins with, so that one key signs both.
+    /// The signed bytes of a payload: the pre-authentication encoding of DSSE. It begins with a constant with which
+    /// no checkpoint begins, so that one key can safely sign bundles and checkpoints.
     #[must_use]
     pub fn signed_bytes(payload_type: &str, payload: &[u8]) -> Vec<u8> {
         let head = format!("DSSEv1 {} {payload_type} {} ", payload_type.len(), payload.len());
         [head.as_bytes(), payload].concat()
     }
 
-    /// Whether the envelope has a valid signature by this key and no invalid one that names it.
+    /// Whether the envelope has signatures that name this key, and all of them are valid.
     #[must_use]
     pub fn is_signed_by(&self, key: &VerifierKey) -> bool {
         let signed = Self::signed_bytes(&self.payload_type, &self.payload);

@@ -1,7 +1,8 @@
-//! Verification summaries of releases: whether a release may be deployed, by the facts of the audit log about it.
+//! Verification summaries of releases. A summary states whether a release may be deployed, as it follows from the
+//! facts about the release in the audit log.
 //!
-//! The predicate has the fields of a SLSA verification summary (`https://slsa.dev/spec/v1.1/verification_summary`), which
-//! pipelines can gate on, and one field of Fairway with the facts, their proofs and the contents.
+//! The predicate has the fields of a SLSA verification summary (`https://slsa.dev/spec/v1.1/verification_summary`),
+//! which deployment pipelines can require. One further field contains the facts, their proofs and the contents.
 
 use super::{BundledRelease, ProvenFact, STATEMENT_TYPE, Statement, StatementSubject};
 use crate::{
@@ -13,27 +14,27 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// The type of verification summaries.
+/// The predicate type of SLSA verification summaries.
 pub const SUMMARY_PREDICATE: &str = "https://slsa.dev/verification_summary/v1";
-/// The identity of the rules of this module.
+/// The identifier of the verification rules of this module, as the verifier of a summary.
 pub const VERIFIER_ID: &str = "https://fairway.invalid/verifiers/release/v1";
-/// The name of the digest algorithm of a release: BLAKE3 over the text that reviewers approve.
+/// The name of the digest algorithm for a release: BLAKE3 over the text that reviewers approve.
 pub const RELEASE_DIGEST_NAME: &str = "blake3";
-/// The level of a release that passed.
+/// The verified level of a release that passed.
 const APPROVED_LEVEL: &str = "FAIRWAY_RELEASE_APPROVED";
-/// The level of a release that failed, as SLSA spells it.
+/// The verified level of a release that failed, in the spelling of SLSA.
 const FAILED_LEVEL: &str = "FAILED";
 
 /// A statement about a release, whose subject is the digest that reviewers approve.
 pub type ReleaseStatement = Statement<ReleasePredicate>;
 
-/// The result of a verification, as SLSA spells it.
+/// The result of a verification, in the spelling of SLSA.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum SummaryResult {
-    /// The release was approved with these bindings, and no later fact about it takes that back.
+    /// The release was approved with these bindings, and no later fact revokes the approval.
     Passed,
-    /// The release was not approved with these bindings, or a later fact takes the approval back.
+    /// The release was not approved with these bindings, or a later fact revokes the approval.
     Failed,
 }
 
@@ -62,7 +63,7 @@ impl SummaryResult {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SummaryVerifier {
-    /// [`VERIFIER_ID`].
+    /// The identifier of the verifier: [`VERIFIER_ID`].
     pub id: String,
 }
 
@@ -70,19 +71,19 @@ pub struct SummaryVerifier {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SummaryPolicy {
-    /// The settings of the environment, which say how many people approve.
+    /// The URI of the environment's settings, which contain the number of required approvals.
     pub uri: String,
 }
 
-/// What a summary states about a release.
+/// The content of a statement about a release: a SLSA verification summary.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct ReleasePredicate {
     /// The verifier.
     pub verifier: SummaryVerifier,
-    /// When the newest fact behind the result occurred, so that equal logs give equal summaries.
+    /// The time of the newest fact about the release, so that equal logs result in equal summaries.
     pub time_verified: String,
-    /// The release.
+    /// The URI of the release.
     pub resource_uri: String,
     /// The policy.
     pub policy: SummaryPolicy,
@@ -90,12 +91,12 @@ pub struct ReleasePredicate {
     pub verification_result: SummaryResult,
     /// The levels that the result attests.
     pub verified_levels: Vec<String>,
-    /// The chain behind the result. Consumers of plain summaries ignore it.
+    /// The evidence for the result. Consumers of plain SLSA summaries ignore this field.
     #[serde(rename = "https://fairway.invalid/evidence/release/v1")]
     pub chain: ReleaseChain,
 }
 
-/// The facts and contents behind a summary.
+/// The facts and contents that are the evidence for a summary.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReleaseChain {
@@ -103,15 +104,15 @@ pub struct ReleaseChain {
     pub tenant_id: TenantId,
     /// The release.
     pub release_id: ReleaseId,
-    /// The approved text and the contents.
+    /// The approved text and the contents of the bound versions.
     pub release: BundledRelease,
     /// Facts about the release, by index.
     pub facts: Vec<ProvenFact>,
-    /// The checkpoint that the facts are proven against: a signed note.
+    /// The signed checkpoint (a signed note) to which the inclusion proofs of the facts lead.
     pub checkpoint: String,
 }
 
-/// Where a release belongs.
+/// The workspace and environment of a release.
 #[derive(Clone, Copy, Debug)]
 pub struct ReleaseLocation<'r> {
     /// The workspace.
@@ -121,7 +122,7 @@ pub struct ReleaseLocation<'r> {
 }
 
 impl Statement<ReleasePredicate> {
-    /// Summarizes a release by the facts of its chain.
+    /// Derives the summary of a release from the facts of its chain.
     #[must_use]
     pub fn summarize(chain: ReleaseChain, place: ReleaseLocation<'_>) -> Self {
         let history = ReleaseHistory::of(chain.facts.iter().map(|fact| fact.body.as_bytes()), chain.release_id);
@@ -147,12 +148,12 @@ impl Statement<ReleasePredicate> {
     }
 }
 
-/// The address of a release for consumers, without a host: an installation may have several.
+/// The URI of a release for consumers. It has no host, because an installation may have several.
 pub(super) fn resource_uri(chain: &ReleaseChain) -> String {
     format!("fairway:tenants/{}/releases/{}", chain.tenant_id, chain.release_id)
 }
 
-/// The subject of a summary.
+/// The subject of a summary: the release with the digest that reviewers approve.
 pub(super) fn subject_of(chain: &ReleaseChain) -> StatementSubject {
     let digest = Checksum::blake3_of(chain.release.digest_text.as_bytes());
     let hex = digest.as_str().strip_prefix("blake3:").unwrap_or_default().to_owned();
@@ -162,21 +163,21 @@ pub(super) fn subject_of(chain: &ReleaseChain) -> StatementSubject {
     }
 }
 
-/// What the facts of a log say about a release.
+/// The state of a release as the facts of a log describe it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ReleaseHistory {
-    /// The state that the last fact leaves; empty without a fact.
+    /// The state after the last fact; empty if there is no fact.
     pub state: String,
-    /// When the last fact occurred; empty without a fact.
+    /// The time of the last fact; empty if there is no fact.
     pub occurred_at: String,
-    /// The digest of the last transition.
+    /// The bindings digest in the fact of the last transition.
     digest: String,
-    /// Whether a rollback took the last activation back.
+    /// Whether the release was rolled back after its last activation.
     is_rolled_back: bool,
 }
 
 impl ReleaseHistory {
-    /// Reads the facts about a release, which are in order.
+    /// Reads facts in the order of the log and considers those about the release.
     pub fn of<'b>(facts: impl Iterator<Item = &'b [u8]>, release: ReleaseId) -> Self {
         let release = release.to_string();
         facts.fold(Self::default(), |history, fact| {
@@ -185,7 +186,7 @@ impl ReleaseHistory {
             let is_origin = text("/kind") == "use_case.published"
                 && text("/detail/release_id") == release
                 && body.pointer("/detail/made") == Some(&Value::Bool(true));
-            // The publication of a use case drafts its release.
+            // The publication of a use case also creates the draft of its release.
             if is_origin {
                 return Self {
                     state: "draft".to_owned(),

@@ -1,4 +1,4 @@
-//! The report of a verification.
+//! The report of the verification of a bundle.
 
 use serde::Serialize;
 
@@ -6,30 +6,30 @@ use serde::Serialize;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CheckVerdict {
-    /// The statement holds.
+    /// The checked condition is true.
     Passed,
-    /// The statement does not hold.
+    /// The checked condition is false.
     Failed,
-    /// The bundle lacks what the check needs, which is no failure.
+    /// The bundle omits the data that the check requires. This is not a failure.
     NotIncluded,
 }
 
-/// One check.
+/// One check of a verification.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct BundleCheck {
-    /// What is checked.
+    /// The name of the check.
     pub name: &'static str,
     /// The part of the bundle, such as a version or a fact; empty for the whole bundle.
     pub part: String,
-    /// What must be there.
+    /// The expected value.
     pub expected: String,
-    /// What is there.
+    /// The actual value.
     pub actual: String,
     /// The verdict.
     pub verdict: CheckVerdict,
 }
 
-/// What a bundle is about.
+/// The type of a bundle's subject.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum BundleKind {
@@ -43,21 +43,21 @@ pub enum BundleKind {
 /// The result of a verification.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Default)]
 pub struct BundleReport {
-    /// What the bundle is about.
+    /// The type of the bundle's subject.
     pub kind: BundleKind,
     /// All checks, in the order of the chain.
     pub checks: Vec<BundleCheck>,
-    /// Whether the checkpoint is consistent with a second one.
+    /// Whether the checkpoint is consistent with a second checkpoint from another source.
     pub has_one_history: bool,
     /// Whether the verifier requires cosignatures.
     pub is_witnessed: bool,
-    /// Whether facts of the log name the records of the run.
+    /// Whether facts of the log contain the digest of the run's records.
     pub has_named_records: bool,
-    /// Whether the policy decided the same again, for an input from outside.
+    /// Whether a new evaluation of the policy, for an input that the verifier supplied, has the recorded result.
     pub has_decided_again: bool,
 }
 
-/// What the bundle of a run shows whose checks all pass.
+/// Statements that the bundle of a run proves if all checks pass.
 const PROVEN: [&str; 5] = [
     "the holder of the given key stated this evidence",
     "the run's end, with the digests of its input and output, is in the audit log at the given index",
@@ -66,7 +66,7 @@ const PROVEN: [&str; 5] = [
     "the facts are part of the log that the checkpoint signs",
 ];
 
-/// What a release summary shows whose checks all pass.
+/// Statements that a release summary proves if all checks pass.
 const PROVEN_OF_RELEASES: [&str; 4] = [
     "the holder of the given key stated this result",
     "the result follows from the facts about the release in the audit log, up to the checkpoint",
@@ -74,17 +74,17 @@ const PROVEN_OF_RELEASES: [&str; 4] = [
     "the facts are part of the log that the checkpoint signs",
 ];
 
-/// What records show that facts of the log name.
+/// The statement that is proven if facts of the log contain the digest of the records.
 const RECORDS_NAMED: &str = "the policy decisions, the evidence documents and the digests of all that the steps read are those that the log names";
-/// What a second checkpoint shows.
+/// The statement that a consistent second checkpoint proves.
 const ONE_HISTORY: &str = "the log of the bundle and the log of the second checkpoint have one history";
-/// What cosignatures show.
+/// The statement that the required cosignatures prove.
 const WITNESSED: &str = "the given witnesses saw this checkpoint, and no other history of the log";
 
-/// What a decision for an input from outside shows.
+/// The statement that a new policy decision for a supplied input proves.
 const DECIDED_AGAIN: &str = "the included policy decides the same for the given input, which the bundle does not name";
 
-/// What no release summary shows.
+/// Statements that a release summary never proves.
 const NOT_PROVEN_OF_RELEASES: [&str; 4] = [
     "that the log has one history for everybody: compare the checkpoint with one from another source",
     "that no fact about the release was left out, or followed the checkpoint: fetch a new summary before a deployment",
@@ -92,7 +92,7 @@ const NOT_PROVEN_OF_RELEASES: [&str; 4] = [
     "that the people behind the named actors acted themselves",
 ];
 
-/// What no bundle of a run shows.
+/// Statements that the bundle of a run never proves.
 const NOT_PROVEN: [&str; 7] = [
     "that the log has one history for everybody: compare the checkpoint with one from another source",
     "that no fact about the run was left out, or followed the checkpoint",
@@ -103,18 +103,18 @@ const NOT_PROVEN: [&str; 7] = [
     "that the people behind the named actors acted themselves",
 ];
 
-/// What a bundle does not show besides, of a run whose process ended before it stored its records.
+/// A further statement that the bundle does not prove if the process of the run ended before it stored the records.
 const RECORDS_NOT_NAMED: &str =
     "policy decisions, obligations, retrievals and documents beyond the signature: no fact of the run names them";
 
 impl BundleReport {
-    /// Whether the bundle holds: it has checks, and none failed.
+    /// Whether the verification passed: there are checks, and none of them failed.
     #[must_use]
     pub fn has_passed(&self) -> bool {
         !self.checks.is_empty() && self.checks.iter().all(|check| check.verdict != CheckVerdict::Failed)
     }
 
-    /// What the bundle shows; nothing if a check failed.
+    /// The statements that the bundle proves; empty if a check failed.
     #[must_use]
     pub fn proven(&self) -> Vec<&'static str> {
         if !self.has_passed() {
@@ -131,7 +131,7 @@ impl BundleReport {
         chain.iter().copied().chain(records).chain(one_history).chain(witnessed).chain(decided).collect()
     }
 
-    /// What a bundle of this kind cannot show, as sentences for people.
+    /// The statements that this bundle does not prove, as texts for people.
     #[must_use]
     pub fn limitations(&self) -> Vec<&'static str> {
         let unnamed = (!self.has_named_records).then_some(RECORDS_NOT_NAMED);
@@ -141,7 +141,7 @@ impl BundleReport {
         }
     }
 
-    /// Adds a check that passes if both sides are equal.
+    /// Adds a check that passes if `expected` and `actual` are equal. Returns whether it passed.
     pub(super) fn compare(
         &mut self,
         name: &'static str,
@@ -155,7 +155,7 @@ impl BundleReport {
         verdict == CheckVerdict::Passed
     }
 
-    /// Adds a check of a condition.
+    /// Adds a check that passes if `holds` is true. Returns whether it passed.
     pub(super) fn require(
         &mut self,
         name: &'static str,
@@ -170,7 +170,7 @@ impl BundleReport {
         holds
     }
 
-    /// Adds a check that the bundle gives no means for.
+    /// Adds a check that is impossible because the bundle omits the data.
     pub(super) fn skip(&mut self, name: &'static str, part: impl Into<String>, expected: impl Into<String>) {
         self.checks.push(BundleCheck {
             name,

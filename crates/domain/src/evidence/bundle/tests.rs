@@ -16,9 +16,9 @@ use uuid::Uuid;
 
 const CONTENT: &str = r#"{"rules":[]}"#;
 const INCLUDE: &str = r#"{"template":"x"}"#;
-/// The index of the approval of an erasure.
+/// The log index of the fact that an erasure was approved.
 const ERASURE_FACT: usize = 45;
-/// The index of the fact that the release was approved.
+/// The log index of the fact that the release was approved.
 const APPROVAL_FACT: usize = 32;
 
 fn id(number: u128) -> Uuid {
@@ -70,7 +70,8 @@ fn version(role: &str, number: u128, content: &str) -> BundledVersion {
     }
 }
 
-/// The facts of a log: those of the run and its release, among others. The end of the run names these records.
+/// The facts of a log, among them those about the run and its release. The fact of the run's end contains the digest
+/// of `records`.
 fn log_naming(records: &RunRecords) -> Vec<Vec<u8>> {
     let release = Subject { kind: "release", id: id(3) };
     let digest = Checksum::blake3_of(digest_text().as_bytes());
@@ -115,7 +116,7 @@ fn predicate() -> ExecutionPredicate {
     predicate_with(&[30, APPROVAL_FACT, 41])
 }
 
-/// The predicate with the facts at these indexes.
+/// The predicate of a run, with the facts at these indexes of the log.
 fn predicate_with(facts: &[usize]) -> ExecutionPredicate {
     predicate_over(&log_naming(&records::recorded()), facts)
 }
@@ -195,10 +196,10 @@ fn verifies_a_whole_bundle() {
     assert_eq!(failed(&report), Vec::<&str>::new(), "{report:#?}");
     assert!(report.has_passed() && !report.proven().is_empty() && !report.limitations().is_empty());
     assert!(report.checks.len() > 25, "{}", report.checks.len());
-    // A final line feed, which editors add, and further keys change nothing.
+    // The verification accepts a final line feed, which editors add, and further verifier keys.
     let with_line_feed = format!("{}\n", *BUNDLE);
     assert!(verify_bundle(with_line_feed.as_bytes(), &[verifier(9), verifier(1)]).has_passed());
-    // While keys are rotated, each of both keys suffices.
+    // During a key rotation, a signature by either key is enough.
     let rotating = seal(&ExecutionStatement::new(predicate()), &[2, 1]);
     assert!(verify_bundle(rotating.as_bytes(), &[verifier(1)]).has_passed());
 }
@@ -217,7 +218,8 @@ fn refuses_bundles_without_or_with_another_key() {
     }
 }
 
-/// A submission, an approval of other bindings and one after the run are no approval of what ran.
+/// A submission for review, an approval of other bindings, and an approval after the run do not approve the run's
+/// bindings.
 #[test]
 fn bindings_must_be_approved_before_the_end_of_the_run() {
     let digest = Checksum::blake3_of(digest_text().as_bytes());
@@ -238,7 +240,7 @@ fn bindings_must_be_approved_before_the_end_of_the_run() {
     assert!(fails(44, approval_fact("approved", own)));
 }
 
-/// Changes that a server with a changed database would sign: the chain names each of them.
+/// Changes that a server would sign after a manipulation of its database. The verification reports each of them.
 #[test]
 fn names_the_statement_that_a_signed_change_breaks() {
     type Mutation = fn(&mut ExecutionStatement);
@@ -347,7 +349,7 @@ mod release;
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Each single change of the file is detected: a changed, removed, inserted or swapped byte, or a cut.
+    /// Each single change of the file is detected: a changed, removed, inserted or swapped byte, or a truncation.
     #[test]
     fn every_single_mutation_is_detected(
         position in any::<prop::sample::Index>(),

@@ -1,4 +1,5 @@
-//! The verification of bundles: a pure function of the file and of keys from outside.
+//! The verification of bundles: a pure function of the file and of inputs that the verifier obtained elsewhere, such
+//! as keys.
 
 mod records;
 mod release;
@@ -25,19 +26,19 @@ use serde_json::Value;
 
 /// The kinds of facts that end a run.
 const ENDS: [&str; 4] = ["execution.ended", "execution.denied", "execution.reviewed", "execution.settled"];
-/// The members of the evidence that the fact of a run's end names too, if it has them.
+/// The members of the evidence that the fact of a run's end repeats, if the run has them.
 const NAMED_BY_END: [&str; 7] =
     ["outcome", "error_code", "input_digest", "output_digest", "release_id", "workload_id", "environment"];
 
 /// The kind of the facts of a release's transitions.
 const TRANSITION: &str = "release.transitioned";
-/// The states that a release reaches by its approvals alone.
+/// The states that a release reaches only with the required approvals.
 const APPROVED_STATES: [&str; 2] = ["approved", "active"];
 
 /// The kind of the fact that approves an erasure.
 const ERASURE_APPROVED: &str = "erasure.approved";
 
-/// A fact whose body is JSON.
+/// A fact with its parsed body.
 struct ReadFact<'b> {
     index: u64,
     body: Value,
@@ -45,7 +46,7 @@ struct ReadFact<'b> {
 }
 
 impl ReadFact<'_> {
-    /// The text of a member; the empty text without one.
+    /// The text of a member; empty if the member is absent.
     fn text(&self, pointer: &str) -> &str {
         self.body.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
     }
@@ -55,11 +56,12 @@ impl ReadFact<'_> {
     }
 }
 
-/// Verifies a bundle with keys that did not come with it. Without a key no bundle passes.
+/// Verifies a bundle with keys that the verifier obtained from another source. Without such a key, every bundle
+/// fails.
 #[must_use]
 pub fn verify_bundle<'k>(file: &[u8], outside: impl Into<OutsideEvidence<'k>>) -> BundleReport {
     let (mut report, outside) = (BundleReport::default(), outside.into());
-    // A failed check of the form leaves nothing to check behind it.
+    // After a failed check of the form, the checks that depend on it are skipped.
     let checkpoint = check_bundle(&mut report, file, outside);
     if let Some(second) = outside.second_checkpoint {
         trusted_inputs::check_second_checkpoint(&mut report, checkpoint.as_ref(), second, outside.log_keys);
@@ -67,7 +69,7 @@ pub fn verify_bundle<'k>(file: &[u8], outside: impl Into<OutsideEvidence<'k>>) -
     report
 }
 
-/// The outcome that the last of a log's facts states about a run.
+/// The outcome of a run in the last fact that ends it; `None` if the log has no such fact.
 pub fn last_outcome<'b>(facts: impl Iterator<Item = &'b [u8]>, execution: ExecutionId) -> Option<String> {
     let execution = execution.to_string();
     let outcomes = facts.filter_map(|fact| {
@@ -79,7 +81,7 @@ pub fn last_outcome<'b>(facts: impl Iterator<Item = &'b [u8]>, execution: Execut
     outcomes.last()
 }
 
-/// Checks a file, and returns the checkpoint in it.
+/// Checks a file and returns its checkpoint, if that is valid.
 fn check_bundle(report: &mut BundleReport, file: &[u8], outside: OutsideEvidence<'_>) -> Option<Checkpoint> {
     let keys = outside.log_keys;
     let has_key = !keys.is_empty();
@@ -120,7 +122,7 @@ fn check_bundle(report: &mut BundleReport, file: &[u8], outside: OutsideEvidence
     checkpoint
 }
 
-/// The part of a predicate that leads to the log.
+/// The part of a predicate that connects it with the audit log.
 #[derive(Clone, Copy)]
 struct LogPart<'b> {
     tenant_id: TenantId,
@@ -128,7 +130,7 @@ struct LogPart<'b> {
     checkpoint: &'b str,
 }
 
-/// The text of a member; the empty text without one.
+/// The text of a member; empty if the member is absent.
 fn member_text<'v>(value: &'v Value, name: &str) -> &'v str {
     value.get(name).and_then(Value::as_str).unwrap_or_default()
 }
@@ -175,7 +177,7 @@ fn check_checkpoint(report: &mut BundleReport, log: LogPart<'_>, outside: Outsid
     checkpoint
 }
 
-/// Checks each fact against the checkpoint, and returns those that hold.
+/// Checks each fact against the checkpoint, and returns the facts that pass.
 fn check_facts<'b>(report: &mut BundleReport, log: LogPart<'b>, checkpoint: Option<&Checkpoint>) -> Vec<ReadFact<'b>> {
     let mut held = Vec::new();
     let mut previous = None;
@@ -238,7 +240,7 @@ fn check_end<'f, 'b>(
     Some(end)
 }
 
-/// Checks that the log has the approval of the erasure that the evidence states, for the submitter of the run.
+/// If the evidence states an erasure, checks that the log contains its approval for the submitter of the run.
 fn check_erasure(report: &mut BundleReport, predicate: &ExecutionPredicate, facts: &[ReadFact<'_>]) {
     let run = predicate.evidence.get("execution");
     let member = |name: &str| run.and_then(|run| run.get(name)).filter(|value| !value.is_null());
@@ -270,7 +272,8 @@ fn check_release(
         .iter()
         .filter(|fact| fact.text("/subject/kind") == "release" && fact.text("/subject/id") == release_id)
         .collect();
-    // Submissions, rejections and later transitions name a digest too.
+    // Only transitions to approved states count, because submissions, rejections and later transitions contain a
+    // digest too.
     let is_approval = |fact: &&ReadFact<'_>| {
         fact.text("/kind") == TRANSITION
             && APPROVED_STATES.contains(&fact.text("/detail/to"))
@@ -306,7 +309,7 @@ fn check_approvals(report: &mut BundleReport, predicate: &ExecutionPredicate, ow
     }
 }
 
-/// Checks the bindings of the evidence against those of the release.
+/// Checks the bindings in the evidence against the bindings of the release.
 fn check_listed_bindings(report: &mut BundleReport, predicate: &ExecutionPredicate) {
     let release = &predicate.release;
     let shown = predicate.evidence.get("bindings").and_then(Value::as_array);
@@ -329,9 +332,10 @@ fn check_listed_bindings(report: &mut BundleReport, predicate: &ExecutionPredica
     }
 }
 
-/// Checks the versions against the approved text, in both directions.
+/// Checks that the versions are exactly those of the approved text.
 fn check_versions(report: &mut BundleReport, release: &BundledRelease) {
-    // A line of two words names the policy bundle that the release requires; bindings and references have more words.
+    // The first four lines contain the format version and the target of the release. A line of two words names the
+    // required policy bundle; lines of bindings and references have more words.
     let lines: Vec<&str> = release.digest_text.lines().skip(4).filter(|line| line.split(' ').count() > 2).collect();
     let is_reference = |line: &&&str| line.starts_with("reference ");
     let bound = lines.iter().filter(|line| !is_reference(line)).count();

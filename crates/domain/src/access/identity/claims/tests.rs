@@ -20,7 +20,7 @@ fn claims() -> Value {
     json!({"iss": "https://issuer.example", "aud": "https://fairway.example", "sub": "248", "exp": NOW + 300})
 }
 
-/// The valid claims with other members; `null` removes one.
+/// The valid claims, changed by `members`; a member with the value `null` removes the claim.
 fn with(members: Value) -> Value {
     let mut claims = claims();
     for (name, value) in members.as_object().unwrap() {
@@ -193,7 +193,7 @@ fn tokens_for_client_credentials_are_services() {
         (json!({"idtyp": "user", "oid": "248", "azp": "app"}), IdentityKind::Person),
         (json!({"idtyp": ["app"], "oid": "248", "azp": "app"}), IdentityKind::Person),
         (json!({"idtyp": "app", "azp": ""}), IdentityKind::Person),
-        // Entra ID without it, with tokens of version 2 and 1.
+        // Entra ID without `idtyp`, with tokens of versions 2 and 1.
         (json!({"oid": "248", "azp": "app"}), service("app")),
         (json!({"oid": "248", "appid": "app"}), service("app")),
         (json!({"oid": "248", "azp": "app", "roles": ["Run"]}), service("app")),
@@ -207,7 +207,7 @@ fn tokens_for_client_credentials_are_services() {
         (json!({"preferred_username": "service-account-build-bot", "client_id": "Build-Bot"}), service("Build-Bot")),
         (json!({"preferred_username": "service-account-ci", "client_id": "ci", "azp": "ci"}), service("ci")),
         (json!({"preferred_username": "service-account-ci", "client_id": "ci"}), service("ci")),
-        // A person who chose such a name and signed in by that client or another one.
+        // A person with the user name of a service account, who signed in with the same or another client.
         (keycloak("service-account-ci", "ci"), IdentityKind::Person),
         (keycloak("service-account-ci", "fairway-cli"), IdentityKind::Person),
         (keycloak("service-account-", "fairway-cli"), IdentityKind::Person),

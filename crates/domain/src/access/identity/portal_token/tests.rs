@@ -99,7 +99,7 @@ fn userinfo_adds_what_the_token_leaves_out() {
         json!({"groups": ["b"], "preferred_username": "bob"}),
     );
     assert!(kept.groups == listed(&["a"]) && kept.name.as_deref() == Some("ada"));
-    // Userinfo resolves an overage; without it the overage stays an error.
+    // Groups from userinfo resolve an overage; without them the overage remains an error.
     let resolved = of(json!({"hasgroups": true}), json!({"groups": ["a", "b"]}));
     assert!(resolved.groups == listed(&["a", "b"]));
     let unresolved = of(json!({"hasgroups": true}), json!({}));
@@ -124,7 +124,7 @@ fn links_of_an_overage_give_groups_of_the_same_subject() {
     }
     assert_eq!(read(json!({"groups": ["a"], "sub": "other"})).err(), Some(InvalidToken::Subject));
     assert_eq!(read(json!({"groups": {"a": true}})).err(), Some(InvalidToken::ClaimType));
-    // Userinfo may have the link.
+    // The userinfo response may contain the claim source of the overage.
     let userinfo = rules.with_userinfo(identity(json!({"hasgroups": true})), linked.as_object().unwrap()).unwrap();
     assert!(matches!(userinfo.groups, GroupsClaim::Overage { source: Some(_) }));
     assert!(rules.names_groups(linked.as_object().unwrap()));

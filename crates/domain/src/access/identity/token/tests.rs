@@ -100,7 +100,7 @@ fn refuses_headers_that_choose_keys_or_demand_extensions() {
             assert_eq!(refusal(&token(&header, CLAIMS)), Some(InvalidToken::ForbiddenHeader), "{name}: {value}");
         }
     }
-    // Escapes do not hide a member.
+    // An escaped member name is still recognized as forbidden.
     let header = r#"{"alg":"RS256","kid":"k","\u006awk":{}}"#;
     assert_eq!(refusal(&token(header, CLAIMS)), Some(InvalidToken::ForbiddenHeader));
     // Other members are ignored (RFC 7515, 4).
@@ -141,7 +141,7 @@ fn refuses_every_form_but_the_canonical_compact_one() {
         format!("{header}.{claims}.c2ln\n"),
         format!("{header}.{claims}.c2l+"),
         format!("{header}.{claims}.c2l/"),
-        // Bits after the last byte: a second spelling of the same signature.
+        // Non-zero bits after the last byte: a second encoding of the same signature.
         format!("{header}.{claims}.c2k"),
         format!("{header}.{claims}.c2lnc"),
         format!("{{\"protected\":\"{header}\",\"payload\":\"{claims}\",\"signature\":\"c2ln\"}}"),

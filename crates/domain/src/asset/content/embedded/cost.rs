@@ -5,7 +5,8 @@ use crate::asset::content::pattern_weight;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// Maximum depth of a schema with its references followed; the compiler and the validator recurse.
+/// Maximum depth of a schema with its references followed. The limit bounds the recursion of the compiler and the
+/// validator.
 pub(super) const MAX_DEPTH: usize = 128;
 /// Maximum length of a pattern, in bytes.
 pub(super) const MAX_PATTERN_BYTES: usize = 512;
@@ -21,7 +22,7 @@ const FORBIDDEN_KEYWORDS: [&str; 6] =
 /// separately, because its subschemas are members of an object.
 const IN_PLACE_APPLICATORS: [&str; 8] = ["$ref", "allOf", "anyOf", "oneOf", "not", "if", "then", "else"];
 
-/// Upper bound of the evaluations of a schema.
+/// Upper bound of the evaluations of a schema for one value.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Evaluations {
     /// Schema nodes.
@@ -48,7 +49,8 @@ pub(super) struct Cost {
     /// Evaluations of one check.
     pub(super) check: Evaluations,
     /// Extra evaluations that determine which members and items the schema evaluates. An enclosing
-    /// `unevaluatedProperties` triggers them, so nested ones multiply. Size alone therefore does not bound the time.
+    /// `unevaluatedProperties` triggers them, so nested keywords multiply. Size alone therefore does not bound the
+    /// time.
     unevaluated: Evaluations,
 }
 
@@ -81,7 +83,8 @@ impl Cost {
 /// Measures a schema with its references followed.
 pub(super) struct Meter<'s> {
     root: &'s Value,
-    /// Costs of the reference targets so far; `None` while a target is being measured.
+    /// Costs of the reference targets measured so far; `None` while a target is being measured, which detects
+    /// recursion.
     targets: BTreeMap<&'s str, Option<Cost>>,
 }
 
@@ -113,7 +116,7 @@ impl<'s> Meter<'s> {
         let mut whole = Cost::of_node(1 + division, patterns, weight);
         let mut has_unevaluated = false;
         for (key, member) in members {
-            // A property of this name has an object as its value and is not a keyword.
+            // A member of `properties` may have the same name. Its value is an object, so it is not this keyword.
             if FORBIDDEN_KEYWORDS.contains(&key.as_str()) && !member.is_object() {
                 return Err(EmbeddedRefusal::ExternalReference);
             }
@@ -126,7 +129,7 @@ impl<'s> Meter<'s> {
             };
             if key == "unevaluatedProperties" || key == "unevaluatedItems" {
                 has_unevaluated = true;
-                // It runs once by itself and once for every enclosing `unevaluated*` keyword.
+                // The subschema runs once by itself and once for every enclosing `unevaluated*` keyword.
                 whole.unevaluated = whole.unevaluated.plus(part.check);
             }
             if IN_PLACE_APPLICATORS.contains(&key.as_str()) || key == "dependentSchemas" {
@@ -173,7 +176,8 @@ impl<'s> Meter<'s> {
     }
 }
 
-/// Number of patterns that a node itself contains, and their evaluations for one byte.
+/// Number of patterns that the node contains, without those of subschemas, and their evaluations for one byte of
+/// text.
 fn measure_patterns(node: &Value) -> Result<(u64, u64), EmbeddedRefusal> {
     let one = node.get("pattern").and_then(Value::as_str);
     let many = node.get("patternProperties").and_then(Value::as_object);
@@ -196,7 +200,7 @@ fn measure_patterns(node: &Value) -> Result<(u64, u64), EmbeddedRefusal> {
 pub(super) struct ValueSize {
     /// Number of values; members and items count at every depth.
     values: u64,
-    /// Bytes of its texts and keys.
+    /// Total length of the value's texts and keys, in bytes.
     bytes: u64,
 }
 

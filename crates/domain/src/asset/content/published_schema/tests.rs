@@ -13,7 +13,7 @@ fn part_problems(schema: &PublishedSchema, value: &Value) -> BTreeSet<(String, &
     schema.find_problems(value).into_iter().map(|problem| (problem.pointer, problem.code)).collect()
 }
 
-/// A keyword that no part handles would fail the whole without an explanation.
+/// A keyword that no part handles would make the whole schema refuse a value without a specific problem.
 #[test]
 fn every_schema_keyword_belongs_to_a_part() {
     fn assert_known_keywords(schema: &Value, path: &str) {
@@ -36,7 +36,8 @@ fn every_schema_keyword_belongs_to_a_part() {
                 }
                 _ => {}
             }
-            // The validator collects its errors, one for each name.
+            // The validator collects one error for each name, so `propertyNames` requires a limit of the number of
+            // members.
             assert!(keyword != "propertyNames" || keywords.contains_key("maxProperties"), "{path}/{keyword}");
         }
     }

@@ -1,8 +1,8 @@
-//! Rules from schema annotations: unique names, and JSON Schemas and patterns as values.
+//! Rules from schema annotations: unique names, and values that are JSON Schemas or patterns.
 //!
 //! `x-unique` names the member that must differ between the items of a list. `x-json-schema` and `x-pattern` mark
-//! values that are JSON Schemas or regular expressions. Their total is bounded, because compiling them is the most
-//! expensive part of validation.
+//! values that are JSON Schemas or regular expressions. Their number is bounded, because their compilation is the
+//! most expensive part of validation.
 
 use super::{CompileMode, Violation, Violations};
 use crate::asset::content::{
@@ -13,14 +13,14 @@ use crate::asset::content::{
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Maximum number of patterns outside of schemas.
+/// Maximum number of patterns in one content, without those in embedded schemas.
 const MAX_PATTERNS: usize = 50;
 /// Maximum length of a pattern, in bytes.
 const MAX_PATTERN: usize = 512;
-/// Maximum number of schemas.
+/// Maximum number of embedded schemas in one content.
 const MAX_SCHEMAS: usize = 10;
 
-/// Number of patterns and schemas found so far.
+/// The check of the annotations, with the number of patterns and schemas found so far.
 pub(super) struct AnnotationRules {
     compile: CompileMode,
     patterns: usize,
@@ -28,12 +28,12 @@ pub(super) struct AnnotationRules {
 }
 
 impl AnnotationRules {
-    /// Creates zero counts.
+    /// Creates a check with zero counts.
     pub(super) const fn new(compile: CompileMode) -> Self {
         Self { compile, patterns: 0, schemas: 0 }
     }
 
-    /// Checks one position of the content.
+    /// Checks a value against the annotations of its schema.
     pub(super) fn check_value(&mut self, visited: &VisitedValue<'_, '_>, findings: &mut Violations) -> VisitFlow {
         if let Some(member) = visited.resolved.get("x-unique").and_then(Value::as_str) {
             check_unique(visited, member, findings);

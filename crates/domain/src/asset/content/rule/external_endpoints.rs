@@ -5,10 +5,10 @@ use crate::{hook, policy::CompiledPolicy};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Tools of this service.
+/// Names of the built-in tools.
 const BUILTINS: [&str; 3] = ["execute_flow", "query_knowledge_base", "inspect_evidence"];
 
-/// Headers that the connection and the protocol set themselves, in lower case. Another value could split the request,
+/// Headers that the HTTP client and the MCP client set, in lower case. A value from content could split the request,
 /// route it to another virtual host, or spoof a protocol header.
 const PROTOCOL_HEADERS: [&str; 14] = [
     "accept",
@@ -27,7 +27,8 @@ const PROTOCOL_HEADERS: [&str; 14] = [
     "upgrade",
 ];
 
-/// Whether a text is an http or https URL without credentials; credentials would be a secret in content.
+/// Whether a text is an http or https URL without credentials. Credentials are refused, because content must not
+/// contain secrets.
 pub(super) fn is_address(text: &str) -> bool {
     let Some((scheme, rest)) = text.split_once("://") else { return false };
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -129,7 +130,7 @@ pub(super) fn check_connector(content: &Value, findings: &mut Violations) {
 
 /// A field that the schema marks as secret must not contain a value, not even as an example.
 ///
-/// INVARIANT: recursion ends, because every call descends one level in a value of bounded nesting.
+/// INVARIANT: the recursion terminates, because every call descends one level in a value of bounded nesting.
 fn check_secrets(node: &Value, pointer: &str, findings: &mut Violations) {
     if is_true(node, "x-secret") {
         for value in ["default", "const", "enum", "example", "examples"] {

@@ -1,4 +1,4 @@
-//! Rules of model policies: evidence names a route by its id, so the ids are unique.
+//! Rules of model policies: route ids must be unique, because evidence identifies a route by its id.
 
 use super::{Violation, Violations, list_items, text_field};
 use serde_json::Value;

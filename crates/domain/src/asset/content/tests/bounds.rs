@@ -3,7 +3,7 @@
 use super::{AssetKind, problems};
 use serde_json::{Value, json};
 
-/// An invalid pattern: each attempt to compile it reports a problem.
+/// An invalid pattern. A problem with it shows that a test case compiled it.
 const INVALID_PATTERN: &str = "(";
 
 fn guardrails(count: usize) -> Value {

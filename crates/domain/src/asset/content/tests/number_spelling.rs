@@ -29,7 +29,7 @@ const fn example(kind: AssetKind) -> &'static str {
     }
 }
 
-/// One of the spellings of a number.
+/// Writes a number in the JSON spelling that `way` selects.
 fn write_number(number: &serde_json::Number, way: u8) -> String {
     let plain = number.to_string();
     let double = number.as_f64().unwrap();
@@ -43,7 +43,7 @@ fn write_number(number: &serde_json::Number, way: u8) -> String {
     }
 }
 
-/// JSON in which each number has the next of these spellings.
+/// Writes JSON in which each number has the spelling that the next item of `ways` selects.
 fn write_value(value: &Value, ways: &mut impl Iterator<Item = u8>) -> String {
     match value {
         Value::Number(number) => write_number(number, ways.next().unwrap_or_default()),

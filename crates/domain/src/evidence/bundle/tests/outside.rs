@@ -1,4 +1,5 @@
-//! What a verifier has besides the bundle: witnesses, a second checkpoint, and the input of the policy decision.
+//! Inputs of a verifier in addition to the bundle: witnesses, a second checkpoint, and the input of the policy
+//! decision.
 
 use super::*;
 use crate::{
@@ -43,7 +44,7 @@ fn requires_as_many_witnesses_as_the_verifier_asks_for() {
         (&[31, 33], 2, true),
         (&[33], 2, false),
         (&[], 1, false),
-        // A witness that the verifier does not know does not count, and one that signs twice counts once.
+        // An unknown witness does not count, and a witness that signs twice counts once.
         (&[31, 40, 41], 2, false),
         (&[31, 31], 2, false),
     ] {

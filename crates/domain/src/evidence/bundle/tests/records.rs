@@ -1,4 +1,4 @@
-//! The records of a run: the log names them, and the evidence shows what they say.
+//! The records of a run: the log contains their digest, and the evidence must match them.
 
 use super::*;
 use crate::evidence::records::{ArtifactEntry, DecisionEntry, LineageEntry};
@@ -50,7 +50,7 @@ fn report_of(mutate: impl FnOnce(&mut ExecutionPredicate)) -> BundleReport {
     verify_bundle(seal(&ExecutionStatement::new(changed), &[1]).as_bytes(), &[verifier(1)])
 }
 
-/// Changes that a server with a changed database would sign.
+/// Changes that a server would sign after a manipulation of its database.
 #[test]
 fn names_each_change_of_the_records() {
     type Mutation = fn(&mut ExecutionPredicate);
@@ -62,7 +62,7 @@ fn names_each_change_of_the_records() {
         (&["policy decision in the records"], |it| it.evidence["policy_decision"]["outcome"] = json!("allow")),
         (&["policy decision in the records"], |it| it.evidence["policy_decision"]["reason_code"] = json!("quiet")),
         (&["policy decision in the records"], |it| it.evidence["policy_decision"]["rules"] = json!(["all", "more"])),
-        // The first decision was taken, but a stricter one followed.
+        // The first decision is in the records, but a stricter decision followed it.
         (&["policy decision in the records"], |it| {
             let decision =
                 json!({ "decision_id": id(60), "outcome": "allow", "reason_code": "quiet", "rules": ["all"] });
@@ -110,7 +110,7 @@ fn omitted_documents_are_reported_and_do_not_fail() {
     );
 }
 
-/// The process of a run may end before it stores any record. The report says what is missing then.
+/// The process of a run may end before it stores any record. The report then lists the missing proof as a limitation.
 #[test]
 fn run_without_named_records_shows_less() {
     let named = report_of(|_| ());
@@ -126,7 +126,8 @@ fn run_without_named_records_shows_less() {
     assert_eq!(named.limitations().len() + 1, unnamed.limitations().len());
 }
 
-/// The bundle of a run that a person decided on after its first closing fact, with the facts at these indexes.
+/// The bundle of a run whose fact `first` is followed by a person's decision, the fact `last`. It contains the facts
+/// at these indexes of the log.
 fn decided_by_a_person(
     first: FactKind,
     last: FactKind,
@@ -161,7 +162,7 @@ fn decided_by_a_person(
     verify_bundle(seal(&ExecutionStatement::new(predicate), &[1]).as_bytes(), &[verifier(1)])
 }
 
-/// Without the request for its review, a run would look like one without records.
+/// Without the fact that requests the review, a reviewed run would look like a run without records.
 #[test]
 fn reviewed_run_needs_the_request_for_its_review() {
     let reviewed = |facts: &[usize]| {

@@ -52,7 +52,7 @@ fn approved_history() -> Vec<Vec<u8>> {
     ]
 }
 
-/// A chain whose facts lie among others in a log.
+/// The chain of a release whose facts are among other facts in a log.
 fn chain_of(facts: &[Vec<u8>]) -> ReleaseChain {
     let other = Subject { kind: "workspace", id: id(50) };
     let other = Fact::new(FactKind::WorkspaceCreated, other, None, &stamp(50, "user:bo"), json!({}));
@@ -128,7 +128,7 @@ fn result_follows_from_the_facts_about_the_release() {
     for (name, facts, expected) in cases {
         let result = ReleaseHistory::of(facts.iter().map(Vec::as_slice), id(3).into()).result(&digest());
         assert_eq!(result, expected, "{name}");
-        // A pipeline must not deploy what failed.
+        // A pipeline must not deploy a release whose result is `FAILED`.
         let report = verify_bundle(seal(&summary_of(&facts), &[1]).as_bytes(), &[verifier(1)]);
         let expected = if expected == Passed { vec![] } else { vec!["permission to deploy"] };
         assert_eq!(failed(&report), expected, "{name}");
@@ -139,7 +139,7 @@ fn result_follows_from_the_facts_about_the_release() {
     assert_eq!(history.result(&Checksum::blake3_of(b"other bindings")), Failed);
 }
 
-/// Changes that a server with a changed database would sign: the chain names each of them.
+/// Changes that a server would sign after a manipulation of its database. The verification reports each of them.
 #[test]
 fn names_the_statement_that_a_signed_change_breaks() {
     type Mutation = fn(&mut ReleaseStatement);
@@ -168,7 +168,7 @@ fn names_the_statement_that_a_signed_change_breaks() {
         let report = verify_bundle(seal(&summary, &[1]).as_bytes(), &[verifier(1)]);
         assert!(failed(&report).contains(&name), "{name}: {:?}", failed(&report));
     }
-    // A result that the log contradicts, in both directions.
+    // Results that contradict the log: `PASSED` and `FAILED`.
     let mut passed = summary_of(&[created(), moved("draft", "review_ready")]);
     passed.predicate.verification_result = SummaryResult::Passed;
     passed.predicate.verified_levels = SummaryResult::Passed.levels();

@@ -1,4 +1,4 @@
-//! Checks of a run's records: the log names their digest, and the evidence shows what they say.
+//! Checks of a run's records: the log must contain their digest, and the evidence must match them.
 
 use super::{ENDS, ReadFact, member_text};
 use crate::{
@@ -14,10 +14,12 @@ use crate::{
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
-/// The fact that asks for the review of an answer. It closes a run as far as its process is concerned.
+/// The kind of the fact that requests the review of an answer. After it, the process that executed the run writes no
+/// further facts.
 const REVIEW_REQUEST: &str = "execution.review_asked";
 
-/// Whether the first closing fact of a run names its records. The process of a run may end before it stores any.
+/// Whether the first closing fact of a run contains the digest of its records. The process of a run may end before it
+/// stores any record.
 pub fn names_run_records<'b>(facts: impl Iterator<Item = &'b [u8]>, execution: ExecutionId) -> bool {
     let execution = execution.to_string();
     let bodies = facts.filter_map(|fact| serde_json::from_slice::<Value>(fact).ok());
@@ -81,7 +83,8 @@ pub(super) fn check_records(report: &mut BundleReport, predicate: &ExecutionPred
     check_documents(report, predicate, &records);
 }
 
-/// Requires the fact that closed the run before a person decided on it. It names the records.
+/// If a person decided on the run, requires the earlier fact that closed it, because that fact contains the digest of
+/// the records.
 fn check_earlier_fact(report: &mut BundleReport, closing: &[&ReadFact<'_>]) {
     let Some((end, earlier)) = closing.split_last() else { return };
     let was_asked = end.body.pointer(&format!("/detail/{REVIEW_ASKED_MEMBER}")) == Some(&Value::Bool(true));
@@ -96,7 +99,7 @@ fn check_earlier_fact(report: &mut BundleReport, closing: &[&ReadFact<'_>]) {
     report.require("fact before the end of the run", needed, "a proven fact", actual, found.is_some());
 }
 
-/// Checks that the evidence shows the strictest decision of the run, and every obligation that a decision imposed.
+/// Checks that the evidence contains the strictest decision of the run and every obligation that a decision imposed.
 fn check_decisions(report: &mut BundleReport, evidence: &Map<String, Value>, records: &RunRecords) {
     let by_strictness = records.decisions.iter().max_by_key(|entry| Outcome::parse(&entry.outcome));
     let recorded = by_strictness.map_or_else(
@@ -130,7 +133,7 @@ fn check_decisions(report: &mut BundleReport, evidence: &Map<String, Value>, rec
     }
 }
 
-/// Checks that the evidence shows the documents of the records, and the retrievals among them.
+/// Checks that the evidence lists the documents of the records and the retrievals among them.
 fn check_artifacts(report: &mut BundleReport, evidence: &Map<String, Value>, records: &RunRecords) {
     let shown: Vec<&Value> = items(evidence.get("evidence_artifacts")).collect();
     report.compare("number of documents", "", records.artifacts.len().to_string(), shown.len().to_string());
@@ -171,7 +174,7 @@ fn check_documents(report: &mut BundleReport, predicate: &ExecutionPredicate, re
     }
 }
 
-/// Compares a retrieval in the evidence with its document.
+/// Compares a retrieval in the evidence with the document that records it.
 fn check_retrieval(report: &mut BundleReport, predicate: &ExecutionPredicate, entry: &ArtifactEntry, body: &str) {
     if entry.artifact_kind != RETRIEVAL_EVENT {
         return;
@@ -187,7 +190,7 @@ fn check_retrieval(report: &mut BundleReport, predicate: &ExecutionPredicate, en
     report.compare("retrieval in its document", id, found(&body), shown.map_or_else(|| "none".to_owned(), found));
 }
 
-/// The items of a list; nothing for another value.
+/// The items of a list; empty for any other value.
 fn items(value: Option<&Value>) -> impl Iterator<Item = &Value> {
     value.and_then(Value::as_array).into_iter().flatten()
 }

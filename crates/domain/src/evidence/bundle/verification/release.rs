@@ -10,8 +10,8 @@ use crate::{
     transparency_log::Checkpoint,
 };
 
-/// Checks a summary: its result follows from the proven facts, and its contents are those that the digest names.
-/// Returns the checkpoint.
+/// Checks that the result of a summary follows from the proven facts, and that its contents have the approved
+/// digests. Returns the checkpoint, if it is valid.
 pub(super) fn check_release_chain(
     report: &mut BundleReport,
     statement: &ReleaseStatement,
@@ -25,14 +25,14 @@ pub(super) fn check_release_chain(
     let log = LogPart { tenant_id: chain.tenant_id, facts: &chain.facts, checkpoint: &chain.checkpoint };
     let checkpoint = check_checkpoint(report, log, outside);
     let facts = check_facts(report, log, checkpoint.as_ref());
-    // A fact that is not in the log decides nothing.
+    // Only facts that are proven to be in the log count for the result.
     let proven = facts.iter().map(|fact| fact.proven.body.as_bytes());
     let digest = Checksum::blake3_of(chain.release.digest_text.as_bytes());
     let history = ReleaseHistory::of(proven, chain.release_id);
     let result = history.result(&digest);
     report.compare("time of the result", "", history.occurred_at, predicate.time_verified.as_str());
     report.compare("result by the log", "", result.as_str(), predicate.verification_result.as_str());
-    // Pipelines gate on the verification, so a release that must not be deployed fails it.
+    // Pipelines deploy after a passed verification, so a release that must not be deployed fails the verification.
     let stated = predicate.verification_result.as_str();
     report.compare("permission to deploy", "", SummaryResult::Passed.as_str(), stated);
     report.compare("levels of the result", "", result.levels().join(", "), predicate.verified_levels.join(", "));

@@ -1,4 +1,5 @@
-//! What a verifier has from other sources than the bundle: keys of the log, witnesses, and a second checkpoint.
+//! Inputs that a verifier obtained from sources other than the bundle: keys of the log, witnesses, a second
+//! checkpoint, and the input of the policy decision.
 
 use crate::{
     asset::kind::AssetKind,
@@ -8,32 +9,32 @@ use crate::{
 };
 use serde_json::Value;
 
-/// What a verifier has from other sources than the bundle.
+/// The inputs of a verification that the verifier obtained from sources other than the bundle.
 #[derive(Clone, Copy, Debug)]
 pub struct OutsideEvidence<'k> {
-    /// The keys of the log. One of them must have signed.
+    /// The keys of the log. The bundle and the checkpoint must each have a signature by one of them.
     pub log_keys: &'k [VerifierKey],
     /// The keys of witnesses.
     pub witnesses: &'k [WitnessKey],
     /// The number of these witnesses that must have cosigned the checkpoint.
     pub required_witnesses: usize,
-    /// A checkpoint of the same log.
+    /// A checkpoint of the same log from another source.
     pub second_checkpoint: Option<SecondCheckpoint<'k>>,
     /// The recorded input of the effective policy decision as JSON, in the form of a test's `input`.
     pub policy_input: Option<&'k [u8]>,
 }
 
-/// A checkpoint that somebody else kept.
+/// A checkpoint that another party stored.
 #[derive(Clone, Copy, Debug)]
 pub struct SecondCheckpoint<'k> {
     /// The signed note.
     pub note: &'k [u8],
-    /// The answer of the consistency route as JSON, for checkpoints of different sizes.
+    /// The JSON response of the API's consistency route; required for checkpoints of different sizes.
     pub consistency_proof: Option<&'k [u8]>,
 }
 
 impl<'k, K: AsRef<[VerifierKey]> + ?Sized> From<&'k K> for OutsideEvidence<'k> {
-    /// The keys of a log and nothing else.
+    /// A verification with keys of the log only.
     fn from(log_keys: &'k K) -> Self {
         Self {
             log_keys: log_keys.as_ref(),
@@ -45,7 +46,8 @@ impl<'k, K: AsRef<[VerifierKey]> + ?Sized> From<&'k K> for OutsideEvidence<'k> {
     }
 }
 
-/// Checks that enough of the given witnesses cosigned the checkpoint. Without witnesses there is nothing to check.
+/// Checks that enough of the given witnesses cosigned the checkpoint. Without required witnesses, no number is
+/// checked.
 pub(super) fn check_cosignatures(
     report: &mut BundleReport,
     note: Option<&SignedNote>,
@@ -60,14 +62,14 @@ pub(super) fn check_cosignatures(
                 report.require(NAME, witness.name(), "a valid cosignature", actual, true);
                 cosigners.push(witness.name());
             }
-            // One of several that are enough may be missing.
+            // More witnesses are given than required, so this cosignature may be absent.
             None if required_witnesses < witnesses.len() => report.skip(NAME, witness.name(), "a valid cosignature"),
             None => {
                 report.require(NAME, witness.name(), "a valid cosignature", "none that is valid", false);
             }
         }
     }
-    // Two keys of one witness are one witness.
+    // A witness with two keys counts once.
     cosigners.sort_unstable();
     cosigners.dedup();
     if required_witnesses > 0 {
@@ -82,7 +84,8 @@ pub(super) fn check_cosignatures(
     }
 }
 
-/// Compares the checkpoint of a bundle with a second one, by a consistency proof if their sizes differ.
+/// Compares the checkpoint of a bundle with a second checkpoint. If their sizes differ, a consistency proof is
+/// required.
 pub(super) fn check_second_checkpoint(
     report: &mut BundleReport,
     checkpoint: Option<&Checkpoint>,
@@ -122,7 +125,8 @@ pub(super) fn check_second_checkpoint(
         report.require(name, part, CONSISTENT, if holds { CONSISTENT } else { "no such proof" }, holds);
 }
 
-/// Decides again with the policy of the bundle, for an input from outside, and compares with the evidence.
+/// Evaluates the policy of the bundle for an input that the verifier supplied, and compares the decision with the
+/// evidence.
 pub(super) fn check_policy_decision(report: &mut BundleReport, predicate: &ExecutionPredicate, input: &[u8]) {
     const NAME: &str = "policy decision for the given input";
     let member = |name: &str| predicate.evidence.get("policy_decision").and_then(|decision| decision.get(name));
@@ -147,7 +151,7 @@ pub(super) fn check_policy_decision(report: &mut BundleReport, predicate: &Execu
     report.has_decided_again = report.compare(NAME, "", expected, decided);
 }
 
-/// The hashes in the answer of the consistency route.
+/// The hashes in a response of the consistency route; `None` if it is malformed.
 fn hashes_of(proof: &[u8]) -> Option<Vec<TreeHash>> {
     let document: Value = serde_json::from_slice(proof).ok()?;
     document.get("proof")?.as_array()?.iter().map(|hash| TreeHash::from_hex(hash.as_str()?)).collect()
