@@ -1,8 +1,9 @@
 //! Drains unread request bodies.
 //!
-//! A refusal by path, caller or load often comes before the body is read. The framework then closes the connection,
-//! because it would take the rest of the body for the next request. Under load, reconnecting costs both sides. The
-//! middleware therefore reads and drops a short rest before the response. A long rest still closes the connection.
+//! A request is often refused by path, caller or load before its body is read. The framework then closes the
+//! connection, because it would parse the unread bytes as the next request. A reconnect costs client and server
+//! work, which matters most under load. The middleware therefore reads and drops a short rest of the body before
+//! the response. A long rest still closes the connection.
 
 use super::body::content_length;
 use actix_web::{

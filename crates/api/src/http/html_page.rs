@@ -8,7 +8,7 @@ use actix_web::{
     },
 };
 
-/// A page; `title` and `body` must be escaped HTML.
+/// Creates a page. `title` and `body` must be escaped HTML.
 pub(crate) fn page(status: StatusCode, title: &str, body: &str) -> HttpResponse {
     let page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -64,7 +64,7 @@ fn quality(headers: &HeaderMap, kind: &str) -> u32 {
     best.map_or(0, |(_, quality)| thousandths(quality))
 }
 
-/// A quality has at most three decimal digits.
+/// Converts a quality to thousandths. A quality has at most three decimal digits.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a weight lies between 0 and 1")]
 fn thousandths(quality: f32) -> u32 {
     (quality * 1_000.0).round() as u32

@@ -2,8 +2,9 @@
 //! ([0056](../../../../docs/decisions/0056-memory-budgets.md)).
 //!
 //! A budget belongs to the whole process. One client address gets at most half of it, so that it cannot exhaust the
-//! budget of all others. One sender at this address gets at most three quarters of what its arriving bodies may hold, so
-//! that it cannot exhaust the address. A request without memory waits for [`MAX_WAIT`] and then gets a 503.
+//! budget of all others. One sender at an address gets at most three quarters of that address's memory for arriving
+//! bodies, so that other senders there are still served. A request waits up to [`MAX_WAIT`] for memory and then
+//! gets a 503.
 
 use super::load_shedding::BodySender;
 use fairway_domain::rate_limit::ClientAddress;
@@ -28,9 +29,9 @@ const MAX_SMALL_REQUESTS: usize = 24 << 20;
 const MAX_LARGE_REQUESTS: usize = 64 << 20;
 /// Maximum bytes of all large unread responses together.
 const MAX_RESPONSES: usize = 64 << 20;
-/// Maximum bytes of a document while it is parsed. Arriving bodies leave this much of the budget and of each client's
-/// half to complete bodies. Otherwise bodies that wait for the memory of their values could hold the whole budget and
-/// deadlock.
+/// Maximum bytes of a document while it is parsed. Arriving bodies leave this much of the budget, and of each
+/// client's half, free for complete bodies. Otherwise bodies that wait for the memory of their values could reserve
+/// the whole budget and deadlock.
 const MAX_DOCUMENT_BYTES: usize = 16 << 20;
 /// The fraction of an address's memory for arriving bodies that one sender gets, as numerator and denominator. The rest
 /// remains for other senders behind the same address.
@@ -43,7 +44,8 @@ const MAX_WAIT: Duration = Duration::from_secs(2);
 #[error("the memory budget is exhausted")]
 pub struct Exhausted;
 
-/// A number of bytes that the reservations of all clients share; each client gets half at most. Clones share the budget.
+/// A memory budget that the reservations of all clients share; each client gets at most half. Clones share the
+/// budget.
 #[derive(Clone, Debug)]
 pub struct ClientMemoryBudget(Arc<BudgetState>);
 
@@ -51,8 +53,8 @@ pub struct ClientMemoryBudget(Arc<BudgetState>);
 struct BudgetState {
     max: usize,
     max_per_client: usize,
-    /// The fraction of the arriving bodies, and the bytes that they leave free: a complete body of the sender gets the
-    /// latter even if its other bodies never end.
+    /// Maximum bytes of one sender: its fraction for arriving bodies, and the bytes that arriving bodies leave
+    /// free. With the latter, a complete body of the sender proceeds even if the sender's other bodies never end.
     max_per_sender: usize,
     /// Bytes that arriving bodies leave free.
     reserved_for_values: usize,
@@ -98,7 +100,7 @@ impl ClientMemoryBudget {
         Self::with_reserve(max, 0)
     }
 
-    /// A budget of `max` bytes, of which arriving bodies leave `kept_from_arrivals` bytes free.
+    /// Creates a budget of `max` bytes, of which arriving bodies leave `kept_from_arrivals` bytes free.
     fn with_reserve(max: usize, kept_from_arrivals: usize) -> Self {
         let (usage, released) = (Mutex::default(), Notify::new());
         let max_per_client = max / 2;
@@ -125,7 +127,7 @@ impl ClientMemoryBudget {
     }
 
     fn usage(&self) -> MutexGuard<'_, Usage> {
-        // The sums stay consistent after a panic elsewhere: no call between their updates panics.
+        // A panic elsewhere leaves the sums consistent, because no call between their updates panics.
         self.0.usage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

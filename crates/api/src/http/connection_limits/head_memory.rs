@@ -1,7 +1,7 @@
 //! Memory limit for incomplete request heads, which clients can send slowly or never finish.
 //!
-//! Each connection may hold a head of usual size. The excess of all connections has a process-wide limit; the
-//! connection that exceeds it is closed.
+//! Each connection may buffer a head of usual size. The excess of all connections has a process-wide limit. A
+//! connection that grows while this limit is exceeded is closed.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
