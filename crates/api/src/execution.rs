@@ -85,7 +85,7 @@ pub(crate) struct Execute {
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = String, required = false)]
     actor_type: Option<Value>,
-    /// Authentication mode of the server: `local`.
+    /// Authentication mode of the server: `local` or `oidc`.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = String, required = false)]
     actor_auth_mode: Option<Value>,

@@ -201,7 +201,7 @@ struct EventStream {
     cursor: EventCursor,
     /// Number of the last sent event.
     last_sent: usize,
-    /// The permit for this stream; `None` until the first events are sent.
+    /// The permit for this stream; `None` until the first read.
     permit: Option<StreamPermit>,
     unsent: Unsent,
     last_write: Instant,

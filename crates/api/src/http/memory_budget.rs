@@ -136,7 +136,7 @@ impl Reservation {
     /// Resizes the reservation to `bytes`.
     ///
     /// # Errors
-    /// When it would grow and the budget is exhausted. It then keeps its size.
+    /// When growth would exceed the budget. The reservation then keeps its size.
     pub fn try_resize(&mut self, bytes: usize) -> Result<(), Exhausted> {
         self.try_resize_at(Stage::Values, bytes)
     }
@@ -194,7 +194,7 @@ impl Reservation {
     }
 }
 
-/// Stores the bytes of a holder, and removes a zero entry.
+/// Sets the bytes of a client or sender, and removes an entry of zero bytes.
 fn set_or_remove<K: Clone + Eq + Hash>(used: &mut HashMap<K, usize>, holder: &K, bytes: usize) {
     if bytes == 0 {
         used.remove(holder);
@@ -231,7 +231,7 @@ impl Default for MemoryBudgets {
 }
 
 impl MemoryBudgets {
-    /// The empty reservation of a request whose body starts to arrive.
+    /// Creates the empty reservation of a request whose body starts to arrive.
     #[must_use]
     pub fn request_memory(&self, client: ClientAddress, sender: BodySender) -> RequestMemory {
         let small = self.small_requests.reserve_for_sender(client, sender.clone());
@@ -249,7 +249,8 @@ impl MemoryBudgets {
     }
 }
 
-/// The reservation of a request: its first bytes in the budget of small requests, the rest in that of large ones.
+/// The reservation of a request. Its first bytes count in the budget of small requests, the rest in that of large
+/// requests.
 #[derive(Debug)]
 pub struct RequestMemory {
     small: Reservation,
@@ -257,8 +258,8 @@ pub struct RequestMemory {
 }
 
 impl RequestMemory {
-    /// Reserves `bytes` bytes of a body before they are buffered, and waits for memory. Until then the request holds
-    /// nothing in the budget of large requests, so large bodies cannot deadlock.
+    /// Reserves `bytes` bytes of a body before they are buffered, and waits for memory. While it waits, the request has
+    /// reserved nothing in the budget of large requests, so large bodies cannot deadlock.
     ///
     /// # Errors
     /// When the budget is exhausted.
@@ -267,8 +268,8 @@ impl RequestMemory {
         self.resize_large(Stage::Arrival, bytes).await
     }
 
-    /// Grows to the received bytes of a body of unknown length. Such a body holds memory while it needs more, so it
-    /// does not wait: it could deadlock.
+    /// Grows to the received bytes of a body of unknown length. Such a body already has reserved memory when it needs
+    /// more. It does not wait, because two such bodies could deadlock.
     ///
     /// # Errors
     /// When the budget is exhausted.
@@ -309,7 +310,7 @@ impl RequestMemory {
         bytes.saturating_sub(SMALL_REQUEST_BYTES).saturating_sub(self.large.bytes)
     }
 
-    /// Bytes that the request holds.
+    /// Bytes that the request has reserved.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.small.bytes.saturating_add(self.large.bytes)
