@@ -38,7 +38,7 @@ use utoipa_swagger_ui::{Config, SwaggerUi};
 const OPENAPI_PATH: &str = "/openapi.json";
 
 /// A service configuration that registers routes. One implementation also collects their OpenAPI descriptions;
-/// worker threads use the other one.
+/// the one for worker threads does not.
 trait RouteConfig {
     fn service<F: HttpServiceFactory + OpenApiFactory + 'static>(&mut self, factory: F) -> &mut Self;
 }

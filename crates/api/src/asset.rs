@@ -116,7 +116,7 @@ pub(crate) struct VersionWarning {
     code: &'static str,
     /// Path of the field, such as `content.rules[0].outcome`, truncated to 256 characters.
     path: String,
-    /// JSON pointer of the field in the content, truncated likewise; empty for the whole content.
+    /// JSON pointer of the field in the content, truncated to 256 characters; empty for the whole content.
     pointer: String,
     message: String,
     /// For a legacy kind: the closest equivalent content of its successor kind.

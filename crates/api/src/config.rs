@@ -64,7 +64,7 @@ pub struct Settings {
     pub log_origin: LogOriginBase,
     /// Reference of the key that signs checkpoints; `None` for a generated file in the data directory.
     pub checkpoint_key: Option<ServerSecretRef>,
-    /// Reference of the previous key, which signs too while keys are rotated.
+    /// Reference of the previous key, which also signs checkpoints during a key rotation.
     pub checkpoint_previous_key: Option<ServerSecretRef>,
     /// The witnesses that cosign checkpoints, each with its address.
     pub witnesses: Vec<(WitnessKey, Url)>,

@@ -322,9 +322,9 @@ pub(crate) async fn add_documents(
 
 /// Re-embeds the documents of a knowledge base.
 ///
-/// Chunks without a vector of the configured embedding model get one, in a new index revision. Earlier revisions keep
-/// their vectors. A large knowledge base needs several calls, until `complete` is true. Until then searches use the
-/// revision before the first call, unless documents are added.
+/// Each chunk without a vector of the configured embedding model receives such a vector, in a new index revision.
+/// Earlier revisions keep their vectors. A large knowledge base needs several calls, until `complete` is true. Until
+/// then, searches use the revision before the first call, unless documents are added.
 #[utoipa::path(
     operation_id = "reembed_documents",
     tag = "assets",

@@ -105,8 +105,8 @@ enum ProvidersCommand {
 
 #[derive(Subcommand)]
 enum AuditCommand {
-    /// Compare every entry of the logs with the newest checkpoint outside the database; print the first bad index of each
-    /// log, and fail if there is one.
+    /// Compare every entry of the logs with the newest checkpoint outside the database; print the first bad index of
+    /// each log, and fail if there is one.
     Verify(AuditArguments),
 }
 

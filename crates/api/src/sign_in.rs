@@ -212,7 +212,12 @@ async fn finish_sign_in(request: HttpRequest, api: web::Data<Api>) -> Result<Htt
         Ok(person) => person,
         Err(error) => {
             let clock_seconds = error.seconds_outside_validity();
-            tracing::warn!(issuer = pending.issuer, code = error.code(), clock_seconds, "a sign-in failed");
+            tracing::warn!(
+                issuer = pending.issuer,
+                code = error.code(),
+                clock_seconds,
+                "sign-in failed; showing an error page"
+            );
             return without_attempt(match pending.is_test {
                 true => test_sign_in::refuse(&request, &api, authentication, &error, &retry).await?,
                 false => error_page(authentication, &error, "", &retry),

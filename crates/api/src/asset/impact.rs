@@ -20,7 +20,7 @@ use uuid::Uuid;
 #[schema(as = BlastRadius)]
 pub(crate) struct BlastRadiusView {
     /// Releases that bind a version of the asset, or of an asset that references it, directly or indirectly. A release
-    /// is omitted if the other paths already have 2,000 hops together.
+    /// is omitted if the paths of all listed releases would exceed 2,000 hops in total.
     releases: Vec<ImpactedReleaseView>,
     /// The workloads of these releases.
     workloads: Vec<ImpactedWorkloadView>,

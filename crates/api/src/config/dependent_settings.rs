@@ -64,7 +64,7 @@ pub(super) fn vault(raw: &RawSettings) -> Result<Option<VaultSettings>, ConfigEr
     }
 }
 
-/// The external runtime gateway, if configured. The embedded gateway takes no token.
+/// The external runtime gateway, if configured. The embedded gateway accepts no token.
 pub(super) fn gateway(raw: &RawSettings) -> Result<Option<GatewaySettings>, ConfigError> {
     let address = raw.read(&setting::RUNTIME_GATEWAY_URL, parsers::gateway)?;
     let token = raw.read_optional(&setting::RUNTIME_GATEWAY_TOKEN, parsers::bearer)?;

@@ -39,7 +39,7 @@ pub(super) const FACTS_URL: Setting = secret("facts_url", "FAIRWAY_FACTS_URL", "
 pub(super) const LOG_ORIGIN: Setting = plain("transparency_log.origin", "FAIRWAY_LOG_ORIGIN", "fairway.invalid/logs");
 /// Secret reference of the key that signs checkpoints; by default a file below the data directory.
 pub(super) const CHECKPOINT_KEY_REF: Setting = plain("transparency_log.key_ref", "FAIRWAY_CHECKPOINT_KEY_REF", "");
-/// Secret reference of the previous key, which signs too while keys are rotated.
+/// Secret reference of the previous key, which also signs checkpoints during a key rotation.
 pub(super) const CHECKPOINT_PREVIOUS_KEY_REF: Setting =
     plain("transparency_log.previous_key_ref", "FAIRWAY_CHECKPOINT_PREVIOUS_KEY_REF", "");
 /// Witnesses that cosign checkpoints: a list of a verifier key and an address, with a space between them.

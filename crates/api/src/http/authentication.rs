@@ -1,5 +1,5 @@
-//! Authentication of requests on a server with identity providers: by the access token of the request, or by the session
-//! of a browser.
+//! Authentication of requests on a server with identity providers: by the access token of the request, or by the
+//! session of a browser.
 //!
 //! The middleware verifies the credential once and stores the identity in the request; all later code reads the
 //! identity from there. In local mode it does nothing. A credential that is present is always verified, and an

@@ -27,8 +27,8 @@ use tokio::time::timeout;
 
 /// Maximum bytes to drain.
 const MAX_DRAINED_BYTES: usize = 64 << 10;
-/// Maximum number of bodies that one worker thread drains at a time. Each holds its connection and about 30 KiB of
-/// buffers. Beyond this number the response closes the connection instead.
+/// Maximum number of bodies that one worker thread drains at a time. Each drain occupies its connection and about
+/// 30 KiB of buffers. Beyond this number the response closes the connection instead.
 const MAX_DRAINS: usize = 128;
 /// Time limit for draining. Most short bodies arrive with their head.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(250);

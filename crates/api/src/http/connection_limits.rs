@@ -5,11 +5,11 @@
 //! restarts the timer.
 //!
 //! **Minimum throughput.** A client that reads slowly keeps a response in memory. The guard closes a connection whose
-//! client is too slow over the whole time that a response waits for it ([`write_rate`]).
+//! client is too slow over the whole time that a response waits for the client ([`write_rate`]).
 //!
-//! **Read-ahead limit.** The framework buffers up to 128 KiB of a body ahead of its consumer, in each of two
-//! buffers, and parses pipelined bytes into hundreds of requests. The guard stops reading while no handler awaits
-//! the body. It reads nothing after a request until its response exists ([`read_ahead_limit`]).
+//! **Read-ahead limit.** The framework buffers up to twice 128 KiB of a body ahead of its consumer, and parses
+//! pipelined bytes into hundreds of requests. The guard stops reading while no handler awaits the body. It reads
+//! nothing after a request until its response exists ([`read_ahead_limit`]).
 //!
 //! **Error bodies.** The framework responds to malformed HTTP with a bare status, before any code of this crate
 //! runs. Examples are a byte that no header allows, two lengths, and an invalid request line. The guard recognises

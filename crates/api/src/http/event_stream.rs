@@ -1,4 +1,5 @@
-//! Server-sent events (WHATWG HTML, 9.2): encoding, resumption, and responses that are written as the client reads them.
+//! Server-sent events (WHATWG HTML, 9.2): encoding, resumption, and responses that are written at the pace of the
+//! client.
 
 use crate::{
     error::{ApiError, FieldProblem},

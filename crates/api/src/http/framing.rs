@@ -36,7 +36,7 @@ pub(super) struct Framing {
     closes_connection: bool,
     /// Number of completely read messages.
     messages: u64,
-    /// The message for a refusal of the current head, if it is more specific than that of invalid HTTP.
+    /// The message for a refusal of the current head, if a more specific one than that for invalid HTTP exists.
     refusal: Option<&'static str>,
     #[cfg(test)]
     heads: usize,

@@ -34,7 +34,7 @@ pub(crate) fn escape(text: &str) -> String {
     safe
 }
 
-/// Whether a client prefers HTML to JSON, as browsers do. Without a preference it gets JSON.
+/// Whether a client prefers HTML to JSON, as browsers do. A client without a preference receives JSON.
 pub(crate) fn prefers_html(headers: &HeaderMap) -> bool {
     quality(headers, "text/html") > quality(headers, "application/json")
 }

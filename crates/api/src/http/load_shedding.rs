@@ -1,10 +1,12 @@
 //! Load shedding of one worker thread.
 //!
 //! PostgreSQL is the bottleneck, so the number of waiting statements measures the load. A queue that stays long for a
-//! whole observation window is standing: it does not shrink by itself. Requests beyond the number that keeps PostgreSQL
-//! busy are then refused at once, so admitted requests wait in a short queue. A request that waits for a provider does
-//! not count. A short burst is not an overload. Separately, each worker thread receives a bounded number of request bodies
-//! ([`MAX_ARRIVING`]), because each of them holds memory until its client has sent the rest.
+//! whole observation window is a standing queue, which does not shrink without intervention. Requests beyond the
+//! number that keeps PostgreSQL busy are then refused at once, so that admitted requests wait in a short queue.
+//! Requests that wait for a provider do not count. A short burst is not an overload.
+//!
+//! Separately, each worker thread receives a bounded number of request bodies ([`MAX_ARRIVING`]), because each body
+//! occupies memory until its client has sent the rest.
 //!
 //! A client with less than its fair share of requests in flight is still served while others are refused. A client
 //! is the tenant that the request names, else the caller. Holders of share links are distinguished by address.
@@ -93,8 +95,8 @@ pub struct Arriving {
     state: Arc<Mutex<ShedState>>,
 }
 
-/// The client that sends a body. Anonymous callers are one sender, because they can invent tokens and use many addresses.
-/// A request without a valid identity counts as anonymous.
+/// The client that sends a body. All anonymous callers are one sender, because they can invent tokens and use many
+/// addresses. A request without a valid identity counts as anonymous.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct BodySender(Option<ClientKey>);
 
@@ -224,8 +226,8 @@ impl LoadShedder {
 }
 
 impl ShedState {
-    /// Whether one more body may arrive: any body up to [`MAX_ARRIVING`], bodies of senders below their fair share up to
-    /// twice that number, and the first body of a named caller up to three times that number.
+    /// Whether one more body may arrive. Up to [`MAX_ARRIVING`], any body may; up to twice that number, bodies of
+    /// senders below their fair share; up to three times that number, the first body of a named caller.
     fn has_room_for_body(&self, sender: &BodySender) -> bool {
         let all: usize = self.arriving.values().sum();
         let is_first = sender.is_named() && !self.arriving.contains_key(sender);

@@ -237,8 +237,7 @@ impl RequestRecord {
     }
 
     fn log_access(&self, status: StatusCode, route: &str, elapsed: Duration) {
-        // Outside the span, because the line carries the request's fields itself and the formatter need not read the
-        // span.
+        // The event is outside the span. It has the request's fields itself, so the formatter need not read the span.
         tracing::info!(
             target: "fairway::access",
             parent: None,

@@ -213,7 +213,7 @@ fn changes_state(method: &Method) -> bool {
     !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE)
 }
 
-/// Whether a request names the site that sent it, as those of browsers do.
+/// Whether a request names the site that sent it, as requests of browsers do.
 fn names_site(headers: &HeaderMap) -> bool {
     headers.contains_key(&SEC_FETCH_SITE) || headers.contains_key(header::ORIGIN)
 }

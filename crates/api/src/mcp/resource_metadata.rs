@@ -1,5 +1,5 @@
-//! The metadata of this server as a protected resource (RFC 9728). MCP clients read there which issuers they can
-//! get a token from.
+//! The metadata of this server as a protected resource (RFC 9728). It names the issuers whose tokens MCP clients
+//! can use.
 
 use crate::{compose::Api, error::ApiError};
 use actix_web::{HttpRequest, HttpResponse, guard, web};

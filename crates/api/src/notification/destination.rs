@@ -402,7 +402,7 @@ pub(crate) async fn delete_organization_destination(
 pub(crate) struct DestinationTestView {
     /// `sent` or `failed`.
     status: &'static str,
-    /// Why the receiver did not accept the message: a code as in `last_error` of a delivery. Null if it did.
+    /// Why the receiver did not accept the message: a code as in `last_error` of a delivery. Null for `sent`.
     error: Option<&'static str>,
     /// The HTTP or SMTP status of the receiver's response, if one arrived. The text of the response is never shown,
     /// because it may repeat the secret.

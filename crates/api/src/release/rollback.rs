@@ -171,7 +171,7 @@ pub(crate) async fn roll_back_release(
     Ok(ResourceResponse::idempotent(&outcome, &RollbackView::of(&outcome.value)?, StatusCode::OK)?.into_response())
 }
 
-/// Evaluates the newest runs of a release for a rollback. The server never rolls back by itself.
+/// Evaluates the newest runs of a release for a rollback. The server never rolls back automatically.
 #[utoipa::path(
     operation_id = "read_rollback_recommendation",
     tag = "releases",

@@ -72,7 +72,7 @@ impl PendingSignIn {
         }
     }
 
-    /// Whether the time of the sign-in has not expired. A browser may keep the cookie for longer.
+    /// Whether the sign-in is within its time limit. A browser may keep the cookie for longer.
     pub(super) fn is_open(&self, now: Timestamp) -> bool {
         now < self.expires_at
     }

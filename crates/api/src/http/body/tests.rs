@@ -329,8 +329,7 @@ async fn read_any(base: &web::Data<crate::http::HttpBase>, text: &str) -> Result
     Ok((value, held))
 }
 
-/// 64 KiB of small objects become 6 MiB of values. Without a prior reservation, many waiting requests would hold as
-/// much.
+/// 64 KiB of small objects become 6 MiB of values, so the server reserves memory before it parses a body.
 #[actix_web::test]
 async fn reserves_memory_before_parsing() {
     tokio::time::pause();
@@ -351,7 +350,7 @@ async fn reserves_memory_before_parsing() {
     assert_eq!(read_any(&base, &dense).await.unwrap_err().code(), "unavailable");
     drop(others);
     assert_eq!(read_any(&base, broken).await.unwrap_err().code(), "malformed_json");
-    // Afterwards, the request holds the measured size of its values, not the estimate.
+    // After the parse, the request has reserved the measured size of its values, not the estimate.
     let (_, measured) = json::read_measured(dense.as_bytes()).unwrap();
     assert_eq!(read_any(&base, &dense).await.unwrap().1, measured * DOCUMENT_COPIES);
 }

@@ -5,12 +5,12 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes that each connection may hold in any case: more than a usual head.
+/// Bytes that each connection may buffer in any case: more than a usual head.
 const FREE_BYTES: usize = 16 << 10;
-/// Maximum bytes that all connections together hold beyond [`FREE_BYTES`].
+/// Maximum bytes that all connections together buffer beyond [`FREE_BYTES`].
 const MAX_EXCESS_BYTES: usize = 24 << 20;
 
-/// Bytes that all connections of this process hold beyond [`FREE_BYTES`].
+/// Bytes that all connections of this process buffer beyond [`FREE_BYTES`].
 static TOTAL_EXCESS: AtomicUsize = AtomicUsize::new(0);
 
 /// Bytes that were read from a connection before the start of a request.

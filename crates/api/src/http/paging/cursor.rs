@@ -6,7 +6,7 @@
 use fairway_domain::store::Cursor;
 use std::collections::BTreeMap;
 
-/// Bytes of the seal: too many to guess, and no longer than the position.
+/// Length of the seal in bytes. It is too long to guess, and not longer than the position.
 const SEAL_BYTES: usize = 16;
 
 /// The key that seals the cursors of an installation.
