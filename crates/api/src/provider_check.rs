@@ -112,7 +112,7 @@ pub async fn warn_of_unreadable_keys(settings: &Settings) -> Result<(), AdapterE
                 account = account.account_slot,
                 secret_ref = %reference,
                 code = error.code(),
-                "failed to read the key of a provider account; its calls fail until the key is readable"
+                "the key of a provider account cannot be read; its calls fail until the key is readable"
             );
         }
     }

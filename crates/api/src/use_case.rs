@@ -377,7 +377,7 @@ pub(crate) async fn archive_use_case(
     respond(&use_cases.archive_use_case(&caller, query.id(), *use_case, &expected, key.as_ref()).await?)
 }
 
-/// Returns a use case that waits for access to draft, and withdraws its pending access requests.
+/// Moves a use case that waits for access back to draft, and withdraws its pending access requests.
 #[utoipa::path(
     operation_id = "reopen_use_case",
     tag = "use cases",
