@@ -10,7 +10,7 @@ use fairway_domain::execution::{
 };
 use fairway_operations::provider_check::{check_account, read_key};
 
-/// The model name in a request to the built-in provider, which has no models and ignores the name.
+/// The model name in a request to the built-in provider, which has no models.
 const LOCAL_MODEL: &str = "rules";
 
 /// Failure to check provider accounts.

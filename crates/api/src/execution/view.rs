@@ -44,7 +44,7 @@ pub(crate) struct ExecutionView {
     cost_micros: Option<u64>,
     /// The steps, in order; null in lists, and for a submitter without permission to view executions.
     steps: Option<Vec<StepView>>,
-    /// The result; null for readers other than the submitter.
+    /// The result; null until the run ends, and for readers other than the submitter.
     queued_result: Option<QueuedResult>,
     /// The retrieved documents that the result cites as `[document_id]`, in the order of retrieval; only with
     /// `include=citations`, and empty for readers that do not see the result.
