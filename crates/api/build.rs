@@ -1,5 +1,5 @@
-//! Embeds the built portal: lists the files in `portal/dist`, which `cargo xtask portal` writes. The list is empty
-//! without them, so that the server builds without Node.
+//! Embeds the built portal: lists the files in `portal/dist`, which `cargo xtask portal` writes. Without that
+//! folder the list is empty, so that the server builds without Node.
 
 use std::{env, error::Error, fmt::Write as _, fs, path::Path};
 

@@ -90,7 +90,7 @@ pub(crate) struct NewRoleBinding {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct RoleBindingQuery {
-    /// Only role bindings of this workspace; default all of the tenant.
+    /// Only role bindings of this workspace; by default all role bindings of the tenant.
     workspace_id: Option<Uuid>,
 }
 
@@ -143,7 +143,7 @@ fn parse_scope_ref(text: &str) -> Result<Uuid, FieldProblem> {
     parse_uuid(text).ok_or_else(|| FieldProblem::invalid("scope_ref"))
 }
 
-/// Parses the scope of a role binding, whose kind and reference are valid on their own.
+/// Combines the kind and the reference of a scope. Other rules validate each of the two alone.
 fn parse_scope(kind: &str, reference: Option<Uuid>) -> Result<GrantScope, FieldProblem> {
     GrantScope::from_parts(kind, reference).ok_or_else(|| match reference {
         None => FieldProblem::missing("scope_ref"),
@@ -163,7 +163,8 @@ fn scope_ref_rule(text: &str) -> RuleResult {
     value_rules::accept(parse_scope_ref(text))
 }
 
-/// Kind and reference fit together, if each of them is valid.
+/// Checks that kind and reference of the scope fit together. The rules of the two fields report an invalid kind or
+/// reference.
 fn scope_rule(new: &NewRoleBinding) -> RuleResult {
     let known = GrantScope::KINDS.contains(&new.scope_kind.as_str());
     match new.scope_ref.as_deref().map(parse_scope_ref).transpose() {

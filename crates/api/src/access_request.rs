@@ -138,8 +138,10 @@ pub(crate) async fn list_access_requests(
     Ok(list.respond(&requests.map(|request| AccessRequestView::of(&request))))
 }
 
-/// Grants an access request: its connection is created, or an existing one gets the named settings and becomes usable. The
-/// last grant activates the use case, and withdraws its other requests.
+/// Grants an access request.
+///
+/// Creates the connection, or changes the named settings of an existing one and makes it usable. The last grant of
+/// a use case activates the use case and withdraws its other requests.
 #[utoipa::path(
     operation_id = "grant_access_request",
     tag = "use cases",

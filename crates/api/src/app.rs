@@ -37,7 +37,8 @@ use utoipa_swagger_ui::{Config, SwaggerUi};
 /// Path of the OpenAPI document.
 const OPENAPI_PATH: &str = "/openapi.json";
 
-/// A service configuration that takes routes: with their OpenAPI descriptions, or without, as in worker threads.
+/// A service configuration that registers routes. One implementation also collects their OpenAPI descriptions;
+/// the one for worker threads does not.
 trait RouteConfig {
     fn service<F: HttpServiceFactory + OpenApiFactory + 'static>(&mut self, factory: F) -> &mut Self;
 }
@@ -54,7 +55,8 @@ impl RouteConfig for web::ServiceConfig {
     }
 }
 
-/// All routes. The router matches them in order, each by a regular expression, so the most frequent route comes first.
+/// Registers all routes. The router matches them in order, each by a regular expression, so the most frequent route
+/// comes first.
 fn routes(config: &mut impl RouteConfig) {
     config.service(execution::execute_workload);
     operator_routes(config);
@@ -65,7 +67,7 @@ fn routes(config: &mut impl RouteConfig) {
     notification_routes(config);
 }
 
-/// Use cases, connections and access requests.
+/// Registers the routes of use cases, connections and access requests.
 fn use_case_routes(config: &mut impl RouteConfig) {
     config
         .service(connection::list_connections)
@@ -90,7 +92,7 @@ fn use_case_routes(config: &mut impl RouteConfig) {
         .service(use_case::reopen_use_case);
 }
 
-/// Health, tenants and access.
+/// Registers the routes of health, tenants and access.
 fn operator_routes(config: &mut impl RouteConfig) {
     config
         .service(operator_endpoints::healthz)
@@ -121,7 +123,7 @@ fn operator_routes(config: &mut impl RouteConfig) {
         .service(access::principal_binding::delete_principal_binding);
 }
 
-/// Assets, memory, knowledge and flows.
+/// Registers the routes of assets, memory, knowledge and flows.
 fn content_routes(config: &mut impl RouteConfig) {
     config
         .service(asset::list_assets)
@@ -156,7 +158,7 @@ fn content_routes(config: &mut impl RouteConfig) {
         .service(flow::validate_flow);
 }
 
-/// Workloads, share links, environments, releases and rollouts.
+/// Registers the routes of workloads, share links, environments, releases and rollouts.
 fn workload_routes(config: &mut impl RouteConfig) {
     config
         .service(workload::list_workloads)
@@ -192,7 +194,7 @@ fn workload_routes(config: &mut impl RouteConfig) {
         .service(evidence::read_release_bundle);
 }
 
-/// Runs, evidence, tools and the audit log.
+/// Registers the routes of runs, evidence, tools and the audit log.
 fn run_routes(config: &mut impl RouteConfig) {
     config
         .service(execution::list::list_executions)
@@ -220,7 +222,7 @@ fn run_routes(config: &mut impl RouteConfig) {
         .service(transparency_log::read_log_tile);
 }
 
-/// Inboxes, preferences, destinations and records of suppressed notifications.
+/// Registers the routes of inboxes, preferences, destinations and suppressed notifications.
 fn notification_routes(config: &mut impl RouteConfig) {
     config
         .service(notification::inbox::list_inbox)
@@ -260,7 +262,7 @@ fn notification_routes(config: &mut impl RouteConfig) {
         .service(notification::suppressed::list_suppressed_decisions);
 }
 
-/// The OpenAPI document that the handlers' attributes describe, without later additions.
+/// Collects the OpenAPI document that the handlers' attributes describe, before the `openapi` module completes it.
 pub(crate) fn collect_openapi() -> OpenApi {
     let routes = |config: &mut ServiceConfig<'_>| routes(config);
     let (_, document) =
@@ -268,7 +270,7 @@ pub(crate) fn collect_openapi() -> OpenApi {
     document
 }
 
-/// Builds the application over the stores of one worker thread.
+/// Builds the application of one worker thread; `api` contains its stores.
 pub fn app(
     api: web::Data<Api>,
     base: web::Data<HttpBase>,
@@ -305,7 +307,7 @@ pub fn app(
         .wrap(from_fn(outermost_middleware))
 }
 
-/// Redirects to `/docs/`: the pages use relative links and need the trailing slash.
+/// Redirects `/docs` to `/docs/`, because the relative links of the pages need the trailing slash.
 async fn redirect_to_docs() -> HttpResponse {
     HttpResponse::TemporaryRedirect().insert_header((LOCATION, "/docs/")).finish()
 }
@@ -315,7 +317,8 @@ async fn serve_openapi(documents: web::Data<OpenApiData>) -> HttpResponse {
     HttpResponse::Ok().content_type(ContentType::json()).body(documents.json.clone())
 }
 
-/// Data derived from the OpenAPI document once per process. The document itself takes ten times as much memory.
+/// Data derived from the OpenAPI document, once per process. The document itself is dropped, because it occupies
+/// ten times as much memory.
 #[derive(Clone)]
 pub struct OpenApiData {
     json: Bytes,

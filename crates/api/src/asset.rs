@@ -47,7 +47,7 @@ use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 use validator::Validate;
 
-/// Maximum body with content, in bytes.
+/// Maximum size of a body that contains asset content, in bytes.
 pub(crate) const CONTENT_LIMIT: usize = 4 << 20;
 
 /// A governed configuration object.
@@ -116,7 +116,7 @@ pub(crate) struct VersionWarning {
     code: &'static str,
     /// Path of the field, such as `content.rules[0].outcome`, truncated to 256 characters.
     path: String,
-    /// JSON pointer of the field in the content, truncated likewise; empty for the whole content.
+    /// JSON pointer of the field in the content, truncated to 256 characters; empty for the whole content.
     pointer: String,
     message: String,
     /// For a legacy kind: the closest equivalent content of its successor kind.
@@ -134,7 +134,7 @@ impl VersionWarning {
 }
 
 impl VersionView {
-    /// Converts a version by value, because its content may be large.
+    /// Converts a version. It consumes the version, because copying large content is expensive.
     pub(crate) fn of(version: AssetVersion) -> Result<Self, ApiError> {
         Ok(Self {
             asset_version_id: version.asset_version_id.uuid(),
@@ -152,12 +152,12 @@ impl VersionView {
         })
     }
 
-    /// Sets the original YAML.
+    /// Sets the original YAML of a flow version.
     pub(crate) fn with_yaml(self, content_yaml: Option<String>) -> Self {
         Self { content_yaml, ..self }
     }
 
-    /// Length of the content, the only large part, in bytes.
+    /// Length of the content in bytes. All other fields are small.
     fn content_bytes(&self) -> usize {
         self.content.get().len()
     }
@@ -203,7 +203,7 @@ pub(crate) struct NewVersion {
     #[schema(value_type = Object)]
     #[expect(dead_code, reason = "the handler moves it out of the document")]
     content: DeferredMember,
-    /// Unique in the asset; default the next `vN`.
+    /// Unique in the asset; by default the next label of the form `vN`.
     #[schema(max_length = 64)]
     #[validate(length(min = 1, max = limit(VersionLabel::MAX_CHARS)), custom(function = value_rules::version_label))]
     version_label: Option<String>,
@@ -227,7 +227,7 @@ pub(crate) struct AssetListQuery {
     lifecycle_state: Option<String>,
 }
 
-/// The workspace that determines visibility.
+/// The workspace from which the asset must be visible.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct VisibleFromQuery {
@@ -245,7 +245,7 @@ impl VisibleFromQuery {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct WorkspaceQuery {
-    /// Alternative to the field in the body.
+    /// Alternative to `workspace_id` in the body.
     workspace_id: Option<Uuid>,
 }
 
@@ -260,7 +260,8 @@ impl WorkspaceQuery {
         }
     }
 
-    /// The digest of a request to create something in the workspace.
+    /// Digest that identifies a repeated creation request: the digest of the body, combined with the query's
+    /// workspace.
     pub(crate) fn digest(&self, body: [u8; 32]) -> [u8; 32] {
         self.workspace_id.map_or(body, |workspace| digest_in_workspace(body, workspace))
     }

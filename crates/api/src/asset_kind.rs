@@ -19,11 +19,11 @@ pub(crate) struct KindView {
     title: &'static str,
     /// Purpose of assets of the kind.
     description: &'static str,
-    /// Whether another kind supersedes it.
+    /// Whether another kind supersedes this kind.
     legacy: bool,
     /// Whether a release may bind several assets of the kind.
     binds_many: bool,
-    /// URL of its JSON Schema.
+    /// URL of the JSON Schema for content of the kind.
     schema_url: String,
 }
 

@@ -79,8 +79,8 @@ impl AuditEventView {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct AuditQuery {
-    /// Only events of this workspace. Default: all events that the caller may read, of the tenant or of the namespaces,
-    /// workspaces and workloads that it audits.
+    /// Only events of this workspace. By default all events that the caller may read: those of the tenant, or those
+    /// of the namespaces, workspaces and workloads that the caller audits.
     workspace_id: Option<Uuid>,
     /// Only events about this resource.
     subject_id: Option<Uuid>,

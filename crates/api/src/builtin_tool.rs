@@ -44,8 +44,8 @@ pub(crate) struct ToolCallBody {
     /// Arguments that match the tool's schema in the manifest.
     #[schema(value_type = Option<Object>)]
     arguments: Option<Map<String, Value>>,
-    /// `on_behalf_of`: the run of `execute_flow` belongs to `actor_ref`. Only trusted services may send this field and
-    /// the three fields below.
+    /// Must be `on_behalf_of`: the run of `execute_flow` then belongs to `actor_ref`. Only trusted services may
+    /// send this field and the three fields below.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = String, required = false)]
     execution_mode: Option<Value>,
@@ -57,7 +57,7 @@ pub(crate) struct ToolCallBody {
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = String, required = false)]
     actor_type: Option<Value>,
-    /// Authentication mode of the server: `local`.
+    /// Authentication mode of the server: `local` or `oidc`.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = String, required = false)]
     actor_auth_mode: Option<Value>,
@@ -139,7 +139,7 @@ pub(crate) struct ToolCallContext<'c> {
     pub(crate) on_behalf_of: Option<ActorRef>,
 }
 
-/// Whether the effect comes from this request or from an earlier one with the same key.
+/// Whether the effect comes from this request, or from an earlier request with the same idempotency key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Effect {
     Fresh,
@@ -190,9 +190,9 @@ impl ToolCallContext<'_> {
     }
 }
 
-/// Member with the arguments of a call; error paths start with it.
+/// Name of the member with the arguments of a call. The paths of their errors start with this name.
 pub(crate) const ARGUMENTS: &str = "arguments";
-/// Member with the inputs of a run.
+/// Name of the member with the inputs of a run.
 const INPUTS: &str = "inputs";
 
 /// Converts a run to a tool result. Error paths of its inputs are mapped to their paths in the call.

@@ -48,7 +48,7 @@ const ANONYMOUS: &str = "anonymous";
 #[derive(Clone, Debug)]
 pub(crate) struct UnverifiedClaims(pub(crate) Claims);
 
-/// The client of a runtime interface, by name or by share link, before any lookup.
+/// The client of a runtime interface, identified by actor or share link. Its rights are not read yet.
 #[derive(Clone, Debug)]
 pub(crate) struct RuntimeClient(pub(crate) RuntimeRequest);
 
@@ -104,8 +104,8 @@ impl FromRequest for IdentifiedCaller {
     }
 }
 
-/// The error for a body with wrong fields. An internal client that sends on-behalf-of fields to a route without
-/// delegation gets 403: the route would act under the client's own name.
+/// The error for a body with wrong fields. A trusted service that sends on-behalf-of fields to a route without
+/// delegation gets 403, because the route would otherwise act under the service's own name.
 pub(crate) fn field_refusal(request: &HttpRequest, problems: Vec<FieldProblem>) -> ApiError {
     let is_internal = || {
         let api = request.app_data::<web::Data<Api>>();
@@ -122,16 +122,16 @@ pub(crate) fn field_refusal(request: &HttpRequest, problems: Vec<FieldProblem>) 
     ApiError::validation(problems)
 }
 
-/// Whether a request names no actor and carries a possible share token. The token is not verified here. Clients are
-/// therefore distinguished by address, because tokens can be made up without end.
+/// Whether a request names no actor and carries a possible share token. The token is not verified here. Callers of
+/// this function distinguish clients by address, because a client can invent any number of tokens.
 pub(crate) fn has_share_token(request: &HttpRequest) -> bool {
     let headers = request.headers();
     let in_query = || request.query_string().split('&').any(|pair| pair.split('=').next() == Some(TOKEN_PARAMETER));
     !names_actor(request) && (headers.contains_key(&SHARE_TOKEN) || in_query())
 }
 
-/// Whether a path percent-encodes its workload. A token opens its workload in one spelling only, and slugs and identifiers
-/// never need percent-encoding. Session names may need it, because they may contain `:`.
+/// Whether a path percent-encodes its workload. A share token is valid for one spelling of its workload only, and
+/// slugs and identifiers never need percent-encoding. Session names may need it, because they may contain `:`.
 fn respells_workload(path: &str) -> bool {
     path.split_once("/sessions/").map_or(path, |(workload, _)| workload).contains('%')
 }
@@ -149,8 +149,8 @@ fn runtime_request(request: &HttpRequest) -> Result<RuntimeRequest, ApiError> {
     })
 }
 
-/// The claims of a request to any route except a runtime interface. A request with only a share token is refused: share
-/// links open runtime interfaces only.
+/// The claims of a request to any route except those of runtime interfaces. A request with only a share token is
+/// refused, because share links grant access to runtime interfaces only.
 fn api_claims(request: &HttpRequest) -> Result<Claims, ApiError> {
     let claims = claims(request)?;
     // An anonymous caller has no roles, so it cannot select a tenant.
@@ -163,8 +163,8 @@ fn api_claims(request: &HttpRequest) -> Result<Claims, ApiError> {
     Err(Failure::ShareToken(ShareTokenRefusal::Invalid).into())
 }
 
-/// The share token in the query or the header. Two different tokens are refused, because readers disagree on which one
-/// counts.
+/// The share token in the query or the header. Two different tokens are refused, because a proxy and this server
+/// could each use another one.
 fn presented_token(request: &HttpRequest) -> Result<Option<PresentedShareToken>, ApiError> {
     let in_header = single_header(request.headers(), &SHARE_TOKEN, "X-Share-Token")?;
     let query = request.query_string();
@@ -191,7 +191,7 @@ pub(crate) fn is_guest(request: &HttpRequest) -> bool {
     is_anonymous || has_share_token(request)
 }
 
-/// Whether a request names an actor: it proves an identity, or it sends the header to a local server. The header of a
+/// Whether a request names an actor: by a verified identity, or in local mode by the actor header. The header of a
 /// forwarded request does not count.
 fn names_actor(request: &HttpRequest) -> bool {
     match request.extensions().get::<RequestIdentity>() {
@@ -201,7 +201,7 @@ fn names_actor(request: &HttpRequest) -> bool {
     }
 }
 
-/// Checks the actor header of an internal client: it may only repeat the principal of the body.
+/// Checks the actor header of a trusted service: the header may only repeat the principal of the body.
 pub(crate) fn check_actor_header(request: &HttpRequest, subject: Option<&ActorRef>) -> Result<(), ApiError> {
     let is_proved = request.extensions().get::<RequestIdentity>().is_some();
     if !is_proved || !request.headers().contains_key(&ACTOR) {
@@ -214,7 +214,7 @@ pub(crate) fn check_actor_header(request: &HttpRequest, subject: Option<&ActorRe
     Err(FieldProblem::new("X-Actor-Ref", "invalid", "the header must equal `actor_ref`").into())
 }
 
-/// The claims of a request: those that it proves, or in local mode those that it makes.
+/// The claims of a request. In OIDC mode they are verified; in local mode the client asserts them.
 pub(crate) fn claims(request: &HttpRequest) -> Result<Claims, ApiError> {
     match request.extensions().get::<RequestIdentity>() {
         Some(RequestIdentity::Verified(claims)) => Ok(claims.clone()),
@@ -225,8 +225,8 @@ pub(crate) fn claims(request: &HttpRequest) -> Result<Claims, ApiError> {
     }
 }
 
-/// The claims of a request to a local server, which trusts the header; without one, the caller is the local user. A
-/// forwarded request comes from another machine and is always `anonymous`.
+/// The claims of a request in local mode, which trusts the actor header. Without the header, the caller is the
+/// local user. A forwarded request comes from another machine, so its caller is always `anonymous`.
 fn local_claims(request: &HttpRequest) -> Result<Claims, ApiError> {
     let headers = request.headers();
     let named = if is_forwarded(request) { Some(ANONYMOUS) } else { single_header(headers, &ACTOR, "X-Actor-Ref")? };
@@ -245,13 +245,14 @@ fn local_claims(request: &HttpRequest) -> Result<Claims, ApiError> {
     };
     let tenant = match single_header(headers, &TENANT, "X-Tenant-Id")? {
         None => None,
-        // No tenant has a malformed identifier.
+        // A malformed identifier cannot name a tenant, so the response is 404.
         Some(text) => Some(path::parse_uuid(text).ok_or_else(ApiError::not_found)?.into()),
     };
     Ok(Claims { actor, groups: Vec::new(), tenant })
 }
 
-/// The single value of a header. A repeated header is refused, because readers disagree on which value counts.
+/// The single value of a header. A repeated header is refused, because a proxy and this server could each use
+/// another value.
 fn single_header<'a>(headers: &'a HeaderMap, name: &HeaderName, shown: &str) -> Result<Option<&'a str>, ApiError> {
     let mut values = headers.get_all(name);
     match (values.next(), values.next()) {

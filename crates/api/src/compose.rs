@@ -44,15 +44,15 @@ const CONNECTIONS_PER_WORKER: usize = 8;
 /// Database connections of the background tasks.
 const BACKGROUND_CONNECTIONS: usize = 2;
 
-/// Context of the key that seals the state of sign-ins.
+/// Key derivation context for the key that seals the state of sign-ins.
 const SIGN_IN_CONTEXT: &str = "fairway 2026-11-27 sign-in state";
 
-/// The state of handlers: the operations over the stores of this worker thread.
+/// The state of handlers: the operations, with the stores of this worker thread.
 #[derive(Clone)]
 pub struct Api {
     pub(crate) services: Services,
     pub(crate) mode: IdentityMode,
-    /// How requests are authenticated; `None` in local mode.
+    /// Authentication of requests; `None` in local mode.
     pub(crate) authentication: Option<Authentication>,
     pub(crate) metrics: Metrics,
     pub(crate) load_shedder: LoadShedder,
@@ -72,14 +72,14 @@ pub(crate) struct Readiness {
 }
 
 impl Api {
-    /// The key that seals cursors. It is stored in the database, so each process opens the cursors of the others. Read
-    /// once.
+    /// The key that seals pagination cursors. The database stores the key, so each process accepts the cursors of
+    /// all processes. It is read once.
     pub(crate) async fn cursor_key(&self) -> Result<CursorKey, Failure> {
         let read = async || self.database.cursor_key().await.map(CursorKey::new);
         Ok(*self.cursor_key.get_or_try_init(read).await?)
     }
 
-    /// The key that seals the state of sign-ins. Every process of the installation has the same one.
+    /// The key that seals the state of sign-ins. All processes of the installation derive the same key.
     pub(crate) async fn sign_in_key(&self) -> Result<[u8; 32], Failure> {
         Ok(self.cursor_key().await?.derive(SIGN_IN_CONTEXT))
     }
@@ -95,7 +95,7 @@ impl Api {
     }
 }
 
-/// The optional background tasks of a server. Another process on the same database performs those that are off.
+/// The optional background tasks of a server. If a task is off, another process on the same database performs it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BackgroundTasks {
     /// Executes queued runs.
@@ -135,7 +135,7 @@ pub struct Process {
     pub openapi: OpenApiData,
 }
 
-/// The settings of the operations.
+/// Converts the server's settings to those of the operations.
 fn run_settings(settings: &Settings) -> RunSettings {
     RunSettings {
         sync_wait: settings.sync_wait,
@@ -161,7 +161,7 @@ fn run_settings(settings: &Settings) -> RunSettings {
     }
 }
 
-/// How requests are authenticated, in OIDC mode.
+/// Creates the authentication of requests in OIDC mode; `None` in local mode.
 fn authentication(
     settings: &Settings,
     provider: Option<Arc<dyn IdentityProvider>>,
@@ -315,7 +315,7 @@ impl Process {
         }
     }
 
-    /// The `Api` of one worker thread: its own database connections, everything else shared.
+    /// Creates the `Api` of one worker thread. It has database connections of its own and shares everything else.
     ///
     /// # Errors
     /// When the database URL is invalid.
@@ -371,8 +371,8 @@ impl Process {
         Ok(background_tasks)
     }
 
-    /// Starts the background tasks that execute runs, over their own connections; dropping the set aborts them. Without
-    /// `executes_runs` they only end the runs of dead processes.
+    /// Starts the background tasks that execute runs, with database connections of their own; dropping the set
+    /// aborts them. Without `executes_runs` they only end the runs of dead processes.
     ///
     /// # Errors
     /// When the database URL is invalid.
@@ -381,7 +381,7 @@ impl Process {
         let wakeup_bus = Arc::new(PostgresWakeupBus::new(self.url.clone()));
         let services = self.services.clone();
         background_tasks.spawn(async move { services.exchange_wakeups(wakeup_bus).await });
-        // Recovery ends the scripts of dead processes in every process. Workers resume all other runs.
+        // Every process ends the script runs of dead processes (recovery). Workers resume all other runs.
         background_tasks.spawn(run_recovery(Arc::clone(&self.services.run_recovery)));
         if self.dispatch.has_workers() && executes_runs {
             let options = DatabaseOptions {
@@ -397,7 +397,7 @@ impl Process {
         Ok(background_tasks)
     }
 
-    /// The signal that announces the shutdown to all responding tasks.
+    /// The signal that announces the shutdown to all tasks that send responses.
     #[must_use]
     pub const fn shutdown_signal(&self) -> &ShutdownSignal {
         &self.shutdown
@@ -419,7 +419,7 @@ impl Process {
 mod tests {
     use super::*;
 
-    /// The maximum connections of a pool with this size.
+    /// The maximum number of database connections of a pool with this setting.
     fn max_connections(connections: usize) -> usize {
         DatabaseOptions { url: String::new(), connections, result_retention: Duration::ZERO }.max_connections()
     }

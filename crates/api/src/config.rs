@@ -1,7 +1,8 @@
 //! The settings of a server: defaults, overridden by `fairway.toml`, overridden by the environment.
 //!
-//! Loading is a pure function of the file's text and the variables, so tests need neither. An unknown key or variable
-//! is an error that suggests the nearest known one, because an ignored setting would fail silently.
+//! Loading is a pure function of the file's text and the variables, so tests need neither a file nor an
+//! environment. An unknown key or variable is an error that suggests the nearest known one, because an ignored
+//! setting would fail silently.
 
 mod checked_table;
 mod dependent_settings;
@@ -63,7 +64,7 @@ pub struct Settings {
     pub log_origin: LogOriginBase,
     /// Reference of the key that signs checkpoints; `None` for a generated file in the data directory.
     pub checkpoint_key: Option<ServerSecretRef>,
-    /// Reference of the previous key, which signs too while keys are rotated.
+    /// Reference of the previous key, which also signs checkpoints during a key rotation.
     pub checkpoint_previous_key: Option<ServerSecretRef>,
     /// The witnesses that cosign checkpoints, each with its address.
     pub witnesses: Vec<(WitnessKey, Url)>,
@@ -127,7 +128,7 @@ pub struct Settings {
     pub secrets_dir: Option<PathBuf>,
     /// The mail server; without one, e-mails are not delivered.
     pub mail: Option<MailSettings>,
-    /// The vault that keeps secrets.
+    /// The vault that stores secrets.
     pub vault: Option<VaultSettings>,
     /// The runtime gateway; `None` for the embedded one.
     pub runtime_gateway: Option<GatewaySettings>,
@@ -239,7 +240,7 @@ impl Settings {
         contradictions.into_iter().next().map_or(Ok(settings), Err)
     }
 
-    /// As [`Self::load`], with all contradictions between settings that can be read.
+    /// Loads the settings like [`Self::load`], but also returns the contradictions between them.
     ///
     /// # Errors
     /// The first unknown key or variable, or the first invalid value.
@@ -256,7 +257,7 @@ impl Settings {
         Ok((Self { rendered, ..settings }, contradictions))
     }
 
-    /// Reads each setting, without the rendered ones.
+    /// Parses each setting. `rendered` stays empty.
     fn read(raw: &RawSettings) -> Result<Self, ConfigError> {
         let bind = raw.read(&setting::BIND, parsers::address)?;
         let data_dir = raw.read(&setting::DATA_DIR, parsers::directory)?;
@@ -328,12 +329,13 @@ impl Settings {
         &self.rendered
     }
 
-    /// The hosts that the server answers.
+    /// The host names that the server serves.
     #[must_use]
     pub fn site_rules(&self) -> SiteRules {
         match self.auth_mode {
             AuthMode::Local => SiteRules::LoopbackAnd(self.allowed_hosts.clone()),
-            // A page of another site reaches this server under its own name (DNS rebinding).
+            // The list excludes other names, because DNS rebinding lets a page of another site reach this server
+            // under that site's name.
             AuthMode::Oidc => {
                 let own = self.public_url.as_ref().and_then(HostName::of_url);
                 let own = own.into_iter().chain(HostName::of_address(self.bind.ip()));
@@ -352,8 +354,8 @@ impl Settings {
         }
     }
 
-    /// The address that every absolute URL of a response begins with, without a slash at the end. A request's `Host`
-    /// never makes one.
+    /// The address with which every absolute URL of a response begins, without a slash at the end. It never comes
+    /// from a request's `Host`, which the client chooses.
     #[must_use]
     pub fn base_url(&self) -> String {
         let Some(url) = &self.public_url else { return format!("http://{}", self.bind) };

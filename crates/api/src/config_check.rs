@@ -1,4 +1,4 @@
-//! The part of `fairway-server config check` that reads what the settings name: files and secrets of issuers.
+//! Checks the files and secrets of issuers that the settings name, for `fairway-server config check`.
 
 use crate::{
     compose::{AdapterError, egress_guard, secrets},
@@ -10,8 +10,8 @@ use fairway_egress::Guard;
 use fairway_oidc::TokenVerifier;
 use std::sync::Arc;
 
-/// One sentence for each file and each secret of an issuer that the server could not use. No request is sent, except to
-/// the vault for a secret there.
+/// Returns one sentence for each file and each secret of an issuer that the server cannot use. It sends no request,
+/// except to the vault to read a secret.
 ///
 /// # Errors
 /// When the vault cannot be set up.
@@ -26,7 +26,8 @@ pub async fn find_unusable_files_and_secrets(settings: &Settings) -> Result<Vec<
     Ok(problems)
 }
 
-/// The verifier reads the certificates of an issuer, as at the start of a server.
+/// The problem of an issuer's certificate file. `TokenVerifier::new` reads the file, as it does when a server
+/// starts.
 fn unusable_authorities(issuer: &Issuer, guard: &Guard) -> Option<String> {
     let refusal = TokenVerifier::new(guard, Arc::new(SystemClock), vec![issuer.config.clone()]).err()?;
     Some(format!("`{}.{}`: {refusal}", issuer.path, refusal.field()))

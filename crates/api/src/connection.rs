@@ -139,7 +139,7 @@ pub(crate) struct NewConnectionBody {
     /// Secret references by name, such as `env:NAME`, `file:name` or `vault:path#key`. Never secrets.
     #[validate(custom(function = bindings_rule))]
     secret_bindings: Option<BTreeMap<String, String>>,
-    /// Expiry of its credentials.
+    /// Expiry of the connection's credentials.
     #[schema(format = DateTime)]
     #[validate(custom(function = time_rule))]
     expires_at: Option<String>,
@@ -167,7 +167,7 @@ pub(crate) struct ConnectionChange {
     #[serde(default, deserialize_with = "present")]
     #[schema(required = false, value_type = Option<String>)]
     endpoint: Option<Option<String>>,
-    /// All secret references by name.
+    /// The new secret references by name. They replace all previous ones.
     #[serde(default, deserialize_with = "present")]
     #[schema(required = false, value_type = BTreeMap<String, String>)]
     #[validate(custom(function = bindings_rule))]
@@ -332,7 +332,7 @@ pub(crate) async fn read_connection(
     Ok(ResourceResponse::ok(&ConnectionDetailView::of(&found)).with_etag(found.0.revision).into_response())
 }
 
-/// Changes a connection. A new kind, endpoint or secret reference makes its health unchecked.
+/// Changes a connection. A new kind, endpoint or secret reference resets its health to `unchecked`.
 #[utoipa::path(
     operation_id = "change_connection",
     tag = "use cases",

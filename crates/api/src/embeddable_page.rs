@@ -105,7 +105,7 @@ pub(crate) fn resource() -> actix_web::Resource {
 
 async fn embed(request: HttpRequest, api: web::Data<Api>, base: web::Data<HttpBase>) -> HttpResponse {
     let embedding = &base.embed_policy;
-    // The raw path: an encoded slug is not valid.
+    // Uses the raw path, because a percent-encoded slug is not valid.
     let slug = request.uri().path().strip_prefix('/').filter(|slug| embedding.has_page(slug));
     let Some(slug) = slug.and_then(|slug| Slug::parse(slug).ok()) else {
         return not_found(&request);
@@ -126,7 +126,7 @@ async fn embed(request: HttpRequest, api: web::Data<Api>, base: web::Data<HttpBa
     }
 }
 
-/// Reads a workload as the caller of its page.
+/// Reads a workload with the rights of the page's caller.
 pub(crate) async fn load_workload(request: &HttpRequest, api: &Api, slug: &Slug) -> Result<Workload, ApiError> {
     let RuntimeClient(arrival) = RuntimeClient::from_request(request, &mut Payload::None).await?;
     let visit = api.services.share_links.verify_request(arrival).await?;
@@ -157,7 +157,7 @@ fn error_page(
         StatusCode::TOO_MANY_REQUESTS => {
             ("Too many requests", "<p>This page received too many requests. Try again later.</p>")
         }
-        // The same response as for a slug without a page.
+        // The same response as for a slug without a page, so that it does not reveal whether the workload exists.
         StatusCode::NOT_FOUND => return not_found(request),
         status if !status.is_server_error() => return refusal.error_response(),
         _ => ("Not available", "<p>This page cannot be shown at the moment. Try again later.</p>"),
@@ -169,7 +169,8 @@ fn error_page(
     page
 }
 
-/// The text for a client without access. A frame gets no cookies, so signing in leads to the page outside the frame.
+/// The text for a client without access. A frame of another site receives no cookies, so the sign-in link opens the
+/// page outside the frame.
 fn no_access_text(auth_mode: &str, slug: &Slug) -> String {
     let mut text = "<p>You have no access to this page. Ask the sender of the link for a new one.</p>".to_owned();
     if auth_mode != IdentityMode::Local.as_str() {

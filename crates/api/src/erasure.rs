@@ -140,8 +140,10 @@ pub(crate) async fn read_erasure(
     Ok(ResourceResponse::ok(&ErasureView::of(&erasure)).with_etag(erasure.revision).into_response())
 }
 
-/// Requests the erasure of the texts of one actor: inputs, results and payloads of its runs, its conversation turns, and
-/// the documents that it added. Another person has to approve it. Digests, facts and the governance chain stay.
+/// Requests the erasure of the texts of one actor.
+///
+/// These texts are inputs, results and payloads of the actor's runs, its conversation turns, and the documents that
+/// it added. Another person has to approve the erasure. Digests, facts and the governance chain stay.
 #[utoipa::path(
     operation_id = "request_erasure",
     tag = "audit",
@@ -164,8 +166,9 @@ pub(crate) async fn request_erasure(
     Ok(ResourceResponse::created(&outcome, &view, location)?.with_etag(outcome.value.revision).into_response())
 }
 
-/// Approves an erasure, which a background task then carries out. Its requester may not approve it. It covers runs and
-/// documents from before the approval; runs in progress are erased after their end.
+/// Approves an erasure, which a background task then performs. The requester may not approve it.
+///
+/// The erasure covers runs and documents from before the approval. Runs in progress are erased after their end.
 #[utoipa::path(
     operation_id = "approve_erasure",
     tag = "audit",
@@ -186,7 +189,7 @@ pub(crate) async fn approve_erasure(
     respond(&api.services.erasures.approve_erasure(&caller, *id, &expected, key.as_ref()).await?)
 }
 
-/// Refuses an erasure. Its requester withdraws it so.
+/// Refuses an erasure. The requester uses this route to withdraw the request.
 #[utoipa::path(
     operation_id = "refuse_erasure",
     tag = "audit",

@@ -99,7 +99,7 @@ impl ApiError {
             chain = format!("{chain}: {cause}");
             below = cause.source();
         }
-        // 503 is the normal response under load or without the database, so it is no error of the server.
+        // 503 is the normal response under load or without the database, so it is a warning.
         if self.0.status == StatusCode::SERVICE_UNAVAILABLE {
             tracing::warn!(code = self.0.code, cause = chain, "request failed; sending an error response");
         } else {
@@ -145,7 +145,7 @@ impl ApiError {
         Self::new(StatusCode::CONFLICT, code, message)
     }
 
-    /// 401: the request proves no identity. `challenge` says how to prove one.
+    /// 401: the request proves no identity. `challenge` describes how to prove one.
     pub(crate) fn unauthenticated(challenge: HeaderValue) -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "unauthenticated", "sign in, or send a valid access token")
             .with_header(header::WWW_AUTHENTICATE, challenge)
@@ -157,13 +157,14 @@ impl ApiError {
         Self::new(StatusCode::FORBIDDEN, "csrf_token_invalid", message)
     }
 
-    /// 403: as [`Self::csrf_token_invalid`], for a form. `problem` says what is wrong with its field.
+    /// 403: the form of a browser session lacks the session's token. `problem` describes the error of the form
+    /// field.
     pub(crate) fn csrf_field_invalid(problem: &'static str) -> Self {
         let message = format!("{problem}: send the `csrf_token` of `GET /v1/session` in it");
         Self::new(StatusCode::FORBIDDEN, "csrf_token_invalid", message)
     }
 
-    /// 422: a header occurs more than once, so that readers may disagree on its value.
+    /// 422: a header occurs more than once, so a proxy and this server could each use another value.
     pub(crate) fn repeated_header(shown: &str) -> Self {
         Self::invalid_field(FieldProblem::new(shown, "invalid", "this header occurs more than once"))
     }
@@ -218,13 +219,13 @@ impl ApiError {
         )
     }
 
-    /// 415: the body of a route for forms is none.
+    /// 415: the route expects a form, and the body has another media type.
     pub(crate) fn form_expected() -> Self {
         let message = "the body must be a form: `application/x-www-form-urlencoded`";
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", message)
     }
 
-    /// 400: the body is no form that can be read.
+    /// 400: the body is not a well-formed form.
     pub(crate) fn malformed_form() -> Self {
         let message = "the body is not a well-formed form, or repeats a field";
         Self::new(StatusCode::BAD_REQUEST, "bad_request", message)

@@ -42,7 +42,7 @@ pub(crate) struct FlatEvidenceView {
     bindings: Vec<BindingSection>,
     /// Versions that the bound contents reference, such as includes of a prompt; each version once.
     references: Vec<ReferenceSection>,
-    /// The strictest decision of the run; of equally strict ones the last.
+    /// The strictest policy decision of the run; the last one if several are equally strict.
     policy_decision: DecisionSection,
     obligations: Vec<ObligationSection>,
     retrieval_events: Vec<RetrievalSection>,
@@ -71,13 +71,14 @@ struct ExecutionSection {
     delegated_by: Option<String>,
     /// Salted digest of the inputs: after erasure it reveals nothing about them.
     input_digest: String,
-    /// Salted digest of the result; null without one.
+    /// Salted digest of the result; null if the run has no result.
     output_digest: Option<String>,
-    /// When an erasure took inputs, result, payloads and conversation turn of the run; absent without one.
+    /// Time at which an erasure deleted the run's inputs, result, payloads and conversation turn; absent if none
+    /// did.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false, value_type = String, format = DateTime)]
     erased_at: Option<String>,
-    /// The erasure, which facts of the audit log are about; absent without one.
+    /// Identifier of that erasure, the subject of its facts in the audit log; absent if none deleted these texts.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false, value_type = Uuid)]
     erasure_id: Option<Uuid>,
@@ -120,7 +121,8 @@ struct DecisionSection {
     reason_code: String,
     /// Ids of the rules that matched, in the order of the bundle.
     rules: Vec<String>,
-    /// The rules that could not be evaluated, if that decided: at most 20, in the order of the bundle.
+    /// Rules that could not be evaluated, if their failure determined the decision; at most 20, in the order of the
+    /// bundle.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     failed_rules: Vec<FailedRuleSection>,
@@ -132,7 +134,7 @@ struct DecisionSection {
 #[derive(Serialize, ToSchema)]
 struct FailedRuleSection {
     rule: String,
-    /// The field that the rule reads and the inputs lack; null for another cause.
+    /// The field that the rule reads and the inputs lack; null if the evaluation failed for another reason.
     missing_field: Option<String>,
 }
 
@@ -149,7 +151,7 @@ struct RetrievalSection {
     /// Also the identifier of the evidence artifact of the retrieval.
     retrieval_event_id: Uuid,
     knowledge_base_asset_id: Uuid,
-    /// Only for holders of `execution.kill`, within the retention.
+    /// The query text; null without `execution.kill`, and after its retention.
     query_text: Option<String>,
     /// Whether the query text may exist but is withheld from this reader.
     query_text_withheld: bool,
@@ -173,7 +175,7 @@ struct ApprovalSection {
     approved_by: String,
     #[schema(format = DateTime)]
     approved_at: String,
-    /// Only for holders of `execution.kill`, within the retention.
+    /// The approver's note; null without `execution.kill`, and after its retention.
     note: Option<String>,
     /// Whether a note may exist but is withheld from this reader.
     note_withheld: bool,
@@ -307,7 +309,7 @@ impl ApprovalSection {
 
 impl FlatEvidenceView {
     fn of(record: &EvidenceRecord) -> Result<Self, ApiError> {
-        // A decision admitted or denied every run.
+        // Every run has a decision that admitted or denied it, so a missing decision is a defect.
         let decision = record.effective_decision().ok_or_else(ApiError::internal)?;
         let chain = &record.chain;
         Ok(Self {
@@ -333,7 +335,7 @@ pub(crate) enum EvidenceView {
     Graph(GraphEvidenceView),
 }
 
-/// The form of the evidence.
+/// The form in which the evidence is returned.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct EvidenceQuery {
@@ -364,7 +366,7 @@ pub(crate) async fn read_evidence_graph(
     Ok(ResourceResponse::ok(&to_view(&record, form)?).into_response())
 }
 
-/// Converts the evidence of a run to a form.
+/// Converts the evidence of a run to the requested form.
 pub(crate) fn to_view(record: &EvidenceRecord, form: EvidenceFormat) -> Result<EvidenceView, ApiError> {
     Ok(match form {
         EvidenceFormat::Graph => EvidenceView::Graph(GraphEvidenceView::of(record)),

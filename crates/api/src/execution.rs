@@ -85,7 +85,7 @@ pub(crate) struct Execute {
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = String, required = false)]
     actor_type: Option<Value>,
-    /// Authentication mode of the server: `local`.
+    /// Authentication mode of the server: `local` or `oidc`.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = String, required = false)]
     actor_auth_mode: Option<Value>,
@@ -95,7 +95,7 @@ pub(crate) struct Execute {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ExecuteQuery {
-    /// `async` for a queued run.
+    /// `async` queues the run and responds without waiting for its end.
     mode: Option<String>,
 }
 
@@ -115,7 +115,7 @@ pub(crate) struct ExecutionResult {
     started_at: String,
     #[schema(format = DateTime)]
     completed_at: Option<String>,
-    /// For a run of `anonymous`, returned only once: the token that reads the run, as `X-Result-Token`.
+    /// For a run of `anonymous`, returned only once: the token that reads the run. Send it as `X-Result-Token`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false)]
     result_token: Option<String>,
@@ -131,7 +131,7 @@ pub(crate) struct QueuedExecution {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false)]
     review: Option<&'static str>,
-    /// For a run of `anonymous`, returned only once: the token that reads the run, as `X-Result-Token`.
+    /// For a run of `anonymous`, returned only once: the token that reads the run. Send it as `X-Result-Token`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false)]
     result_token: Option<String>,
@@ -225,7 +225,7 @@ pub(crate) async fn execute_workload(
     query: Query<ExecuteQuery>,
     body: Body<Execute>,
 ) -> Result<HttpResponse, ApiError> {
-    // No workload has a malformed slug.
+    // A malformed slug cannot name a workload, so the response is 404.
     let slug = Slug::parse(&slug).map_err(|_| ApiError::not_found())?;
     let visit = api.services.share_links.verify_request(arrival.clone()).await?;
     let claims = visit.claims;
@@ -273,8 +273,8 @@ pub(crate) async fn execute_workload(
 /// Value of `review` for a result that awaits a human review.
 const REVIEW_PENDING: &str = "pending";
 
-/// The response for a repeated key of a guest. Another guest may have sent that key, so the response contains only the
-/// id and state.
+/// The response for a guest that repeats an idempotency key. Another guest may have sent that key first, so the
+/// response contains only the id and state.
 fn replay_to_guest(run: &Run) -> Result<HttpResponse, ApiError> {
     let Execution { execution_id: id, status, .. } = run.execution;
     match status {
@@ -306,7 +306,7 @@ fn respond(run: &Run) -> Result<HttpResponse, ApiError> {
         let mut response = with_replay_header(run, HttpResponse::Accepted());
         response.insert_header((LOCATION, format!("/v1/executions/{id}")));
         let result_token = run.result_token.as_ref().map(|token| token.reveal().to_owned());
-        // A caller that requested a queued run does not wait for a review.
+        // A caller that requested a queued run does not wait for the result, so the response omits the review.
         let review = (execution.status == Status::AwaitingReview && !run.is_queued_only).then_some(REVIEW_PENDING);
         let state = Status::Queued.as_str();
         Ok(response.json(QueuedExecution { execution_id: id.uuid(), state, review, result_token }))
@@ -343,7 +343,7 @@ fn with_replay_header(run: &Run, mut response: HttpResponseBuilder) -> HttpRespo
     response
 }
 
-/// The caller of a run's routes. Requests of guests count towards the rate limit of the workload.
+/// Identifies the caller of a run's routes. Requests of guests count towards the rate limit of the workload.
 async fn identify_runtime_caller(
     api: &Api,
     arrival: RuntimeRequest,
@@ -356,7 +356,7 @@ async fn identify_runtime_caller(
     Ok(caller)
 }
 
-/// Parts of a run that are read on request.
+/// Optional parts of the response.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ReadQuery {

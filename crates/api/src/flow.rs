@@ -38,7 +38,7 @@ use validator::Validate;
 pub(crate) struct FlowView {
     #[serde(flatten)]
     asset: AssetView,
-    /// The newest version; null if there is none.
+    /// Identifier of the newest version; null if there is none.
     asset_version_id: Option<Uuid>,
     /// The newest version; null if there is none.
     version: Option<VersionView>,
@@ -96,7 +96,7 @@ pub(crate) struct NewFlowVersionBody {
     /// The flow in YAML.
     #[schema(max_length = 262_144)]
     content_yaml: String,
-    /// Unique in the flow; default the next `vN`.
+    /// Unique in the flow; by default the next label of the form `vN`.
     #[schema(max_length = 64)]
     #[validate(length(min = 1, max = limit(VersionLabel::MAX_CHARS)), custom(function = value_rules::version_label))]
     version_label: Option<String>,

@@ -2,8 +2,8 @@
 //!
 //! Order of the middlewares, outermost first: [`outermost_middleware::outermost_middleware`],
 //! [`response_memory::response_memory`], [`body_drain::body_drain`], [`site_guard::site_guard`],
-//! [`authentication::authenticate`], [`load_shedding::middleware::shed_load`], [`strict_query::strict_query`]. They read their settings from the app data,
-//! `web::Data<HttpBase>`; without it every request is a 500.
+//! [`authentication::authenticate`], [`load_shedding::middleware::shed_load`], [`strict_query::strict_query`]. They
+//! read their settings from the app data, `web::Data<HttpBase>`; without it every request is a 500.
 
 pub mod authentication;
 pub mod body;
@@ -48,15 +48,15 @@ use strict_query::KnownQueries;
 pub struct HttpBase {
     /// Counts requests.
     pub metrics: Metrics,
-    /// The hosts that the server answers.
+    /// Rules for the host names that the server serves.
     pub site_rules: SiteRules,
     /// The scheme of the server's own pages.
     pub public_scheme: Scheme,
     /// The proxies whose forwarding headers are trusted.
     pub trusted_proxies: TrustedProxies,
-    /// The workloads whose page may be embedded, and the embedding origins.
+    /// The workloads with an embeddable page, and the origins that may embed it.
     pub embed_policy: EmbedPolicy,
-    /// The built pages.
+    /// The built pages of the portal.
     pub portal: Portal,
     /// Memory budgets for request bodies and responses.
     pub memory_budgets: MemoryBudgets,

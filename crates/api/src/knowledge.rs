@@ -124,7 +124,7 @@ impl IndexWarningView {
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewReembedding {
-    /// Maximum chunks of this call; default the maximum that is allowed.
+    /// Maximum number of chunks that this call embeds; default 2000.
     #[schema(minimum = 1, maximum = 2000)]
     #[validate(range(min = 1, max = ChunkLimit::max().get()))]
     max_chunks: Option<u32>,
@@ -187,15 +187,15 @@ pub(crate) struct NewDocument {
     metadata: Option<Map<String, Value>>,
 }
 
-/// A validation error of the list serializes the list. Each document serializes as unit, because nothing reads the
-/// copy.
+/// `validator` serializes a refused list into its error. Each document serializes as unit, because the server never
+/// reads that copy.
 impl Serialize for NewDocument {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_unit()
     }
 }
 
-/// A document has one source.
+/// Checks that a document has exactly one source: `text` or `source_ref`.
 fn one_source(new: &NewDocument) -> RuleResult {
     value_rules::accept_unless(match (&new.text, &new.source_ref) {
         (Some(_), None) | (None, Some(_)) => None,
@@ -322,9 +322,9 @@ pub(crate) async fn add_documents(
 
 /// Re-embeds the documents of a knowledge base.
 ///
-/// Chunks without a vector of the configured embedding model get one, in a new index revision. Earlier revisions keep
-/// their vectors. A large knowledge base needs several calls, until `complete` is true. Until then searches use the
-/// revision before the first call, unless documents are added.
+/// Each chunk without a vector of the configured embedding model receives such a vector, in a new index revision.
+/// Earlier revisions keep their vectors. A large knowledge base needs several calls, until `complete` is true. Until
+/// then, searches use the revision before the first call, unless documents are added.
 #[utoipa::path(
     operation_id = "reembed_documents",
     tag = "assets",

@@ -16,19 +16,19 @@ use std::{
 };
 use uuid::Uuid;
 
-/// The logs to audit, and what to compare them with.
+/// The logs to audit, and the evidence for the comparison.
 #[derive(Clone, Debug, Default)]
 pub struct AuditScope {
     /// The tenant; without one all tenants.
     pub tenant: Option<TenantId>,
-    /// What the operator brings.
+    /// The checkpoint and the keys that the operator provides.
     pub evidence: AuditEvidence,
 }
 
 /// Failure to audit logs.
 #[derive(Debug, thiserror::Error)]
 pub enum LogAuditError {
-    /// An argument is no public key.
+    /// An argument is not a public key.
     #[error("a key cannot be read")]
     Key(#[source] VerifierKeyRefusal),
     /// The file cannot be read.
@@ -63,10 +63,10 @@ pub enum LogAuditError {
 }
 
 impl AuditScope {
-    /// Reads the arguments of the command. A checkpoint names its tenant.
+    /// Reads the arguments of the command. With a checkpoint, only the log of its tenant is audited.
     ///
     /// # Errors
-    /// When a key or the file cannot be read, or the file holds no checkpoint of a tenant's log.
+    /// When a key or the file cannot be read, or the file does not contain a checkpoint of a tenant's log.
     pub fn read(tenant: Option<Uuid>, checkpoint: Option<&Path>, keys: &[String]) -> Result<Self, LogAuditError> {
         let parse = |text: &String| VerifierKey::parse(text).map_err(LogAuditError::Key);
         let keys = keys.iter().map(parse).collect::<Result<_, _>>()?;
@@ -102,8 +102,8 @@ impl TenantAudit {
     }
 }
 
-/// Audits logs, with or without a running server. The failure of one log does not end the audit of the others, because
-/// whoever changes a row of one log must not hide the findings in another.
+/// Audits logs, with or without a running server. The failure of one log does not end the audit of the others.
+/// Otherwise a manipulated row of one log could hide the findings in another log.
 ///
 /// # Errors
 /// When the database cannot be opened, or the tenants cannot be listed.

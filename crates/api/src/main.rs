@@ -92,11 +92,12 @@ enum Command {
 
 #[derive(Subcommand)]
 enum ProvidersCommand {
-    /// Ask each account one cheap question, and print one sentence about its answer or failure; fail if one failed.
+    /// Send one cheap request to each account, and print one sentence about each response or failure; fail if one
+    /// failed.
     Test {
         /// The account; by default all configured ones.
         account: Option<String>,
-        /// The model to ask; by default the account's `test_model`.
+        /// The model to call; by default the account's `test_model`.
         #[arg(long, requires = "account")]
         model: Option<String>,
     },
@@ -104,8 +105,8 @@ enum ProvidersCommand {
 
 #[derive(Subcommand)]
 enum AuditCommand {
-    /// Compare every entry of the logs with the newest checkpoint outside the database; print the first bad index of each
-    /// log, and fail if there is one.
+    /// Compare every entry of the logs with the newest checkpoint outside the database; print the first bad index of
+    /// each log, and fail if there is one.
     Verify(AuditArguments),
 }
 
@@ -114,10 +115,10 @@ struct AuditArguments {
     /// The tenant; by default all tenants.
     #[arg(long, value_name = "ID")]
     tenant: Option<uuid::Uuid>,
-    /// A checkpoint that somebody kept, instead of the newest one in the archive.
+    /// A file with a checkpoint to use instead of the newest one in the archive.
     #[arg(long, value_name = "FILE")]
     checkpoint: Option<PathBuf>,
-    /// A public key of the log besides the present ones, such as a retired one; repeatable.
+    /// A further public key of the log, such as a retired key; repeatable.
     #[arg(long, value_name = "KEY")]
     key: Vec<String>,
 }

@@ -82,7 +82,7 @@ async fn handle_message(
     UnverifiedClaims(claims): UnverifiedClaims,
     body: Body<JsonRpcMessage>,
 ) -> Result<HttpResponse, ApiError> {
-    // The protocol starts the authorization of a client with this response.
+    // An MCP client starts its authorization when it receives this response.
     if claims.actor.kind() == ActorKind::Anonymous
         && let Some(challenge) = challenge()
     {
@@ -160,8 +160,8 @@ fn rpc_error(
     HttpResponse::build(status).json(json!({ "jsonrpc": "2.0", "id": id, "error": error }))
 }
 
-/// Replaces a non-JSON error response of the SDK. Its 415 means JSON that is not a JSON-RPC message, because the media
-/// type was checked before.
+/// Replaces a non-JSON error response of the SDK. A 415 of the SDK means that the JSON is not a JSON-RPC message,
+/// because the media type was checked before.
 fn replace_sdk_error(status: StatusCode, document: &Value) -> HttpResponse {
     let (message, status) = match status {
         StatusCode::UNSUPPORTED_MEDIA_TYPE => ("the body is not a JSON-RPC 2.0 request", StatusCode::BAD_REQUEST),

@@ -133,7 +133,7 @@ pub(crate) async fn erase_session_memory(
     Ok(HttpResponse::NoContent().finish())
 }
 
-/// Parses the conversation of a run.
+/// Parses the name of a run's conversation.
 pub(crate) fn parse_session(named: Option<&str>) -> Result<Option<SessionId>, FieldProblem> {
     let read = named.map(SessionId::parse).transpose();
     read.map_err(|refusal| FieldProblem::new("session_id", "invalid_session_id", refusal.to_string()))

@@ -2,8 +2,8 @@
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// Raises the soft limit on open files to the hard limit. The usual soft limit of 1024 lets that many idle connections
-/// block all others.
+/// Raises the soft limit on open files to the hard limit. At the usual soft limit of 1024, that many idle
+/// connections would block all further connections.
 pub(crate) fn raise_limit() {
     let raised = getrlimit(Resource::RLIMIT_NOFILE)
         .and_then(|(_, limit)| setrlimit(Resource::RLIMIT_NOFILE, limit, limit).map(|()| limit));

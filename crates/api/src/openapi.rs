@@ -164,7 +164,7 @@ pub(crate) enum ReadRefusals {
     /// The request is not valid HTTP
     #[response(status = 400)]
     Malformed(ErrorBody),
-    /// The share token is invalid here, or one is required
+    /// The request has no valid identity or share token
     #[response(status = 401)]
     NoToken(ErrorBody),
     /// The caller lacks a permission
@@ -200,7 +200,7 @@ pub(crate) enum WriteRefusals {
     /// The request is not valid HTTP, its body is not valid JSON, or its content is invalid
     #[response(status = 400)]
     Malformed(ErrorBody),
-    /// The share token is invalid here, or one is required
+    /// The request has no valid identity or share token
     #[response(status = 401)]
     NoToken(ErrorBody),
     /// The caller lacks a permission, or the request is cross-site
@@ -245,7 +245,7 @@ pub(crate) enum DeleteRefusals {
     /// The request is not valid HTTP
     #[response(status = 400)]
     Malformed(ErrorBody),
-    /// The share token is invalid here, or one is required
+    /// The request has no valid identity or share token
     #[response(status = 401)]
     NoToken(ErrorBody),
     /// The caller lacks a permission, or the request is cross-site
@@ -327,7 +327,7 @@ pub(crate) struct PageParams {
 #[into_params(parameter_in = Header)]
 #[expect(dead_code, reason = "only its description is used")]
 pub(crate) struct KeyParams {
-    /// A repeated request with the same key and body returns the result of the first.
+    /// A repeated request with the same key and body returns the result of the first request.
     #[param(rename = "Idempotency-Key", min_length = 1, max_length = 255)]
     idempotency_key: Option<String>,
 }

@@ -1,6 +1,6 @@
 //! The portal's pages: the built files under `/_app/`, and the HTML documents that load them.
 //!
-//! The server embeds the files of `portal/dist`. A server that was built without them says how to build them.
+//! The server embeds the files of `portal/dist`. If it was built without them, its pages explain how to build them.
 
 pub(crate) mod page;
 pub(crate) mod routes;
@@ -21,7 +21,7 @@ const MANIFEST: &str = "manifest.json";
 const RUNTIME_ENTRY: &str = "src/runtime/main.tsx";
 /// The entry of the operator's console in the manifest.
 const CONSOLE_ENTRY: &str = "src/console/main.tsx";
-/// Names contain a hash of the content, so the files never change.
+/// Cache directive of built files. Their names contain a hash of the content, so a file never changes.
 const IMMUTABLE: HeaderValue = HeaderValue::from_static("public, max-age=31536000, immutable");
 const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 
@@ -53,13 +53,13 @@ pub struct Portal {
 pub(crate) struct Entry {
     /// The script.
     script: String,
-    /// The scripts that it imports statically.
+    /// The scripts that the script imports statically.
     imports: Vec<String>,
     /// The style sheets.
     styles: Vec<String>,
 }
 
-/// A chunk in the manifest of Vite.
+/// A chunk in the manifest of Vite, which builds the portal.
 #[derive(Deserialize)]
 struct Chunk {
     file: String,

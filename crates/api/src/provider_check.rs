@@ -10,7 +10,7 @@ use fairway_domain::execution::{
 };
 use fairway_operations::provider_check::{check_account, read_key};
 
-/// The model name that the built-in provider is asked for; it has no models.
+/// The model name in a request to the built-in provider, which has no models.
 const LOCAL_MODEL: &str = "rules";
 
 /// Failure to check provider accounts.
@@ -44,8 +44,8 @@ pub struct CheckReport {
     pub has_failures: bool,
 }
 
-/// Asks each configured account one question, or the named one. The model is the given one, else the account's
-/// `test_model`.
+/// Sends one request to the named account, or to each configured account. It uses the given model, else the
+/// account's `test_model`.
 ///
 /// # Errors
 /// When no account has this name, none is configured, or the vault cannot be set up.
@@ -99,7 +99,7 @@ fn checked_account(account: &ProviderAccount, model: Option<&str>) -> CheckedAcc
     CheckedAccount { account_slot: account.account_slot.clone(), kind, secret_ref, model: model.map(str::to_owned) }
 }
 
-/// Logs each account whose key cannot be read. A server starts without it, because keys are read for each call.
+/// Logs each account whose key cannot be read. The server starts nevertheless, because it reads keys for each call.
 ///
 /// # Errors
 /// When the vault cannot be set up.
@@ -112,7 +112,7 @@ pub async fn warn_of_unreadable_keys(settings: &Settings) -> Result<(), AdapterE
                 account = account.account_slot,
                 secret_ref = %reference,
                 code = error.code(),
-                "the key of a provider account cannot be read; its calls will fail until it can"
+                "the key of a provider account cannot be read; its calls fail until the key is readable"
             );
         }
     }

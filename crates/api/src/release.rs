@@ -58,7 +58,7 @@ pub(crate) struct ReleaseListQuery {
 pub(crate) struct ActiveQuery {
     /// The environment.
     environment: String,
-    /// Only this lane; default `standard`, then `guided`, then `restricted`.
+    /// Only the holder of this lane. By default the holder of `standard`, else of `guided`, else of `restricted`.
     lane: Option<String>,
 }
 

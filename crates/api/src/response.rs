@@ -46,7 +46,7 @@ impl<'a, T: Serialize> ResourceResponse<'a, T> {
         Ok(Self { location: Some(location), ..Self::idempotent(outcome, view, StatusCode::CREATED)? })
     }
 
-    /// `fresh` with a resource, or the status of the earlier request with the same idempotency key.
+    /// A resource with the status `fresh`, or the status of the earlier request with the same idempotency key.
     pub(crate) fn idempotent<D>(outcome: &MaybeReplayed<D>, view: &'a T, fresh: StatusCode) -> Result<Self, ApiError> {
         let status = match outcome.replayed {
             None => fresh,

@@ -34,7 +34,7 @@ pub(crate) struct NewPlan {
     #[schema(minimum = 0, maximum = 43200)]
     #[validate(range(min = 0, max = i64::from(MAX_SOAK_MINUTES), code = "invalid"))]
     soak_duration_minutes: i64,
-    /// Whether the rollout pilot takes the next lane after a successful soak; default false.
+    /// Whether the rollout controller takes the next lane after a successful soak; default false.
     #[serde(default)]
     auto_advance: bool,
 }
@@ -60,7 +60,7 @@ fn parse_lanes(texts: &[String]) -> Result<Vec<Lane>, FieldProblem> {
     lanes.ok_or_else(|| FieldProblem::invalid("rollout_plan.lane_sequence"))
 }
 
-/// Each lane exists and occurs once.
+/// Checks that each lane exists and occurs once.
 fn lanes_rule(texts: &[String]) -> RuleResult {
     let plan = parse_lanes(texts).and_then(|lanes| {
         let plan = RolloutPlan::new(&lanes, 0, AdvanceMode::Manual);
@@ -78,7 +78,7 @@ pub(crate) struct RolloutView {
     lane_sequence: Vec<&'static str>,
     /// Index of the last taken lane in the sequence, from 0.
     current_lane_index: u8,
-    /// Start of that lane's soak.
+    /// Start of the current lane's soak.
     #[schema(format = DateTime)]
     soak_started_at: String,
 }
@@ -110,10 +110,11 @@ pub(crate) struct RolloutDetail {
     /// End of the current lane's soak.
     #[schema(format = DateTime)]
     soak_ends_at: String,
-    /// Why the rollout pilot holds after the soak: `rollback_recommended`, `too_few_runs`, `error_rate_exceeded`,
-    /// `gate_blocked` or `workload_stopped`. Null if it advances, or the rollout is not automatic.
+    /// Why the rollout controller holds after the soak: `rollback_recommended`, `too_few_runs`,
+    /// `error_rate_exceeded`, `gate_blocked` or `workload_stopped`. Null if it advances, or if the rollout is not
+    /// automatic.
     hold_reason: Option<&'static str>,
-    /// The metrics that the pilot evaluates; null if no rollout is in progress.
+    /// The metrics that the rollout controller evaluates; null if no rollout is in progress.
     observed: Option<ObservedView>,
 }
 
@@ -125,11 +126,11 @@ pub(crate) struct ObservedView {
     soak_left_seconds: u64,
     /// Ended runs among the newest runs that the release accepted on the lane in this tenure.
     runs_ended: u32,
-    /// Minimum of ended runs.
+    /// Minimum number of ended runs for an advance.
     runs_needed: u32,
-    /// Fraction of failed and timed out runs among them.
+    /// Fraction of failed and timed out runs among the ended runs.
     error_rate: f64,
-    /// Error rate above which the pilot holds.
+    /// Error rate above which the rollout controller holds.
     threshold: f64,
 }
 
@@ -168,7 +169,7 @@ impl ObservedView {
 #[serde(deny_unknown_fields)]
 pub(crate) struct AdvanceRequest {}
 
-/// An advanced rollout.
+/// A rollout after an advance.
 #[derive(Serialize, ToSchema)]
 #[schema(as = RolloutAdvance)]
 pub(crate) struct AdvanceView {
@@ -227,7 +228,7 @@ pub(crate) async fn read_rollout(
     Ok(ResourceResponse::ok(&RolloutDetail::of(&report)).into_response())
 }
 
-/// Reads the lane and the plan of an activation. A plan takes its first lane, so the request names no other one.
+/// Combines the lane and the plan of an activation. With a plan, the release takes the plan's first lane.
 pub(crate) fn lane_selection(
     fields: &mut FieldErrors,
     lane: Option<Lane>,

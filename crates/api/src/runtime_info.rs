@@ -53,7 +53,7 @@ pub(crate) struct RuntimePlugins {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct RuntimeMeta {
     version: &'static str,
-    /// `local`.
+    /// `local` or `oidc`.
     auth_mode: &'static str,
     capabilities: RuntimeCapabilities,
     limits: RuntimeLimits,

@@ -42,7 +42,7 @@ struct DemoFiles {
     documents: Option<&'static str>,
 }
 
-/// The form: the workload of the guides, in `demo`.
+/// The workload with a form, which the guides use. Its files are in `demo`.
 const TICKET_CLASSIFIER: DemoFiles = DemoFiles {
     assets: &[
         include_str!("../../../demo/assets/ticket-prompt.yaml"),
@@ -56,7 +56,7 @@ const TICKET_CLASSIFIER: DemoFiles = DemoFiles {
     release: include_str!("../../../demo/releases/ticket-classifier.dev.yaml"),
     documents: None,
 };
-/// The chat over documents, in `examples/pages`.
+/// The workload with a chat over documents. Its files are in `examples/pages`.
 const HANDBOOK_CHAT: DemoFiles = DemoFiles {
     assets: &[
         include_str!("../../../examples/pages/handbook-chat/assets/handbook.yaml"),
@@ -72,7 +72,7 @@ const HANDBOOK_CHAT: DemoFiles = DemoFiles {
     release: include_str!("../../../examples/pages/handbook-chat/releases/handbook-chat.dev.yaml"),
     documents: Some(include_str!("../../../examples/pages/handbook-chat/documents/handbook.yaml")),
 };
-/// The block that summarises, in `examples/pages`.
+/// The workload with a block that summarises a text. Its files are in `examples/pages`.
 const SHORT_SUMMARY: DemoFiles = DemoFiles {
     assets: &[
         include_str!("../../../examples/pages/short-summary/assets/summary-prompt.yaml"),
@@ -86,7 +86,8 @@ const SHORT_SUMMARY: DemoFiles = DemoFiles {
     release: include_str!("../../../examples/pages/short-summary/releases/short-summary.dev.yaml"),
     documents: None,
 };
-/// One workload for each presentation mode, the one of the guides last: its result is the last line.
+/// One workload for each presentation mode. The workload of the guides is the last, so that its result is the last
+/// line of the output.
 const DEMOS: [&DemoFiles; 3] = [&HANDBOOK_CHAT, &SHORT_SUMMARY, &TICKET_CLASSIFIER];
 
 #[derive(Deserialize)]
@@ -227,8 +228,8 @@ pub async fn seed(settings: &Settings) -> Result<String, SeedError> {
     Ok(format!("{seeded}{location}{}", usage(settings)?))
 }
 
-/// Where the demo is, unless a URL names the database: the own database depends on the working directory, so a person may
-/// have seeded another one than that of the running server.
+/// Names the location of the demo's database; empty if a URL names the database. The location of a managed database
+/// depends on the working directory, so it may differ from the database of the running server.
 fn location(settings: &Settings, database: &OpenDatabase) -> String {
     if settings.database != Database::Embedded {
         return String::new();
@@ -265,7 +266,7 @@ async fn seed_database(settings: &Settings, database: &OpenDatabase) -> Result<S
 }
 
 async fn caller(services: &Services, actor: &'static str) -> Result<Caller, SeedError> {
-    // Whoever seeds has the database's credentials, so the demo's people need no identity provider.
+    // The process has the credentials of the database, so the demo's actors need no identity provider.
     let mode = IdentityMode::Local;
     let claims =
         Claims { actor: ActorRef::parse(actor).map_err(DemoFileError::Actor)?, groups: Vec::new(), tenant: None };
@@ -315,7 +316,7 @@ fn parse_asset(text: &str) -> Result<DemoAsset, DemoFileError> {
     Ok(DemoAsset { slug: parse_slug(&name)?, owner_ref: OwnerRef::parse(&owner_ref)?, content })
 }
 
-/// Parses the documents of a knowledge base, and its slug.
+/// Parses the documents of a knowledge base and the slug of the knowledge base.
 fn parse_documents(text: &str) -> Result<(Slug, Vec<DocumentDraft>), DemoFileError> {
     let DocumentsFile { asset, documents } = parse_yaml(text)?;
     let draft = |DocumentFile { document_id, title, text }: DocumentFile| DocumentDraft {
@@ -342,7 +343,8 @@ fn parse_slug(text: &str) -> Result<Slug, DemoFileError> {
     Slug::parse(text).map_err(|_| DemoFileError::Slug(text.to_owned()))
 }
 
-/// The commands that run the demo on the server of these settings, with the way to a token where it needs one.
+/// The commands that run the demo on the server of these settings, with instructions for a token if the server
+/// requires one.
 fn usage(settings: &Settings) -> Result<String, DemoFileError> {
     let url = &settings.base_url();
     let ReleaseFile { workload, environment, example_inputs, .. } = parse_yaml(TICKET_CLASSIFIER.release)?;
@@ -365,7 +367,7 @@ fn usage(settings: &Settings) -> Result<String, DemoFileError> {
     ))
 }
 
-/// How a caller gets an access token of an identity provider, and the role that the demo needs.
+/// Instructions to obtain an access token of an identity provider, and the role that the demo needs.
 fn way_to_a_token(settings: &Settings, url: &str) -> String {
     let has_client = settings.issuers.iter().any(|issuer| issuer.cli_client_id.is_some());
     let sign_in = if has_client {

@@ -41,9 +41,9 @@ use tokio::{
     task::JoinSet,
 };
 
-/// Time between the shutdown announcement and the close of connections. Active clients see `Connection: close` on their
-/// next response, load balancers a failing `/readyz`. Without the announcement a request can arrive on a connection
-/// that is already closed.
+/// Time between the shutdown announcement and the close of connections. Active clients receive `Connection: close`
+/// on their next response, and load balancers receive a failing `/readyz`. Without the announcement, a request
+/// could arrive on a connection that is already closed.
 const SHUTDOWN_NOTICE: Duration = Duration::from_millis(500);
 /// Time limit for requests in flight after the server stops accepting connections, in seconds.
 const DRAIN_SECONDS: u64 = 20;
@@ -95,7 +95,8 @@ pub fn start_server(
         tracing::info!("{NOT_BUILT}");
     }
     let documents = web::Data::new(process.openapi.clone());
-    // Each worker thread has its own connections. A wrong URL is an error here; in the thread it would be a panic.
+    // Each worker thread has its own connections. They are created here, because an invalid URL in the thread would
+    // be a panic.
     let count = thread::available_parallelism().map_or(1, usize::from);
     let workers = WorkerApis::new(process, count)?;
     let header_timeout = settings.header_timeout;
@@ -260,7 +261,7 @@ pub async fn run_rollout_controller(settings: &Settings) -> Result<(), ServeErro
             tracing::info!("rollout controller stopped");
             return Ok(());
         }
-        // A managed server may be back at another port.
+        // A restarted managed server may listen on another port, so the URL is resolved again.
         while let Err(error) = async {
             address = OpenDatabase::service_url(settings).await?;
             schema_matches = agrees(&address).await.map_err(ServeError::SchemaVersion)?;
@@ -338,8 +339,8 @@ async fn maintain_partitions(owner_url: String, retention: Duration) {
     }
 }
 
-/// Drops expired payload partitions. A long reader such as a backup blocks the drop, so each attempt gives up at once:
-/// queries must not queue behind a waiting drop.
+/// Drops expired payload partitions. A long reader such as a backup blocks the drop. Each attempt then gives up at
+/// once, because further queries would queue behind a waiting drop.
 async fn expire_payloads(owner_url: &str, retention: Duration) {
     for _ in 0..EXPIRY_ATTEMPTS {
         match fairway_postgres::expire_payloads(owner_url, retention).await {

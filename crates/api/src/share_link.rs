@@ -38,7 +38,7 @@ pub(crate) struct ShareLinkView {
     workload_id: Uuid,
     /// Label for managers of the link.
     label: Option<String>,
-    /// `restricted`, `guided` or `standard`: the lane of its runs; null for the default.
+    /// `restricted`, `guided` or `standard`: the lane of the link's runs; null for the default lane.
     lane: Option<&'static str>,
     /// Maximum number of runs.
     max_uses: u32,
@@ -59,8 +59,8 @@ pub(crate) struct ShareLinkView {
 pub(crate) struct MadeShareLinkView {
     #[serde(flatten)]
     link: ShareLinkView,
-    /// The token, for `?token=` or `X-Share-Token`. It is returned only once; null if an earlier request with the same
-    /// key created the link.
+    /// The token, for `?token=` or `X-Share-Token`. It is returned only once; null if an earlier request with the
+    /// same idempotency key created the link.
     token: Option<String>,
 }
 
@@ -97,7 +97,7 @@ pub(crate) struct NewShareLink {
     #[schema(min_length = 1, max_length = 200)]
     #[validate(length(min = 1, max = limit(MAX_LABEL_CHARS)), custom(function = label_rule))]
     label: Option<String>,
-    /// `restricted`, `guided` or `standard`: the lane of its runs; null or absent for the default.
+    /// `restricted`, `guided` or `standard`: the lane of the link's runs; null or absent for the default lane.
     #[validate(custom(function = value_rules::lane))]
     lane: Option<String>,
 }

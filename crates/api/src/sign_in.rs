@@ -39,7 +39,8 @@ use serde::{Deserialize, Serialize};
 use url::{Url, form_urlencoded};
 use utoipa::ToSchema;
 
-/// The cookie of a session. The prefix makes browsers refuse it without `Secure`, with a domain, or from a subdomain.
+/// The cookie of a session. Browsers refuse a cookie with this prefix if it lacks `Secure`, has a domain, or comes
+/// from a subdomain.
 pub(crate) const SESSION_COOKIE: &str = "__Host-fairway-session";
 /// The path patterns of sign-in and sign-out in browsers.
 #[cfg(test)]
@@ -56,7 +57,7 @@ const MAX_RETURN_BYTES: usize = 2_048;
 #[derive(Serialize, ToSchema)]
 #[schema(as = SignInSettings)]
 pub(crate) struct SignInSettingsView {
-    /// `local`, where no sign-in exists, or `oidc`.
+    /// `local` if there is no sign-in, else `oidc`.
     mode: &'static str,
     /// The first issuer; null in local mode.
     issuer: Option<String>,
@@ -73,7 +74,7 @@ pub(crate) struct SignInSettingsView {
 #[schema(as = SignInIssuer)]
 pub(crate) struct SignInIssuerView {
     issuer: String,
-    /// Its name for people.
+    /// The issuer's name for people.
     name: String,
     /// The client of the command line; null if none is configured.
     cli_client_id: Option<String>,
@@ -92,7 +93,7 @@ impl SignInIssuerView {
     }
 }
 
-/// Reads how clients sign in. It needs no identity.
+/// Reads how clients sign in. Requires no identity.
 #[utoipa::path(
     operation_id = "read_sign_in_settings",
     tag = "tenants",
@@ -124,7 +125,7 @@ pub(crate) fn callback_resource() -> actix_web::Resource {
 
 #[derive(Deserialize)]
 struct SignInQuery {
-    /// The page to show afterwards.
+    /// The page to show after the sign-in.
     return_to: Option<String>,
     /// The index of the chosen issuer.
     issuer: Option<usize>,
@@ -211,7 +212,12 @@ async fn finish_sign_in(request: HttpRequest, api: web::Data<Api>) -> Result<Htt
         Ok(person) => person,
         Err(error) => {
             let clock_seconds = error.seconds_outside_validity();
-            tracing::warn!(issuer = pending.issuer, code = error.code(), clock_seconds, "a sign-in failed");
+            tracing::warn!(
+                issuer = pending.issuer,
+                code = error.code(),
+                clock_seconds,
+                "sign-in failed; showing an error page"
+            );
             return without_attempt(match pending.is_test {
                 true => test_sign_in::refuse(&request, &api, authentication, &error, &retry).await?,
                 false => error_page(authentication, &error, "", &retry),
@@ -223,7 +229,7 @@ async fn finish_sign_in(request: HttpRequest, api: web::Data<Api>) -> Result<Htt
     }
     match api.services.sessions.start(provider, &person, request_id()).await {
         Ok(token) => {
-            // Only now: a refused sign-in changes nothing.
+            // The earlier session ends only now, because a refused sign-in must change nothing.
             end_earlier_session(&request, &api).await?;
             let mut response = see_other(&pending.return_to);
             let cookie = session_cookie(&token, authentication.session_lifetime().total);
@@ -234,8 +240,8 @@ async fn finish_sign_in(request: HttpRequest, api: web::Data<Api>) -> Result<Htt
     }
 }
 
-/// The page for a verified person that the server refuses. It names the claim that an administrator has to configure, and
-/// never its value.
+/// The page for a verified person that the server refuses. It names the claim that an administrator has to
+/// configure, and never the claim's value.
 fn refusal_page(failure: Failure) -> HttpResponse {
     let claim = if let Failure::Identity(refusal) = &failure { tenant_claim_text(refusal) } else { String::new() };
     let error = ApiError::from(failure);
@@ -254,13 +260,13 @@ fn tenant_claim_text(refusal: &IdentityRefusal) -> String {
     format!("<p>The claim <code>{claim}</code> must name the tenant: {problem}.</p>\n")
 }
 
-/// The authentication of a server with sign-in for browsers.
+/// The authentication with its browser sign-in; 404 if one of them is not configured.
 fn oidc_of(api: &Api) -> Result<(&Authentication, &dyn SignInProvider), ApiError> {
     let authentication = api.authentication.as_ref().ok_or_else(ApiError::not_found)?;
     Ok((authentication, authentication.sign_in().ok_or_else(ApiError::not_found)?))
 }
 
-/// Ends the session that the browser had before, whose cookie the new one replaces.
+/// Ends the earlier session of the browser, because the cookie of the new session replaces its cookie.
 async fn end_earlier_session(request: &HttpRequest, api: &Api) -> Result<(), ApiError> {
     let Some(token) = session_token(request) else { return Ok(()) };
     if let Some(snapshot) = api.services.sessions.find_stored(&token).await? {
@@ -280,7 +286,7 @@ fn host_cookie(name: &'static str, value: String, max_age: CookieDuration) -> Co
     Cookie::build(name, value).path("/").secure(true).http_only(true).same_site(SameSite::Lax).max_age(max_age).finish()
 }
 
-/// A cookie that removes the one of this name.
+/// A cookie that removes the cookie with this name.
 fn removal(name: &'static str) -> Cookie<'static> {
     host_cookie(name, String::new(), CookieDuration::ZERO)
 }
@@ -298,8 +304,9 @@ fn callback_url(authentication: &Authentication) -> String {
     format!("{}{CALLBACK_PATH}", authentication.base_url())
 }
 
-/// Whether a return target is a path of this server, and short enough for the cookie that holds it: browsers drop
-/// cookies of more than 4 KiB, and with them the sign-in. Browsers read `//host` and `/\host` as other hosts.
+/// Whether a return target is a path of this server, and short enough for the sign-in cookie that contains it.
+/// Browsers drop cookies of more than 4 KiB, and the sign-in would be lost. Browsers interpret `//host` and
+/// `/\host` as other hosts.
 fn is_own_path(path: &str) -> bool {
     const BASE: &str = "http://fairway.invalid";
     let resolved = Url::parse(BASE).and_then(|base| base.join(path));
@@ -320,8 +327,8 @@ fn stale_page(retry: &str) -> HttpResponse {
     html_page::page(StatusCode::BAD_REQUEST, "Sign-in failed", &text)
 }
 
-/// The page for a failed sign-in. It shows what an administrator has to compare with the provider's settings, and
-/// `details`, a paragraph, and links to another attempt.
+/// The page for a failed sign-in. It shows the values that an administrator has to compare with the provider's
+/// settings, the paragraph `details`, and a link to another attempt.
 fn error_page(authentication: &Authentication, error: &SignInError, details: &str, retry: &str) -> HttpResponse {
     let status = match error {
         SignInError::Unavailable => StatusCode::SERVICE_UNAVAILABLE,

@@ -1,8 +1,8 @@
 //! Logs and traces.
 //!
-//! Logs go to standard error as one JSON object per line, so that no value can forge a line or inject terminal escapes.
-//! Traces go to the OpenTelemetry collector of `OTEL_EXPORTER_OTLP_ENDPOINT`, if it is set; the other standard
-//! variables apply too.
+//! Logs go to standard error as one JSON object per line, so that no value can forge a line or inject terminal
+//! escapes. Traces go to the OpenTelemetry collector of `OTEL_EXPORTER_OTLP_ENDPOINT`, if it is set. The other
+//! standard OpenTelemetry variables apply too.
 
 use crate::config::{LogFormat, LogSettings};
 use actix_web::http::header::HeaderMap;
@@ -97,8 +97,8 @@ impl Telemetry {
     }
 }
 
-/// Whether traces are exported. Callers skip span fields for traces otherwise, because the log formatter rewrites all
-/// fields of a span for each added one.
+/// Whether traces are exported. Otherwise callers add no span fields for traces, because the log formatter rewrites
+/// all fields of a span for each added field.
 pub fn is_exporting() -> bool {
     EXPORTING.load(Ordering::Relaxed)
 }
@@ -125,8 +125,8 @@ pub fn adopt_parent(span: &Span, headers: &HeaderMap) -> Option<TraceId> {
     Some(parent.trace_id())
 }
 
-/// Sets the name and the error status of a request's span after routing. A span with a parent has already started, so
-/// neither can be a field.
+/// Sets the name and the error status of a request's span after routing. They are not span fields, because a span
+/// with a parent has already started.
 pub fn set_name_and_status(span: &Span, name: String, at_fault: bool) {
     let context = span.context();
     let begun = context.span();
@@ -149,7 +149,7 @@ impl Extractor for Headers<'_> {
     }
 }
 
-/// Creates the exporter. It runs in a separate thread without a reactor, so its HTTP client is a blocking one.
+/// Creates the exporter. It runs in a thread without an async runtime, so its HTTP client is blocking.
 fn exporter() -> Result<SdkTracerProvider, TelemetryError> {
     let spans = SpanExporter::builder().with_http().build().map_err(TelemetryError::Exporter)?;
     let mut resource = Resource::builder();
@@ -159,7 +159,7 @@ fn exporter() -> Result<SdkTracerProvider, TelemetryError> {
     Ok(SdkTracerProvider::builder().with_batch_exporter(spans).with_resource(resource.build()).build())
 }
 
-/// A filter that applies in addition to the configured one.
+/// A log filter that applies in addition to the configured filter.
 ///
 /// It drops library events below `INFO`, because they contain values such as statement parameters. It also drops all
 /// events of [`ECHOING_TARGETS`]: the HTTP library logs client errors as errors, and the MCP library repeats messages.

@@ -1,5 +1,6 @@
-//! Routes of the transparency log: checkpoints, proofs and tiles. With the prefix `/v1/audit` they are a log as C2SP
-//! `tlog-tiles` describes it, without the entries, whose bytes hold more than an auditor of one scope may read.
+//! Routes of the transparency log: checkpoints, proofs and tiles. With the prefix `/v1/audit` they form a log as
+//! C2SP `tlog-tiles` describes it. They omit the entries, because the entries contain more than an auditor of one
+//! scope may read.
 
 use crate::{
     caller::IdentifiedCaller,
@@ -26,14 +27,15 @@ use fairway_operations::transparency_log::{ConsistencyProof, InclusionProof};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-/// A tile never changes. It is private, because its readers are authorized.
+/// Cache directive of tiles. A tile never changes, and only authorized readers may cache it.
 const IMMUTABLE: &str = "private, max-age=31536000, immutable";
 
 /// A public key that signs checkpoints.
 #[derive(Serialize, ToSchema)]
 #[schema(as = CheckpointKey)]
 pub(crate) struct CheckpointKeyView {
-    /// The key as C2SP `signed-note` encodes it: name, key id and base64, joined by `+`. `fairway verify --key` takes it.
+    /// The key as C2SP `signed-note` encodes it: name, key id and base64, joined by `+`. `fairway verify --key`
+    /// accepts it.
     verifier_key: String,
     /// The origin of the log, which is the name of its keys.
     name: String,
@@ -101,7 +103,7 @@ impl ConsistencyProofView {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct InclusionQuery {
-    /// Number of events in the tree, of an earlier checkpoint. Default: the latest checkpoint.
+    /// Number of events in the tree of an earlier checkpoint; by default the tree of the latest checkpoint.
     tree_size: Option<u64>,
 }
 
@@ -111,7 +113,7 @@ pub(crate) struct InclusionQuery {
 pub(crate) struct ConsistencyQuery {
     /// Number of events in the earlier tree.
     from: u64,
-    /// Number of events in the later tree, at most that of the latest checkpoint.
+    /// Number of events in the later tree, at most as many as in the tree of the latest checkpoint.
     to: u64,
 }
 
@@ -130,8 +132,8 @@ pub(crate) async fn read_checkpoint(api: web::Data<Api>, caller: IdentifiedCalle
     Ok(HttpResponse::Ok().content_type(ContentType::plaintext()).body(note))
 }
 
-/// Lists the public keys that sign the checkpoints of the tenant's log, the current one first. Take the keys of a
-/// verification from another source than the server that it verifies.
+/// Lists the public keys that sign the checkpoints of the tenant's log, the current key first. To verify a server,
+/// take the keys from another source than that server.
 #[utoipa::path(
     operation_id = "read_checkpoint_keys",
     tag = "audit",
@@ -218,7 +220,7 @@ pub(crate) async fn read_log_tile(
     path: Path<(String, String)>,
 ) -> Result<HttpResponse, ApiError> {
     let (level, index) = path.into_inner();
-    // A malformed path names no tile.
+    // A malformed path cannot name a tile, so the response is 404.
     let request = TileRequest::parse(&level, &index).map_err(|_| ApiError::not_found())?;
     let bytes = api.services.transparency_logs.tile(&caller, request).await?;
     Ok(HttpResponse::Ok()

@@ -49,13 +49,13 @@ pub(crate) struct UseCaseView {
     status: &'static str,
     /// The description that the bundle was generated from.
     source_description: String,
-    /// The use case that this one refines; null if there is none.
+    /// The predecessor that this use case refines; null if there is none.
     supersedes: Option<Uuid>,
-    /// The use case that refines this one; null if there is none.
+    /// The successor that refines this use case; null if there is none.
     superseded_by: Option<Uuid>,
     /// Null until the use case is published.
     workload_id: Option<Uuid>,
-    /// The release draft that publication made; null before.
+    /// The release draft that the publication created; null before the publication.
     release_id: Option<Uuid>,
     #[schema(format = DateTime)]
     created_at: String,
@@ -112,7 +112,7 @@ pub(crate) struct BundleStepView {
     step_type: String,
 }
 
-/// The gap of a reference.
+/// A reference of the bundle, with who can close its gap.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Gap)]
 pub(crate) struct GapView {
@@ -168,7 +168,7 @@ impl UseCaseWorkspaceQuery {
         self.workspace_id.into()
     }
 
-    /// The digest of a request in the workspace.
+    /// Digest that identifies a repeated request in the workspace.
     pub(crate) fn digest(&self, body: [u8; 32]) -> [u8; 32] {
         digest_in_workspace(body, self.workspace_id)
     }
@@ -215,8 +215,8 @@ pub(crate) fn description_rule(text: &str) -> RuleResult {
     value_rules::accept_unless(invalid.or_else(|| credential_problem("description", text)))
 }
 
-/// The problem to report if a text contains a credential. The generator's run would store it and send it to a
-/// provider.
+/// The problem to report if a text contains a credential, because the generator's run would store the text and send
+/// it to a provider.
 pub(crate) fn credential_problem(field: &str, text: &str) -> Option<FieldProblem> {
     has_credential(text).then(|| FieldProblem::new(field, "contains_secret", "the text contains a credential"))
 }
@@ -226,7 +226,7 @@ fn respond(outcome: &MaybeReplayed<UseCase>) -> Result<HttpResponse, ApiError> {
     Ok(ResourceResponse::idempotent(outcome, &view, StatusCode::OK)?.with_etag(outcome.value.revision).into_response())
 }
 
-/// Creates a use case as a draft. The bundle is checked from scratch with your rights.
+/// Creates a use case as a draft. The server checks the bundle plan completely, with your rights.
 #[utoipa::path(
     operation_id = "create_use_case",
     tag = "use cases",
@@ -307,8 +307,8 @@ pub(crate) async fn read_use_case_bundle(
     Ok(ResourceResponse::ok(&PersistedBundleView::of(bundle)).into_response())
 }
 
-/// Publishes a draft: makes its assets, a workload and a release draft, and asks for missing connections. No release is
-/// submitted, approved or activated.
+/// Publishes a draft: creates its assets, a workload and a release draft, and requests access to missing
+/// connections. It submits, approves or activates no release.
 #[utoipa::path(
     operation_id = "publish_use_case",
     tag = "use cases",
@@ -354,7 +354,7 @@ pub(crate) async fn activate_use_case(
     respond(&use_cases.activate_use_case(&caller, query.id(), *use_case, &expected, key.as_ref()).await?)
 }
 
-/// Archives a use case. Its pending access requests are withdrawn.
+/// Archives a use case and withdraws its pending access requests.
 #[utoipa::path(
     operation_id = "archive_use_case",
     tag = "use cases",
@@ -377,7 +377,7 @@ pub(crate) async fn archive_use_case(
     respond(&use_cases.archive_use_case(&caller, query.id(), *use_case, &expected, key.as_ref()).await?)
 }
 
-/// Returns a use case that waits for access to draft. Its pending access requests are withdrawn.
+/// Moves a use case that waits for access back to draft, and withdraws its pending access requests.
 #[utoipa::path(
     operation_id = "reopen_use_case",
     tag = "use cases",

@@ -1,7 +1,7 @@
 //! Rules for values of request bodies: the functions of `#[validate(custom(function = …))]`.
 //!
-//! Each rule is the domain's own, so the code and the message of a refusal are the domain's. The handler makes the
-//! domain's value afterwards by the same function.
+//! Each rule calls a parser of the domain, so the code and the message of a refusal come from the domain.
+//! Afterwards the handler creates the domain's value by the same parser.
 
 use crate::{
     access::parse_principal,

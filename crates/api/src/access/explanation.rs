@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-/// A question about access.
+/// The operation, scope and actor to explain.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct AccessQuery {
@@ -27,7 +27,8 @@ pub(crate) struct AccessQuery {
     /// The identifier of the scope; absent for `platform`.
     #[param(value_type = Option<Uuid>)]
     scope_ref: Option<String>,
-    /// The actor, such as `user:ada`; default the caller. Others require `workspace.manage`.
+    /// The actor, such as `user:ada`; default the caller. Another actor than the caller requires
+    /// `workspace.manage`.
     actor: Option<String>,
 }
 
@@ -37,7 +38,8 @@ pub(crate) struct AccessQuery {
 pub(crate) struct AccessExplanationView {
     /// Whether the roles of the actor allow the operation.
     allowed: bool,
-    /// The permission that decides: the operation's, or the first that is missing; null when none is required.
+    /// The permission that decides: the one that the operation requires, or the first missing one of several. Null
+    /// if the operation requires none.
     permission: Option<&'static str>,
     /// The roles that give the permission.
     by: Vec<DecidingRoleView>,
@@ -94,8 +96,8 @@ fn parse_actor(text: Option<&str>) -> Result<Option<ActorRef>, FieldProblem> {
 
 /// Explains whether an actor may perform an operation in a scope, and which roles decide.
 ///
-/// The answer counts roles alone: the state of a resource may decide otherwise, and submitters may always read and
-/// cancel their own runs.
+/// The explanation considers roles only. The state of a resource may still forbid the operation. Submitters may
+/// always read and cancel their own runs.
 #[utoipa::path(
     operation_id = "explain_access",
     tag = "tenants",

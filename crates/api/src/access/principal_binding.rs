@@ -35,7 +35,7 @@ pub(crate) struct PrincipalBindingView {
     principal_binding_id: Uuid,
     workload_id: Uuid,
     principal: String,
-    /// `restricted`, `guided` or `standard`: the lane of the principal; null for the default.
+    /// `restricted`, `guided` or `standard`: the lane of the principal; null for the default lane.
     lane: Option<&'static str>,
     #[schema(format = DateTime)]
     created_at: String,
@@ -67,7 +67,7 @@ pub(crate) struct WantedPrincipalBinding {
     /// `user:<name>`, `group:<name>` or `service:<name>`.
     #[validate(length(min = 1, max = limit(ActorRef::MAX_PRINCIPAL_CHARS)), custom(function = value_rules::principal))]
     principal: String,
-    /// `restricted`, `guided` or `standard`; null or absent for the default.
+    /// `restricted`, `guided` or `standard`; null or absent for the default lane.
     #[validate(custom(function = value_rules::lane))]
     lane: Option<String>,
 }
@@ -134,7 +134,7 @@ pub(crate) async fn delete_principal_binding(
     path: Path<(PathId<WorkloadId>, String)>,
 ) -> Result<HttpResponse, ApiError> {
     let (workload, principal) = path.into_inner();
-    // No binding has a malformed principal.
+    // A malformed principal cannot have a binding, so the response is 404.
     let principal = ActorRef::parse(&principal).map_err(|_| ApiError::not_found())?;
     api.services.principal_bindings.delete_principal_binding(&caller, *workload, &principal).await?;
     Ok(HttpResponse::NoContent().finish())

@@ -1,4 +1,4 @@
-//! The caller's own session: who the server takes it for, and with which rights.
+//! Route that describes the caller of a request: actor, tenant, roles and permissions.
 
 use crate::{
     caller::IdentifiedCaller,
@@ -49,7 +49,7 @@ pub(crate) struct SessionView {
     actor: String,
     /// The actor's name for people.
     display_name: String,
-    /// The tenant that the request works in.
+    /// The tenant in which the request is served.
     tenant_id: Uuid,
     /// The groups that the identity provider names.
     groups: Vec<String>,
@@ -64,7 +64,7 @@ pub(crate) struct SessionView {
     expires_at: Option<String>,
 }
 
-/// Refuses a caller without identity where the server could verify one.
+/// Refuses an anonymous caller with 401 in OIDC mode, because the server could verify an identity there.
 pub(super) fn require_identity(caller: &Caller) -> Result<(), ApiError> {
     match challenge() {
         Some(challenge) if caller.actor.kind() == ActorKind::Anonymous => Err(ApiError::unauthenticated(challenge)),

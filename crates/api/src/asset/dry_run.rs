@@ -1,4 +1,4 @@
-//! Routes that try content before it is a version. They store nothing.
+//! Routes that evaluate content before it becomes a version. They store nothing.
 
 use super::{CONTENT_LIMIT, WorkspaceQuery};
 use crate::{
@@ -32,7 +32,7 @@ pub(crate) struct PromptDraft {
     /// The content of a prompt template.
     #[schema(value_type = Object)]
     content: DeferredMember,
-    /// The values of its variables, by name.
+    /// The values of the template's variables, by name.
     #[schema(value_type = Object)]
     arguments: DeferredMember,
 }
@@ -74,7 +74,8 @@ pub(crate) struct TrialDecision {
     obligations: Vec<&'static str>,
     /// Ids of the rules that matched, in the order of the bundle.
     matched_rules: Vec<String>,
-    /// The rules that could not be evaluated, if that decided: at most 20, in the order of the bundle.
+    /// Rules that could not be evaluated, if their failure determined the decision; at most 20, in the order of the
+    /// bundle.
     failed_rules: Vec<TrialFailure>,
 }
 
@@ -82,7 +83,7 @@ pub(crate) struct TrialDecision {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct TrialFailure {
     rule: String,
-    /// The field that the rule reads and the input lacks; null for another cause.
+    /// The field that the rule reads and the input lacks; null if the evaluation failed for another reason.
     missing_field: Option<String>,
 }
 
@@ -95,9 +96,9 @@ pub(crate) struct TrialRule {
     /// The outcome that the rule asks for when it holds.
     outcome: &'static str,
     reason_code: String,
-    /// The operator between the parts, `&&` or `||`; null for an undivided condition.
+    /// The operator between the parts, `&&` or `||`; null for a condition of one part.
     operator: Option<&'static str>,
-    /// The parts of the condition, in its order.
+    /// The parts of the condition, in source order.
     clauses: Vec<TrialClause>,
 }
 
@@ -108,7 +109,8 @@ pub(crate) struct TrialClause {
     source: String,
     /// Whether the part holds: `yes`, `no`, or `failed` if it cannot be evaluated.
     holds: &'static str,
-    /// The field that the part reads and the input lacks; null for another cause, and if there is none.
+    /// The field that the part reads and the input lacks; null if the evaluation succeeded, or failed for another
+    /// reason.
     missing_field: Option<String>,
 }
 
@@ -161,7 +163,7 @@ fn parse_object(name: &'static str, value: Value) -> Result<Map<String, Value>, 
     }
 }
 
-/// Two members of a body that are objects.
+/// Parses two members of a body as objects, and reports the problems of both members.
 fn parse_objects([one, other]: [(&'static str, Value); 2]) -> Result<[Map<String, Value>; 2], ApiError> {
     let mut fields = FieldErrors::default();
     let (one, other) = (fields.check(parse_object(one.0, one.1)), fields.check(parse_object(other.0, other.1)));
@@ -194,7 +196,7 @@ pub(crate) async fn preview_prompt(
     Ok(ResourceResponse::ok(&PromptPreview { text }).with_capacity(bytes).into_response())
 }
 
-/// Decides for one input by a policy bundle without storing it.
+/// Evaluates a policy bundle for one input without storing the bundle.
 #[utoipa::path(
     operation_id = "try_policy",
     tag = "assets",

@@ -88,7 +88,8 @@ impl NewAssetGrant {
     }
 }
 
-/// The grant names one grantee. The rule of the field covers a malformed `principal`.
+/// Checks that the grant names exactly one grantee. The rule of the field `principal` reports a malformed
+/// principal.
 fn one_grantee(new: &NewAssetGrant) -> RuleResult {
     value_rules::accept_unless(new.grantee().err().filter(|problem| problem.code != "invalid_principal"))
 }

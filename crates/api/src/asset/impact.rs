@@ -20,9 +20,9 @@ use uuid::Uuid;
 #[schema(as = BlastRadius)]
 pub(crate) struct BlastRadiusView {
     /// Releases that bind a version of the asset, or of an asset that references it, directly or indirectly. A release
-    /// is omitted if the other paths already have 2,000 hops together.
+    /// is omitted if the paths of all listed releases would exceed 2,000 hops in total.
     releases: Vec<ImpactedReleaseView>,
-    /// Their workloads.
+    /// The workloads of these releases.
     workloads: Vec<ImpactedWorkloadView>,
     /// Versions that reference the asset, directly or indirectly, nearest first, at most 2,000.
     via: Vec<HopView>,
@@ -41,8 +41,9 @@ pub(crate) struct ImpactedReleaseView {
     /// The version that the release binds.
     asset_version_id: Uuid,
     version_label: String,
-    /// The shortest path from the asset to that version: each hop references the previous one, the first the asset.
-    /// Empty if the release binds the asset itself; null for a version that you may not see.
+    /// The shortest path from the asset to that version. The first hop references the asset, and each further hop
+    /// references the previous one. Empty if the release binds the asset itself; null for a version that you may
+    /// not see.
     path: Vec<Option<HopView>>,
 }
 
@@ -53,7 +54,7 @@ pub(crate) struct ImpactedWorkloadView {
     workload_id: Uuid,
     slug: String,
     workspace_id: Uuid,
-    /// Its releases in the list.
+    /// The workload's releases among `releases`.
     release_ids: Vec<Uuid>,
 }
 

@@ -59,7 +59,7 @@ pub struct Adapters {
     pub code_gateway: Arc<dyn ScriptGateway>,
     /// Verifies access tokens; `None` in local mode.
     pub identity_provider: Option<Arc<dyn IdentityProvider>>,
-    /// Signs people in with browsers; `None` if no issuer is configured for that.
+    /// Performs browser sign-ins; `None` if no issuer has a client for the portal.
     pub sign_in: Option<Arc<dyn SignInProvider>>,
     /// The source of the current time.
     pub clock: Arc<dyn Clock>,
@@ -198,7 +198,7 @@ fn sign_in(
     Ok(Some(Arc::new(sign_in.map_err(AdapterError::SignIn)?)))
 }
 
-/// The client of the command line at each issuer.
+/// The OAuth client of the command line at each issuer.
 pub(super) fn cli_clients(settings: &Settings) -> Vec<CliClient> {
     let of_issuer = |issuer: &Issuer| CliClient {
         issuer: issuer.config.rules.issuer.clone(),
@@ -217,7 +217,7 @@ pub(super) const fn identity_mode(settings: &Settings) -> IdentityMode {
     }
 }
 
-/// Logs each egress allowance without a port: it also opens databases and consoles on the same host.
+/// Warns of each egress allowance without a port, because it also opens databases and consoles on the same host.
 fn warn_of_open_ports(allowances: &[Allowance]) {
     for allowance in allowances.iter().filter(|allowance| allowance.port.is_none()) {
         tracing::warn!(

@@ -13,7 +13,7 @@ pub(super) struct TableContext<'a> {
     pub(super) path: &'a str,
     pub(super) table: &'a Table,
     pub(super) keys: &'a [&'static str],
-    /// The account's slot, and its keys that variables set.
+    /// For a provider account: its slot, and the keys that environment variables set.
     pub(super) variables: Option<(&'a str, &'a Table)>,
 }
 
@@ -44,7 +44,8 @@ impl<'a> TableContext<'a> {
         parsers::duration(text).map_err(|rule| self.invalid("timeout", &rule))
     }
 
-    /// The error names the variable for a key that a variable sets, and for accounts outside the file.
+    /// Creates the error for an invalid key. It names the environment variable if a variable sets the key, or if
+    /// the file does not contain the account.
     pub(super) fn invalid(&self, key: &str, rule: &str) -> ConfigError {
         match self.variables {
             Some((slot, set)) if self.path.is_empty() || set.contains_key(key) => {

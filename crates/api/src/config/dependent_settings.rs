@@ -1,4 +1,4 @@
-//! Settings that are read together, because one requires or completes the other.
+//! Settings that are read together, because one setting requires or completes another.
 
 use super::{
     ConfigError, GatewaySettings, LogSettings, MailSettings, VaultSettings, checked_table::invalid, parsers,
@@ -13,7 +13,8 @@ pub(super) fn session_lifetime(raw: &RawSettings) -> Result<SessionLifetime, Con
     })
 }
 
-/// An idle time that is set and never counts. The default one ends with a shorter lifetime.
+/// The error for an explicit idle time above the session lifetime, because that idle time could never expire. A
+/// longer default idle time is accepted.
 pub(super) fn session_contradiction(lifetime: SessionLifetime, raw: &RawSettings) -> Option<ConfigError> {
     let is_idle_set = raw.is_set(&setting::SESSION_IDLE);
     (is_idle_set && lifetime.idle > lifetime.total)
@@ -63,7 +64,7 @@ pub(super) fn vault(raw: &RawSettings) -> Result<Option<VaultSettings>, ConfigEr
     }
 }
 
-/// The external runtime gateway, if configured. The embedded gateway takes no token.
+/// The external runtime gateway, if configured. The embedded gateway accepts no token.
 pub(super) fn gateway(raw: &RawSettings) -> Result<Option<GatewaySettings>, ConfigError> {
     let address = raw.read(&setting::RUNTIME_GATEWAY_URL, parsers::gateway)?;
     let token = raw.read_optional(&setting::RUNTIME_GATEWAY_TOKEN, parsers::bearer)?;

@@ -12,7 +12,7 @@ use toml::{Table, Value};
 
 /// Key of the tables in the file.
 pub(super) const ISSUERS_KEY: &str = "issuers";
-/// The keys of an issuer.
+/// The keys of a table that configures an issuer.
 const KEYS: [&str; 12] = [
     "issuer",
     "name",
@@ -31,7 +31,7 @@ const KEYS: [&str; 12] = [
 /// An identity provider whose identities the server accepts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Issuer {
-    /// Where it is configured: `oidc`, or `issuers[0]` and so on.
+    /// Path of the configuration: `oidc` for the first issuer, then `issuers[0]` and so on.
     pub path: String,
     /// The name on the sign-in page; the host by default.
     pub name: String,
@@ -48,14 +48,15 @@ pub struct Issuer {
 /// The client of the portal at an issuer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PortalClient {
-    /// Its identifier.
+    /// Client identifier at the issuer.
     pub client_id: String,
-    /// Reference to its secret; a public client has none.
+    /// Reference to the client secret; `None` for a public client.
     pub secret_ref: Option<ServerSecretRef>,
 }
 
 impl Issuer {
-    /// Parses all issuers: that of the settings first. [`Self::contradictions`] checks them.
+    /// Parses all issuers. The issuer of the `oidc` settings comes first. [`Self::contradictions`] checks the
+    /// issuers.
     pub(super) fn read_all(raw: &RawSettings, file: Option<&Value>) -> Result<Vec<Self>, ConfigError> {
         let mut issuers = Vec::new();
         let first = first_table(raw)?;
@@ -81,7 +82,7 @@ impl Issuer {
             if issuers.iter().take(index).any(is_same) {
                 contradictions.push(issuer.invalid("issuer", "must be unique"));
             }
-            // Without it the provider issues no ID token (OpenID Connect Core 3.1.2.1).
+            // Without the scope `openid` the provider issues no ID token (OpenID Connect Core 3.1.2.1).
             if !issuer.scopes.iter().any(|scope| scope == "openid") {
                 contradictions.push(issuer.invalid("scopes", "must contain `openid`"));
             }
@@ -89,7 +90,7 @@ impl Issuer {
         contradictions
     }
 
-    /// The refusal of one of its keys.
+    /// The error for an invalid key of this issuer.
     fn invalid(&self, key: &str, rule: &str) -> ConfigError {
         invalid(&format!("{}.{key}", self.path), rule)
     }
@@ -137,7 +138,7 @@ impl Issuer {
 }
 
 impl fmt::Display for Issuer {
-    /// One line without secrets.
+    /// Formats the issuer as one line without secrets.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ClaimRules { issuer, audience, user_claim, groups_claim, tenant_claim, bound_tenant, .. } =
             &self.config.rules;

@@ -38,7 +38,7 @@ const MAX_QUEUE_CAP: u32 = 10_000_000;
 
 /// Maximum of the limit on waiting requests.
 const MAX_WAITING_REQUESTS: usize = 100_000;
-/// Bounds of the memory limit in MiB. An idle server takes about 55 in a release build.
+/// Bounds of the memory limit in MiB. An idle server uses about 55 MiB in a release build.
 const MIN_MEMORY_LIMIT_MIB: usize = 64;
 const MAX_MEMORY_LIMIT_MIB: usize = 1 << 20;
 
@@ -63,8 +63,8 @@ impl SecretSetting {
         hosts.split(',').filter_map(HostName::parse).map(HostName::into_name).collect()
     }
 
-    /// Scheme, hosts and ports of the URL, without user, password, path and parameters. Without `@` a port may be a
-    /// password whose host is missing, so no port is shown. With an invalid host nothing is shown.
+    /// Scheme, hosts and ports of the URL, without user, password, path and parameters. Without `@`, what looks
+    /// like a port may be a password, so no port is shown. If a host is invalid, everything is hidden.
     fn redacted_origin(&self) -> String {
         let hidden = "[redacted]".to_owned();
         let Some(Authority { scheme, has_user, hosts }) = self.authority() else { return hidden };
@@ -81,7 +81,7 @@ impl SecretSetting {
         let (scheme, after_scheme) = self.0.split_once("://")?;
         let address = after_scheme.split(['?', '#']).next().unwrap_or_default();
         let (authority, path) = address.split_once('/').unwrap_or((address, ""));
-        // A password with a bare slash ends the authority too early, so nothing is shown.
+        // A slash in a password ends the authority too early, so a later `@` makes the URL ambiguous.
         if path.contains('@') || after_scheme.split(['?', '#']).skip(1).any(|part| part.contains('@')) {
             return None;
         }
@@ -199,7 +199,7 @@ pub(super) fn auth_mode(text: &str) -> Result<AuthMode, String> {
     }
 }
 
-/// The only accepted value acknowledges the consequence.
+/// Parses the acknowledgement that local mode may be exposed. The only accepted value states the consequence.
 pub(super) fn exposure(text: &str) -> Result<LocalModeExposure, String> {
     match text {
         "" => Ok(LocalModeExposure::Refused),

@@ -34,11 +34,11 @@ pub struct ProviderAccount {
     pub residency: Option<String>,
     /// Maximum concurrent calls.
     pub concurrency: Option<usize>,
-    /// The model that `fairway-server providers test` asks.
+    /// The model that `fairway-server providers test` calls.
     pub test_model: Option<String>,
     /// Token prices of its models.
     pub prices: Vec<ModelPrice>,
-    /// Where the account is configured; the environment if any of its keys is.
+    /// Source of the configuration; `Environment` if a variable sets any key of the account.
     pub origin: Origin,
 }
 
@@ -105,7 +105,7 @@ impl ProviderAccount {
         Ok(accounts)
     }
 
-    /// Parses an account of the file with its keys of the environment.
+    /// Parses an account of the file, with the keys that environment variables set.
     fn read(written: &TableContext<'_>, variables: Option<&Table>) -> Result<Self, ConfigError> {
         written.check_keys()?;
         let account_slot = written.required("account_slot")?;
@@ -157,7 +157,7 @@ impl ProviderAccount {
 }
 
 impl fmt::Display for ProviderAccount {
-    /// One line without credentials.
+    /// Formats the account as one line without credentials.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{}: ", self.account_slot)?;
         match &self.kind {
@@ -205,7 +205,7 @@ impl ProviderEndpoint {
         let secret_ref = context.text("secret_ref")?.map(|text| ServerSecretRef::parse(&text)).transpose();
         let timeout = match context.table.get("timeout") {
             None => DEFAULT_TIMEOUT,
-            // A bare number is seconds.
+            // A number without a unit means seconds.
             Some(Value::Integer(seconds)) => context.duration(&format!("{seconds}s"))?,
             Some(Value::String(text)) => context.duration(text)?,
             Some(_) => context.duration("")?,

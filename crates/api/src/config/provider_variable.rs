@@ -1,7 +1,7 @@
 //! Provider accounts of the environment: `FAIRWAY_PROVIDERS__<ACCOUNT>__<KEY>`.
 //!
-//! The account is the slot in capitals with `_` for `-`. A variable replaces one key of the account in the file, or
-//! belongs to an account of its own.
+//! `<ACCOUNT>` is the account slot in capitals, with `_` in place of `-`. A variable replaces one key of an account
+//! in the file, or defines an account that the file lacks.
 
 use super::raw::{ConfigError, nearest};
 use std::{collections::BTreeMap, ffi::OsString};
@@ -9,7 +9,7 @@ use toml::{Table, Value};
 
 /// Prefix of the variables of accounts.
 const PREFIX: &str = "FAIRWAY_PROVIDERS__";
-/// Prefix of names that can only be meant as variables of accounts.
+/// Prefix of names that are treated as variables of accounts, so that a misspelled name gets a precise error.
 pub(super) const NEAR_PREFIX: &str = "FAIRWAY_PROVIDER";
 /// The keys that a variable can set. Prices are tables and belong in the file.
 const KEYS: [&str; 7] = ["kind", "base_url", "secret_ref", "residency", "timeout", "concurrency", "test_model"];
@@ -22,7 +22,7 @@ impl ProviderVariables {
     /// Adds a variable.
     ///
     /// # Errors
-    /// When the name has another form, names an unknown key, or the value is not UTF-8.
+    /// When the name does not have the documented form, the key is unknown, or the value is not UTF-8.
     pub(super) fn add(&mut self, name: &str, value: OsString) -> Result<(), ConfigError> {
         let unknown = |nearest| ConfigError::UnknownVariable { name: name.to_owned(), nearest };
         let Some((account, key)) = name.strip_prefix(PREFIX).and_then(|suffix| suffix.split_once("__")) else {
@@ -41,7 +41,8 @@ impl ProviderVariables {
             rule: "must be UTF-8".to_owned(),
             value: None,
         })?;
-        // The file has numbers there; another text stays a text and is refused with the key's rule.
+        // The file contains numbers for these two keys. A text that is not a number is kept, and the rule of the
+        // key refuses it.
         let number = text.parse().ok().filter(|_| matches!(field, "timeout" | "concurrency"));
         let value = number.map_or(Value::String(text), Value::Integer);
         self.0.entry(slot).or_default().insert(field.to_owned(), value);
@@ -59,12 +60,13 @@ impl ProviderVariables {
     }
 }
 
-/// The variable of an account's key.
+/// The name of the environment variable that sets a key of an account.
 pub(super) fn variable_name(slot: &str, key: &str) -> String {
     format!("{PREFIX}{}__{}", slot.to_ascii_uppercase().replace('-', "_"), key.to_ascii_uppercase())
 }
 
-/// The slot of an account's name in a variable: capitals and digits in words that single underscores separate.
+/// The slot for an account's name in a variable. The name consists of words of capitals and digits, separated by
+/// single underscores.
 fn slot_of(account: &str) -> Option<String> {
     let is_word =
         |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit());

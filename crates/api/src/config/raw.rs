@@ -19,7 +19,7 @@ const PREFIXES: [&str; 2] = ["FAIRWAY_", "SERVICE_EMBED"];
 const PROVIDERS_KEY: &str = "providers";
 /// Variable that enables traces.
 const COLLECTOR_VARIABLE: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
-/// Minimum Jaro-Winkler similarity for a suggestion, of 1.
+/// Minimum Jaro-Winkler similarity for a suggestion, between 0 and 1.
 const MIN_SIMILARITY: f64 = 0.7;
 
 /// Errors of the settings. They never contain values of secret settings.
@@ -272,7 +272,8 @@ impl RawSettings {
         if name == COLLECTOR_VARIABLE {
             self.has_collector = !value.is_empty();
         }
-        // Some settings use variables of other programs, such as `VAULT_ADDR`; their other variables are ignored.
+        // Some settings use variables of other programs, such as `VAULT_ADDR`. Further variables of those programs
+        // are ignored.
         let is_ours = PREFIXES.iter().any(|prefix| name.starts_with(prefix))
             || SETTINGS.iter().any(|setting| setting.variable == name);
         if !is_ours || IGNORED_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
@@ -328,7 +329,8 @@ fn text_of(value: Value) -> Option<String> {
     }
 }
 
-/// The parser's full message quotes the line, which may contain a password; the short message does not.
+/// Converts an error of the TOML parser. It uses the short message, because the full message quotes the line, which
+/// may contain a password.
 fn syntax_error(text: &str, failure: &toml::de::Error) -> ConfigError {
     let start = failure.span().map_or(0, |span| span.start);
     let before = text.bytes().take(start).filter(|byte| *byte == b'\n').count();

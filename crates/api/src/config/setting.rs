@@ -25,21 +25,21 @@ const fn secret(key: &'static str, variable: &'static str, default: &'static str
 pub(super) const BIND: Setting = plain("bind", "FAIRWAY_BIND", "127.0.0.1:8080");
 /// Address and port at which a worker process serves its metrics; none by default.
 pub(super) const WORKER_METRICS_BIND: Setting = plain("worker_metrics_bind", "FAIRWAY_WORKER_METRICS_BIND", "");
-/// The server's own files.
+/// Directory of the server's own files.
 pub(super) const DATA_DIR: Setting = plain("data_dir", "FAIRWAY_DATA_DIR", "./.fairway");
-/// `embedded` or a PostgreSQL URL.
+/// The database of the service: `embedded`, or a PostgreSQL URL.
 pub(super) const DATABASE_URL: Setting = secret("database_url", "FAIRWAY_DATABASE_URL", "embedded");
-/// PostgreSQL URL of the owner role.
+/// PostgreSQL URL with the owner role, for migrations.
 pub(super) const MIGRATE_DATABASE_URL: Setting = secret("migrate_database_url", "FAIRWAY_MIGRATE_DATABASE_URL", "");
-/// A directory or a bucket.
+/// Location of the artifact store: a directory or a bucket.
 pub(super) const ARTIFACTS_URL: Setting = secret("artifacts_url", "FAIRWAY_ARTIFACTS_URL", "");
-/// A directory or a bucket that keeps published checkpoints outside the database.
+/// Location of published checkpoints outside the database: a directory or a bucket.
 pub(super) const FACTS_URL: Setting = secret("facts_url", "FAIRWAY_FACTS_URL", "");
 /// Identity of this installation's transparency logs.
 pub(super) const LOG_ORIGIN: Setting = plain("transparency_log.origin", "FAIRWAY_LOG_ORIGIN", "fairway.invalid/logs");
 /// Secret reference of the key that signs checkpoints; by default a file below the data directory.
 pub(super) const CHECKPOINT_KEY_REF: Setting = plain("transparency_log.key_ref", "FAIRWAY_CHECKPOINT_KEY_REF", "");
-/// Secret reference of the previous key, which signs too while keys are rotated.
+/// Secret reference of the previous key, which also signs checkpoints during a key rotation.
 pub(super) const CHECKPOINT_PREVIOUS_KEY_REF: Setting =
     plain("transparency_log.previous_key_ref", "FAIRWAY_CHECKPOINT_PREVIOUS_KEY_REF", "");
 /// Witnesses that cosign checkpoints: a list of a verifier key and an address, with a space between them.
@@ -63,7 +63,7 @@ pub(super) const OIDC_SCOPES: Setting = plain("oidc.scopes", "FAIRWAY_OIDC_SCOPE
 pub(super) const OIDC_USER_CLAIM: Setting = plain("oidc.user_claim", "FAIRWAY_OIDC_USER_CLAIM", "preferred_username");
 /// The claim with the groups.
 pub(super) const OIDC_GROUPS_CLAIM: Setting = plain("oidc.groups_claim", "FAIRWAY_OIDC_GROUPS_CLAIM", "groups");
-/// The claim with the tenant; without one, every identity belongs to one tenant.
+/// The claim with the tenant. Without it, all identities of the issuer belong to one tenant.
 pub(super) const OIDC_TENANT_CLAIM: Setting = plain("oidc.tenant_claim", "FAIRWAY_OIDC_TENANT_CLAIM", "");
 /// The only tenant of the issuer's identities.
 pub(super) const OIDC_TENANT: Setting = plain("oidc.tenant", "FAIRWAY_OIDC_TENANT", "");
@@ -117,9 +117,9 @@ pub(super) const NATIONAL_IDS: Setting = plain(
 pub(super) const EMBEDDING_ACCOUNT: Setting = plain("embedding.account", "FAIRWAY_EMBEDDING_ACCOUNT", "local");
 /// Embedding model.
 pub(super) const EMBEDDING_MODEL: Setting = plain("embedding.model", "FAIRWAY_EMBEDDING_MODEL", "local-256");
-/// Time after which an inbox stream ends, so that its client proves its identity again.
+/// Time after which an inbox stream ends, so that its client authenticates again.
 pub(super) const INBOX_STREAM_LIFETIME: Setting = plain("inbox_stream_lifetime", "FAIRWAY_INBOX_STREAM_LIFETIME", "5m");
-/// Retention of results.
+/// Retention of results and payloads after the end of a run.
 pub(super) const RESULT_RETENTION: Setting = plain("result_retention", "FAIRWAY_RESULT_RETENTION", "30d");
 /// Sustained requests per minute of one client to one public workload.
 pub(super) const PUBLIC_RATE_PER_MINUTE: Setting =
@@ -128,9 +128,9 @@ pub(super) const PUBLIC_RATE_PER_MINUTE: Setting =
 pub(super) const PUBLIC_RATE_BURST: Setting = plain("public_rate.burst", "FAIRWAY_PUBLIC_RATE_BURST", "10");
 /// Networks of proxies whose `X-Forwarded-For` is trusted.
 pub(super) const TRUSTED_PROXIES: Setting = plain("trusted_proxies", "FAIRWAY_TRUSTED_PROXIES", "");
-/// Workloads with an embeddable page.
+/// Slugs of the workloads with an embeddable page.
 pub(super) const EMBED_ROOT_SLUGS: Setting = plain("embed.root_slugs", "SERVICE_EMBED_ROOT_SLUGS", "");
-/// Origins that may embed those pages.
+/// Origins that may embed the embeddable pages.
 pub(super) const EMBED_ANCESTORS: Setting = plain("embed.ancestors", "FAIRWAY_EMBED_ANCESTORS", "'self'");
 /// Egress targets that are allowed in addition to the public internet.
 pub(super) const EGRESS_ALLOW: Setting = plain("egress.allow", "FAIRWAY_EGRESS_ALLOW", "");

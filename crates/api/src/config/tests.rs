@@ -437,7 +437,7 @@ fn describes_all_settings_without_secrets() {
     assert!(!format!("{settings:?}").contains("hunter2"));
 }
 
-/// Paths and queries of URLs can contain secrets, like the user part.
+/// Paths and queries of URLs can contain secrets, as the user part can.
 #[test]
 fn shows_only_the_origin_of_urls() {
     let file = r#"

@@ -4,7 +4,7 @@ use super::{ApiError, FieldProblem};
 use actix_web::http::StatusCode;
 use fairway_domain::erasure::ErasureRefusal;
 
-/// Maps the refusal of a request or of a decision on it.
+/// Maps the refusal of a requested erasure, or of a decision on it.
 pub(super) fn map_erasure_refusal(refusal: ErasureRefusal) -> ApiError {
     let message = refusal.to_string();
     match refusal {
@@ -16,7 +16,7 @@ pub(super) fn map_erasure_refusal(refusal: ErasureRefusal) -> ApiError {
                 .with_detail("current_state", status.as_str())
                 .with_detail("valid_transitions", valid)
         }
-        // Only the background task completes an erasure.
+        // Only the background task completes an erasure, so no client can cause this refusal.
         ErasureRefusal::NotApproved => ApiError::internal().log_cause(&refusal),
     }
 }

@@ -45,7 +45,7 @@ use serde_json::{Value, json};
 impl From<Failure> for ApiError {
     fn from(failure: Failure) -> Self {
         match failure {
-            // Whether the resource exists or not, so that the response reveals nothing.
+            // The response is the same for a hidden and a missing resource, so it reveals nothing.
             Failure::NotFound => missing_credential().map_or_else(Self::not_found, Self::unauthenticated),
             Failure::Forbidden(permission) => Self::forbidden(permission.as_str()),
             // A local server cannot verify an identity, so it responds 403 without a challenge for credentials.
@@ -113,7 +113,7 @@ impl From<Failure> for ApiError {
             Failure::Artifact(error @ ArtifactError::Conflict) => Self::internal().log_cause(&error),
             Failure::NotYetInCheckpoint => not_yet_in_checkpoint(),
             Failure::Signing(error) => Self::unavailable().log_cause(&error),
-            // `idempotent` handles these two itself; here they are a defect.
+            // `idempotent` handles these two failures, so their arrival here is a defect.
             Failure::KeyTaken | Failure::Inconsistent(_) => Self::internal().log_cause(&failure),
         }
     }
@@ -154,7 +154,8 @@ fn map_invalid_inputs(findings: Vec<InterfaceProblem>) -> ApiError {
     )
 }
 
-/// Maps a conflict of the store. Conflicts of an access contract are problems of the content and name its fields.
+/// Maps a conflict of the store. A conflict of an access contract is a problem of the content, so the response
+/// names the field.
 fn map_conflict(conflict: Conflict) -> ApiError {
     let field = match conflict {
         Conflict::ContractNameTaken => "content.access_contract.contract_id",

@@ -29,7 +29,8 @@ pub(super) fn map_access_request_refusal(refusal: AccessRequestRefusal) -> ApiEr
     }
 }
 
-/// Maps the refusal of a change of a use case. The names of connections are those that the caller gave to its bundle.
+/// Maps the refusal of a change of a use case. The response contains the connection names of the caller's own
+/// bundle.
 pub(super) fn map_use_case_refusal(refusal: UseCaseRefusal) -> ApiError {
     let (code, message) = (refusal.code(), refusal.to_string());
     match refusal {
@@ -53,7 +54,7 @@ pub(super) fn map_use_case_refusal(refusal: UseCaseRefusal) -> ApiError {
     }
 }
 
-/// Maps the refusal of a bundle. No value of it enters the response.
+/// Maps the refusal of a bundle plan. The response contains no value of the plan.
 pub(super) fn map_bundle_refusal(refusal: BundleRefusal) -> ApiError {
     match refusal {
         BundleRefusal::Invalid(problems) => ApiError::validation(

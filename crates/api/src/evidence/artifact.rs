@@ -32,8 +32,8 @@ pub(crate) struct ArtifactView {
     /// Names, codes, counts and digests.
     #[schema(value_type = Object)]
     content: Map<String, Value>,
-    /// Texts of people and models, for holders of `execution.kill`, within the retention. Withheld while the result of
-    /// the run awaits a review; a rejection erases it.
+    /// Texts of people and models, for holders of `execution.kill` only, until their retention ends. They are
+    /// withheld while the run's result awaits a review. A rejection erases them.
     payload: Value,
     /// Whether a payload may exist but is withheld from this reader.
     payload_withheld: bool,

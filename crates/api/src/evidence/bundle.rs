@@ -40,8 +40,10 @@ pub(crate) struct BundleSignatureView {
     sig: String,
 }
 
-/// Reads the evidence of an ended run as a signed file that `fairway verify` checks offline: its governance chain, the
-/// contents of its versions, and the facts of the audit log about it with their proofs. It contains no texts of people.
+/// Reads the evidence of an ended run as a signed file that `fairway verify` checks offline.
+///
+/// The file contains the governance chain, the contents of its versions, and the facts of the audit log about the
+/// run with their proofs. It contains no texts of people.
 #[utoipa::path(
     operation_id = "read_evidence_bundle",
     tag = "executions",
@@ -80,8 +82,10 @@ pub(crate) async fn read_evidence_bundle(
     Ok(bundle_response(&format!("evidence-{}", *execution), file))
 }
 
-/// Reads a verification summary of a release as a signed file: whether it was approved with its bindings and nothing
-/// takes that back, by the facts of the audit log with their proofs, and the contents of its versions.
+/// Reads a verification summary of a release as a signed file.
+///
+/// It states whether the release was approved with its bindings and whether that approval still holds. Its evidence
+/// is the facts of the audit log with their proofs, and the contents of the release's versions.
 ///
 /// The predicate is a SLSA verification summary, so pipelines can gate on `verificationResult`.
 #[utoipa::path(

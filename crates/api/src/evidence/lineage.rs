@@ -65,7 +65,7 @@ struct DisclosedView {
     action_posture: Option<&'static str>,
     /// Why the item is untrusted: `user_supplied`, `retrieved_document` or `model_output`; null if it is trusted.
     untrusted_reason: Option<String>,
-    /// The policy decisions until then, latest first; at most ten.
+    /// Up to ten policy decisions that the run had made when it read the item, latest first.
     decision_evidence_refs: Vec<Uuid>,
 }
 
@@ -98,17 +98,17 @@ impl ItemView {
     }
 }
 
-/// Filters and page of a lineage.
+/// Filters and page parameters of the lineage.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct LineageQuery {
     /// The run must be in this workspace.
     workspace_id: Uuid,
-    /// Only this origin.
+    /// Only items of this origin.
     origin: Option<String>,
-    /// Only this role.
+    /// Only items with this influence role.
     influence_role: Option<String>,
-    /// Only this class.
+    /// Only items with this action class.
     action_class: Option<String>,
     /// 1 to 200; default 50.
     #[param(minimum = 1, maximum = 200, default = 50)]
@@ -118,7 +118,7 @@ pub(crate) struct LineageQuery {
     offset: Option<u64>,
 }
 
-/// Parses a word of a closed set.
+/// Parses a parameter whose value must be one of a fixed set of words.
 fn parse_word<T>(
     name: &'static str,
     text: Option<&String>,

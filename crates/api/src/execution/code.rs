@@ -66,7 +66,7 @@ fn language_rule(text: &str) -> RuleResult {
     value_rules::accept(parse_language(text))
 }
 
-/// The limit of a script counts bytes, the one of `length` characters.
+/// Checks the length of a script in bytes, because the rule `length` counts characters.
 fn code_rule(code: &str) -> RuleResult {
     let problem = || FieldProblem::new("code", "too_long", "a script has at most 262144 bytes");
     value_rules::accept_unless((code.len() > MAX_CODE_BYTES).then(problem))
@@ -92,7 +92,7 @@ pub(crate) struct CodeResult {
     error: Option<ErrorView>,
 }
 
-/// Maximum script, in bytes.
+/// Maximum length of a script, in bytes.
 const MAX_CODE_BYTES: usize = 256 << 10;
 
 /// Executes a script once, under the policy of a workload's release.
@@ -179,7 +179,8 @@ fn respond_to_script(run: &Run) -> Result<HttpResponse, ApiError> {
     }
 }
 
-/// The error for a script with an unknown outcome.
+/// The error for a script with an unknown outcome. `otherwise` applies if `code` is not the code of a gateway
+/// failure.
 fn outcome_error(otherwise: GatewayFailure, code: Option<&String>) -> ApiError {
     let failure = code.and_then(|code| GatewayFailure::from_code(code)).unwrap_or(otherwise);
     let status = match failure {

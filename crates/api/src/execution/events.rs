@@ -1,5 +1,5 @@
-//! Server-sent events of a run. They come from the database, so a client can resume an interrupted stream at any
-//! process.
+//! Server-sent events of a run. They are read from the database, so a client can resume an interrupted stream at
+//! any process.
 
 use super::{ExecutionResult, identify_runtime_caller};
 use crate::{
@@ -37,7 +37,7 @@ use std::{convert::Infallible, time::Duration};
 use tokio::time::Instant;
 use utoipa::ToSchema;
 
-/// Poll interval of a run without a wakeup.
+/// Poll interval of a run while no wakeup arrives.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// An event of the stream.
 #[derive(ToSchema)]
@@ -106,7 +106,7 @@ pub(crate) async fn read_execution_events(
     open_stream(&api, &base, StreamTarget { arrival, token, id: *execution }, last_seen).await
 }
 
-/// A run and the client that follows it.
+/// A run, and the client that reads its event stream.
 pub(super) struct StreamTarget {
     pub(super) arrival: RuntimeRequest,
     /// The hash of the client's result token.
@@ -175,7 +175,7 @@ pub(super) async fn open_stream(
             // Only a 204 stops the client from reconnecting (WHATWG HTML, 9.2.3).
             return Ok(HttpResponse::NoContent().finish());
         }
-        // Streams of ended runs need a permit as well, because slow clients hold their events.
+        // Streams of ended runs need a permit as well, because the events for a slow client stay in memory.
         if telling.permit.is_none() {
             telling.permit =
                 Some(base.stream_limiter.acquire(StreamSubject::Run(telling.target.id), follower.guest_address())?);
@@ -201,7 +201,7 @@ struct EventStream {
     cursor: EventCursor,
     /// Number of the last sent event.
     last_sent: usize,
-    /// Permit among the open streams.
+    /// The permit for this stream; `None` until the first read.
     permit: Option<StreamPermit>,
     unsent: Unsent,
     last_write: Instant,
@@ -210,7 +210,7 @@ struct EventStream {
     has_ended: bool,
 }
 
-/// The client of a stream, as last identified.
+/// The client of a stream, as identified at the last read.
 struct Follower {
     address: ClientAddress,
     is_guest: bool,

@@ -58,7 +58,7 @@ pub(super) fn status_filter(status: Option<Status>, review: Option<&str>) -> Res
     }
 }
 
-/// The error of a denied run: by its policy, or by a reviewer.
+/// The error of a run that its policy or a reviewer denied.
 pub(super) fn denied_error(execution: &Execution) -> ApiError {
     let error = match &execution.error {
         Some(error) if error.code == REJECTED_CODE => {
@@ -107,10 +107,10 @@ pub(crate) struct AwaitingReviewView {
     output: Value,
     /// Provider metadata by step.
     metadata: Value,
-    /// Start of the wait.
+    /// Time at which the wait for a review started.
     #[schema(format = DateTime)]
     asked_at: String,
-    /// Time at which the run is cancelled without a verdict.
+    /// Time at which the run is cancelled if no verdict exists.
     #[schema(format = DateTime)]
     lapses_at: String,
 }

@@ -1,4 +1,4 @@
-//! Runs as tool results.
+//! Converts runs to tool results.
 
 use super::{ErrorView, ExecutionResult, QueuedExecution, review};
 use crate::{builtin_tool::ToolResult, error::ApiError};
@@ -39,7 +39,7 @@ pub(crate) fn to_tool_result(run: &Run) -> Result<ToolResult, ApiError> {
     }
 }
 
-/// The stored result. A malformed result is an error of its own, so that the caller does not repeat the call.
+/// The stored result. A malformed result has an error code of its own, so that the caller does not repeat the call.
 fn execution_result(run: &Run) -> Result<ExecutionResult, ApiError> {
     let result_token = run.result_token.as_ref().map(|token| token.reveal().to_owned());
     let malformed = |_| ApiError::from(Failure::from(ToolRefusal::ResponseMalformed(run.execution.execution_id)));

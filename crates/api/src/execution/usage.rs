@@ -33,7 +33,8 @@ pub(crate) struct UsageParams {
     /// Only runs that started before this time, to the millisecond; default: now.
     #[param(format = DateTime)]
     until: Option<String>,
-    /// The properties that the rows differ in, separated by commas: `workload`, `model`, `day`; default `workload`.
+    /// The properties by which the rows are grouped, separated by commas: `workload`, `model`, `day`; default
+    /// `workload`.
     group_by: Option<String>,
 }
 
@@ -41,14 +42,14 @@ pub(crate) struct UsageParams {
 #[derive(Serialize, ToSchema)]
 #[schema(as = Usage)]
 pub(crate) struct UsageView {
-    /// The workload; null if the rows do not differ by workload.
+    /// The workload; null unless the rows are grouped by workload.
     workload_id: Option<Uuid>,
-    /// Its slug.
+    /// The slug of the workload.
     workload_slug: Option<String>,
-    /// The model; null for runs without a model call, or if the rows do not differ by model. A run that called several
-    /// models counts in the row of each.
+    /// The model; null for runs without a model call, or if the rows are not grouped by model. A run that called
+    /// several models counts in the row of each model.
     model: Option<String>,
-    /// The day in UTC on which the runs started; null if the rows do not differ by day.
+    /// The day in UTC on which the runs started; null unless the rows are grouped by day.
     #[schema(format = Date)]
     day: Option<String>,
     /// The number of ended runs, including denied and cancelled ones.
@@ -88,8 +89,9 @@ impl UsageView {
     }
 }
 
-/// Reports totals of the ended runs that the caller may view, with their tokens and cost: the newest day first, then the
-/// rows with the most runs.
+/// Reports totals of the ended runs that the caller may view, with their tokens and cost.
+///
+/// Rows of the newest day come first, then the rows with the most runs.
 #[utoipa::path(
     operation_id = "read_usage",
     tag = "executions",

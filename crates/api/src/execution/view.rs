@@ -34,17 +34,17 @@ pub(crate) struct ExecutionView {
     completed_at: Option<String>,
     /// The time from acceptance to the end, in milliseconds; null until the run ends.
     duration_ms: Option<u64>,
-    /// The slug of the workload; null for a submitter without permission to view executions, as are tokens and cost.
+    /// The slug of the workload; like tokens and cost, null for a submitter without permission to view executions.
     workload_slug: Option<String>,
     /// Input tokens of the model calls of an ended run; null if no provider reported any.
     tokens_in: Option<u64>,
-    /// Output tokens, likewise.
+    /// Output tokens of the model calls of an ended run; null if no provider reported any.
     tokens_out: Option<u64>,
     /// Cost of the model calls in millionths of the currency of the account's prices; null without prices.
     cost_micros: Option<u64>,
     /// The steps, in order; null in lists, and for a submitter without permission to view executions.
     steps: Option<Vec<StepView>>,
-    /// The result; only its submitter sees it.
+    /// The result; null until the run ends, and for readers other than the submitter.
     queued_result: Option<QueuedResult>,
     /// The retrieved documents that the result cites as `[document_id]`, in the order of retrieval; only with
     /// `include=citations`, and empty for readers that do not see the result.
@@ -62,8 +62,8 @@ struct CitationView {
     title: Option<String>,
     /// The retrieved passages, in the order of the document; empty if they were erased or are withheld.
     passages: Vec<String>,
-    /// Whether title and passages are withheld: the access contract does not allow the reader to retrieve now, the run
-    /// changed texts, or a person reviewed the result.
+    /// Whether title and passages are withheld. Reasons: the access contract does not allow the reader to retrieve
+    /// now, the run changed texts, or a person reviewed the result.
     withheld: bool,
 }
 

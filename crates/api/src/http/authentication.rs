@@ -1,9 +1,9 @@
-//! Authentication of requests on a server with identity providers: by the access token of the request, or by the session
-//! of a browser.
+//! Authentication of requests on a server with identity providers: by the access token of the request, or by the
+//! session of a browser.
 //!
-//! The middleware verifies the credential once and stores the identity in the request; everything after it reads the
-//! identity from there. In local mode it does nothing. A credential that is present is always verified, and an invalid
-//! one is never ignored.
+//! The middleware verifies the credential once and stores the identity in the request; all later code reads the
+//! identity from there. In local mode it does nothing. A credential that is present is always verified, and an
+//! invalid credential is never ignored.
 
 use crate::{
     caller::{RESULT_TOKEN, has_share_token},
@@ -46,9 +46,10 @@ const PUBLIC_PATHS: [&str; 8] =
 const SCHEME: &str = "bearer ";
 
 tokio::task_local! {
-    /// The challenge that a 401 of the current request carries. Unset in local mode, which can verify no identity.
+    /// The `WWW-Authenticate` challenge for a 401 of the current request. Unset in local mode, which cannot verify
+    /// identities.
     static CHALLENGE: HeaderValue;
-    /// The same challenge, set if the current request has no credential of any kind.
+    /// A copy of `CHALLENGE`, set only if the current request has no credential of any kind.
     static MISSING_CREDENTIAL: HeaderValue;
 }
 
@@ -57,8 +58,9 @@ pub(crate) fn challenge() -> Option<HeaderValue> {
     CHALLENGE.try_with(Clone::clone).ok()
 }
 
-/// The challenge for a request without any credential; `None` in local mode. It replaces 404 for resources that the
-/// request may not see: with a credential, or before the end of its session, the request may see them.
+/// The challenge for a request without any credential; `None` in local mode. A resource that is hidden from such a
+/// request gets 401 with this challenge instead of 404. With a credential, or after a new sign-in, the client may
+/// see the resource.
 pub(crate) fn missing_credential() -> Option<HeaderValue> {
     MISSING_CREDENTIAL.try_with(Clone::clone).ok()
 }
@@ -68,10 +70,10 @@ pub(crate) fn missing_credential() -> Option<HeaderValue> {
 pub(crate) enum RequestIdentity {
     /// The request has no credentials.
     Anonymous {
-        /// The tenant that the request chooses, which it may not.
+        /// The tenant that the request selects. Only requests with an identity may select one.
         tenant: Option<TenantId>,
     },
-    /// The request proves this identity.
+    /// The request has this verified identity.
     Verified(Claims),
 }
 
@@ -90,14 +92,14 @@ pub struct Authentication {
     issuers: Arc<[String]>,
 }
 
-/// The client of the command line at an issuer.
+/// The OAuth client of the command line at an issuer.
 #[derive(Clone, Debug)]
 pub struct CliClient {
     /// The issuer.
     pub issuer: String,
     /// The issuer's name for people.
     pub name: String,
-    /// The client.
+    /// The client's identifier; `None` if no client is configured.
     pub client_id: Option<String>,
     /// The scopes that a sign-in requests.
     pub scopes: Vec<String>,
@@ -117,7 +119,8 @@ impl fmt::Debug for Authentication {
 }
 
 impl Authentication {
-    /// Authentication by the tokens that `provider` verifies. `base_url` is the server's public address.
+    /// Creates the authentication by the tokens that `provider` verifies. `base_url` is the server's public
+    /// address.
     ///
     /// # Errors
     /// When the address cannot be part of a header.
@@ -140,7 +143,7 @@ impl Authentication {
         })
     }
 
-    /// Adds the sign-in of browsers, and that of the command line at each issuer.
+    /// Adds the browser sign-in, and the command line's OAuth client at each issuer.
     #[must_use]
     pub fn with_sign_in(mut self, sign_in: Option<Arc<dyn SignInProvider>>, cli_clients: Vec<CliClient>) -> Self {
         self.sign_in = sign_in;
@@ -148,12 +151,12 @@ impl Authentication {
         self
     }
 
-    /// Signs people in; `None` if no issuer is configured for browsers.
+    /// The browser sign-in; `None` if no issuer is configured for it.
     pub(crate) fn sign_in(&self) -> Option<&dyn SignInProvider> {
         self.sign_in.as_deref()
     }
 
-    /// As [`Self::sign_in`], for a task that outlives the request.
+    /// Shares the browser sign-in with a task that outlives the request.
     const fn shared_sign_in(&self) -> Option<&Arc<dyn SignInProvider>> {
         self.sign_in.as_ref()
     }
@@ -163,7 +166,7 @@ impl Authentication {
         self.session_lifetime
     }
 
-    /// The client of the command line at each issuer, in the order of the configuration.
+    /// The command line's OAuth client at each issuer, in the order of the configuration.
     pub(crate) fn cli_clients(&self) -> &[CliClient] {
         &self.cli_clients
     }
@@ -208,8 +211,8 @@ impl Authentication {
         Ok(RequestIdentity::Verified(claims))
     }
 
-    /// The identity of a browser's session. Only the API has sessions: pages depend on no caller, and a framed
-    /// page must not use the session of its viewer.
+    /// The identity of a browser session. Only requests to the API use sessions: pages do not depend on the caller,
+    /// and a framed page must not use the session of its viewer.
     async fn identify_session(
         &self,
         api: &Api,
@@ -219,9 +222,11 @@ impl Authentication {
         if !request.path().starts_with(API_PREFIX) || request.cookie(SESSION_COOKIE).is_none() {
             return Ok(RequestIdentity::Anonymous { tenant: chosen });
         }
-        // A browser sends the cookie of an ended session by itself, so it proves nothing and refuses nothing.
+        // A browser sends the cookie of an ended session automatically, so the request counts as one without
+        // credentials.
         let session = match request.path() {
-            // A session must end while the provider does not answer.
+            // Ending a session must work while the identity provider is unavailable, so its groups are not read
+            // again.
             END_SESSION_PATH => stored_session_of(api, request).await?,
             _ => session_of(api, self, request).await?,
         };
@@ -254,13 +259,13 @@ impl Authentication {
         token.map(Some).ok_or_else(|| self.invalid_token())
     }
 
-    /// 401 without a reason: which rule a forged token breaks is no business of its sender.
+    /// 401 without a reason, because the sender of a forged token must not learn which rule it breaks.
     fn invalid_token(&self) -> ApiError {
         ApiError::unauthenticated(self.invalid_token.clone())
     }
 }
 
-/// The session of a request's cookie; `None` if there is none, or it is over.
+/// The session of a request's cookie; `None` if there is no cookie or the session has ended.
 pub(crate) async fn session_of(
     api: &Api,
     authentication: &Authentication,
@@ -278,14 +283,14 @@ pub(crate) async fn session_of(
     }
 }
 
-/// The session of a request's cookie as it is stored, without reading its groups again.
+/// The stored session of a request's cookie, without reading its groups from the issuer again.
 async fn stored_session_of(api: &Api, request: &HttpRequest) -> Result<Option<BrowserSession>, ApiError> {
     let Some(token) = session_token(request) else { return Ok(None) };
     let snapshot = api.services.sessions.find_stored(&token).await?;
     Ok(snapshot.map(|snapshot| BrowserSession { active: ActiveSession::of(snapshot, &token), token }))
 }
 
-/// The refusal while an identity provider does not answer.
+/// The 503 for a request whose identity provider is unavailable.
 fn unavailable_provider(retry_after: Duration) -> ApiError {
     let seconds = retry_after.as_millis().div_ceil(1_000).max(1);
     let seconds = u64::try_from(seconds).unwrap_or(u64::MAX);
@@ -297,7 +302,7 @@ pub(crate) fn session_token(request: &HttpRequest) -> Option<SessionToken> {
     request.cookie(SESSION_COOKIE).and_then(|cookie| SessionToken::parse(cookie.value()))
 }
 
-/// Whether a request repeats the session's token in its header.
+/// Whether the CSRF header of a request contains the session's token.
 fn has_csrf_token(request: &HttpRequest, token: &SessionToken) -> bool {
     let mut sent = request.headers().get_all(CSRF);
     match (sent.next(), sent.next()) {
@@ -311,17 +316,17 @@ fn actor_ref_not_allowed() -> ApiError {
     ApiError::new(StatusCode::FORBIDDEN, "actor_ref_not_allowed", message)
 }
 
-/// Whether a route accepts on-behalf-of fields, with which the header must agree.
+/// Whether a route accepts on-behalf-of fields. The actor header must then agree with these fields.
 fn delegates(path: &str) -> bool {
     path.ends_with("/execute") || path.starts_with("/v1/runtime/tools/")
 }
 
-/// The tenant of the `X-Tenant-Id` header.
+/// The tenant that a request selects by its `X-Tenant-Id` header.
 fn chosen_tenant(request: &HttpRequest) -> Result<Option<TenantId>, ApiError> {
     let mut sent = request.headers().get_all(&TENANT);
     match (sent.next(), sent.next()) {
         (None, _) => Ok(None),
-        // No tenant has a malformed identifier.
+        // A malformed identifier cannot name a tenant, so the response is 404.
         (Some(only), None) => {
             let id = only.to_str().ok().and_then(path::parse_uuid);
             id.map(|id| Some(id.into())).ok_or_else(ApiError::not_found)
@@ -330,7 +335,7 @@ fn chosen_tenant(request: &HttpRequest) -> Result<Option<TenantId>, ApiError> {
     }
 }
 
-/// The middleware.
+/// Middleware that authenticates requests.
 ///
 /// # Errors
 /// The errors of the inner service.

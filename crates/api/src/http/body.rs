@@ -52,15 +52,15 @@ use validator::Validate;
 pub const ONE_MEBIBYTE: usize = 1 << 20;
 /// Body bytes that routes with a larger limit read before they authorize the caller.
 const MAX_UNAUTHORIZED_BYTES: usize = 64 << 10;
-/// Peak copies of a document in a handler: as values, as canonical text, and as the stored bytes.
+/// Factor for the peak memory of a document in a handler, which stores it as values and as text.
 const DOCUMENT_COPIES: usize = 2;
 
 /// A body of at most `LIMIT` bytes, deserialized as a `T` and validated by its rules. An absent body counts as `{}`.
 ///
 /// Errors: 408 if the body does not arrive within `body_timeout`, 413 beyond the limit, 415 unless it is unencoded
-/// `application/json` in UTF-8. 400 `malformed_json` for malformed or ambiguous JSON, and
-/// `bad_request` for broken chunks. 422 with every field that does not fit `T`, or else with every value that breaks a rule
-/// of `T`. 503 if the memory budget is exhausted.
+/// `application/json` in UTF-8. 400 `malformed_json` for malformed or ambiguous JSON, and `bad_request` for broken
+/// chunks. 422 with every field that does not fit `T`; if all fit, with every value that breaks a rule of `T`. 503
+/// if the memory budget is exhausted.
 #[derive(Debug)]
 pub struct Body<T, const LIMIT: usize = ONE_MEBIBYTE> {
     value: T,
@@ -73,13 +73,13 @@ impl<T, const LIMIT: usize> Body<T, LIMIT> {
         self.value
     }
 
-    /// The value, and a member that the type deferred, moved out of the document.
+    /// Splits off a member that the type deferred. The member is moved out of the document.
     pub fn split_member(self, member: &str) -> (T, Value) {
         let (value, [member]) = self.split_members([member]);
         (value, member)
     }
 
-    /// The value, and the members that the type deferred, moved out of the document.
+    /// Splits off the members that the type deferred. They are moved out of the document.
     pub fn split_members<const N: usize>(self, members: [&str; N]) -> (T, [Value; N]) {
         let Self { value, mut document } = self;
         let mut take = |member: &str| document.as_object_mut().and_then(|members| members.remove(member));
@@ -126,7 +126,7 @@ impl<T: DeserializeOwned + Validate, const LIMIT: usize> Body<T, LIMIT> {
         let (document, heap_bytes) = if bytes.is_empty() {
             (Value::Object(Map::new()), 0)
         } else {
-            // Parsed values take up to 100 times their text, so the reservation comes before the parse.
+            // Parsed values occupy up to 100 times the bytes of their text, so the reservation precedes the parse.
             let expected = json::max_heap_bytes(&bytes);
             let height = expected.saturating_add(bytes.len()).max(expected.saturating_mul(DOCUMENT_COPIES));
             memory.resize(height).await.map_err(|_| ApiError::unavailable())?;
@@ -184,8 +184,9 @@ impl<T: DeserializeOwned + Validate, const LIMIT: usize> DeferredBody<T, LIMIT> 
     }
 }
 
-/// A body without forbidden member names. A body with one is refused with 422 `forbidden_field` before any other check,
-/// and the error repeats nothing of it. So is a body with more names than the scan checks, if it is valid JSON.
+/// A body without forbidden member names. A body with such a name is refused with 422 `forbidden_field` before any
+/// other check, and the error repeats nothing of the body. Valid JSON with more names than the scan checks is
+/// refused likewise.
 #[derive(Debug)]
 pub struct CheckedBody<T>(pub Body<T>);
 
@@ -242,8 +243,8 @@ fn map_json_refusal(refusal: JsonRefusal) -> ApiError {
     }
 }
 
-/// A required member that may be large. [`Body::split_member`] moves it out of the document; deserializing it would
-/// make a copy.
+/// A required member that may be large. It is not deserialized, because that would copy it; [`Body::split_member`]
+/// moves it out of the document.
 #[derive(Debug)]
 pub struct DeferredMember;
 
@@ -326,9 +327,10 @@ fn is_json(kind: &str) -> bool {
     media && utf8
 }
 
-/// Receives the body. The first bytes reserve memory as they arrive, because a request head alone must not hold the
-/// memory of a body. The announced rest is then reserved at once, in the budget and in the buffer: two bodies with half
-/// a reservation each would deadlock. The server does not read from the connection while a body waits for memory.
+/// Receives the body. The first bytes reserve memory as they arrive, because a request head alone must not reserve
+/// the memory of a body. The announced rest is then reserved at once, in the budget and in the buffer, because two
+/// bodies with half a reservation each would deadlock. The server does not read from the connection while a body
+/// waits for memory.
 async fn receive(
     mut payload: Payload,
     mut memory: RequestMemory,

@@ -1,8 +1,9 @@
 //! Drains unread request bodies.
 //!
-//! A refusal by path, caller or load often comes before the body is read. The framework then closes the connection,
-//! because it would take the rest of the body for the next request. Under load, reconnecting costs both sides. The
-//! middleware therefore reads and drops a short rest before the response. A long rest still closes the connection.
+//! A request is often refused by path, caller or load before its body is read. The framework then closes the
+//! connection, because it would parse the unread bytes as the next request. A reconnect costs client and server
+//! work, which matters most under load. The middleware therefore reads and drops a short rest of the body before
+//! the response. A long rest still closes the connection.
 
 use super::body::content_length;
 use actix_web::{
@@ -26,8 +27,8 @@ use tokio::time::timeout;
 
 /// Maximum bytes to drain.
 const MAX_DRAINED_BYTES: usize = 64 << 10;
-/// Maximum number of bodies that one worker thread drains at a time. Each holds its connection and about 30 KiB of
-/// buffers. Beyond this number the response closes the connection instead.
+/// Maximum number of bodies that one worker thread drains at a time. Each drain occupies its connection and about
+/// 30 KiB of buffers. Beyond this number the response closes the connection instead.
 const MAX_DRAINS: usize = 128;
 /// Time limit for draining. Most short bodies arrive with their head.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(250);

@@ -34,8 +34,8 @@ impl TrustedProxies {
         self.0.iter().any(|network| network.contains(&address))
     }
 
-    /// The right-most address that is not a trusted proxy, starting with the peer. If a proxy wrote an invalid address,
-    /// the proxy itself counts as the client.
+    /// The right-most address outside the trusted networks, starting with the peer. If a trusted proxy sent an
+    /// invalid address, the proxy itself counts as the client.
     fn client(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         let mut client = peer.to_canonical();
         let values: Vec<&str> =
@@ -86,12 +86,12 @@ mod tests {
     fn trusts_forwarded_for_entries_of_trusted_proxies_only() {
         let proxies = ["10.0.0.0/8", "fd00::/8"];
         for (trusted, peer, forwarded, expected) in [
-            // Without trusted proxies the peer counts.
+            // Without trusted proxies, the peer is the client.
             (&[][..], "192.0.2.9", &["203.0.113.7"][..], "192.0.2.9"),
             (&proxies, "192.0.2.9", &["203.0.113.7"], "192.0.2.9"),
             (&proxies, "10.0.0.1", &[], "10.0.0.1"),
             (&proxies, "10.0.0.1", &["203.0.113.7"], "203.0.113.7"),
-            // Entries of the client itself are further to the left.
+            // A client can forge entries only to the left of the entry that its proxy adds.
             (&proxies, "10.0.0.1", &["198.51.100.1, 203.0.113.7"], "203.0.113.7"),
             (&proxies, "10.0.0.1", &["198.51.100.1", "203.0.113.7, 10.0.0.2"], "203.0.113.7"),
             (&proxies, "10.0.0.1", &["10.0.0.3, 10.0.0.2"], "10.0.0.3"),

@@ -1,26 +1,26 @@
-//! Limits of a connection that the framework cannot enforce, in a guard between it and the socket.
+//! Limits of a connection that the framework cannot enforce. A guard between framework and socket enforces them.
 //!
 //! **Idle timeout.** The framework bounds the arrival time of the first request of a connection only. The guard closes
 //! an idle connection after the time limit for a request head. Each response, and each part that the client reads,
 //! restarts the timer.
 //!
 //! **Minimum throughput.** A client that reads slowly keeps a response in memory. The guard closes a connection whose
-//! client is too slow over the whole time that a response waits for it ([`write_rate`]).
+//! client is too slow over the whole time that a response waits for the client ([`write_rate`]).
 //!
-//! **Read-ahead limit.** The framework reads up to 128 KiB ahead of the consumer of a body, twice over, and turns
-//! pipelined bytes into hundreds of requests. The guard reads no further while no handler awaits the body, and nothing
-//! behind a request before its response exists ([`read_ahead_limit`]).
+//! **Read-ahead limit.** The framework buffers up to twice 128 KiB of a body ahead of its consumer, and parses
+//! pipelined bytes into hundreds of requests. The guard stops reading while no handler awaits the body. It reads
+//! nothing after a request until its response exists ([`read_ahead_limit`]).
 //!
-//! **Error bodies.** The framework responds to malformed HTTP with a bare status, before any code of this crate runs:
-//! to a byte that no header allows, to two lengths, to an invalid request line. The guard recognises such a response by
-//! its missing request id and replaces it with the common error body.
+//! **Error bodies.** The framework responds to malformed HTTP with a bare status, before any code of this crate
+//! runs. Examples are a byte that no header allows, two lengths, and an invalid request line. The guard recognises
+//! such a response by its missing request id and replaces it with the common error body.
 //!
 //! **Line endings.** The framework accepts a bare line feed as the end of a line, but a proxy in front may not. The
-//! guard refuses any head with one and closes the connection. [`Framing`] finds the heads. The guard reads nothing
-//! behind a TRACE either: the framework would still serve requests that it read before the response that closes the
-//! connection.
+//! guard refuses any head with a bare line feed and closes the connection. [`Framing`] finds the heads. The
+//! response to a TRACE closes the connection as well. The guard reads nothing after a TRACE, because the framework
+//! would still serve requests that it had read before that response.
 //!
-//! **Expectations.** The framework ignores unknown expectations. The guard refuses them like ambiguous framing.
+//! **Expectations.** The framework ignores unknown `Expect` values. The guard refuses them like ambiguous framing.
 
 mod head_memory;
 mod read_ahead_limit;
@@ -56,7 +56,7 @@ const MAX_FRAMEWORK_RESPONSE: usize = 1024;
 const READ_BYTES: usize = 8 << 10;
 /// Maximum bytes that the guard reads beyond the read-ahead limit.
 const READ_AHEAD_BYTES: usize = 256;
-/// The end of a head.
+/// The bytes that end a head.
 const HEAD_END: &[u8; 4] = b"\r\n\r\n";
 /// Bytes that the framework refuses at any position of a head or trailer section.
 const INVALID_BYTES: &[u8] = b"\r\0";
@@ -70,7 +70,7 @@ struct ActivityState {
     is_serving: Cell<bool>,
     /// Bytes of incomplete request heads.
     head_memory: RefCell<HeadMemory<'static>>,
-    /// Bytes that the framework holds for the present request.
+    /// Limits the bytes that the framework buffers for the current request.
     read_ahead_limit: ReadAheadLimit,
     /// Number of requests that have arrived.
     requests: Cell<u64>,
@@ -101,7 +101,7 @@ impl ConnectionActivity {
         RequestGuard(self.clone())
     }
 
-    /// Resets the read-ahead: the consumer of the current body waits for more.
+    /// Resets the read-ahead, because the consumer of the current body waits for more bytes.
     pub fn reset_read_ahead(&self) {
         self.0.read_ahead_limit.reset();
     }
@@ -128,10 +128,11 @@ pub struct GuardedConnection<S> {
     timer: Pin<Box<Sleep>>,
     is_closed: bool,
     framing: Framing,
-    /// Bytes behind a request without a response, and whether the client has closed its side.
+    /// Bytes that follow a request without a response yet. `has_ended` records that the client has closed its side.
     read_ahead: Vec<u8>,
     has_ended: bool,
-    /// After the end of reading: the bytes that the framework reads instead. Later bytes of the client are dropped.
+    /// Set when reading has ended: the last bytes that the framework receives. Later bytes of the client are
+    /// dropped.
     final_bytes: Option<&'static [u8]>,
     write_rate: WriteRate,
     replacement: Option<Replacement>,
@@ -208,7 +209,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for GuardedConnection<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if self.has_timed_out(context) {
-            // End of file: the framework ends its work and closes the connection.
+            // An end of file makes the framework end its work and close the connection.
             return Poll::Ready(Ok(()));
         }
         let before = buffer.filled().len();
@@ -260,7 +261,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for GuardedConnection<S> {
         if buffer.filled().len() > before {
             return Poll::Ready(Ok(()));
         }
-        // Unread bytes at the close would reset the connection and lose the error response.
+        // Reads and drops the remaining bytes. Closing with unread bytes would reset the connection and lose the
+        // error response.
         loop {
             ready!(Pin::new(&mut self.inner).poll_read(context, buffer))?;
             if buffer.filled().len() == before {

@@ -19,9 +19,9 @@ pub const DEPRECATIONS: &[Deprecation] = &[];
 /// A deprecated route. Times are Unix seconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Deprecation {
-    /// `GET`, `POST` and so on.
+    /// HTTP method, such as `GET` or `POST`.
     pub method: &'static str,
-    /// As in the OpenAPI document: `/v1/things/{thing_id}`.
+    /// Path pattern, as in the OpenAPI document: `/v1/things/{thing_id}`.
     pub pattern: &'static str,
     /// Time of deprecation.
     pub since: u64,

@@ -1,7 +1,7 @@
 //! Deserialization errors without the values of the input.
 //!
-//! The deserializers of bodies and queries fail with this type, because serde's texts name Rust types and quote the
-//! input.
+//! The deserializers of bodies and queries return [`DeserializeError`], because serde's error texts name Rust types
+//! and quote the input.
 
 use crate::error::FieldProblem;
 use fairway_domain::field_path::{push_index, push_member};
@@ -25,7 +25,7 @@ pub(super) enum DeserializeError {
     NotOneOf(&'static [&'static str]),
     /// The value has the wrong type or form.
     Invalid,
-    /// The diagnosis has already recorded the problem.
+    /// The diagnosis of the body has already recorded the problem.
     Recorded,
 }
 
@@ -95,7 +95,8 @@ pub(super) fn error_message(error: &DeserializeError) -> Cow<'static, str> {
 }
 
 /// Whether a text is a UUID in a form that only [`uuid::Uuid`] accepts: with braces, as a URN, or without hyphens.
-/// Identifiers are the only request types that ask for borrowed text, so the deserializers check it there.
+/// Identifiers are the only request types that deserialize borrowed text, so the deserializers check borrowed text
+/// with it.
 pub(super) fn is_nonstandard_uuid(text: &str) -> bool {
     text.len() != 36 && uuid::Uuid::try_parse(text).is_ok()
 }

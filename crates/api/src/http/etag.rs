@@ -21,9 +21,9 @@ pub fn etag(revision: Revision) -> (HeaderName, String) {
 
 /// The `If-Match` precondition of a request.
 ///
-/// Without the header any revision matches. `*` matches any existing resource; a missing one is a 404 anyway. Tags of
-/// other servers match nothing and are dropped. A malformed list is a 422, so that the client does not take it for a
-/// failed precondition.
+/// Without the header any revision matches. `*` matches any existing resource; a missing resource is a 404 anyway.
+/// Tags of other servers match nothing and are dropped. A malformed list is a 422, so that the client does not
+/// mistake it for a failed precondition.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct IfMatch(Precondition);
 

@@ -1,4 +1,5 @@
-//! Server-sent events (WHATWG HTML, 9.2): encoding, resumption, and responses that are written as the client reads them.
+//! Server-sent events (WHATWG HTML, 9.2): encoding, resumption, and responses that are written at the pace of the
+//! client.
 
 use crate::{
     error::{ApiError, FieldProblem},
@@ -15,15 +16,15 @@ use futures_util::Stream;
 use serde::Serialize;
 use std::{convert::Infallible, fmt::Display, time::Duration};
 
-/// The media type.
+/// The media type of server-sent events.
 pub(crate) const EVENT_STREAM: &str = "text/event-stream";
 /// Request header with the id of the last event that the client received.
 pub(crate) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// Disables response buffering in proxies.
 const NO_BUFFERING: (HeaderName, &str) = (HeaderName::from_static("x-accel-buffering"), "no");
-/// Maximum silence of a stream, because the server and proxies close idle connections.
+/// Maximum time without data on a stream, because the server and proxies close idle connections.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(3);
-/// A comment, which clients ignore.
+/// A comment of the stream format, which clients ignore. It prevents idle timeouts.
 pub(crate) const KEEP_ALIVE: Bytes = Bytes::from_static(b":\n\n");
 /// Reconnect delay of clients, in milliseconds.
 pub(crate) const RETRY_FIELD: &str = "retry: 1000\n\n";
@@ -31,8 +32,8 @@ pub(crate) const RETRY_FIELD: &str = "retry: 1000\n\n";
 /// The maximum length of an event's number, in digits. Every such number fits into 64 bits.
 const MAX_NUMBER: usize = 19;
 
-/// The number of the last event that the client received. An empty value counts as none: clients send it after an event
-/// without an id (WHATWG HTML, 9.2.4).
+/// The number of the last event that the client received. Clients send an empty value after an event without an id
+/// (WHATWG HTML, 9.2.4), so an empty value counts as absent.
 pub(crate) fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, ApiError> {
     let text = headers.get(&LAST_EVENT_ID).map(|value| value.to_str().map(str::trim));
     let number = match text {

@@ -56,8 +56,8 @@ impl KnownMethods {
     }
 }
 
-/// The path in the OpenAPI document of a route pattern, which may bound a segment by an expression: `{index:.+}` is
-/// documented as `{index}`.
+/// The OpenAPI form of a route pattern. A pattern may bound a segment by an expression: `{index:.+}` is documented
+/// as `{index}`.
 pub(super) fn documented_path(pattern: &str) -> Cow<'_, str> {
     if !pattern.contains(':') {
         return Cow::Borrowed(pattern);

@@ -1,9 +1,9 @@
 //! Tracks the message framing of a connection to find every request head.
 //!
-//! The framework accepts a bare line feed as a line end in a head; proxies in front may not. If two parsers disagree
-//! about the end of a head, one of them sees a request that the other never saw (request smuggling). Every head and
-//! trailer section with a bare line feed is therefore refused. To find later heads, the tracker computes the end of
-//! each body by RFC 9112 section 6.
+//! The framework accepts a bare line feed as a line end in a head; proxies in front may not. If two parsers
+//! disagree about the end of a head, one of them sees a request that the other does not see (request smuggling).
+//! The tracker therefore refuses every head and trailer section with a bare line feed. To find later heads, it
+//! computes the end of each body by RFC 9112 section 6.
 //!
 //! INVARIANT: for each head that the framework accepts, the tracker follows the same framing or refuses the head. A
 //! head that the framework refuses closes the connection, so its framing does not matter. The tests compare the tracker
@@ -13,12 +13,12 @@ use std::mem;
 
 /// Longest request target that the framework parses, in bytes.
 const MAX_TARGET_BYTES: usize = u16::MAX as usize - 1;
-/// Bytes of a request line behind its target: a space, the version and the carriage return.
+/// Bytes of a request line after its target: a space, the version and the carriage return.
 const VERSION_BYTES: usize = " HTTP/1.1\r".len();
 /// Stored bytes of a line: longer than any valid line that affects the framing.
 const MAX_STORED_BYTES: usize = 64;
 
-/// The framework must read no further. Offsets are relative to the bytes of the last call.
+/// Reason why the framework must read no further. Offsets are relative to the bytes of the last call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stop {
     /// A head or trailer section contains a bare line feed, or a head frames its body ambiguously or has an unsupported
@@ -36,7 +36,7 @@ pub(super) struct Framing {
     closes_connection: bool,
     /// Number of completely read messages.
     messages: u64,
-    /// Why the current head must be refused, if a message tells more than that it is not valid HTTP.
+    /// The message for a refusal of the current head, if a more specific one than that for invalid HTTP exists.
     refusal: Option<&'static str>,
     #[cfg(test)]
     heads: usize,
@@ -48,7 +48,7 @@ enum State {
     /// A body, with the number of remaining bytes.
     Body(u64),
     Chunks(ChunkState),
-    /// The framework reads no further head: an upgrade, or a body that it refuses.
+    /// The framework reads no further head, because of an upgrade or a body that it refuses.
     Opaque,
     /// The last message has ended.
     Ended,
@@ -60,7 +60,7 @@ impl Default for State {
     }
 }
 
-/// The facts read from a head.
+/// The properties of a head that determine the framing of its message.
 #[derive(Debug, Default)]
 struct Head {
     line: Line,
@@ -131,7 +131,7 @@ impl Framing {
     /// Processes bytes up to the end of a message at most. Returns the number of processed bytes.
     ///
     /// # Errors
-    /// At the first refused message, and behind the last message. The tracker must not be used afterwards.
+    /// At the first refused message, and after the last message. The tracker must not be used afterwards.
     pub(super) fn advance(&mut self, bytes: &[u8]) -> Result<usize, Stop> {
         let mut remaining = bytes;
         let messages = self.messages;
@@ -163,7 +163,7 @@ impl Framing {
         if self.closes_connection { State::Ended } else { State::default() }
     }
 
-    /// The number of bytes in the current part; `None` if it is refused.
+    /// Processes bytes of the current part of a message. Returns their number; `None` if the part is refused.
     fn process_part(&mut self, remaining: &[u8]) -> Option<usize> {
         match &mut self.state {
             State::Opaque | State::Ended => Some(remaining.len()),
@@ -217,7 +217,8 @@ impl Framing {
 }
 
 impl Head {
-    /// Ends a line. Returns the body after the last line of the head, and `None` if the head is refused.
+    /// Ends a line. After the last line of the head, it returns the state of the body. `None` if the head is
+    /// refused.
     fn end_line(&mut self) -> Option<Option<BodyState>> {
         let line = mem::take(&mut self.line);
         if line.last != b'\r' {
@@ -244,7 +245,7 @@ impl Head {
         Some(None)
     }
 
-    /// Records the effect of a field on the framing; `None` if the field is ambiguous.
+    /// Records the effect of a header field on the framing; `None` if the field is ambiguous.
     fn read_field(&mut self, line: &Line) -> Option<()> {
         let text = line.text();
         let Some(colon) = text.iter().position(|byte| *byte == b':') else { return Some(()) };

@@ -8,7 +8,7 @@ use actix_web::{
     },
 };
 
-/// A page; `title` and `body` must be escaped HTML.
+/// Creates a page. `title` and `body` must be escaped HTML.
 pub(crate) fn page(status: StatusCode, title: &str, body: &str) -> HttpResponse {
     let page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -34,7 +34,7 @@ pub(crate) fn escape(text: &str) -> String {
     safe
 }
 
-/// Whether a client prefers HTML to JSON, as browsers do. Without a preference it gets JSON.
+/// Whether a client prefers HTML to JSON, as browsers do. A client without a preference receives JSON.
 pub(crate) fn prefers_html(headers: &HeaderMap) -> bool {
     quality(headers, "text/html") > quality(headers, "application/json")
 }
@@ -64,7 +64,7 @@ fn quality(headers: &HeaderMap, kind: &str) -> u32 {
     best.map_or(0, |(_, quality)| thousandths(quality))
 }
 
-/// A quality has at most three decimal digits.
+/// Converts a quality to thousandths. A quality has at most three decimal digits.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a weight lies between 0 and 1")]
 fn thousandths(quality: f32) -> u32 {
     (quality * 1_000.0).round() as u32

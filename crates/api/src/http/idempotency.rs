@@ -62,7 +62,8 @@ impl FromRequest for IdempotencyHeader {
     }
 }
 
-/// The digest of a request whose query names a workspace, which is as much a part of it as its body.
+/// The digest of a request whose query names a workspace. It includes the workspace, because a request for another
+/// workspace is no repetition.
 pub fn digest_in_workspace(body: [u8; 32], workspace: Uuid) -> [u8; 32] {
     *blake3::Hasher::new().update(&body).update(workspace.as_bytes()).finalize().as_bytes()
 }
@@ -76,8 +77,8 @@ fn parse_header(request: &HttpRequest) -> Result<IdempotencyHeader, ApiError> {
         let rule = "expected one key of 1 to 255 visible ASCII characters";
         return Err(ApiError::invalid_field(FieldProblem::new("Idempotency-Key", "invalid", rule)));
     };
-    // The path includes identifiers: the same key on two resources is two keys. These routes ignore case, so the path
-    // is lowercased.
+    // The route includes the identifiers of the path, so one key on two resources counts as two keys. These routes
+    // ignore case, so the path is lowercased.
     let route = format!("{} {}", request.method(), routed_path(request).to_ascii_lowercase());
     Ok(IdempotencyHeader(Some(RoutedKey { key, route })))
 }

@@ -1,13 +1,15 @@
 //! Load shedding of one worker thread.
 //!
 //! PostgreSQL is the bottleneck, so the number of waiting statements measures the load. A queue that stays long for a
-//! whole observation window is standing: it does not shrink by itself. Requests beyond the number that keeps PostgreSQL
-//! busy are then refused at once, so admitted requests wait in a short queue. A request that waits for a provider does
-//! not count. A short burst is not an overload. Separately, each worker thread receives a bounded number of request bodies
-//! ([`MAX_ARRIVING`]), because each of them holds memory until its client has sent the rest.
+//! whole observation window is a standing queue, which does not shrink without intervention. Requests beyond the
+//! number that keeps PostgreSQL busy are then refused at once, so that admitted requests wait in a short queue.
+//! Requests that wait for a provider do not count. A short burst is not an overload.
 //!
-//! A client with less than its fair share of requests in flight is still served while others are refused. Clients are
-//! tenants where requests name one, else callers, or the addresses of share link holders.
+//! Separately, each worker thread receives a bounded number of request bodies ([`MAX_ARRIVING`]), because each body
+//! occupies memory until its client has sent the rest.
+//!
+//! A client with less than its fair share of requests in flight is still served while others are refused. A client
+//! is the tenant that the request names, else the caller. Holders of share links are distinguished by address.
 
 pub(crate) mod middleware;
 
@@ -36,8 +38,8 @@ const OVERLOAD_FRACTION: (usize, usize) = (1, 2);
 /// Factor by which a burst may exceed the queue limit.
 const BURST_FACTOR: usize = 3;
 
-/// Maximum request bodies that one worker thread receives at a time. Each takes about 60 KiB besides its bytes in an
-/// unoptimized build, for as long as its client withholds the rest.
+/// Maximum request bodies that one worker thread receives at a time. In an unoptimized build, each body occupies
+/// about 60 KiB in addition to its bytes, until its client has sent the rest.
 const MAX_ARRIVING: usize = 512;
 
 /// Requests that one worker thread serves at a time while the process is at its memory limit.
@@ -57,7 +59,8 @@ pub struct LoadShedder {
     state: Arc<Mutex<ShedState>>,
 }
 
-/// The client that a request is counted for, from its unverified claims: a lookup would cost a query.
+/// The client to which a request is attributed. It comes from unverified claims, because a lookup would cost a
+/// query.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum ClientKey {
     /// The tenant that the request names.
@@ -68,7 +71,7 @@ pub enum ClientKey {
     LinkHolder(ClientAddress),
 }
 
-/// The permit of an admitted request; dropping it ends the request.
+/// The permit of an admitted request. Dropping it marks the request as ended.
 #[derive(Debug)]
 #[must_use = "the request counts as answered once this is dropped"]
 pub struct AdmissionPermit {
@@ -92,13 +95,13 @@ pub struct Arriving {
     state: Arc<Mutex<ShedState>>,
 }
 
-/// The client that sends a body. Anonymous callers are one sender, because they can invent tokens and use many addresses.
-/// A request without a valid identity counts as anonymous.
+/// The client that sends a body. All anonymous callers are one sender, because they can invent tokens and use many
+/// addresses. A request without a valid identity counts as anonymous.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct BodySender(Option<ClientKey>);
 
 impl BodySender {
-    /// The sender that a client's bodies count for.
+    /// The sender to which a client's bodies are attributed.
     #[must_use]
     pub fn of_client(client: &ClientKey) -> Self {
         Self(match client {
@@ -119,7 +122,7 @@ struct ShedState {
     /// The minimum of waiting statements in this window, sampled at each request.
     min_waiting: usize,
     overloaded_until: Option<Instant>,
-    /// Time of the next refusal.
+    /// Earliest time at which the next refusal may be sent.
     next_refusal: Instant,
     /// Requests in flight by client, without zero entries.
     in_flight: HashMap<ClientKey, usize>,
@@ -207,8 +210,9 @@ impl LoadShedder {
 }
 
 impl LoadShedder {
-    /// Reserves the time to send the refusal of a request that arrived at `now`. Beyond [`REFUSALS_PER_SECOND`] refusals are
-    /// delayed, by at most [`MAX_REFUSAL_DELAY`]. The server reads nothing from the connection of a delayed refusal.
+    /// Reserves the time to send the refusal of a request that arrived at `now`. Beyond [`REFUSALS_PER_SECOND`],
+    /// refusals are delayed by at most [`MAX_REFUSAL_DELAY`]. The server reads nothing from the connection of a
+    /// delayed refusal.
     #[must_use]
     pub fn schedule_refusal(&self, now: Instant) -> Instant {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -222,8 +226,8 @@ impl LoadShedder {
 }
 
 impl ShedState {
-    /// Whether one more body may arrive: any body up to [`MAX_ARRIVING`], bodies of senders below their fair share up to
-    /// twice that number, and the first body of a named caller up to three times that number.
+    /// Whether one more body may arrive. Up to [`MAX_ARRIVING`], any body may; up to twice that number, bodies of
+    /// senders below their fair share; up to three times that number, the first body of a named caller.
     fn has_room_for_body(&self, sender: &BodySender) -> bool {
         let all: usize = self.arriving.values().sum();
         let is_first = sender.is_named() && !self.arriving.contains_key(sender);

@@ -2,8 +2,9 @@
 //! ([0056](../../../../docs/decisions/0056-memory-budgets.md)).
 //!
 //! A budget belongs to the whole process. One client address gets at most half of it, so that it cannot exhaust the
-//! budget of all others. One sender at this address gets at most three quarters of what its arriving bodies may hold, so
-//! that it cannot exhaust the address. A request without memory waits for [`MAX_WAIT`] and then gets a 503.
+//! budget of all others. One sender at an address gets at most three quarters of that address's memory for arriving
+//! bodies, so that other senders there are still served. A request waits up to [`MAX_WAIT`] for memory and then
+//! gets a 503.
 
 use super::load_shedding::BodySender;
 use fairway_domain::rate_limit::ClientAddress;
@@ -28,9 +29,9 @@ const MAX_SMALL_REQUESTS: usize = 24 << 20;
 const MAX_LARGE_REQUESTS: usize = 64 << 20;
 /// Maximum bytes of all large unread responses together.
 const MAX_RESPONSES: usize = 64 << 20;
-/// Maximum bytes of a document while it is parsed. Arriving bodies leave this much of the budget and of each client's
-/// half to complete bodies. Otherwise bodies that wait for the memory of their values could hold the whole budget and
-/// deadlock.
+/// Maximum bytes of a document while it is parsed. Arriving bodies leave this much of the budget, and of each
+/// client's half, free for complete bodies. Otherwise bodies that wait for the memory of their values could reserve
+/// the whole budget and deadlock.
 const MAX_DOCUMENT_BYTES: usize = 16 << 20;
 /// The fraction of an address's memory for arriving bodies that one sender gets, as numerator and denominator. The rest
 /// remains for other senders behind the same address.
@@ -43,7 +44,8 @@ const MAX_WAIT: Duration = Duration::from_secs(2);
 #[error("the memory budget is exhausted")]
 pub struct Exhausted;
 
-/// A number of bytes that the reservations of all clients share; each client gets half at most. Clones share the budget.
+/// A memory budget that the reservations of all clients share; each client gets at most half. Clones share the
+/// budget.
 #[derive(Clone, Debug)]
 pub struct ClientMemoryBudget(Arc<BudgetState>);
 
@@ -51,8 +53,8 @@ pub struct ClientMemoryBudget(Arc<BudgetState>);
 struct BudgetState {
     max: usize,
     max_per_client: usize,
-    /// The fraction of the arriving bodies, and the bytes that they leave free: a complete body of the sender gets the
-    /// latter even if its other bodies never end.
+    /// Maximum bytes of one sender: its fraction for arriving bodies, and the bytes that arriving bodies leave
+    /// free. With the latter, a complete body of the sender proceeds even if the sender's other bodies never end.
     max_per_sender: usize,
     /// Bytes that arriving bodies leave free.
     reserved_for_values: usize,
@@ -98,7 +100,7 @@ impl ClientMemoryBudget {
         Self::with_reserve(max, 0)
     }
 
-    /// A budget of `max` bytes, of which arriving bodies leave `kept_from_arrivals` bytes free.
+    /// Creates a budget of `max` bytes, of which arriving bodies leave `kept_from_arrivals` bytes free.
     fn with_reserve(max: usize, kept_from_arrivals: usize) -> Self {
         let (usage, released) = (Mutex::default(), Notify::new());
         let max_per_client = max / 2;
@@ -125,7 +127,7 @@ impl ClientMemoryBudget {
     }
 
     fn usage(&self) -> MutexGuard<'_, Usage> {
-        // The sums stay consistent after a panic elsewhere: no call between their updates panics.
+        // A panic elsewhere leaves the sums consistent, because no call between their updates panics.
         self.0.usage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -134,7 +136,7 @@ impl Reservation {
     /// Resizes the reservation to `bytes`.
     ///
     /// # Errors
-    /// When it would grow and the budget is exhausted. It then keeps its size.
+    /// When growth would exceed the budget. The reservation then keeps its size.
     pub fn try_resize(&mut self, bytes: usize) -> Result<(), Exhausted> {
         self.try_resize_at(Stage::Values, bytes)
     }
@@ -192,7 +194,7 @@ impl Reservation {
     }
 }
 
-/// Stores the bytes of a holder, and removes a zero entry.
+/// Sets the bytes of a client or sender, and removes an entry of zero bytes.
 fn set_or_remove<K: Clone + Eq + Hash>(used: &mut HashMap<K, usize>, holder: &K, bytes: usize) {
     if bytes == 0 {
         used.remove(holder);
@@ -229,7 +231,7 @@ impl Default for MemoryBudgets {
 }
 
 impl MemoryBudgets {
-    /// The empty reservation of a request whose body starts to arrive.
+    /// Creates the empty reservation of a request whose body starts to arrive.
     #[must_use]
     pub fn request_memory(&self, client: ClientAddress, sender: BodySender) -> RequestMemory {
         let small = self.small_requests.reserve_for_sender(client, sender.clone());
@@ -247,7 +249,8 @@ impl MemoryBudgets {
     }
 }
 
-/// The reservation of a request: its first bytes in the budget of small requests, the rest in that of large ones.
+/// The reservation of a request. Its first bytes count in the budget of small requests, the rest in that of large
+/// requests.
 #[derive(Debug)]
 pub struct RequestMemory {
     small: Reservation,
@@ -255,8 +258,8 @@ pub struct RequestMemory {
 }
 
 impl RequestMemory {
-    /// Reserves `bytes` bytes of a body before they are buffered, and waits for memory. Until then the request holds
-    /// nothing in the budget of large requests, so large bodies cannot deadlock.
+    /// Reserves `bytes` bytes of a body before they are buffered, and waits for memory. While it waits, the request has
+    /// reserved nothing in the budget of large requests, so large bodies cannot deadlock.
     ///
     /// # Errors
     /// When the budget is exhausted.
@@ -265,8 +268,8 @@ impl RequestMemory {
         self.resize_large(Stage::Arrival, bytes).await
     }
 
-    /// Grows to the received bytes of a body of unknown length. Such a body holds memory while it needs more, so it
-    /// does not wait: it could deadlock.
+    /// Grows to the received bytes of a body of unknown length. Such a body already has reserved memory when it needs
+    /// more. It does not wait, because two such bodies could deadlock.
     ///
     /// # Errors
     /// When the budget is exhausted.
@@ -307,7 +310,7 @@ impl RequestMemory {
         bytes.saturating_sub(SMALL_REQUEST_BYTES).saturating_sub(self.large.bytes)
     }
 
-    /// Bytes that the request holds.
+    /// Bytes that the request has reserved.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.small.bytes.saturating_add(self.large.bytes)

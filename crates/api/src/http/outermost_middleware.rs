@@ -57,7 +57,8 @@ pub(super) const DEFAULT_HEADERS: [(HeaderName, HeaderValue); 4] = [
 
 /// Path prefix of the documentation pages, which have scripts and styles.
 const DOCS_PREFIX: &str = "/docs/";
-/// Content security policy of these pages: only resources of this server. Their library sets inline styles.
+/// Content security policy of the documentation pages. It allows only resources of this server, and the inline
+/// styles that the pages' library sets.
 const DOCS_CONTENT_SECURITY_POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; connect-src 'self'; \
      frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
@@ -67,13 +68,13 @@ tokio::task_local! {
     static CURRENT: RequestId;
 }
 
-/// The id of the request that this task handles; a new id outside of requests. Spawned tasks are outside: pass the id
-/// explicitly.
+/// The id of the request that this task handles; a new id outside of requests. A spawned task counts as outside, so
+/// pass the id to it explicitly.
 pub fn request_id() -> RequestId {
     CURRENT.try_with(|id| *id).unwrap_or_else(|_| Uuid::now_v7().into())
 }
 
-/// The middleware; wrap it last, so that it is outermost.
+/// The outermost middleware. Wrap it last, because the last wrapper is the outermost.
 ///
 /// # Errors
 /// When the inner service panicked or failed before a route. The error contains a complete response.
@@ -90,7 +91,8 @@ pub async fn outermost_middleware<B: MessageBody + 'static>(
     let arrival = RequestRecord::start(&mut request);
     let id = arrival.request_id;
     let span = arrival.span.clone();
-    // A panic in a handler ends only its request. The service shares only atomics and connection pools.
+    // A panic in a handler ends only its request. This is safe, because requests share only atomics and connection
+    // pools.
     let inside = CURRENT.scope(id, AssertUnwindSafe(next.call(request)).catch_unwind().instrument(span));
     let (inside, waited) = with_wait_time(inside).await;
     CURRENT.sync_scope(id, || match inside {
@@ -103,7 +105,7 @@ pub async fn outermost_middleware<B: MessageBody + 'static>(
     })
 }
 
-/// Resets the read-ahead of the connection whenever the consumer of the body waits for more.
+/// Resets the read-ahead of the connection whenever the consumer of the body waits for more bytes.
 fn reset_read_ahead_for_body(request: &mut ServiceRequest, connection: ConnectionActivity) {
     let mut payload = request.take_payload();
     if matches!(payload, Payload::None) {
@@ -146,7 +148,7 @@ impl RequestRecord {
         let span = create_span(request_id, foreign, method);
         let trace_id = telemetry::adopt_parent(&span, request.headers());
         let client_request_id = foreign.map(str::to_owned);
-        // A TRACE probes intermediaries (threat T5).
+        // A client can use TRACE to probe intermediaries (threat T5 in `docs/security.md`).
         let closes_connection = request.method() == http::Method::TRACE;
         // Routes handle HEAD as GET; the connection omits the body.
         if request.method() == http::Method::HEAD {
@@ -160,7 +162,8 @@ impl RequestRecord {
     fn finish(&self, response: ServiceResponse<BoxBody>, waited: Duration) -> ServiceResponse<BoxBody> {
         let (request, response) = response.into_parts();
         let route = route_pattern(&request);
-        // Guests do not see it. The identity is known after the inner middlewares have run.
+        // Guests do not see the database wait. The check comes here, because the inner middlewares identify the
+        // caller.
         let shown_wait = (!is_guest(&request)).then_some(waited);
         let mut response = self.complete(with_error_body(response), &route, shown_wait);
         let deprecations = self.base.as_ref().map_or(&[][..], |base| base.deprecations);
@@ -170,7 +173,7 @@ impl RequestRecord {
         ServiceResponse::new(request, response)
     }
 
-    /// Completes a response that lost its request.
+    /// Completes a response whose request, and therefore route, is no longer available.
     fn finish_without_route(&self, response: HttpResponse) -> Error {
         let response = self.complete(response, UNMATCHED, None);
         InternalError::from_response("response complete", response).into()
@@ -234,8 +237,7 @@ impl RequestRecord {
     }
 
     fn log_access(&self, status: StatusCode, route: &str, elapsed: Duration) {
-        // Outside the span, because the line carries the request's fields itself and the formatter need not read the
-        // span.
+        // The event is outside the span. It has the request's fields itself, so the formatter need not read the span.
         tracing::info!(
             target: "fairway::access",
             parent: None,
@@ -256,7 +258,7 @@ fn milliseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// Creates the span at the highest level, so that a log of warnings still contains the request id.
+/// Creates the span at the level of errors, so that a log of warnings still contains the request id.
 fn create_span(request_id: RequestId, foreign: Option<&str>, method: Method) -> Span {
     if !telemetry::is_exporting() {
         return tracing::error_span!(

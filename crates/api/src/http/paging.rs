@@ -49,9 +49,9 @@ pub struct NoFilter {}
 
 /// Extractor of a list request with filters `Q`.
 ///
-/// Errors: 422 for a repeated parameter, a `limit` outside 1 to 200, an `offset` below 0, a `cursor` of another list,
-/// or `offset` and `cursor` together. 422 `offset_too_deep` beyond 10 000. The strict query middleware refuses unknown
-/// parameters before.
+/// Errors: 422 for a repeated parameter, a `limit` outside 1 to 200, an `offset` below 0, a `cursor` of another
+/// list, or `offset` and `cursor` together. 422 `offset_too_deep` beyond 10 000. The strict query middleware has
+/// already refused unknown parameters.
 #[derive(Debug)]
 pub struct ListRequest<Q> {
     /// The filters.
@@ -163,7 +163,7 @@ fn parse_start(offset: Option<u64>, cursor: Option<&str>, seal: &CursorSeal) -> 
     }
 }
 
-/// Validates limit and offset of an enveloped list without a cursor.
+/// Validates limit and offset of a list without a cursor that a resource contains.
 pub(crate) fn parse_limit_and_offset(asked_limit: Option<u64>, offset: Option<u64>) -> Result<(u32, u32), ApiError> {
     let limit = parse_limit(asked_limit)?;
     match offset.map(u32::try_from) {

@@ -18,7 +18,7 @@ use uuid::Uuid;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PathId<T>(T);
 
-/// The segments of a path, as a tuple or a struct; 404 if they do not fit.
+/// The segments of a path, as a tuple or a struct; 404 if they do not match the type.
 #[derive(Debug)]
 pub struct Path<T>(T);
 

@@ -23,8 +23,9 @@ pub(crate) const TOKEN_PARAMETER: &str = "token";
 
 /// Extracts the query as a `T`. Parameters that `T` does not have are ignored.
 ///
-/// Errors, all 422 with the parameter's name: invalid percent-encoding or UTF-8, a NUL, a repeated parameter (readers
-/// disagree on which value counts), an invalid value.
+/// Errors, all 422 with the parameter's name: invalid percent-encoding or UTF-8, a NUL, an invalid value, or a
+/// repeated parameter. A repeated parameter is refused, because a proxy and this server could each use another
+/// value.
 #[derive(Debug)]
 pub struct Query<T>(T);
 

@@ -1,7 +1,7 @@
 //! Memory budget of large responses: a process-wide reservation until the client has read the last byte.
 //!
-//! A response without memory becomes 503; a repeat of the request with its idempotency key gets the response. Bodies
-//! are written in chunks, because the framework copies a whole body into its write buffer.
+//! A response becomes 503 if no memory is free for it; a repeated request with the same idempotency key receives
+//! the response. Bodies are written in chunks, because the framework copies a whole body into its write buffer.
 
 use super::{
     HttpBase,
@@ -28,7 +28,8 @@ use std::{
 /// Bytes of a chunk, about the write buffer of a connection. Shorter responses are not counted.
 pub(crate) const CHUNK_BYTES: usize = 64 << 10;
 
-/// Time that a large response to a read waits for process memory. The response is already in memory.
+/// Time that a large response to a read waits for process memory. It is short, because the waiting response already
+/// occupies memory.
 const ADMISSION_WAIT: Duration = Duration::from_secs(1);
 
 /// Middleware that reserves memory for responses. It must wrap every service that creates responses.
@@ -40,8 +41,8 @@ pub async fn response_memory<B: MessageBody + 'static>(
     next: Next<B>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
     let response = next.call(request).await?.map_into_boxed_body();
-    // The request's reservation moves to its response, which often returns the stored document. A stream releases it:
-    // the handler has dropped the document, and the stream lasts as long as its run.
+    // The request's reservation moves to its response, which often returns the stored document. A stream releases
+    // the reservation: its handler has dropped the document, and the stream lasts as long as its run.
     let of_request = response.request().extensions_mut().remove::<RequestMemory>();
     let bytes = match response.response().body().size() {
         BodySize::Sized(bytes) => usize::try_from(bytes).unwrap_or(usize::MAX),
@@ -83,8 +84,8 @@ pub async fn response_memory<B: MessageBody + 'static>(
     }))
 }
 
-/// The 503 for a response without memory. A change is already committed; without an idempotency key the error must tell
-/// the caller so.
+/// The 503 for a response without memory. If the change is committed and the request has no idempotency key, the
+/// error states that the change may have happened.
 fn refusal_without_memory<B>(response: &ServiceResponse<B>) -> ApiError {
     let is_change = !response.request().method().is_safe() && response.status().is_success();
     if is_change && !response.request().headers().contains_key(IDEMPOTENCY_KEY) {

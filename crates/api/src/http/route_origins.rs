@@ -4,14 +4,15 @@
 use crate::embeddable_page::EmbedPolicy;
 use std::borrow::Cow;
 
-/// The origins that may use a route in a browser. There are no CORS headers, so no other site reads a response.
+/// The origins that may use a route in a browser. The server sends no CORS headers, so another site cannot read a
+/// response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum RouteOrigins {
     /// Pages of this server alone. No other site may frame the response or send a change.
     Own,
-    /// As [`Self::Own`], and the configured ancestors may frame the page.
+    /// Like [`Self::Own`], but the configured ancestors may frame the page.
     Framed,
-    /// No browser: the server of an identity provider sends the request.
+    /// The server of an identity provider sends the request, not a browser.
     NoBrowser,
 }
 
@@ -39,8 +40,8 @@ const ROUTES: [(&str, RouteOrigins); 19] = [
 ];
 
 impl RouteOrigins {
-    /// The origins of a route by its documented path pattern. Routes outside of the table belong to this server's pages
-    /// alone.
+    /// The origins of a route by its documented path pattern. Only this server's pages may use a route outside the
+    /// table.
     pub(crate) fn of(pattern: &str) -> Self {
         ROUTES.iter().find(|(listed, _)| *listed == pattern).map_or(Self::Own, |(_, origins)| *origins)
     }

@@ -5,8 +5,8 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-/// Shared shutdown flag. After the announcement every response closes its connection, so that clients reconnect
-/// elsewhere between two requests and never lose one.
+/// Shared shutdown flag. After the announcement, every response closes its connection. Clients then reconnect to
+/// another server between two requests, so that no request is lost.
 #[derive(Clone, Debug, Default)]
 pub struct ShutdownSignal(Arc<AtomicBool>);
 
@@ -23,7 +23,7 @@ impl ShutdownSignal {
     }
 }
 
-/// Response extension with the shutdown state that the body reports. It keeps the `Connection` header consistent with
-/// the body if the announcement comes in between.
+/// Response extension with the shutdown state that the body reports. It keeps the `Connection` header consistent
+/// with the body if the shutdown is announced in between.
 #[derive(Clone, Copy, Debug)]
 pub struct ReportedShutdown(pub bool);

@@ -1,5 +1,5 @@
 //! Protection against other web sites. It refuses unknown host names (DNS rebinding) and cross-site changes by
-//! browsers. There are no CORS headers, so other sites cannot read responses either.
+//! browsers. The server sends no CORS headers, so other sites cannot read responses either.
 
 use super::{fallback::documented_path, route_origins::RouteOrigins};
 use crate::{error::ApiError, http::HttpBase};
@@ -19,12 +19,12 @@ use url::Url;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// The hosts that the server answers.
+/// Rules for the host names that the server serves.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SiteRules {
     /// Loopback names and addresses, and these additional names.
     LoopbackAnd(Vec<HostName>),
-    /// The same hosts, and every host for the probes of load balancers, which choose it themselves.
+    /// The same hosts. Paths of probes accept every host, because load balancers choose the host of a probe.
     LoopbackAndProbes(Vec<HostName>),
     /// Every host, for tests of other rules.
     #[cfg(test)]
@@ -34,8 +34,8 @@ pub enum SiteRules {
 /// The paths of probes. Their responses depend on no caller and change nothing.
 const PROBE_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 
-/// The scheme of the server's pages. It is a setting: a proxy may terminate TLS, and clients can forge the headers that
-/// report it.
+/// The scheme of the server's pages. It is a setting, because a proxy may terminate TLS, and clients can forge the
+/// headers that report the scheme.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scheme {
     /// Without TLS.
@@ -93,12 +93,13 @@ impl HostName {
         plain.then_some(Self { name, port })
     }
 
-    /// The host of an address of this server; it covers every port, because a proxy may forward from another one.
+    /// The host in the URL of this server. It covers every port, because a proxy may forward from another port.
     pub(crate) fn of_url(url: &Url) -> Option<Self> {
         Some(Self { port: None, ..Self::parse(url.host_str()?)? })
     }
 
-    /// The host of a bound address. It covers every port. `None` for the unspecified address, which no client names.
+    /// The host of a bound address. It covers every port. `None` for the unspecified address, because requests do
+    /// not name it.
     pub(crate) fn of_address(address: IpAddr) -> Option<Self> {
         let name = match address {
             IpAddr::V4(address) => address.to_string(),
@@ -123,7 +124,7 @@ impl HostName {
         self.name.starts_with('[') || self.name.parse::<Ipv4Addr>().is_ok()
     }
 
-    /// Whether an allowed name covers this one: without a port it covers every port.
+    /// Whether an allowed host covers this host. An allowed host without a port covers every port.
     fn is_covered_by(&self, allowed: &Self) -> bool {
         self.name == allowed.name && (allowed.port.is_none() || allowed.port == self.port)
     }
@@ -160,7 +161,7 @@ pub async fn site_guard<B: MessageBody + 'static>(
 }
 
 impl SiteRules {
-    /// Whether the server answers a host at this path.
+    /// Whether the server serves a host at this path.
     fn answers(&self, host: Option<&HostName>, path: &str) -> bool {
         let allowed = match self {
             Self::LoopbackAndProbes(_) if PROBE_PATHS.contains(&path) => return true,
@@ -212,7 +213,7 @@ fn changes_state(method: &Method) -> bool {
     !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE)
 }
 
-/// Whether a request names the site that sent it, as those of browsers do.
+/// Whether a request names the site that sent it, as requests of browsers do.
 fn names_site(headers: &HeaderMap) -> bool {
     headers.contains_key(&SEC_FETCH_SITE) || headers.contains_key(header::ORIGIN)
 }

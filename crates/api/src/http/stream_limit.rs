@@ -1,4 +1,4 @@
-//! Limits on open event streams. Each stream polls its subject, so their number is bounded.
+//! Limits on open event streams. Each stream polls a run or an inbox, so the number of streams is bounded.
 
 use crate::error::ApiError;
 use actix_web::http::{
@@ -20,12 +20,12 @@ use std::{
 const MAX_STREAMS_PER_SUBJECT: usize = 32;
 /// Maximum streams of guests from one address.
 const MAX_STREAMS_PER_CLIENT: usize = 8;
-/// Maximum streams of this process. Each holds the buffers of a connection and polls its subject.
+/// Maximum streams of this process. Each stream occupies the buffers of a connection and polls its subject.
 const MAX_STREAMS: usize = 1_024;
 /// `Retry-After` in seconds, after which a stream has probably ended.
 const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("5");
 
-/// What a stream follows.
+/// The source of a stream's events.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum StreamSubject {
     /// The events of a run.
@@ -45,7 +45,7 @@ struct StreamCounts {
     by_client: HashMap<ClientAddress, usize>,
 }
 
-/// The permit of an open stream; dropping it closes the slot.
+/// The permit of an open stream. Dropping it marks the stream as closed.
 #[derive(Debug)]
 #[must_use = "the stream counts as closed once this is dropped"]
 pub(crate) struct StreamPermit {
@@ -80,7 +80,7 @@ impl StreamLimiter {
     }
 
     fn counts(&self) -> MutexGuard<'_, StreamCounts> {
-        // The counts stay consistent after a panic elsewhere: each update is one call.
+        // A panic elsewhere leaves the counts consistent, because each update is one call.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,5 +1,5 @@
-//! Strict query parameters: a route refuses unknown ones. An ignored misspelled filter would return everything, and an
-//! ignored condition would not hold.
+//! Strict query parameters: a route refuses unknown parameters. If a misspelled filter were ignored, the response
+//! would contain everything. An ignored condition would not be checked.
 
 use super::{
     fallback::documented_path,
@@ -25,7 +25,8 @@ use utoipa::openapi::{
     path::{Operation, ParameterIn},
 };
 
-/// Path prefix of strict routes. Clients of pages and probes add their own parameters.
+/// Path prefix of strict routes. Other paths are lenient, because clients of pages and probes add their own
+/// parameters.
 const STRICT_PREFIX: &str = "/v1/";
 
 /// The query parameters of each method of each path pattern.

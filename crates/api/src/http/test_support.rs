@@ -14,7 +14,7 @@ use crate::{
 };
 use std::time::Duration;
 
-/// The HTTP base of an app that answers every host.
+/// The HTTP base of an app that serves every host.
 pub(crate) fn base() -> HttpBase {
     HttpBase {
         metrics: Metrics::new().unwrap(),

@@ -1,10 +1,11 @@
-//! The metadata of this server as a protected resource (RFC 9728), which tells MCP clients where to get a token.
+//! The metadata of this server as a protected resource (RFC 9728). It names the issuers whose tokens MCP clients
+//! can use.
 
 use crate::{compose::Api, error::ApiError};
 use actix_web::{HttpRequest, HttpResponse, guard, web};
 use serde::Serialize;
 
-/// Path of the metadata; that of a resource below the root has the resource's path appended.
+/// Path of the server's metadata. For a resource below the root, the path of the resource is appended.
 const PATH: &str = "/.well-known/oauth-protected-resource";
 /// The resource for MCP clients.
 const MCP_PATH: &str = "/mcp";
@@ -17,7 +18,7 @@ struct ResourceMetadata<'a> {
     resource_name: &'static str,
     /// The issuers whose tokens the resource accepts.
     authorization_servers: Vec<&'a str>,
-    /// Tokens in the query would end up in logs.
+    /// Only `header`, because tokens in the query would appear in logs.
     bearer_methods_supported: [&'static str; 1],
 }
 

@@ -13,14 +13,15 @@ use serde_json::{Value, json};
 
 /// The supported revisions: the last one with a handshake, and the current one.
 pub(crate) const REVISIONS: [ProtocolVersion; 2] = [DEFAULT_REVISION, ProtocolVersion::V_2026_07_28];
-/// The revision of requests that name none; the other supported revision requires a name.
+/// The revision of requests that name none. Requests of the other supported revision must name it.
 const DEFAULT_REVISION: ProtocolVersion = ProtocolVersion::V_2025_11_25;
 
 /// Header with the revision.
 pub(super) const HEADER: HeaderName = HeaderName::from_static("mcp-protocol-version");
 /// JSON pointer to the revision in the message, since 2026-07-28.
 const META_POINTER: &str = "/params/_meta/io.modelcontextprotocol~1protocolVersion";
-/// The method that negotiates the revision. Its revision is an offer; the response names a supported one.
+/// The method that negotiates the revision. Its parameters offer a revision, and the response names a supported
+/// one.
 const INITIALIZE_METHOD: &str = "initialize";
 
 /// Checks the revision of a request. Returns the revision to add if the request names none.
@@ -75,8 +76,8 @@ pub(super) enum UnsupportedRevision {
 }
 
 impl UnsupportedRevision {
-    /// A 400 as a JSON-RPC error with the supported revisions. It repeats the requested one only if it has the form of
-    /// a revision.
+    /// A 400 as a JSON-RPC error with the supported revisions. It repeats the requested revision only if that has
+    /// the form of a revision name.
     pub(super) fn to_response(&self, document: &Value) -> HttpResponse {
         let message = "this protocol revision is not supported";
         let (code, message, data) = match self {

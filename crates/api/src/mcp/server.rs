@@ -38,7 +38,8 @@ pub(super) struct McpHandler {
     address: ClientAddress,
     environment: Slug,
     span: Span,
-    /// The SDK responds in a separate task, which needs the key of its caller.
+    /// Key by which fair list queues attribute the request. The SDK responds in a separate task, which needs it
+    /// explicitly.
     key: CallerKey,
 }
 
@@ -163,8 +164,8 @@ impl ServerHandler for McpHandler {
         with_caller_key(self.key, self.list(cursor.as_deref())).instrument(self.span.clone()).await
     }
 
-    /// Handles messages that the SDK cannot parse: an unknown method, or a known one with invalid parameters. The error
-    /// repeats neither.
+    /// Handles messages that the SDK cannot parse: an unknown method, or a known one with invalid parameters. The
+    /// error repeats neither the method nor the parameters.
     async fn on_custom_request(
         &self,
         request: CustomRequest,

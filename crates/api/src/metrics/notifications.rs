@@ -1,4 +1,4 @@
-//! Metrics of notifications: attempts of this process, and the backlog of the database.
+//! Metrics of notifications: delivery attempts of this process, and the backlog of the database.
 //!
 //! INVARIANT: the labels are channels, statuses and outcomes, which are closed sets.
 
@@ -10,7 +10,7 @@ use fairway_domain::notification::{
 };
 use prometheus::{Gauge, GaugeVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, core::Collector};
 
-/// How an attempt ends.
+/// Outcomes of a delivery attempt.
 const OUTCOMES: [&str; 3] = ["sent", "retried", "failed"];
 
 /// The metrics of notifications. Clones share the values.
@@ -57,7 +57,7 @@ impl NotificationMetrics {
             registry.register(collector)?;
         }
         let metrics = Self { attempts, deliveries, oldest, overdue, lag_facts, lag_seconds };
-        // Series from the start distinguish "none yet" from "not measured".
+        // All series exist from the start, so that "none yet" differs from "not measured".
         for (channel, outcome) in channels().flat_map(|channel| OUTCOMES.map(|outcome| (channel, outcome))) {
             metrics.attempts.with_label_values(&[channel.as_str(), outcome]).reset();
         }

@@ -19,7 +19,7 @@ use std::{
 
 /// Maximum number of workloads with series of their own: the first ones whose runs this process ends.
 const MAX_WORKLOADS: usize = 100;
-/// The label of all other workloads. Not a slug, so no workload has it.
+/// The label of all other workloads. It is not a valid slug, so it cannot be the slug of a workload.
 const OTHER: &str = "(other)";
 /// Histogram buckets of run durations, in seconds: up to the default deadline.
 const DURATION_BUCKETS: [f64; 11] = [0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0, 600.0];
@@ -44,7 +44,7 @@ impl RunMetrics {
         let ends = Opts::new("fairway_executions_total", "Runs whose end this process stored.");
         let ends = IntCounterVec::new(ends, &["status"])?;
         for status in ENDED {
-            // A series from the start distinguishes "none yet" from "not measured".
+            // All series exist from the start, so that "none yet" differs from "not measured".
             ends.with_label_values(&[status.as_str()]).reset();
         }
         let durations =
@@ -62,7 +62,7 @@ impl RunMetrics {
         for collector in collectors {
             registry.register(collector)?;
         }
-        // Series from the start, likewise.
+        // These series exist from the start for the same reason as the ends.
         durations.with_label_values(&[OTHER, Status::Completed.as_str()]);
         for direction in DIRECTIONS {
             tokens.with_label_values(&[OTHER, direction]);
@@ -150,7 +150,7 @@ mod tests {
         metrics.runs().run_ended(workload(9_999, None), Status::Failed, Duration::ZERO);
         let text = metrics.render().unwrap();
         let counts = text.lines().filter(|line| line.starts_with("fairway_execution_duration_seconds_count"));
-        // The failed runs, and the series of completed runs from the start.
+        // The series of failed runs, and the series of completed runs that exists from the start.
         assert_eq!(counts.count(), MAX_WORKLOADS + 2);
         let other = r#"fairway_execution_duration_seconds_count{status="failed",workload="(other)"} 21"#;
         assert!(text.contains(other), "{text}");

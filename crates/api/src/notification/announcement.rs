@@ -20,7 +20,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 use validator::Validate;
 
-/// Whom an announcement reaches: holders of one of the roles that applies in one of the workspaces.
+/// The audience of an announcement: holders of one of the roles that applies in one of the workspaces.
 #[derive(Deserialize, Serialize, ToSchema, Validate, Default)]
 #[serde(deny_unknown_fields)]
 #[schema(as = AnnouncementAudience)]
@@ -41,7 +41,7 @@ pub(crate) struct AudienceBody {
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewAnnouncement {
-    /// One line.
+    /// The title, in one line.
     #[schema(min_length = 1, max_length = 200)]
     #[validate(length(min = 1, max = limit(MAX_TITLE)))]
     title: String,
@@ -64,8 +64,8 @@ pub(crate) struct AnnouncementView {
     body: String,
     /// The salt of the digest, in hex; null for an announcement of an earlier version.
     text_salt: Option<String>,
-    /// `sha256:` and the SHA-256 of the salt and the canonical JSON (RFC 8785) of `announcement_id`, `body` and `title`. The
-    /// event `notification.announcement_made` holds it as `detail.text_digest`.
+    /// `sha256:` and the SHA-256 of the salt and the canonical JSON (RFC 8785) of `announcement_id`, `body` and
+    /// `title`. The event `notification.announcement_made` contains it as `detail.text_digest`.
     text_digest: Option<String>,
     audience: AudienceBody,
     #[schema(format = DateTime)]

@@ -1,4 +1,4 @@
-//! Routes of delivery health: deliveries outside the inbox, and their retry by hand.
+//! Routes of delivery health: deliveries outside the inbox, and manual retries.
 
 use super::SourceEventView;
 use crate::{
@@ -32,15 +32,16 @@ pub(crate) struct DeliveryView {
     destination_id: Option<Uuid>,
     /// The person; null for a delivery to a destination.
     recipient: Option<String>,
-    /// `pending`, `claimed`, `sent`, `failed`, `suppressed` (a setting of the tenant went off) or `cancelled` (the destination
-    /// went off).
+    /// `pending`, `claimed`, `sent`, `failed`, `suppressed` (a setting of the tenant went off) or `cancelled` (the
+    /// destination went off).
     status: &'static str,
     attempt_count: u32,
     /// Time of the next attempt; null unless the delivery is pending.
     #[schema(format = DateTime)]
     next_retry_at: Option<String>,
-    /// Why the last attempt failed: `no_address`, `mail_not_configured`, `address_refused`, `secret_unavailable`, `connection_failed`, `timed_out`,
-    /// `redirected`, `rejected` or `receiver_failed`. No text of a receiver is stored.
+    /// Why the last attempt failed: `no_address`, `mail_not_configured`, `address_refused`, `secret_unavailable`,
+    /// `connection_failed`, `timed_out`, `redirected`, `rejected` or `receiver_failed`. The server stores no text
+    /// of a receiver.
     last_error: Option<&'static str>,
     /// The HTTP or SMTP status of the last response.
     last_response_status: Option<u16>,
@@ -48,10 +49,10 @@ pub(crate) struct DeliveryView {
     source_event: SourceEventView,
     workspace_id: Option<Uuid>,
     workload_id: Option<Uuid>,
-    /// Time of the fact.
+    /// Time of the source event.
     #[schema(format = DateTime)]
     created_at: String,
-    /// Time at which the receiver accepted it.
+    /// Time at which the receiver accepted the message; null until then.
     #[schema(format = DateTime)]
     sent_at: Option<String>,
 }
@@ -82,7 +83,7 @@ impl DeliveryView {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct DeliveryQuery {
-    /// Only deliveries about facts of this workspace. Default: all deliveries that the caller may watch.
+    /// Only deliveries about facts of this workspace. Default: all deliveries that the caller may see.
     workspace_id: Option<Uuid>,
     /// Only deliveries in this status.
     status: Option<String>,

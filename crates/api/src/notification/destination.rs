@@ -47,7 +47,7 @@ pub(crate) struct DestinationView {
     /// The configuration; values of sensitive keys are `[redacted]`.
     #[schema(value_type = Object)]
     redacted_metadata: Map<String, Value>,
-    /// Whether it has a reference to a secret; the reference itself is never shown.
+    /// Whether the destination has a reference to a secret. The reference itself is never shown.
     has_secret_ref: bool,
     is_enabled: bool,
     #[schema(format = DateTime)]
@@ -86,8 +86,9 @@ pub(crate) struct NewDestination {
     #[schema(min_length = 1, max_length = 200)]
     #[validate(length(min = 1, max = limit(MAX_DISPLAY_NAME)), custom(function = name_rule))]
     display_name: String,
-    /// The configuration, at most 8 KiB: `url`, or `address` of a mailbox, and `format` of a chat (`slack`, `teams`, `discord`,
-    /// `google_chat` or `mattermost`). A chat without `url` keeps the whole address in its secret. Values of sensitive keys are stored as `[redacted]`.
+    /// The configuration, at most 8 KiB: `url`, or `address` of a mailbox, and `format` of a chat (`slack`,
+    /// `teams`, `discord`, `google_chat` or `mattermost`). For a chat without `url`, the secret contains the whole
+    /// address. Values of sensitive keys are stored as `[redacted]`.
     #[serde(default)]
     #[schema(value_type = Object)]
     redacted_metadata: Map<String, Value>,
@@ -105,7 +106,7 @@ pub(crate) struct DestinationChange {
     #[schema(required = false, value_type = String, min_length = 1, max_length = 200)]
     #[validate(length(min = 1, max = limit(MAX_DISPLAY_NAME)), custom(function = name_rule))]
     display_name: Option<String>,
-    /// The complete configuration. A value `[redacted]` is stored as it is.
+    /// The complete configuration. The value `[redacted]` is stored literally.
     #[serde(default, deserialize_with = "present")]
     #[schema(required = false, value_type = Object)]
     redacted_metadata: Option<Map<String, Value>>,
@@ -113,7 +114,7 @@ pub(crate) struct DestinationChange {
     #[serde(default, deserialize_with = "present")]
     #[schema(required = false, value_type = Option<String>)]
     secret_ref: Option<Option<String>>,
-    /// Deliveries go to enabled destinations only.
+    /// Whether deliveries are sent to the destination.
     #[serde(default, deserialize_with = "present")]
     #[schema(required = false, value_type = bool)]
     is_enabled: Option<bool>,
@@ -219,7 +220,7 @@ pub(crate) async fn list_workspace_destinations(
     list(&api, &caller, DestinationScope::Workspace(*workspace), &page).await
 }
 
-/// Creates a destination of a workspace, which has at most 100. Its address is checked at each delivery.
+/// Creates a destination of a workspace, which can have at most 100. The address is checked at each delivery.
 #[utoipa::path(
     operation_id = "create_workspace_destination",
     tag = "notifications",
@@ -324,7 +325,7 @@ pub(crate) async fn list_organization_destinations(
     list(&api, &caller, DestinationScope::Organization, &page).await
 }
 
-/// Creates a destination of the organization, which has at most 100. Its address is checked at each delivery.
+/// Creates a destination of the organization, which can have at most 100. The address is checked at each delivery.
 #[utoipa::path(
     operation_id = "create_organization_destination",
     tag = "notifications",
@@ -395,15 +396,16 @@ pub(crate) async fn delete_organization_destination(
     Ok(HttpResponse::NoContent().finish())
 }
 
-/// How a test of a destination ended.
+/// The result of a test message to a destination.
 #[derive(Serialize, ToSchema)]
 #[schema(as = DestinationTest)]
 pub(crate) struct DestinationTestView {
     /// `sent` or `failed`.
     status: &'static str,
-    /// Why the receiver did not accept the message, from the list of delivery errors.
+    /// Why the receiver did not accept the message: a code as in `last_error` of a delivery. Null for `sent`.
     error: Option<&'static str>,
-    /// The HTTP or SMTP status of the receiver's response, if one arrived. Its text is never shown: it may repeat the secret.
+    /// The HTTP or SMTP status of the receiver's response, if one arrived. The text of the response is never shown,
+    /// because it may repeat the secret.
     response_status: Option<u16>,
     /// Time until the response, in milliseconds.
     duration_ms: u64,

@@ -31,7 +31,7 @@ pub(crate) struct NotificationView {
     status: &'static str,
     category: &'static str,
     severity: &'static str,
-    /// One line.
+    /// The title, in one line.
     title: String,
     /// Codes and identifiers, and the actor if the recipient may see the subject.
     body: String,
@@ -39,7 +39,7 @@ pub(crate) struct NotificationView {
     workspace_id: Option<Uuid>,
     workload_id: Option<Uuid>,
     environment: Option<String>,
-    /// Path of the console's page about the subject; null if it has none.
+    /// Path of the console's page about the subject; null if there is no such page.
     link: Option<String>,
     #[schema(format = DateTime)]
     created_at: String,
@@ -91,7 +91,7 @@ pub(crate) struct InboxStatusChange {
 #[derive(Serialize, ToSchema)]
 #[schema(as = UnreadCount)]
 pub(crate) struct UnreadCountView {
-    /// Number of unread notifications, up to 10001. Facts may have added some since the request began.
+    /// Number of unread notifications, up to 10001. Notifications that arrive during the request may be missing.
     unread_count: u64,
 }
 

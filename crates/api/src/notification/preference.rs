@@ -31,7 +31,7 @@ use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 use validator::{Validate, ValidationErrors};
 
-/// A preference: a category on a channel, on or off.
+/// A preference: whether a category is on or off on a channel.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[schema(as = NotificationPreference)]
 #[serde(deny_unknown_fields)]
@@ -41,7 +41,7 @@ pub(crate) struct PreferenceView {
     enabled: bool,
 }
 
-/// A default preference of the holders of a role.
+/// A default preference for the holders of a role.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[schema(as = DefaultPreference)]
 #[serde(deny_unknown_fields)]
@@ -65,14 +65,15 @@ pub(crate) struct PreferenceList(Vec<PreferenceView>);
 #[serde(transparent)]
 pub(crate) struct DefaultPreferenceList(Vec<DefaultPreferenceView>);
 
-/// The handler parses the entries and names the position of each problem, so only the length is a rule here.
+/// Only the length of the list is a rule here, because the handler parses the entries and names the position of
+/// each problem.
 impl Validate for PreferenceList {
     fn validate(&self) -> Result<(), ValidationErrors> {
         validate_list_length(self.0.len(), CATEGORY_CHANNEL_PAIRS)
     }
 }
 
-/// As for [`PreferenceList`].
+/// Only the length of the list is a rule here, as for [`PreferenceList`].
 impl Validate for DefaultPreferenceList {
     fn validate(&self) -> Result<(), ValidationErrors> {
         validate_list_length(self.0.len(), MAX_DEFAULTS)
@@ -187,7 +188,8 @@ pub(crate) async fn read_preferences(api: web::Data<Api>, caller: IdentifiedCall
     read(&api, &caller, PreferencePath::Global).await
 }
 
-/// Sets preferences of the caller everywhere in the tenant. Others stay as they are; none returns to inherit.
+/// Sets preferences of the caller everywhere in the tenant. Preferences that the request omits stay unchanged. A
+/// preference cannot be removed, only set.
 #[utoipa::path(
     operation_id = "change_preferences",
     tag = "notifications",
@@ -351,7 +353,7 @@ pub(crate) async fn list_workload_environments(
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct EffectiveQuery {
-    /// The category.
+    /// The category of notifications to explain.
     category: String,
     /// The workspace of the context.
     workspace_id: Option<Uuid>,
@@ -361,7 +363,7 @@ pub(crate) struct EffectiveQuery {
     environment: Option<String>,
 }
 
-/// Explains on which channels the caller gets a category in a context, and what decides about each channel.
+/// Explains on which channels the caller receives notifications of a category, and what decides about each channel.
 #[utoipa::path(
     operation_id = "read_effective_preferences",
     tag = "notifications",
@@ -412,7 +414,8 @@ pub(crate) async fn read_default_profiles(
     Ok(respond_with_defaults(&api.services.notifications.default_profiles(&caller).await?))
 }
 
-/// Sets default preferences of roles. Others stay as they are. Where the roles of a recipient disagree, any `on` wins.
+/// Sets default preferences of roles. Preferences that the request omits stay unchanged. If the roles of a
+/// recipient disagree, `on` wins.
 #[utoipa::path(
     operation_id = "change_default_profiles",
     tag = "notifications",

@@ -1,4 +1,4 @@
-//! Routes of the caller's notification profile: digests and its own chat. They require the advanced tier.
+//! Routes of the caller's notification profile: digests and a personal chat. They require the advanced tier.
 
 use super::parse_category;
 use crate::{

@@ -1,4 +1,4 @@
-//! The live stream of the caller's inbox. It comes from the database, so a client can resume it at any process.
+//! The live stream of the caller's inbox. It is read from the database, so a client can resume it at any process.
 
 use super::inbox::NotificationView;
 use crate::{
@@ -27,10 +27,11 @@ use std::{convert::Infallible, time::Duration};
 use tokio::time::Instant;
 use utoipa::ToSchema;
 
-/// Poll interval without a wakeup: other processes project facts too.
+/// Poll interval while no wakeup arrives. Other processes add notifications without a wakeup in this process.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Interval in which the unread notifications are counted without a new one, because the person may have read some elsewhere.
+/// Interval at which unread notifications are counted without a new one, because the person may have read some in
+/// another client.
 const RECOUNT_INTERVAL: Duration = Duration::from_secs(2);
 
 /// An event of the stream.
@@ -51,8 +52,10 @@ struct UnreadData {
     unread_count: u64,
 }
 
-/// Streams the caller's new notifications. The number of unread notifications follows what the caller missed, each batch of
-/// new ones, and changes of the number elsewhere, such as in another tab.
+/// Streams the caller's new notifications.
+///
+/// A client that resumes first receives the notifications that it missed. The number of unread notifications
+/// follows them, each batch of new ones, and each change by another client, such as another tab.
 #[utoipa::path(
     operation_id = "read_inbox_stream",
     tag = "notifications",
@@ -78,7 +81,7 @@ pub(crate) async fn read_inbox_stream(
 ) -> Result<HttpResponse, ApiError> {
     let seen = last_event_id(request.headers())?;
     let caller = api.services.identities.identify(api.mode, &claims, request_id()).await?;
-    // From before the first read, so that nothing between it and the first wait is missed.
+    // Subscribes before the first read, so that no change between the first read and the first wait is missed.
     let changes = api.services.notifications.inbox_changes(&caller);
     // An event has the position after its notifications as its id.
     let first = api.services.notifications.open_inbox(&caller, seen).await?;
@@ -118,7 +121,7 @@ struct InboxStream {
     /// Position of the first fact that was not read.
     next: u64,
     has_more: bool,
-    /// The number of unread notifications that was sent last, and when it was counted.
+    /// The last number of unread notifications that was sent. `counted` is the time of that count.
     unread: u64,
     counted: Instant,
     changes: InboxChanges,

@@ -28,11 +28,11 @@ pub(crate) struct SuppressedDecisionView {
     category: &'static str,
     source_event: SourceEventView,
     reason_code: &'static str,
-    /// The scope of the setting that decided; null where a setting of the tenant did.
+    /// The scope of the setting that decided; null if a setting of the tenant decided.
     scope: Option<&'static str>,
     /// The revision of the settings that decided.
     revision: Option<i64>,
-    /// The channel whose setting decided; null where a setting of the tenant did.
+    /// The channel whose setting decided; null if a setting of the tenant decided.
     channel: Option<&'static str>,
     /// The channels that were on and had no receiver, such as `email` without a verified address; empty if all were
     /// off.
@@ -41,9 +41,9 @@ pub(crate) struct SuppressedDecisionView {
     workload_id: Option<Uuid>,
     /// SHA-256 of the record's canonical JSON (RFC 8785), without `record_digest` and `audit_event_id`.
     record_digest: String,
-    /// The event of the audit log whose `detail.digest` is that of the record at the time of the decision.
+    /// The event of the audit log whose `detail.digest` is the record's digest at the time of the decision.
     audit_event_id: Uuid,
-    /// Time of the fact.
+    /// Time of the source event.
     #[schema(format = DateTime)]
     created_at: String,
 }

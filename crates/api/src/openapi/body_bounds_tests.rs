@@ -1,4 +1,4 @@
-//! The document states the bounds that the rules of the request bodies have.
+//! Checks that the document states the same bounds as the rules of the request bodies.
 
 use super::document;
 use crate::{
@@ -111,9 +111,10 @@ const BODIES: &[(&str, Probe)] = &[
     ("WorkloadChange", broken_bounds::<WorkloadChange>),
 ];
 
-/// Fields whose bounds the domain checks in a document of its own: a flow in YAML, and an interface.
+/// Fields whose bounds are not compared, because the domain parses their value as a document: a flow in YAML, and
+/// an interface.
 const DOCUMENTS_OF_THE_DOMAIN: [&str; 2] = ["content_yaml", "interface_config"];
-/// A text that exceeds every bound, in characters.
+/// Length of a text that exceeds every bound, in characters.
 const ENDLESS: usize = 2 << 20;
 
 fn broken_bounds<T: DeserializeOwned + Validate>(body: &Value) -> BrokenBounds {
@@ -144,7 +145,7 @@ fn collect(errors: &ValidationErrors, within: &str, found: &mut BrokenBounds) {
     }
 }
 
-/// The schema behind references and alternatives with null.
+/// Resolves a reference, or the alternatives of a nullable schema, to the schema of the value.
 fn resolve<'d>(document: &'d Value, schema: &'d Value) -> &'d Value {
     if let Some(target) = schema["$ref"].as_str() {
         return resolve(document, document.pointer(target.trim_start_matches('#')).unwrap());
@@ -225,7 +226,7 @@ fn body_with(document: &Value, schema: &Value, at: &str, value: Value) -> Value 
 struct Bound {
     limit: i64,
     is_maximum: bool,
-    /// A value of this length or amount. A list repeats the given item.
+    /// Creates a value of this length or amount. A list repeats the given item.
     value: fn(&Value, i64) -> Value,
 }
 
@@ -269,7 +270,7 @@ fn document_states_the_bounds_of_request_bodies() {
                 assert_eq!(check(value(&item, *limit)), None, "{place} refuses {limit}");
                 compared += 1;
             }
-            // A bound that the document omits.
+            // If the document omits a bound, the rule must not have one either.
             let is_text = has_type(property, "string") && property["format"].is_null();
             if is_text && !bounds.iter().any(|bound| bound.is_maximum) {
                 assert_eq!(check(json!("a".repeat(ENDLESS))), None, "{place}: the document has no maximum");

@@ -56,7 +56,8 @@ const BODY: &str = "request bodies";
 enum Constraint {
     /// One of these values.
     Words(Vec<&'static str>),
-    /// A text with this pattern, and a maximum length in characters; the minimum is 1. Bounds of the field win.
+    /// A text with this pattern, a minimum length of 1 and this maximum length in characters. Bounds on the field
+    /// take precedence.
     Pattern(&'static str, usize),
     /// A text with this pattern and the bounds of its field.
     Text(&'static str),
@@ -73,7 +74,7 @@ const PROPERTIES: &[Entry] = &[
     (ANY, "target_lane", target_lanes),
     (ANY, "advanced_to_lane", lanes),
     (ANY, "environment", slug),
-    // The first bounds win.
+    // The bounds of the first matching entry apply.
     ("Workspace", "slug", || Constraint::Pattern(SLUG, MAX_WORKSPACE_SLUG)),
     (ANY, "slug", slug),
     (ANY, "asset_slug", slug),

@@ -1,5 +1,5 @@
-//! Descriptions of routes whose handlers have none: the OpenAPI document, the documentation pages and the embeddable
-//! pages.
+//! OpenAPI descriptions of routes whose handlers have none: the OpenAPI document, the documentation pages and the
+//! embeddable pages.
 
 #![expect(dead_code, reason = "only their description is used")]
 

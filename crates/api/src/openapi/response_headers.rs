@@ -38,7 +38,7 @@ const ETAG_SCHEMAS: [&str; 19] = [
     "Workload",
 ];
 
-/// Schemas of the items of lists that are one resource with one `ETag`.
+/// Item schemas of lists that form one resource with one `ETag`.
 const ETAG_ITEM_SCHEMAS: [&str; 2] = ["DefaultPreference", "NotificationPreference"];
 
 /// A response header with its schema and description.
@@ -87,9 +87,9 @@ fn add_to_operation(operation: &mut Operation) {
         operation.parameters.iter().flatten().any(|one| matches!(one, RefOr::T(parameter) if parameter.name == name))
     };
     let executes = operation.operation_id.as_deref() == Some("execute_workload");
-    // The key of a refinement is in its body. A replay creates nothing, so it is a 200.
+    // The idempotency key of a refinement is in its body. A replay creates nothing, so its status is 200.
     let refines = operation.operation_id.as_deref() == Some("refine_use_case");
-    // A lineage page has its metadata in the body, and no `cursor` parameter.
+    // Lists with a `cursor` parameter have page headers. A lineage page has that metadata in its body instead.
     let (lists, keyed) = (named("cursor"), named("Idempotency-Key"));
     for (status, response) in &mut operation.responses.responses {
         let RefOr::T(response) = response else { continue };
@@ -107,7 +107,7 @@ fn add_to_operation(operation: &mut Operation) {
             (RATE_LIMIT, status == "429"),
             (RATE_LIMIT_REMAINING, status == "429"),
             (RATE_LIMIT_RESET, status == "429"),
-            // Failed runs are replayed too.
+            // Failed runs are replayed too, so error responses may have this header.
             (IDEMPOTENCY_REPLAYED, keyed || (refines && status == "200")),
         ];
         for (name, _) in names.into_iter().filter(|(_, there)| *there) {

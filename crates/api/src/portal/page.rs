@@ -15,7 +15,7 @@ use actix_web::{
 use std::fmt::Write as _;
 use uuid::Uuid;
 
-/// Logged by a server without the portal; its pages say the same.
+/// Message of a server that was built without the portal, in its log and on its pages.
 pub(crate) const NOT_BUILT: &str =
     "this server was built without the portal: run `cargo xtask portal`, then build it again";
 /// The sources that a page may use: files of this server only. Scripts cannot write markup (Trusted Types).
@@ -29,9 +29,9 @@ pub(crate) struct PortalPage<'a> {
     /// Which page the script shows.
     pub(crate) kind: PageKind,
     pub(crate) title: &'a str,
-    /// Shown until the script has started.
+    /// Text that is shown until the script has started.
     pub(crate) description: &'a str,
-    /// The workload; none on the gallery and in the console.
+    /// The workload; `None` in the gallery and the console.
     pub(crate) slug: Option<&'a str>,
     /// The server's authentication mode.
     pub(crate) auth_mode: &'static str,
@@ -118,8 +118,9 @@ impl PortalPage<'_> {
         html
     }
 
-    /// Writes the theme as a style element. A value with a character that could end its declaration is left out; the
-    /// domain refuses such values, so this holds even for a value that it never saw.
+    /// Writes the theme as a style element. It omits each value with a character that could end its CSS
+    /// declaration. The domain refuses such values too; this check also covers values that the domain has not
+    /// parsed.
     fn write_theme(&self, html: &mut String, nonce: &str) {
         let is_inert = |value: &&str| !value.contains(|character: char| "<>{};\\@*&".contains(character));
         let declarations: Vec<String> = self

@@ -18,7 +18,7 @@ pub(crate) const PORTAL_PATTERNS: [&str; 6] = ["/", GALLERY, RUNTIME_PAGE, CONSO
 const GALLERY: &str = "/workload-runtime";
 const RUNTIME_PAGE: &str = "/workload-runtime/{slug}";
 const CONSOLE: &str = "/console";
-/// The views of the console, which its script knows.
+/// The views of the console. The console's script interprets their paths.
 const CONSOLE_VIEW: &str = "/console/{view:.*}";
 const FILE: &str = "/_app/{file}";
 
@@ -41,12 +41,14 @@ async fn gallery(api: web::Data<Api>, base: web::Data<HttpBase>) -> HttpResponse
     document(&api, &base, PageKind::Gallery, None)
 }
 
-/// The document is the same for every view and for every caller: the script asks for a sign-in where one is needed.
+/// Serves the console. The document is the same for every view and caller, because the script requests a sign-in
+/// where one is needed.
 async fn console(api: web::Data<Api>, base: web::Data<HttpBase>) -> HttpResponse {
     document(&api, &base, PageKind::Console, None)
 }
 
-/// The document is the same for every well-formed slug, so it does not reveal which workloads exist.
+/// Serves a runtime page. The document is the same for every well-formed slug, so it does not reveal which
+/// workloads exist.
 async fn runtime_page(
     request: HttpRequest,
     api: web::Data<Api>,

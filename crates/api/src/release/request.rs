@@ -56,10 +56,11 @@ pub(crate) struct TransitionRequest {
     /// `draft`, `review_ready`, `approved`, `active` or `retired`.
     #[validate(custom(function = state_rule))]
     pub(super) to_state: String,
-    /// For `active`: only this lane instead of all.
+    /// For `active`: the only lane that the release takes; all lanes by default.
     #[validate(custom(function = value_rules::lane))]
     pub(super) lane: Option<String>,
-    /// For `active`: takes the first lane of this plan now, and the others as the rollout advances.
+    /// For `active`: a plan by which the release takes the lanes one after another. It takes the plan's first lane
+    /// now.
     #[validate(nested)]
     pub(super) rollout_plan: Option<NewPlan>,
 }
@@ -71,12 +72,12 @@ pub(crate) struct NewApproval {
     /// `approved`, `rejected` or `changes_requested`.
     #[validate(custom(function = verdict_rule))]
     pub(super) outcome: String,
-    /// `release`.
+    /// Must be `release`.
     #[validate(custom(function = subject_kind_rule))]
     pub(super) subject_kind: String,
     /// The release's identifier.
     pub(super) subject_ref: Uuid,
-    /// Explanation.
+    /// Explanation of the verdict.
     #[schema(max_length = 2000)]
     #[validate(length(max = limit(MAX_NOTE_CHARS)), custom(function = value_rules::note))]
     pub(super) note: Option<String>,
@@ -119,7 +120,7 @@ fn subject_kind_rule(text: &str) -> RuleResult {
     value_rules::accept_unless((text != "release").then(problem))
 }
 
-/// Only an activation takes a lane, and with a plan the plan's first one.
+/// Checks that only an activation names a lane. With a rollout plan, the lane must be the plan's first.
 fn lane_rule(request: &TransitionRequest) -> RuleResult {
     let Some(lane) = request.lane.as_deref() else { return Ok(()) };
     if !request.may_activate() {
@@ -131,7 +132,7 @@ fn lane_rule(request: &TransitionRequest) -> RuleResult {
     value_rules::accept_unless(differs.then(problem))
 }
 
-/// Only an activation takes a plan.
+/// Checks that only an activation has a rollout plan.
 fn plan_rule(request: &TransitionRequest) -> RuleResult {
     let is_refused = request.rollout_plan.is_some() && !request.may_activate();
     value_rules::accept_unless(is_refused.then(|| active_only("rollout_plan")))
@@ -142,7 +143,7 @@ fn active_only(field: &'static str) -> FieldProblem {
 }
 
 impl TransitionRequest {
-    /// Whether the request activates the release, as far as its state is valid.
+    /// Whether the request may be an activation. An invalid state counts as one, because another rule reports it.
     fn may_activate(&self) -> bool {
         StateName::parse(&self.to_state).is_none_or(|state| state == StateName::Active)
     }

@@ -35,11 +35,11 @@ use validator::Validate;
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RollbackRequest {
-    /// Stored as evidence; not blank.
+    /// The reason of the rollback, stored as evidence. It must not be blank.
     #[schema(min_length = 1, max_length = 2000)]
     #[validate(length(min = 1, max = limit(MAX_NOTE_CHARS)), custom(function = reason_rule))]
     reason: String,
-    /// Only this lane instead of all lanes with an earlier holder.
+    /// Only this lane; by default all lanes with an earlier holder.
     #[validate(custom(function = value_rules::lane))]
     lane: Option<String>,
 }
@@ -56,7 +56,7 @@ pub(crate) struct RollbackView {
     release_id: Uuid,
     /// The release that holds `lane` again.
     rolled_back_to: Uuid,
-    /// Of the rolled back lanes, the one that the release had taken last.
+    /// The rolled back lane that the release had taken last.
     lane: &'static str,
     /// All rolled back lanes.
     lanes: Vec<ReturnedView>,
@@ -171,7 +171,7 @@ pub(crate) async fn roll_back_release(
     Ok(ResourceResponse::idempotent(&outcome, &RollbackView::of(&outcome.value)?, StatusCode::OK)?.into_response())
 }
 
-/// Evaluates the newest runs of a release for a rollback. The server never rolls back by itself.
+/// Evaluates the newest runs of a release for a rollback. The server never rolls back automatically.
 #[utoipa::path(
     operation_id = "read_rollback_recommendation",
     tag = "releases",

@@ -69,8 +69,8 @@ pub(crate) struct ReleaseDetail {
     references: Vec<ReferenceView>,
     /// The possible next states.
     valid_transitions: Vec<&'static str>,
-    /// The use case that the workload came from. Present only when the release is read by its identifier and its workload
-    /// came from a use case.
+    /// The use case that created the workload. Present only if such a use case exists and the release is read by
+    /// its identifier.
     #[serde(skip_serializing_if = "Option::is_none")]
     use_case_id: Option<Uuid>,
 }
@@ -156,13 +156,13 @@ impl ReferenceView {
 pub(crate) struct TransitionView {
     #[serde(flatten)]
     release: ReleaseDetail,
-    /// The state before the transition. A repeated request returns that of the first one; null if its record has
-    /// expired.
+    /// The state before the transition. A repeated request returns the same state; null if the record of the first
+    /// request has expired.
     previous_state: Option<&'static str>,
-    /// The taken lane, if the request named one; null for all.
+    /// The lane that the release took, if the request named one; null for all lanes.
     lane: Option<&'static str>,
     transitioned_by: String,
-    /// Time of the transition; a repeated request returns that of the first one.
+    /// Time of the transition. A repeated request returns the time of the first request's transition.
     #[schema(format = DateTime)]
     transitioned_at: String,
 }
@@ -192,7 +192,7 @@ pub(crate) struct ApprovalView {
     #[schema(format = DateTime)]
     approved_at: String,
     note: Option<String>,
-    /// BLAKE3 digest of the reviewed bindings; the verdict applies to them only.
+    /// BLAKE3 digest of the reviewed bindings. The verdict applies to these bindings only.
     subject_digest: String,
 }
 

@@ -1,4 +1,5 @@
-//! The state of a sign-in between two pages: a sealed cookie, so that the server keeps nothing for strangers.
+//! The state of a sign-in between two pages. It is a sealed cookie, so that the server stores nothing for
+//! unauthenticated clients.
 
 use super::{SIGN_IN_PATH, host_cookie, test_sign_in::TEST_PATH};
 use actix_web::{
@@ -13,7 +14,7 @@ use fairway_domain::{
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// The cookie.
+/// Name of the cookie with the state of a sign-in.
 pub(super) const COOKIE: &str = "__Host-fairway-sign-in";
 /// Time for a person to sign in at the provider.
 const LIFETIME: Duration = Duration::from_secs(600);
@@ -28,10 +29,10 @@ pub(super) struct PendingSignIn {
     pkce_verifier: String,
     /// The chosen issuer.
     pub(super) issuer: String,
-    /// The page to show afterwards.
+    /// The page to show after the sign-in.
     pub(super) return_to: String,
     expires_at: Timestamp,
-    /// Whether an administrator tests the sign-in, which makes no session.
+    /// Whether an administrator tests the sign-in, which creates no session.
     #[serde(default)]
     pub(super) is_test: bool,
 }
@@ -54,14 +55,14 @@ impl PendingSignIn {
         Some(host_cookie(COOKIE, URL_SAFE_NO_PAD.encode(sealed), lifetime))
     }
 
-    /// The sign-in of a browser, open or expired; `None` if it has none.
+    /// The sign-in in the cookie of a browser, even if it has expired; `None` without a valid cookie.
     pub(super) fn of_request(request: &HttpRequest, provider: &dyn SignInProvider, key: &[u8; 32]) -> Option<Self> {
         let sealed = URL_SAFE_NO_PAD.decode(request.cookie(COOKIE)?.value()).ok()?;
         let plain = provider.open(key, PURPOSE, &sealed)?;
         serde_json::from_slice(&plain).ok()
     }
 
-    /// Where the person tries again: a failed test leads to a test, which makes no session.
+    /// Path for another attempt. After a failed test it leads to another test, which creates no session.
     pub(super) fn retry_path(&self, provider: &dyn SignInProvider) -> String {
         let issuer = provider.issuers().iter().position(|issuer| issuer.issuer == self.issuer);
         match issuer {
@@ -71,19 +72,20 @@ impl PendingSignIn {
         }
     }
 
-    /// Whether the person still has time. A browser may keep the cookie for longer.
+    /// Whether the sign-in is within its time limit. A browser may keep the cookie for longer.
     pub(super) fn is_open(&self, now: Timestamp) -> bool {
         now < self.expires_at
     }
 
-    /// Whether a callback repeats the state, and comes from the chosen issuer if it names one (RFC 9207).
+    /// Whether a callback belongs to this sign-in. It must repeat the state; an issuer that it names must be the
+    /// chosen one (RFC 9207).
     pub(super) fn is_answered_by(&self, state: Option<&str>, issuer: Option<&str>) -> bool {
         // Hashes compare in constant time.
         let is_ours = state.is_some_and(|state| blake3::hash(state.as_bytes()) == blake3::hash(self.state.as_bytes()));
         is_ours && issuer.is_none_or(|issuer| issuer == self.issuer)
     }
 
-    /// The values that the code is exchanged with.
+    /// The values that are exchanged for tokens, together with the code of the callback.
     pub(super) fn attempt(&self) -> SignInAttempt {
         SignInAttempt {
             state: self.state.clone(),
@@ -105,7 +107,7 @@ mod tests {
             PendingSignIn::new(attempt(), "https://idp.example".into(), "/".into(), started_at),
             PendingSignIn::test(attempt(), "https://idp.example".into(), started_at),
         ] {
-            // As the sealed cookie holds it.
+            // The form in which the sealed cookie stores the state.
             let stored = serde_json::to_vec(&pending).unwrap();
             let pending: PendingSignIn = serde_json::from_slice(&stored).unwrap();
             assert!(pending.is_open(Timestamp::parse("2026-11-28T10:09:59.999999Z").unwrap()));

@@ -1,4 +1,5 @@
-//! Sign-out: by the person, here and at the identity provider, and by the identity provider.
+//! Sign-out. A person ends the session here and at the identity provider, or the identity provider ends sessions
+//! here.
 
 use super::{SESSION_COOKIE, removal, see_other};
 use crate::{
@@ -31,7 +32,7 @@ pub(super) const SIGN_OUT_PATH: &str = "/sign-out";
 pub(crate) const END_SESSION_PATH: &str = "/v1/session/logout";
 /// Path of the logout by an identity provider.
 pub(super) const BACKCHANNEL_PATH: &str = "/sign-out/backchannel";
-/// Path after a sign-out. It does not sign in again by itself.
+/// Path to which a sign-out leads. Its page does not start another sign-in by itself.
 const SIGNED_OUT_PATH: &str = "/sign-in?signed_out=1";
 
 /// The body of a sign-out: no fields.
@@ -39,7 +40,7 @@ const SIGNED_OUT_PATH: &str = "/sign-in?signed_out=1";
 #[serde(deny_unknown_fields)]
 pub(crate) struct EndSessionRequest {}
 
-/// Ends the browser session of the request. Callers without one get 204 too: there is nothing to end.
+/// Ends the browser session of the request. A caller without a session gets 204 too.
 #[utoipa::path(
     operation_id = "end_session",
     tag = "tenants",
@@ -63,7 +64,7 @@ pub(crate) async fn end_session(
 
 #[derive(Deserialize)]
 struct SignOutForm {
-    /// Absent from the request of another site. Without a session it is not needed.
+    /// The session's CSRF token, which a request of another site lacks. Not needed without a session.
     csrf_token: Option<String>,
 }
 
@@ -72,7 +73,7 @@ pub(crate) fn sign_out_resource() -> actix_web::Resource {
     web::resource(SIGN_OUT_PATH).guard(guard::Post()).app_data(form_config()).to(sign_out)
 }
 
-/// The errors of forms. Those of the API speak of JSON.
+/// Error responses for malformed forms, because the default ones of the API describe JSON bodies.
 fn form_config() -> FormConfig {
     FormConfig::default().error_handler(|error, _| {
         let refusal = if matches!(error, UrlencodedError::ContentType) {
@@ -95,7 +96,8 @@ async fn sign_out(
 ) -> Result<HttpResponse, ApiError> {
     let Some(authentication) = &api.authentication else { return Ok(leave(&request, "/")) };
     let mut location = SIGNED_OUT_PATH.to_owned();
-    // Without reading its groups again: a session must end while the provider does not answer.
+    // Reads the stored session without its groups, because a sign-out must work while the identity provider is
+    // unavailable.
     let sessions = &api.services.sessions;
     if let Some(token) = session_token(&request)
         && let Some(snapshot) = sessions.find_stored(&token).await?
@@ -107,7 +109,8 @@ async fn sign_out(
             }
             None => return Err(ApiError::csrf_field_invalid("the form field `csrf_token` is missing")),
         }
-        // First: the provider may not answer, or the browser not wait for its address.
+        // The session ends first. The provider may not respond, or the browser may not wait for the provider's
+        // address.
         sessions.end(&token, &snapshot, SessionEnd::SignedOut, request_id()).await?;
         if let Some(provider) = authentication.sign_in()
             && let Some(id_token) = sessions.id_token(provider, &token, &snapshot)
@@ -122,14 +125,14 @@ async fn sign_out(
     Ok(response)
 }
 
-/// Where a script of the portal sends the browser after a sign-out.
+/// The address to which a script of the portal sends the browser after a sign-out.
 #[derive(Serialize)]
 struct SignedOut<'a> {
     location: &'a str,
 }
 
-/// Sends the browser on. A script gets the address instead, because it cannot follow a redirect to another site, and
-/// the policy of the pages allows no form.
+/// Redirects the browser. A script receives the address instead, because it cannot follow a redirect to another
+/// site, and the content security policy of the pages forbids forms.
 fn leave(request: &HttpRequest, location: &str) -> HttpResponse {
     let accept = request.headers().get_all(header::ACCEPT).filter_map(|value| value.to_str().ok());
     if accept.into_iter().any(|accept| accept == "application/json") {
@@ -163,7 +166,7 @@ async fn end_by_provider(api: web::Data<Api>, form: web::Form<LogoutForm>) -> Re
             tracing::info!(issuer = logout.issuer, ended, "the identity provider ended sessions");
             Ok(HttpResponse::Ok().finish())
         }
-        // The provider repeats a logout that was not processed.
+        // After this 503, the provider repeats the logout.
         Err(error @ SignInError::Unavailable) => Err(ApiError::unavailable().log_cause(&error)),
         Err(error) => {
             tracing::warn!(

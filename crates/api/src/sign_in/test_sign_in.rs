@@ -1,5 +1,5 @@
-//! Test sign-ins by an administrator: a page with the claims, the verdict of each mapping rule and the resulting roles.
-//! They make no session.
+//! Test sign-ins by an administrator: a page with the claims, the verdict of each mapping rule and the resulting
+//! roles. A test creates no session.
 
 use super::{CALLBACK_PATH, SIGN_IN_PATH, attempt::PendingSignIn, error_page, oidc_of, see_other};
 use crate::{
@@ -27,7 +27,7 @@ use url::Url;
 /// Path of the page.
 pub(super) const TEST_PATH: &str = "/sign-in/test";
 
-/// What a difference of clocks means.
+/// Explains the tolerated difference between the clocks of server and provider.
 const CLOCK_HINT: &str = "Differences of up to 60 s are tolerated.";
 
 /// The page that starts a test sign-in.
@@ -69,8 +69,8 @@ async fn start(request: HttpRequest, api: web::Data<Api>) -> Result<HttpResponse
     }
 }
 
-/// The address at which the provider asks for the account, because the administrator may test that of somebody else
-/// (OpenID Connect Core 3.1.2.1).
+/// Makes the provider ask for the account (OpenID Connect Core 3.1.2.1), because the administrator may test the
+/// account of another person.
 fn with_prompt(url: &str) -> Result<String, ApiError> {
     let mut url = Url::parse(url).map_err(|_| ApiError::internal())?;
     url.query_pairs_mut().append_pair("prompt", "login");
@@ -130,8 +130,8 @@ pub(super) async fn finish(
     Ok(html_page::page(StatusCode::OK, "Test sign-in", &report_text(person, &report)))
 }
 
-/// The page for a test whose token is refused. It says how far the clocks differ, which a person who signs in does not
-/// learn, and shows no claims: nothing in such a token is proved.
+/// The page for a test whose token is refused. It shows the difference between the clocks, which the page of an
+/// ordinary sign-in omits. It shows no claims, because a refused token proves none.
 pub(super) async fn refuse(
     request: &HttpRequest,
     api: &Api,

@@ -1,4 +1,4 @@
-//! The route that compares a use case with the one that it refines.
+//! The route that compares a use case with its predecessor, the use case that it refines.
 
 use super::UseCaseWorkspaceQuery;
 use crate::{
@@ -35,11 +35,11 @@ pub(crate) struct PlanChangeView {
 #[derive(Serialize, ToSchema)]
 #[schema(as = PlanComparison)]
 pub(crate) struct PlanComparisonView {
-    /// The use case that this one refines; null if there is none.
+    /// The predecessor that this use case refines; null if there is none.
     predecessor_id: Option<Uuid>,
     /// The members that differ, in the order of the bundle plan.
     changes: Vec<PlanChangeView>,
-    /// Ids of the steps that are identical in both.
+    /// Ids of the steps that are identical in both bundle plans.
     unchanged_steps: Vec<String>,
     /// Whether you may not see the bundle, because you lack `connection.read`.
     redacted: bool,

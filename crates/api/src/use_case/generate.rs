@@ -46,7 +46,7 @@ pub(crate) struct GenerateRequest {
     description: String,
 }
 
-/// A note of a refinement. `validator` requires items that can be serialized.
+/// A note of a refinement. It implements `Serialize`, because `validator` requires serializable list items.
 #[derive(Serialize, Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RefinementNote {
@@ -68,8 +68,8 @@ pub(crate) struct RefineUseCase {
     #[schema(max_items = 20)]
     #[validate(length(max = MAX_NOTES), nested)]
     refinement_context: Vec<RefinementNote>,
-    /// Repeated requests with the same key return the same successor. The key belongs to the use case that it was first
-    /// used with, and never expires.
+    /// Repeated requests with the same key return the same successor. The key belongs to the use case of its first
+    /// request and never expires.
     #[schema(min_length = 1, max_length = 255)]
     #[validate(length(min = 1, max = MAX_KEY), custom(function = key_rule))]
     idempotency_key: String,
@@ -114,17 +114,17 @@ pub(crate) struct GapsView {
 pub(crate) struct GeneratedBundleView {
     /// Whether the description is too short for a bundle.
     needs_clarification: bool,
-    /// The bundle plan; absent with a question.
+    /// The bundle plan; absent if the response contains a question.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false, value_type = Object)]
     bundle: Option<Value>,
-    /// What was assumed, and what happens when a step fails.
+    /// Assumptions of the bundle plan, and its behaviour when a step fails.
     warnings: Vec<BundleWarningView>,
-    /// Whether each reference exists, and who can close it; absent with a question.
+    /// Whether each reference exists, and who can close its gap; absent if the response contains a question.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false, value_type = GapsView)]
     gaps: Option<GapsView>,
-    /// The question; absent with a bundle.
+    /// The question; absent if the response contains a bundle plan.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false, value_type = String)]
     question: Option<String>,
@@ -176,12 +176,12 @@ impl GeneratedBundleView {
 #[derive(Serialize, ToSchema)]
 #[schema(as = Refinement)]
 pub(crate) struct RefinementView {
-    /// The successor; null with a question.
+    /// The successor; null if the response contains a question.
     #[schema(value_type = Option<UseCaseView>)]
     use_case: Option<UseCaseView>,
-    /// The question; null with a successor.
+    /// The question; null if the response contains a successor.
     question: Option<String>,
-    /// A proposed answer to the question; null with a successor.
+    /// A proposed answer to the question; null if the response contains a successor.
     proposed_answer: Option<String>,
 }
 
@@ -212,8 +212,10 @@ pub(crate) async fn generate_use_case(
     Ok(ResourceResponse::idempotent(&outcome, &GeneratedBundleView::of(result), StatusCode::OK)?.into_response())
 }
 
-/// Refines a draft: generates a bundle from the description and the notes, creates it as the successor, and archives the
-/// draft in the same transaction.
+/// Refines a draft.
+///
+/// Generates a bundle plan from the description and the notes, creates a use case with that plan as the successor,
+/// and archives the draft in the same transaction.
 #[utoipa::path(
     operation_id = "refine_use_case",
     tag = "use cases",

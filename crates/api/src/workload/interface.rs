@@ -92,16 +92,16 @@ pub(crate) struct InputFieldShape {
     /// Whether a run requires a value; an empty text counts as missing.
     #[schema(required = false)]
     required: bool,
-    /// Required for `select`.
+    /// The choices; required for `select`.
     #[schema(required = false, min_items = 1, max_items = 200)]
     options: Vec<String>,
-    /// For `number`.
+    /// Minimum value, for `number`.
     #[schema(required = false)]
     min: f64,
-    /// For `number`.
+    /// Maximum value, for `number`.
     #[schema(required = false)]
     max: f64,
-    /// For `textarea`.
+    /// Number of visible lines, for `textarea`.
     #[schema(required = false, minimum = 1, maximum = 50)]
     rows: u32,
     /// Default value of the field's type, for runs that omit the field.
@@ -216,7 +216,7 @@ pub(crate) struct DetailView {
     /// The interface with all defaults filled in; `theme` may be empty.
     #[schema(value_type = InterfaceShape)]
     interface_config: Option<Value>,
-    /// The environments in which a release serves, by name: those that a run can name.
+    /// Names of the environments in which a release serves. A run can name one of them.
     environments: Vec<String>,
 }
 
@@ -288,7 +288,7 @@ pub(crate) async fn read_runtime_workload(
     RuntimeClient(arrival): RuntimeClient,
     slug: Path<String>,
 ) -> Result<HttpResponse, ApiError> {
-    // No workload has a malformed slug.
+    // A malformed slug cannot name a workload, so the response is 404.
     let slug = Slug::parse(&slug.into_inner()).map_err(|_| ApiError::not_found())?;
     let visit = api.services.share_links.verify_request(arrival).await?;
     let caller = api.services.identities.identify(api.mode, &visit.claims, request_id()).await?;

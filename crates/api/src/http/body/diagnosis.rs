@@ -4,8 +4,9 @@
 //! again. It records each problem with its field path and continues with a placeholder of the requested type. The
 //! resulting value is dropped.
 //!
-//! A type reports required and unknown fields by failing. The pass records this rule for the type and starts again, so
-//! the number of passes equals the number of broken rules. It is bounded.
+//! A type reports a missing or an unknown field by failing, which ends the pass. The pass records the broken rule
+//! for the type, and the next pass applies it. The number of passes equals the number of broken rules, up to
+//! [`MAX_PASSES`].
 
 mod probe;
 
@@ -40,7 +41,7 @@ pub(super) struct Diagnosis {
     required: RefCell<BTreeSet<(StructId, &'static str)>>,
     /// The types that refuse unknown fields.
     strict_types: RefCell<BTreeSet<StructId>>,
-    /// The paths of values that their type refused by its own rule.
+    /// Problems of values that a type refused by its own rule, by path.
     refused: RefCell<BTreeMap<String, FieldProblem>>,
     /// Whether this pass recorded a rule for the next pass.
     has_new_rules: Cell<bool>,
@@ -113,7 +114,7 @@ fn record_rule(error: DeserializeError, of: Option<StructId>, probe: Probe<'_>) 
             let problem = FieldProblem::new(truncate_path(path.clone()), "invalid", message);
             notes.has_new_rules.set(notes.refused.borrow_mut().insert(path, problem).is_none());
         }
-        // The type refuses the placeholder: there is nothing to record.
+        // The type refuses a placeholder, which is no problem of the body.
         (_, _) => {}
     }
     DeserializeError::Recorded

@@ -21,7 +21,7 @@ const MAX_NAME_BYTES: usize = 4 << 10;
 /// Result of the scan of a document.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ScanResult {
-    /// No name is forbidden. Malformed JSON counts as such: the parser refuses it later.
+    /// No name is forbidden. Malformed JSON counts as clean, because the parser refuses it later.
     Clean,
     /// A name is forbidden.
     Forbidden,
@@ -180,7 +180,7 @@ mod tests {
         }
     }
 
-    /// Endless names would delay all requests of the same thread.
+    /// Checking an unlimited number of names would delay all requests of the same thread.
     #[test]
     fn bounds_the_checked_names() {
         let found = |body: String| {

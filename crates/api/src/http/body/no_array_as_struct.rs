@@ -1,7 +1,7 @@
 //! Deserializes a JSON value more strictly than `serde_json`: an array never becomes a struct.
 //!
-//! serde buffers internally tagged and untagged enums and flattened structs. Below such a buffer the exact path of a
-//! problem and the strictness are lost.
+//! serde buffers internally tagged and untagged enums and flattened structs. Inside such a buffer, problems have no
+//! exact path, and an array can become a struct.
 
 use crate::http::deserialize_error::{DeserializeError, is_nonstandard_uuid};
 use serde::{
@@ -142,7 +142,7 @@ impl StrictValue<'_> {
     }
 }
 
-/// `"name"`, or `{"name": content}`.
+/// An enum variant: `"name"`, or `{"name": content}`.
 struct Variant<'a> {
     name: &'a str,
     content: Option<&'a Value>,

@@ -315,7 +315,7 @@ fn accepts_integers_with_zero_fraction() {
     assert_eq!([count("22.5"), count("-1.0"), count("1e300"), count("4294967296.0")], [None; 4]);
 }
 
-/// A sender other than that of a test request, which names no caller.
+/// A sender with an identity. Test requests have no identity, so they belong to another sender.
 fn other_sender() -> BodySender {
     BodySender::of_client(&ClientKey::Caller(ActorRef::parse("user:other").unwrap()))
 }
@@ -329,7 +329,7 @@ async fn read_any(base: &web::Data<crate::http::HttpBase>, text: &str) -> Result
     Ok((value, held))
 }
 
-/// 64 KiB of small objects become 6 MiB of values: too much for each of many requests that wait for memory.
+/// 64 KiB of small objects become 6 MiB of values, so the server reserves memory before it parses a body.
 #[actix_web::test]
 async fn reserves_memory_before_parsing() {
     tokio::time::pause();
@@ -350,19 +350,19 @@ async fn reserves_memory_before_parsing() {
     assert_eq!(read_any(&base, &dense).await.unwrap_err().code(), "unavailable");
     drop(others);
     assert_eq!(read_any(&base, broken).await.unwrap_err().code(), "malformed_json");
-    // Afterwards, the request holds the measured size of its values, not the estimate.
+    // After the parse, the request has reserved the measured size of its values, not the estimate.
     let (_, measured) = json::read_measured(dense.as_bytes()).unwrap();
     assert_eq!(read_any(&base, &dense).await.unwrap().1, measured * DOCUMENT_COPIES);
 }
 
-/// Two half-received bodies that hold the whole budget would deadlock.
+/// Two half-received bodies that together reserve the whole budget would deadlock.
 #[actix_web::test]
 async fn reads_two_concurrent_large_bodies() {
     const LIMIT: usize = 4 << 20;
     tokio::time::pause();
     let base = web::Data::new(crate::http::test_support::base());
     let client = ClientAddress::from_ip([0, 0, 0, 0].into());
-    // The rest of the client's budget is enough for one of them.
+    // The rest of the client's budget is enough for one of the two bodies.
     let mut others = base.memory_budgets.request_memory(client, other_sender());
     others.reserve_arriving(11 << 20).await.unwrap();
     let text = format!("\"{}\"", "x".repeat(LIMIT - 2));

@@ -1,8 +1,8 @@
 //! The problems of a body's values, from the rules of its type.
 //!
-//! `validator` keeps a copy of each refused value beside its error. Only the code, the message and the bounds of an error
-//! reach a [`FieldProblem`], so no response echoes a value. Validation does not suspend: each thread has the copies of
-//! one body at most.
+//! `validator` keeps a copy of each refused value beside its error. Only the code, the message and the bounds of an
+//! error reach a [`FieldProblem`], so no response echoes a value. Validation does not suspend, so each thread
+//! stores the copies of at most one body.
 
 use crate::error::FieldProblem;
 use fairway_domain::{
@@ -15,13 +15,14 @@ use validator::{Validate, ValidationError, ValidationErrors, ValidationErrorsKin
 
 /// Key of errors that concern a whole struct.
 const WHOLE_STRUCT: &str = "__all__";
-/// Parameter with the field of a rule between fields, relative to its struct.
+/// Error parameter with the path of the field that a rule between several fields reports, relative to its struct.
 const FIELD: &str = "field";
 
 /// Validates the values of a body, and returns every problem in the order of the paths, up to 200.
 ///
 /// # Errors
-/// When a value breaks a rule of its type. A field has one problem, and one more for each rule between fields.
+/// When a value breaks a rule of its type. A field has at most one problem of its own, and one more for each rule
+/// that compares it with other fields.
 pub(super) fn validate<T: Validate>(value: &T) -> Result<(), Vec<FieldProblem>> {
     value.validate().map_err(|errors| {
         let mut found = Vec::new();
@@ -31,14 +32,14 @@ pub(super) fn validate<T: Validate>(value: &T) -> Result<(), Vec<FieldProblem>> 
     })
 }
 
-/// The error of a rule. The path of the problem counts only for rules between the fields of a struct.
+/// Converts the problem of a rule to a `validator` error. Only rules between the fields of a struct use the path.
 pub(crate) fn to_validation_error(problem: FieldProblem) -> ValidationError {
     let mut error = ValidationError::new(problem.code).with_message(problem.message);
     error.params.insert(FIELD.into(), problem.path.into());
     error
 }
 
-/// The errors of a struct that validates itself. The paths are relative to it.
+/// Converts the problems of a struct that validates itself. The paths are relative to the struct.
 pub(crate) fn to_validation_errors(problems: Vec<FieldProblem>) -> ValidationErrors {
     let mut errors = ValidationErrors::new();
     for problem in problems {
@@ -71,13 +72,13 @@ fn collect(errors: ValidationErrors, within: &str, found: &mut Vec<FieldProblem>
     let mut entries: Vec<_> = of_fields.into_iter().map(|(name, kind)| (name.into_owned(), kind)).collect();
     let between_fields = between_fields.into_iter();
     entries.extend(between_fields.map(|error| (field_of(&error), ValidationErrorsKind::Field(vec![error]))));
-    // The sort is stable: a field's own problem comes before that of a rule between fields.
+    // The sort is stable: a field's own problem precedes the problem of a rule between fields.
     entries.sort_by(|(one, _), (other, _)| first_member(one).cmp(first_member(other)));
     for (name, kind) in entries {
         let path = member_path(within, &name);
         match kind {
             ValidationErrorsKind::Field(errors) => {
-                // The domain's refusal says more than the bound that the same value exceeds.
+                // The message of a domain rule explains more than the bound that the same value exceeds.
                 let error = errors.iter().rfind(|error| error.message.is_some()).or_else(|| errors.first());
                 found.extend(error.map(|error| to_field_problem(path, error)));
             }
@@ -93,7 +94,7 @@ fn collect(errors: ValidationErrors, within: &str, found: &mut Vec<FieldProblem>
     }
 }
 
-/// The field of an error of [`to_validation_error`], relative to its struct.
+/// The field of an error that [`to_validation_error`] created, relative to its struct.
 fn field_of(error: &ValidationError) -> String {
     error.params.get(FIELD).and_then(Value::as_str).unwrap_or_default().to_owned()
 }
@@ -121,7 +122,7 @@ fn to_field_problem(path: String, error: &ValidationError) -> FieldProblem {
     FieldProblem::new(path, code, message.unwrap_or_else(|| FieldProblem::invalid("").message))
 }
 
-/// The message of a `length` or `range` without one of its own.
+/// The message of a `length` or `range` error that has no message yet.
 fn describe_bounds(error: &ValidationError) -> Option<String> {
     let subject = if error.params.get("value").is_some_and(Value::is_number) { "" } else { "the length " };
     match (error.params.get("min"), error.params.get("max")) {

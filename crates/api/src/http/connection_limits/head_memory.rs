@@ -1,16 +1,16 @@
 //! Memory limit for incomplete request heads, which clients can send slowly or never finish.
 //!
-//! Each connection may hold a head of usual size. The excess of all connections has a process-wide limit; the
-//! connection that exceeds it is closed.
+//! Each connection may buffer a head of usual size. The excess of all connections has a process-wide limit. A
+//! connection that grows while this limit is exceeded is closed.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes that each connection may hold in any case: more than a usual head.
+/// Bytes that each connection may buffer in any case: more than a usual head.
 const FREE_BYTES: usize = 16 << 10;
-/// Maximum bytes that all connections together hold beyond [`FREE_BYTES`].
+/// Maximum bytes that all connections together buffer beyond [`FREE_BYTES`].
 const MAX_EXCESS_BYTES: usize = 24 << 20;
 
-/// Bytes that all connections of this process hold beyond [`FREE_BYTES`].
+/// Bytes that all connections of this process buffer beyond [`FREE_BYTES`].
 static TOTAL_EXCESS: AtomicUsize = AtomicUsize::new(0);
 
 /// Bytes that were read from a connection before the start of a request.

@@ -1,8 +1,8 @@
 //! Limit on the bytes that a connection reads ahead of the consumer of a request.
 //!
-//! The framework turns 16 KiB into hundreds of requests at once, and each of them takes some KiB. The connection
-//! therefore reads nothing behind a request before its response exists, and at most about [`MAX_BYTES`] bytes of a body
-//! ahead.
+//! The framework parses 16 KiB of pipelined bytes into hundreds of requests at once, and each request occupies some
+//! KiB. The connection therefore reads nothing after a request until its response exists. It reads at most about
+//! [`MAX_BYTES`] bytes of a body ahead.
 
 use std::{
     cell::{Cell, RefCell},
@@ -11,11 +11,11 @@ use std::{
 
 /// Approximate read-ahead of a body that a consumer awaits, in bytes.
 const MAX_BYTES: usize = 16 << 10;
-/// Approximate read-ahead of a body before a consumer awaits it, in bytes. A request that is refused earlier holds no
-/// more.
+/// Approximate read-ahead of a body before a consumer awaits it, in bytes. A request that is refused before that
+/// buffers no more.
 const MAX_UNAWAITED_BYTES: usize = 4 << 10;
 
-/// The bytes that were read since the consumer last waited, and the reader that waits for a reset.
+/// Counts the bytes that were read since the consumer last waited, and stores the reader that waits for a reset.
 #[derive(Debug, Default)]
 pub(super) struct ReadAheadLimit {
     bytes: Cell<usize>,
@@ -32,9 +32,9 @@ impl ReadAheadLimit {
         self.bytes.set(self.bytes.get().saturating_add(bytes));
     }
 
-    /// Whether the connection must not read now; `messages` counts the messages that were read completely. `context` is
-    /// woken when the consumer awaits the body, or when the response exists. While a head arrives it is woken at once,
-    /// so that the framework consumes its bytes first.
+    /// Whether the connection must stop reading; `messages` counts the messages that were read completely.
+    /// `context` is woken when the consumer awaits the body, or when the response exists. While a head arrives,
+    /// `context` is woken at once, so that the framework consumes the buffered bytes first.
     pub(super) fn is_reached(&self, messages: u64, is_serving: bool, context: &mut Context<'_>) -> bool {
         let waits_for_answer = messages > self.responses.get();
         let limit = if self.is_awaited.get() { MAX_BYTES } else { MAX_UNAWAITED_BYTES };
@@ -104,11 +104,11 @@ mod tests {
         limit.add(MAX_BYTES - 1);
         assert!(!limit.is_reached(0, true, &mut context));
         limit.add(1);
-        // A head has no consumer that awaits more bytes.
+        // While a head arrives, no consumer waits for bytes, so the reader is woken at once.
         assert!(limit.is_reached(0, false, &mut context));
         assert_eq!(wakes.0.load(Ordering::Relaxed), 2);
         assert!(!limit.is_reached(0, false, &mut context));
-        // The next request waits for the response to this one.
+        // The next request waits for the response to the current request.
         assert!(limit.is_reached(1, false, &mut context));
         limit.reset();
         assert!(limit.is_reached(1, true, &mut context));

@@ -79,7 +79,7 @@ async fn refuses_bare_lf_in_every_head_but_not_in_bodies() {
     }
 }
 
-/// The framework turns each head into a request, and all of them take memory at once.
+/// The framework parses each head into a request, and all these requests would occupy memory at once.
 #[actix_web::test]
 async fn reads_no_further_request_before_response() {
     let request = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
@@ -94,7 +94,7 @@ async fn reads_no_further_request_before_response() {
         assert!(next.is_err(), "the guard read the next request while this one is served");
         drop(serving);
     }
-    // The read-ahead behind a request is bounded, too.
+    // The read-ahead after a request is bounded, too.
     assert!(guarded.read_ahead.len() <= READ_BYTES + READ_AHEAD_BYTES);
 }
 
@@ -160,7 +160,8 @@ async fn closes_idle_connection() {
     let line = guarded.activity();
     let began = Instant::now();
     let mut byte = [0];
-    // Endless bytes do not restart the timer: only a complete request or a read response does.
+    // Incomplete requests do not restart the timer. Only a complete request or a response that the client reads
+    // does.
     near.write_all(b"xx").await.unwrap();
     guarded.read_exact(&mut byte).await.unwrap();
     tokio::time::advance(Duration::from_secs(14)).await;

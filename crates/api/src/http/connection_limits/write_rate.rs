@@ -17,7 +17,7 @@ pub(super) struct WriteRate {
     /// The request whose response is measured.
     request: u64,
     blocked_since: Option<Instant>,
-    /// Blocked time of the response before that.
+    /// Blocked time of the current response before `blocked_since`.
     blocked: Duration,
     /// Bytes that the client has read since the response first blocked.
     read_bytes: u64,
@@ -51,7 +51,7 @@ impl WriteRate {
         self.is_too_slow(now)
     }
 
-    /// Whether a response is blocked for longer than the read bytes and the grace time allow.
+    /// Whether a response has been blocked for longer than the bytes read and the grace time allow.
     pub(super) fn is_too_slow(&self, now: Instant) -> bool {
         let Some(since) = self.blocked_since else { return false };
         let blocked = self.blocked.saturating_add(now.saturating_duration_since(since));
@@ -67,7 +67,7 @@ mod tests {
     const GRACE: Duration = Duration::from_secs(15);
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// The second at which a client that reads `bytes` per second is too slow, or `seconds`.
+    /// The second at which a client that reads `bytes` per second counts as too slow; `seconds` if it never does.
     fn seconds_until_slow(bytes: usize, seconds: u32) -> u32 {
         let (mut rate, start) = (WriteRate::new(GRACE), Instant::now());
         for second in 0..seconds {

@@ -188,7 +188,7 @@ async fn matches_framing_of_framework_codec() {
         let decoded = decode(&service, &bytes);
         let (heads, refused) = feed(&bytes, at_once);
         match refused {
-            // The framework reads nothing behind a refused message.
+            // The framework reads nothing after a refused message.
             None if decoded.is_refused => prop_assert!(heads >= decoded.heads),
             None => {
                 prop_assert!(!decoded.has_bare_line_feed, "{decoded:?}");

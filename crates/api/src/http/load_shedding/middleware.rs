@@ -1,4 +1,4 @@
-//! The load shedding middleware, and the client that it counts a request for.
+//! The load shedding middleware, which attributes each request to a client.
 
 use super::{Arriving, BodySender, ClientKey};
 use crate::{
@@ -56,7 +56,7 @@ pub(crate) async fn shed_load<B: MessageBody + 'static>(
         }
         return Ok(with_caller_key(key, next.call(request)).await?.map_into_left_body());
     }
-    // Refusals beyond a rate are delayed, because each refusal takes thread time from admitted requests.
+    // Refusals beyond a rate are delayed, because each refusal costs thread time that admitted requests need.
     let now = Instant::now();
     let due = api.load_shedder.schedule_refusal(now);
     api.metrics.refused_for_load(due > now);
@@ -83,7 +83,7 @@ fn hold_until_arrived(request: &mut ServiceRequest, arriving: Arriving) {
     request.set_payload(Payload::Stream { payload: Box::pin(body) });
 }
 
-/// The client that load shedding counts a request for.
+/// The client to which load shedding attributes a request.
 fn client_key(request: &HttpRequest, claims: Claims) -> ClientKey {
     match chosen_tenant(&claims) {
         Some(tenant) => ClientKey::Tenant(tenant),
@@ -92,7 +92,7 @@ fn client_key(request: &HttpRequest, claims: Claims) -> ClientKey {
     }
 }
 
-/// The key that fair list queues count a request for: its caller, within the tenant that it names.
+/// The key by which fair list queues attribute a request: its caller, within the tenant that it names.
 fn list_key(request: &HttpRequest, claims: &Claims) -> CallerKey {
     let tenant = chosen_tenant(claims);
     if has_share_token(request) {
@@ -101,8 +101,9 @@ fn list_key(request: &HttpRequest, claims: &Claims) -> CallerKey {
     CallerKey::of(tenant, &claims.actor)
 }
 
-/// The tenant that a request is counted for. `anonymous` is refused where it names a tenant. If its tenant counted, it
-/// could exhaust the share of any tenant or get a new share with each made-up identifier.
+/// The tenant to which a request is attributed; `None` for `anonymous`. An anonymous request that names a tenant is
+/// refused later. If it counted for the tenant, its client could exhaust the share of any tenant. With each
+/// invented tenant, the client would also get a new share.
 fn chosen_tenant(claims: &Claims) -> Option<TenantId> {
     claims.tenant.filter(|_| claims.actor.kind() != ActorKind::Anonymous)
 }

@@ -1,12 +1,12 @@
 //! Sealed pagination cursors.
 //!
-//! A cursor is a position in one list with its filters. The seal keeps its content out of the API contract: clients
-//! cannot interpret or forge one.
+//! A cursor is a position in one list with its filters. Clients cannot forge a seal, so the content of a cursor is
+//! not part of the API contract.
 
 use fairway_domain::store::Cursor;
 use std::collections::BTreeMap;
 
-/// Bytes of the seal: too many to guess, and no longer than the position.
+/// Length of the seal in bytes. It is too long to guess, and not longer than the position.
 const SEAL_BYTES: usize = 16;
 
 /// The key that seals the cursors of an installation.
@@ -20,7 +20,7 @@ impl CursorKey {
         Self(bytes)
     }
 
-    /// A key for another use.
+    /// Derives a key for another use, which `context` names.
     pub(crate) fn derive(&self, context: &str) -> [u8; 32] {
         blake3::derive_key(context, &self.0)
     }
@@ -55,7 +55,7 @@ impl CursorSeal {
         format!("{:032x}{}", mark.value(), self.tag(mark))
     }
 
-    /// The position in a cursor; `None` if it was not sealed for this list.
+    /// The position in a cursor; `None` if the cursor was not sealed for this list.
     pub(crate) fn open(&self, cursor: &str) -> Option<Cursor> {
         let (mark, _) = cursor.split_at_checked(32)?;
         // Only the canonical form is valid: no signs and no capitals.

@@ -25,7 +25,7 @@ macro_rules! hidden {
         r"\u007f-\u009f\u00ad\u034f\u061c\u115f-\u1160\u17b4-\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb"
     };
 }
-/// [`hidden`], and characters that are invisible alone.
+/// The characters of [`hidden`], and characters that are invisible if the text contains no others.
 macro_rules! blank {
     () => {
         concat!(hidden!(), r"\u2800\ufe00-\ufe0f")

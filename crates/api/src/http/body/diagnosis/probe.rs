@@ -43,7 +43,7 @@ impl ValuePath<'_> {
     }
 }
 
-/// A value to deserialize; without one, a placeholder of any requested type.
+/// A value to deserialize. Without a value, it yields a placeholder of any requested type.
 #[derive(Clone, Copy)]
 pub(super) struct Probe<'a> {
     pub(super) value: Option<&'a Value>,
@@ -82,7 +82,7 @@ impl<'a> Probe<'a> {
         self.record_result(None, seed.deserialize(self))
     }
 
-    /// The value as the requested type; a mismatch is recorded.
+    /// Converts the value to the requested type, and records a mismatch.
     fn value_as<F>(&self, fit: impl FnOnce(&'a Value) -> Option<F>) -> Option<F> {
         let value = self.value()?;
         let fits = fit(value);
@@ -92,7 +92,7 @@ impl<'a> Probe<'a> {
         fits
     }
 
-    /// An integer within bounds; a fraction of zero is accepted.
+    /// Reads an integer within bounds. A number such as `22.0` counts as an integer.
     fn bounded_integer(&self, minimum: i128, maximum: i128) -> i128 {
         let fit = |value: &Value| {
             let integer = value.as_u64().map(i128::from).or_else(|| value.as_i64().map(i128::from));
@@ -157,7 +157,7 @@ impl<'de, 'a> Deserializer<'de> for Probe<'a> {
         self.record_result(None, visitor.visit_f64(value))
     }
 
-    /// Identifiers are the only request types that ask for borrowed text.
+    /// Identifiers are the only request types that deserialize borrowed text, so any other text is a mismatch.
     fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
         let is_identifier = |text: &&str| text.len() == PLACEHOLDER_ID.len() && uuid::Uuid::try_parse(text).is_ok();
         let text = self.value_as(|value| value.as_str().filter(is_identifier));
@@ -264,7 +264,8 @@ impl<'de> SeqAccess<'de> for Items<'_> {
     }
 }
 
-/// The members of an object, without those unknown to a struct, and with its required ones.
+/// The members of an object. Members unknown to the struct are left out; required members that are absent are
+/// added.
 struct Members<'a> {
     members: Option<serde_json::map::Iter<'a>>,
     required: Vec<&'static str>,

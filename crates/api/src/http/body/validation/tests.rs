@@ -110,7 +110,8 @@ fn reports_a_bound_without_a_refusal_of_the_domain() {
     assert_eq!(problems(&long), [("name".to_owned(), "too_long", "the length must be 1 to 3".to_owned())]);
 }
 
-/// A body of 4 MiB has more than a hundred thousand small items.
+/// A body of 4 MiB can contain more than a hundred thousand small items, and none may be validated beyond the
+/// bound.
 #[test]
 fn validates_no_items_of_a_list_beyond_its_bound() {
     CALLS.set(0);
