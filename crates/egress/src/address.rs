@@ -10,7 +10,7 @@ const NON_PUBLIC_V4: [Ipv4Net; 17] = [
     v4([100, 64, 0, 0], 10),      // carrier-grade NAT; metadata services of some clouds
     v4([127, 0, 0, 0], 8),        // loopback
     v4([169, 254, 0, 0], 16),     // link-local; metadata services of most clouds
-    v4([168, 63, 129, 16], 32), // public by registry, but internal to Microsoft Azure
+    v4([168, 63, 129, 16], 32),   // public by registry, but internal to Microsoft Azure
     v4([172, 16, 0, 0], 12),      // private
     v4([192, 0, 0, 0], 24),       // protocol assignments
     v4([192, 0, 2, 0], 24),       // documentation
