@@ -10,8 +10,8 @@ use tokio::net::TcpStream;
 use url::{Host, Url};
 
 impl Guard {
-    /// Opens a TCP connection to the host and port of an address, such as `postgres://db.internal:5432`. Ports other than
-    /// 443 and 8443 require an allowance.
+    /// Opens a TCP connection to the host and port of an address, such as `postgres://db.internal:5432`. Ports other
+    /// than 443 and 8443 require an allowance.
     ///
     /// # Errors
     /// When the destination is refused, its name does not resolve, or the connection fails.

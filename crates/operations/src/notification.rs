@@ -176,7 +176,7 @@ impl Notifications {
     /// Sets the status of one of the caller's notifications. Setting the current status changes nothing.
     ///
     /// # Errors
-    /// As [`Self::list_inbox`]; also not found when the caller has no such notification, or when it changed concurrently.
+    /// As [`Self::list_inbox`]; also not found when the caller has no such notification or it changed concurrently.
     pub async fn change_status(
         &self,
         caller: &Caller,

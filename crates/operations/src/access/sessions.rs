@@ -192,7 +192,7 @@ impl Sessions {
         Ok(sessions.len())
     }
 
-    /// Deletes sessions that ended before the retention time; returns their number.
+    /// Deletes sessions that ended more than a day ago; returns their number.
     ///
     /// # Errors
     /// When the store fails.

@@ -191,8 +191,8 @@ impl ProgressRecorder<'_> {
         Ok(result)
     }
 
-    /// Reads the run's conversation. If the run was resumed with stored answers, these already reflect the
-    /// conversation.
+    /// Reads the run's conversation. If the run replays stored answers, the conversation counts as reloaded, because
+    /// these answers already reflect it.
     async fn recall(&self, reader: &RetrievalContext<'_>) -> History {
         match self.engine.recall(reader).await {
             History::Loaded(decisions, recalled) if !self.replay.answers.is_empty() => {

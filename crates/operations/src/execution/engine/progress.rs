@@ -28,11 +28,11 @@ pub(in crate::execution) const MAX_RETRY_DELAY: Duration = Duration::from_secs(2
 /// Determines when a run's progress is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::execution) enum CheckpointPolicy {
-    /// Progress is stored before the second and later calls only, so that a run with one call needs no additional
-    /// commit. For runs whose events no client reads.
+    /// Each answer is stored before the next call only, so that a run with one call needs no additional commit. For
+    /// runs whose events no client reads.
     BeforeCalls,
-    /// Progress with all events so far is stored before each call, and the rest with the end. For runs whose events
-    /// clients read, or that workers resume.
+    /// Answers and all events so far are stored before the next call, and the rest with the end. For runs whose
+    /// events clients read, or that workers resume.
     WithEvents,
 }
 
