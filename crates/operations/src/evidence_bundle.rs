@@ -291,7 +291,8 @@ fn approves(facts: &[LoggedFact], erasure: ErasureId) -> bool {
 }
 
 /// Whether the facts lead to the stored state. Changes of other releases write no fact about this release: their
-/// activation supersedes it, and their rollback returns lanes to it. Both states therefore match.
+/// activation supersedes it, and their rollback returns lanes to it. This function therefore treats `Active` and
+/// `Superseded` as equal.
 fn leads_to(history: &ReleaseHistory, stored: StateName) -> bool {
     let state = history.state.as_str();
     match stored {

@@ -224,7 +224,7 @@ pub enum RunRefusal {
         /// the workload.
         active_environments: Option<Vec<Slug>>,
     },
-    /// The release binds no flow, and not both a prompt and a model policy.
+    /// The release binds nothing that can run: it needs a flow, or a prompt with a model policy.
     #[error("the release binds neither a flow nor a prompt with a model policy")]
     NothingToRun,
     /// The principal on whose behalf the run would execute is not bound to the workload.

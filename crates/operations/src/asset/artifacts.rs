@@ -82,7 +82,7 @@ pub struct CollectionReport {
 const RECORD_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
 /// The time of the last incident of each damaged artifact in this process. Each server records a mismatch at most
-/// once per hour, and needs no query to know that it did.
+/// once per hour, and consults only this cache to decide.
 #[derive(Clone, Debug)]
 pub(crate) struct RecordedMismatches(Cache<(TenantId, ArtifactOwner), Timestamp>);
 

@@ -101,7 +101,7 @@ pub async fn run_worker(worker: Arc<RunWorker>) {
         };
         failures = 0;
         let next_claim_at = Instant::now() + CLAIM_WINDOW;
-        // Tenants take turns across claims, so the next claim continues after the last tenant of this one.
+        // Tenants take turns across claims, so the next claim continues after the last tenant of this claim.
         let last = claimed.iter().filter(|run| run.round_position > 0).max_by_key(|run| run.round_position);
         after = last.map(|run| run.scope.tenant()).or(after);
         let is_empty = claimed.is_empty();

@@ -24,8 +24,8 @@ use tokio::{
 
 /// Maximum number of parts of a streamed answer that one commit stores.
 const MAX_PARTS_PER_COMMIT: usize = 1_024;
-/// Number of commits of streamed output after which the pause between commits becomes the long one. With it, a run
-/// stays within its limit of thirty thousand events.
+/// Number of commits of streamed output after which the pause between commits becomes the long one. The long pause
+/// keeps a run within its limit of thirty thousand events.
 const SHORT_PAUSES: u32 = 200;
 const SHORT_PAUSE: Duration = Duration::from_millis(20);
 const LONG_PAUSE: Duration = Duration::from_millis(100);
