@@ -20,7 +20,7 @@ pub async fn run_expiry_notices(connections: Arc<Connections>) {
         if let Err(error) = connections.give_due_notices().await {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
-                "failed to give notices of expiring credentials; retrying in 60 s"
+                "failed to create expiry notices of connections; retrying in 60 s"
             );
         }
         tokio::time::sleep(INTERVAL).await;
@@ -45,7 +45,7 @@ impl Connections {
                         tenant_id = %notice.tenant,
                         connection_id = %notice.connection_id,
                         error = &error as &dyn std::error::Error,
-                        "failed to give a notice of expiring credentials; retrying in 60 s"
+                        "failed to create the expiry notice of a connection; retrying in 60 s"
                     ),
                 }
             }

@@ -32,7 +32,7 @@ pub async fn run_connection_checks(connections: Arc<Connections>) {
         if let Err(error) = connections.make_due_checks().await {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
-                "failed to find connections to check; retrying in 60 s"
+                "failed to list connections to check; retrying in 60 s"
             );
         }
     }

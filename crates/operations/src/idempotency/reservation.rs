@@ -59,7 +59,7 @@ async fn release(keys: &dyn IdempotencyStore, scope: TenantScope, key: &RequestK
             tenant_id = %scope.tenant(),
             resource_id = %resource,
             error,
-            "failed to release an idempotency key; it is free when its lease expires"
+            "failed to release an idempotency key; the key becomes free when its lease expires"
         );
     }
 }

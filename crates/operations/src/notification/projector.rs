@@ -172,7 +172,12 @@ impl Projector {
                 }
                 let cut = projection.cut;
                 if cut > 0 {
-                    tracing::warn!(tenant_id = %scope.tenant(), fact_id = %fact.fact_id, cut, "a fact has too many recipients; the rest gets no notification");
+                    tracing::warn!(
+                        tenant_id = %scope.tenant(),
+                        fact_id = %fact.fact_id,
+                        cut,
+                        "a fact exceeds the recipient limit; the remaining recipients get no notification"
+                    );
                 }
                 pending.append(projection);
                 if row_count(&pending) >= MAX_ROWS {

@@ -146,7 +146,7 @@ impl NotificationSender {
         if let Err(error) = self.outbox_store.release(&left).await {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
-                "failed to return the deliveries in progress; they are sent again when their leases end"
+                "failed to release active deliveries; they are sent again when their leases expire"
             );
         }
     }
@@ -203,7 +203,7 @@ impl NotificationSender {
                     tracing::warn!(
                         error = &error as &dyn std::error::Error,
                         delivery_id = %claimed.outgoing.message.delivery_id,
-                        "failed to store the outcome of a delivery; it is sent again after its lease"
+                        "failed to store the outcome of a delivery; the message is sent again when its lease expires"
                     );
                 }
             }

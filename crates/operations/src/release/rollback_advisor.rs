@@ -25,7 +25,7 @@ pub async fn run_rollback_advisor(releases: Arc<Releases>) {
         if let Err(error) = releases.advise_when_due().await {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
-                "failed to evaluate rollback advice; retrying when the evaluation is next due"
+                "failed to evaluate rollback recommendations; retrying when the evaluation is next due"
             );
         }
     }

@@ -158,7 +158,7 @@ impl KnownWitness {
                 tenant_id = %tenant,
                 witness,
                 error = source,
-                "a witness cosigned another history of the audit log"
+                "a witness cosigned another history of the audit log; continuing without its cosignature"
             ),
             // Either another server has published a later checkpoint, or the log was truncated. The comparison with
             // the archive detects a truncated log.
@@ -166,7 +166,7 @@ impl KnownWitness {
                 tenant_id = %tenant,
                 witness,
                 error = source,
-                "a witness knows a larger tree than this checkpoint; continuing without its cosignature"
+                "a witness has cosigned a larger tree than this checkpoint; continuing without its cosignature"
             ),
             CosignError::Witness(WitnessError::UnknownLog) | CosignError::Unsigned | CosignError::NoProof => {
                 self.memory().logs_wait_until.insert(tenant, Instant::now() + RETRY_DELAY);
@@ -174,7 +174,7 @@ impl KnownWitness {
                     tenant_id = %tenant,
                     witness,
                     error = source,
-                    "a witness did not cosign a checkpoint; asking it about this log again in 30 s"
+                    "a witness did not cosign a checkpoint; requesting a cosignature for this log again in 30 s"
                 );
             }
             CosignError::Witness(WitnessError::Unavailable(_)) | CosignError::TimedOut => {
@@ -183,7 +183,7 @@ impl KnownWitness {
                     tenant_id = %tenant,
                     witness,
                     error = source,
-                    "a witness did not cosign a checkpoint; asking it again in 30 s"
+                    "a witness did not cosign a checkpoint; requesting cosignatures from it again in 30 s"
                 );
             }
         }

@@ -108,7 +108,7 @@ impl Sessions {
                 {
                     tracing::warn!(
                         error = &error as &dyn std::error::Error,
-                        "failed to release the claim of a session's renewal; it ends by itself"
+                        "failed to release the claim of a session renewal; the claim expires"
                     );
                 }
                 return renewed;
