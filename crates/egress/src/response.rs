@@ -38,7 +38,7 @@ impl EgressResponse {
         self.response.status()
     }
 
-    /// The headers.
+    /// The headers of the response.
     #[must_use]
     pub fn headers(&self) -> &HeaderMap {
         self.response.headers()

@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// How identity claims are verified.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IdentityMode {
-    /// The server listens on loopback and trusts every claim.
+    /// The server listens on loopback only and trusts every claim.
     Local,
     /// Identity providers sign the claims.
     Oidc,
@@ -59,7 +59,7 @@ pub struct Claims {
     pub actor: ActorRef,
     /// The actor's groups.
     pub groups: Vec<ActorRef>,
-    /// The tenant to work in, if the request names one.
+    /// The tenant in which the request works, if the request names one.
     pub tenant: Option<TenantId>,
 }
 

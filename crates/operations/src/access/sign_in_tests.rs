@@ -86,8 +86,8 @@ impl SignInTests {
         }
     }
 
-    /// Checks that a caller may test sign-ins. Identity providers serve the whole platform, and a report shows the
-    /// claims of the person who signs in.
+    /// Checks that a caller may test sign-ins. A test requires management of the platform, because identity providers
+    /// serve the whole platform. Its report also shows the claims of the person who signs in.
     ///
     /// # Errors
     /// Forbidden without `platform.manage` on the platform.

@@ -288,7 +288,7 @@ operations! {
     ReadPlugins = "read_runtime_plugins" => on_resource(P::WorkloadView, P::WorkloadView);
     ReadSystemMeta = "read_runtime_system_meta" => on_resource(P::WorkloadView, P::WorkloadView);
     ReadManifest = "read_runtime_mcp_manifest" => on_resource(P::WorkloadView, P::WorkloadView);
-    // The runtime interface as an HTML page.
+    // Reads the runtime interface as an HTML page.
     ReadPage = "read_page" => on_resource(P::WorkloadView, P::WorkloadView);
     ReadDocument = "read_document" => Nothing;
     ReadReference = "read_reference" => Nothing;
