@@ -65,8 +65,8 @@ impl Tenants {
         Ok(self.tenant_store.list(page).await?)
     }
 
-    /// Creates a tenant. The fact is the first one in the log of the new tenant, not in that of the operator's
-    /// tenant, whose auditors must not learn of other tenants.
+    /// Creates a tenant. The fact is the first entry in the log of the new tenant. It is not in the log of the
+    /// operator's tenant, because the auditors of that tenant must not learn of other tenants.
     ///
     /// # Errors
     /// When the caller does not manage the platform, or the slug or the name is invalid.

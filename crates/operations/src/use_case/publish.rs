@@ -123,8 +123,9 @@ impl UseCases {
         }
     }
 
-    /// Returns the newest version of the model policy if its asset is active and visible, and its primary route is
-    /// approved and not withdrawn by a later version. An approved route must also have an account on this server.
+    /// Returns the newest version of the model policy if its asset is active and visible, else `None`. The primary
+    /// route must be approved and not withdrawn by a later version. An approved route must also have an account on
+    /// this server.
     pub(super) async fn approved_model_policy(
         &self,
         caller: &Caller,
