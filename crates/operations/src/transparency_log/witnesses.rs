@@ -21,7 +21,7 @@ use tokio::time::{Instant, timeout};
 /// most five seconds, and the interval between passes is two seconds.
 const COSIGN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time budget for all cosignatures of a pass, summed over its steps: two seconds for each concurrent step. Logs that
-/// exceed the budget are cosigned in a later pass. Witnesses therefore delay a pass by at most this budget, regardless
+/// exceed the budget are cosigned in a later pass. The delay of a pass by witnesses is therefore bounded, regardless
 /// of the number of logs.
 const PASS_BUDGET: Duration = Duration::from_secs(2 * MAX_STEPS as u64);
 /// Time for which no further request is sent to a failed witness. It applies to all logs if the witness is
