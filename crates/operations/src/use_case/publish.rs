@@ -123,7 +123,7 @@ impl UseCases {
         }
     }
 
-    /// Returns the newest version of the model policy if its asset is active and visible, else `None`. The primary
+    /// Returns the newest version of the model policy if its asset is active and visible, else a refusal. The primary
     /// route must be approved and not withdrawn by a later version. An approved route must also have an account on
     /// this server.
     pub(super) async fn approved_model_policy(
